@@ -138,6 +138,16 @@ def state_of(queue: str, row: q.StateRow) -> MessageState:
     return MessageState(id, queue, state, priority, attempts, *times)
 
 
+def messages_peeked(queue: str, answer: q.Peeked) -> list[Message]:
+    """The messages in the answer to a Peek."""
+    found = []
+    for row, received, envelope in answer.messages:
+        state = state_of(queue, row)
+        times = {"received_at": moment(received), "visible_at": state.visible_at}
+        found.append(message_of(row[0], queue, envelope, attempts=state.attempts, **times))
+    return found
+
+
 @dataclass(frozen=True)
 class StoredMessage:
     """A message by its id, and its state in each queue.
@@ -159,6 +169,20 @@ class StoredMessage:
     visible_at: datetime | None
     states: tuple[MessageState, ...]
     complete: bool
+
+
+def stored_message_of(id: int, queue: str, answer: q.FoundMessage) -> StoredMessage:
+    """A message from the broker's answer, which has found it."""
+    states = tuple(state_of(name, row) for name, row in answer.states)
+    return StoredMessage(
+        message_of(id, states[0].queue if states else queue, answer.envelope or b""),
+        answer.headers,
+        moment(answer.created_at_ms),
+        moment(answer.received_at_ms),
+        moment(answer.visible_at_ms),
+        states,
+        answer.complete,
+    )
 
 
 @dataclass(frozen=True)
@@ -210,3 +234,15 @@ class Settled:
     def of(cls, answer: q.SettledMessages) -> Settled:
         refused = {id: from_wire(code, text, values) for id, code, text, values in answer.refused}
         return cls(tuple(answer.done), refused, moment(answer.until_ms))
+
+
+def together(parts: list[Settled]) -> Settled:
+    """The outcome of a call that was sent in parts."""
+    done: list[int] = []
+    refused: dict[int, OpenDataError] = {}
+    until = None
+    for part in parts:
+        done += part.done
+        refused |= part.refused
+        until = part.until or until
+    return Settled(tuple(done), refused, until)

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Literal
 
-from ...errors import RequestError
 from ...protocol import queue_messages as q
 from .. import checks
 from ..checks import Seconds
 from ..message_models import Message, message_delivered, messages_read
+from ..requests import header_texts, read_request
 from .base import AsyncBase
-
-MAX_QUANTITY = 1000
-MAX_POLL_SECONDS = 3600
 
 
 class AsyncReading(AsyncBase):
@@ -84,7 +81,7 @@ class AsyncReading(AsyncBase):
             NotFound: there is no such queue.
             PreconditionFailed: more than 100,000 of its messages are in flight.
         """
-        message = _request(queue, vt, qty, max_poll_seconds)
+        message = read_request(queue, vt, qty, max_poll_seconds)
         message.grouped, message.group_header = checks.name(order, "order"), checks.name(header, "header")
         return await self._claimed(message)
 
@@ -109,12 +106,12 @@ class AsyncReading(AsyncBase):
         *,
         pop: bool = False,
     ) -> list[Message]:
-        message = _request(queue, vt, qty, poll)
+        message = read_request(queue, vt, qty, poll)
         message.pop = pop
         if isinstance(where, str):
             message.selector = checks.name(where, "the selector")
         elif where is not None:
-            message.equal = _texts(where)
+            message.equal = header_texts(where)
         return await self._claimed(message)
 
     async def _claimed(self, message: q.Read) -> list[Message]:
@@ -153,30 +150,3 @@ class AsyncReading(AsyncBase):
                 yield message_delivered(delivery, subscription)
         finally:
             await subscription.close()
-
-
-def _request(queue: str, vt: Seconds, qty: int, poll: Seconds) -> q.Read:
-    return q.Read(
-        0,
-        checks.name(queue, "the queue's name"),
-        checks.whole(qty, "qty", 1, MAX_QUANTITY),
-        checks.milliseconds(vt, "vt", low=0.001),
-        checks.milliseconds(poll, "max_poll_seconds", high=MAX_POLL_SECONDS),
-    )
-
-
-def _texts(where: Mapping[str, Any]) -> dict[str, str]:
-    """Header values as they are stored, as texts."""
-    if not isinstance(where, Mapping):
-        raise RequestError(f"where must be a filter, or a mapping of header names to values, not {where!r}")
-    found = {}
-    for name, value in where.items():
-        if isinstance(value, bool):
-            found[name] = "true" if value else "false"
-        elif isinstance(value, (str, int, float)):
-            found[name] = str(value)
-        else:
-            raise RequestError(f"header {name!r} can be compared with a text, a number or a boolean, not {value!r}")
-    if not found:
-        raise RequestError("where has no headers: leave it out to read any message")
-    return found

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from ...protocol import messages as m
 from .. import checks
 from ..checks import Point, Seconds
+from ..requests import age_ms
 from .base import AsyncBase
 
 
@@ -99,7 +100,7 @@ class AsyncReplaying(AsyncBase):
             NotFound: there is no such queue.
             RequestError: the filter is not valid, or the queue is not stored.
         """
-        age = _age_ms(older_than)
+        age = age_ms(older_than)
         chosen = None if ids is None else checks.message_ids(ids)
         answer: m.Count = await self._calls.call_apart(m.ArchiveFailed(0, queue, age, chosen, where, limit))
         return answer.count
@@ -123,12 +124,7 @@ class AsyncReplaying(AsyncBase):
             ids: these messages.
             all: all of them.
         """
-        age = _age_ms(older_than)
+        age = age_ms(older_than)
         chosen = None if ids is None else checks.message_ids(ids)
         answer: m.SettledDeleted = await self._calls.call_apart(m.DeleteSettled(0, queue, state, age, chosen, all))
         return answer.count
-
-
-def _age_ms(older_than: Seconds | None) -> int:
-    """An age in ms; -1 means any age."""
-    return -1 if older_than is None else checks.milliseconds(older_than, "older_than", high=checks.MAX_DELAY_SECONDS)

@@ -6,11 +6,11 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ...errors import OpenDataError
 from ...protocol import queue_messages as q
 from .. import checks
 from ..checks import Moment, Seconds
 from ..message_models import Published, SentOnce
+from ..requests import known_ids, send_request
 from .base import AsyncBase
 
 #: how long an idempotency key is remembered
@@ -128,10 +128,10 @@ class AsyncSending(AsyncBase):
         checks.whole(len(keys), "the number of idempotency keys", len(made), len(made))
         if not made:
             return []
-        call = self._message("", checks.name(queue, "the queue's name"), [sent for sent, _part in made], "", b"", 0)
-        call.to_queue, call.keys, call.digests = True, keys, [part for _sent, part in made]
+        call = send_request("", queue, [sent for sent, _part in made], "", b"", 0, now, to_queue=True)
+        call.keys, call.digests = keys, [part for _sent, part in made]
         call.key_ttl_ms = checks.milliseconds(key_seconds, "the time of an idempotency key", low=0.001)
-        answer = _known(await self._calls.send(call))
+        answer = known_ids(await self._calls.send(call))
         return [SentOnce(id, new) for id, new in zip(answer.ids, answer.new, strict=True)]
 
     async def publish(
@@ -162,37 +162,13 @@ class AsyncSending(AsyncBase):
             body, headers, exchange, routing_key,
             priority=priority, due_ms=due, ttl=ttl, now_ms=now, properties=properties,
         )  # fmt: skip
-        call = self._message(exchange, routing_key, [message], idempotency_key, digest, key_seconds)
-        answer = _known(await self._calls.send(call))
+        call = send_request(exchange, routing_key, [message], idempotency_key, digest, key_seconds, now)
+        answer = known_ids(await self._calls.send(call))
         id = answer.ids[0] if answer.ids[0] >= 0 else None
         return Published(id, tuple(answer.queues[0] if answer.queues else ()), answer.repeated)
 
     async def _send_to(
         self, queue: str, messages: list[q.Outgoing], key: str, digest: bytes, key_seconds: Seconds
     ) -> q.Sent:
-        call = self._message("", checks.name(queue, "the queue's name"), messages, key, digest, key_seconds)
-        call.to_queue = True
-        return _known(await self._calls.send(call))
-
-    def _message(
-        self,
-        exchange: str,
-        routing_key: str,
-        messages: list[q.Outgoing],
-        key: str,
-        digest: bytes,
-        key_seconds: Seconds,
-    ) -> q.Send:
-        for value, what in ((exchange, "the exchange"), (routing_key, "the routing key"), (key, "the idempotency key")):
-            checks.text(value, what)
-        ttl = checks.milliseconds(key_seconds, "the time of an idempotency key", low=0.001) if key else 0
-        return q.Send(
-            0, 0, exchange, routing_key, messages, self._now_ms(),
-            key=key, digest=digest if key else b"", key_ttl_ms=ttl,
-        )  # fmt: skip
-
-
-def _known(answer: q.Sent) -> q.Sent:
-    if not answer.ids:
-        raise OpenDataError("the messages are stored, but their ids are unknown, because the broker was restarted")
-    return answer
+        call = send_request("", queue, messages, key, digest, key_seconds, self._now_ms(), to_queue=True)
+        return known_ids(await self._calls.send(call))

@@ -11,7 +11,7 @@ from ...protocol.messages import Outcome
 from ...protocol.queue_messages import Ending
 from .. import checks
 from ..checks import Seconds, Target
-from ..message_models import Message, Settled
+from ..message_models import Message, Settled, together
 from .base import AsyncBase
 
 #: how many ids are sent in one call
@@ -128,7 +128,7 @@ class AsyncSettling(AsyncBase):
         for start in range(0, len(pairs), _ITEMS):
             call = q.SettleMessages(0, queue, ending, pairs[start : start + _ITEMS], wait)
             parts.append(Settled.of(await self._calls.call(call)))
-        settled = _together(parts)
+        settled = together(parts)
         for target in held:
             if target.id in settled.done:
                 target.source.forget((target.queue, target.id, target.token))
@@ -145,14 +145,3 @@ class AsyncSettling(AsyncBase):
                 text = f"the lease of message {message.id} has ended: this iterator does not hold it any more"
                 refused[message.id] = StaleLease(text, queue=message.queue, message_id=message.id)
         return Settled(tuple(done), refused)
-
-
-def _together(parts: list[Settled]) -> Settled:
-    done: list[int] = []
-    refused: dict[int, OpenDataError] = {}
-    until = None
-    for part in parts:
-        done += part.done
-        refused |= part.refused
-        until = part.until or until
-    return Settled(tuple(done), refused, until)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from ...errors import NotFound, OpenDataError, RequestError
+from ...errors import NotFound, OpenDataError
 from ...protocol import messages as m
 from ...protocol import queue_messages as q
 from .. import checks
 from ..message_models import MessageState, state_of
 from ..queue_models import Worker
+from ..requests import session_of
 from .base import AsyncBase
 
 
@@ -32,7 +33,7 @@ class AsyncWorkers(AsyncBase):
 
     async def worker_messages(self, id: str, *, limit: int = 100) -> list[MessageState]:
         """The messages that a worker holds, at most ``limit`` (1 to 1,000)."""
-        call = q.WorkerMessages(0, _session(id), checks.whole(limit, "the limit", 1, 1000))
+        call = q.WorkerMessages(0, session_of(id), checks.whole(limit, "the limit", 1, 1000))
         answer: q.HeldMessages = await self._calls.call(call)
         return [state_of(queue, row) for queue, row in answer.messages]
 
@@ -87,12 +88,5 @@ class AsyncWorkers(AsyncBase):
         return answer.count
 
     async def _control(self, id: str, action: str) -> int:
-        answer: m.Count = await self._calls.call(q.ControlWorker(0, _session(id), action))
+        answer: m.Count = await self._calls.call(q.ControlWorker(0, session_of(id), action))
         return answer.count
-
-
-def _session(id: str) -> bytes:
-    try:
-        return bytes.fromhex(id)
-    except (TypeError, ValueError) as exc:
-        raise RequestError(f"a worker's id must be 32 hexadecimal digits, not {id!r}", session=str(id)) from exc

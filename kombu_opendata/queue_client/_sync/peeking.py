@@ -11,7 +11,15 @@ from ...errors import MessageNotFound
 from ...protocol import messages as m
 from ...protocol import queue_messages as q
 from .. import checks
-from ..message_models import Message, MessageState, StatePage, StoredMessage, message_of, moment, state_of
+from ..message_models import (
+    Message,
+    MessageState,
+    StatePage,
+    StoredMessage,
+    messages_peeked,
+    state_of,
+    stored_message_of,
+)  # fmt: skip
 from ..queue_models import QueueMetrics, metrics_of
 from .base import Base
 
@@ -37,10 +45,7 @@ class Peeking(Base):
             answer: q.Peeked = self._calls.call(
                 q.Peek(0, checks.name(queue, "the queue's name"), after, qty - len(found))
             )
-            for row, received, envelope in answer.messages:
-                state = state_of(queue, row)
-                times = {"received_at": moment(received), "visible_at": state.visible_at}
-                found.append(message_of(row[0], queue, envelope, attempts=state.attempts, **times))
+            found += messages_peeked(queue, answer)
             if not answer.more or not answer.messages:
                 break
             after = answer.messages[-1][0][0]
@@ -58,16 +63,7 @@ class Peeking(Base):
             raise MessageNotFound(
                 f"no message {id}{f' in queue {queue!r}' if queue else ''}", message_id=id, queue=queue
             )
-        states = tuple(state_of(name, row) for name, row in answer.states)
-        return StoredMessage(
-            message_of(id, states[0].queue if states else queue, answer.envelope),
-            answer.headers,
-            moment(answer.created_at_ms),
-            moment(answer.received_at_ms),
-            moment(answer.visible_at_ms),
-            states,
-            answer.complete,
-        )
+        return stored_message_of(id, queue, answer)
 
     def list_by_state(self, queue: str, state: State, *, limit: int = 100, after: int | None = None) -> StatePage:
         """A page of the messages in one state; settled ones are ordered by when they were settled, others by id.
