@@ -14,9 +14,6 @@ DECIMAL = r"(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]
 MAX_BYTES = 16_384
 #: headers and constants in it; the list of an IN counts as one
 MAX_TERMS = 500
-#: the same for the whole filter of a queue, including its bindings; its record has 16 bits for the size
-MAX_STORED_BYTES = 65_535
-MAX_STORED_TERMS = 40_000
 #: nested parentheses, NOTs and signs; functions over the tree are recursive
 MAX_DEPTH = 24
 #: + - * / and signs

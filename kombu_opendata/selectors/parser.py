@@ -20,18 +20,15 @@ _KEPT = ("NOT", "TRUE", "FALSE")  # the other keywords only separate: lark drops
 _KEYWORDS = {word: word if word in _KEPT else f"_{word}" for word in language.KEYWORDS}
 
 
-def parse(text: str, *, stored: bool = False) -> Condition:
+def parse(text: str) -> Condition:
     """The tree of a filter.
-
-    Args:
-        stored: the text is the whole filter of a queue, which may be longer and contain any character.
 
     Raises:
         SelectorError: it is not a valid filter; the error has line, column and caret.
     """
-    _check_characters(text, stored)
+    _check_characters(text)
     parser = _language().parse_interactive(text)
-    bounds = _Bounds(language.MAX_STORED_TERMS if stored else language.MAX_TERMS)
+    bounds = _Bounds()
     try:
         for token in parser.iter_parse():
             bounds.count(token)
@@ -46,12 +43,11 @@ def parse(text: str, *, stored: bool = False) -> Condition:
     return tree
 
 
-def _check_characters(text: str, stored: bool) -> None:
-    limit = language.MAX_STORED_BYTES if stored else language.MAX_BYTES
+def _check_characters(text: str) -> None:
     size = len(text.encode("utf-8", "surrogatepass"))
-    if size > limit:
-        raise syntax_error(text, 0, f"the filter has {size} bytes; the limit is {limit}")
-    bad = re.search("[\ud800-\udfff]" if stored else "[\0\ud800-\udfff]", text)
+    if size > language.MAX_BYTES:
+        raise syntax_error(text, 0, f"the filter has {size} bytes; the limit is {language.MAX_BYTES}")
+    bad = re.search("[\0\ud800-\udfff]", text)
     if bad:
         raise syntax_error(text, bad.start(), f"the character U+{ord(bad[0]):04X} can't be part of a filter")
     if not text.strip():
@@ -79,11 +75,10 @@ def _keyword_or_name(token: Token) -> Token:
 class _Bounds:
     """Checks the bounds token by token, so that a hostile text is refused early."""
 
-    def __init__(self, max_terms: int) -> None:
+    def __init__(self) -> None:
         self.open: list[Token] = []  # parentheses
         self._prefixes = [0]  # NOTs and signs that wait for an operand: outside, and in each open parenthesis
-        self._terms_left = max_terms
-        self._max_terms = max_terms
+        self._terms_left = language.MAX_TERMS
         self._arithmetic = 0
         self.in_list = False  # inside the list of an IN or the arguments of topic(), which count as one term
         self._previous: Token | None = None
@@ -140,7 +135,7 @@ class _Bounds:
         self._prefixes[-1] = 0
         self._terms_left -= 1
         if self._terms_left < 0:
-            what = f"the filter has more than {self._max_terms} headers and constants"
+            what = f"the filter has more than {language.MAX_TERMS} headers and constants"
             raise Mistake(position(token), f"{what}; the list of an IN counts as one")
 
 

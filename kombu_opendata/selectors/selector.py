@@ -37,12 +37,8 @@ class Selector:
         return f"Selector({self.text!r})"
 
 
-def compile_selector(text: str, *, stored: bool = False) -> Selector:
+def compile_selector(text: str) -> Selector:
     """Compile the text of a filter.
-
-    Args:
-        stored: the text comes from a queue's config record, so it may be as long as the record can hold. Parsing then
-            takes up to some tenths of a second, otherwise at most some tens of milliseconds.
 
     Raises:
         SelectorError: it is not a valid filter; the error says where.
@@ -50,7 +46,7 @@ def compile_selector(text: str, *, stored: bool = False) -> Selector:
     """
     if not isinstance(text, str):
         raise RequestError(f"a filter must be a str, not {type(text).__name__}")
-    found = _compile(text, stored)
+    found = _compile(text)
     if isinstance(found, SelectorError):
         raise SelectorError(found.text, **found.values)
     return found
@@ -58,14 +54,14 @@ def compile_selector(text: str, *, stored: bool = False) -> Selector:
 
 def precompile(text: str) -> None:
     """Compile a filter in advance, in any thread, so that the next :func:`compile_selector` of it takes no time."""
-    _compile(text, False)
+    _compile(text)
 
 
 @lru_cache(maxsize=16)  # a declaration compiles its filter once to check it and once to use it
-def _compile(text: str, stored: bool) -> Selector | SelectorError:
+def _compile(text: str) -> Selector | SelectorError:
     from .parser import parse  # which imports lark
 
     try:
-        return Selector(parse(text, stored=stored), text)
+        return Selector(parse(text), text)
     except SelectorError as exc:
         return exc.with_traceback(None)

@@ -23,7 +23,6 @@ _SHARED_OPTIONS = {
     "AWS_DEFAULT_REGION": "region", "AWS_REGION": "region",
     "AWS_VIRTUAL_HOSTED_STYLE_REQUEST": "virtual_hosted_style_request",
 }  # fmt: skip
-_SECRET = ("key", "secret", "token", "password", "credential", "sas", "signature")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +38,9 @@ class StagingCalls:
     def get_staging_target(self, call: Context, msg: m.GetStagingTarget) -> None:
         """Where executors write; an error if the store can't hold staged batches."""
         self._staging.folder()
-        url, options = self._staging.url, self._staging.options
-        shown = {name: value for name, value in options.items() if not any(secret in name for secret in _SECRET)}
+        url, shown = self._staging.url, {}
         if url.startswith("s3"):
-            shown |= {
-                name: os.environ[variable] for variable, name in _SHARED_OPTIONS.items() if variable in os.environ
-            }
+            shown = {name: os.environ[variable] for variable, name in _SHARED_OPTIONS.items() if variable in os.environ}
         limits = self._max_message_bytes, INLINE_BYTES, INLINE_ROWS
         call.reply(m.StagingInfo(msg.rid, url, self._instance_name, shown, *limits))
 

@@ -63,20 +63,15 @@ class Staging:
         location = self._store.location
         return f"{location.url.rstrip('/')}/{location.name}.staged"
 
-    @property
-    def options(self) -> dict[str, str]:
-        """The store's settings, secrets among them."""
-        return self._store.location.options
-
     def folder(self) -> Folder:
         """The folder of staged batches.
 
         Raises:
             InvalidURL: this kind of store can't hold any.
-            StoreError: a package is missing, or the settings are refused.
+            StoreError: a package is missing, or the settings in the environment are refused.
         """
         if self._folder is None:
-            self._folder = open_folder(self.url, self.options)
+            self._folder = open_folder(self.url)
         return self._folder
 
     # ------------------------------------------------------------------ jobs

@@ -14,7 +14,7 @@ from __future__ import annotations
 import atexit
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -47,22 +47,20 @@ class Location:
     path: str
     folder: Path | None = None
     name: str = ""
-    options: dict[str, str] = field(default_factory=dict)
 
 
-def locate(url: str, path: str, options: dict[str, str] | None = None, *, create: bool = True) -> Location:
+def locate(url: str, path: str, *, create: bool = True) -> Location:
     """The database `path` in the store at `url`.
 
     Args:
         url: see the module's table.
         path: letters, digits, ``._-``, and ``/`` between the parts.
-        options: the provider's settings (``endpoint``, ``region``, …); they win over the environment's.
-        create: make the folders of a local store and see whether they can be written.
+        create: make the folders of a local store and check that they can be written.
 
     Raises:
         errors.InvalidURL: the URL or the path can't be used.
         errors.StoreUnwritable: the folder can't be created or written.
-        errors.StoreError: the store's settings are refused.
+        errors.StoreError: the settings in the environment are refused.
     """
     if not _SAFE_PATH.fullmatch(path):
         raise errors.InvalidURL(
@@ -76,8 +74,7 @@ def locate(url: str, path: str, options: dict[str, str] | None = None, *, create
     if parts.scheme not in _PROVIDERS or not parts.netloc:
         raise errors.InvalidURL(f"{url!r} is no object-store URL: use file:///folder or s3://bucket/prefix", url=url)
     prefix = unquote(parts.path).strip("/")
-    store = _bucket(url, options or {})
-    return Location(url, store, f"{prefix}/{path}" if prefix else path, name=path, options=dict(options or {}))
+    return Location(url, _bucket(url), f"{prefix}/{path}" if prefix else path, name=path)
 
 
 def _memory(name: str) -> Any:
@@ -88,13 +85,11 @@ def _memory(name: str) -> Any:
     return _memory_stores[name]
 
 
-def _bucket(url: str, options: dict[str, str]) -> Any:
+def _bucket(url: str) -> Any:
     u, parts = ffi.public(), urlsplit(url)
     try:
         builder = u.ObjectStoreBuilder.from_env(u.ObjectStoreType[_PROVIDERS[parts.scheme]])
         builder.with_url(f"{parts.scheme}://{parts.netloc}")
-        for key, value in options.items():
-            builder.with_config(key, value)
         return builder.build()
     except u.Error as error:
         raise errors.StoreError(f"the store {url} can't be used: {error}", url=url) from error

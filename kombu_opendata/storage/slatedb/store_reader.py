@@ -38,7 +38,6 @@ class ReadOnlyStore(Reads):
         path: str,
         *,
         deadline_seconds: float = 30,
-        store_options: dict[str, str] | None = None,
         frozen: bool = False,
         skip_wal: bool = False,
     ) -> ReadOnlyStore:
@@ -52,7 +51,7 @@ class ReadOnlyStore(Reads):
             errors.StoreError: there is no such database, or the store did not answer within `deadline_seconds`.
             errors.CorruptRecord: the database is damaged.
         """
-        location = locate(url, path, store_options, create=False)
+        location = locate(url, path, create=False)
         u = ffi.public()
         builder = u.DbReaderBuilder(location.path, location.store)
         builder.with_reader_mode(u.ReaderMode.FOLLOW_LATEST())

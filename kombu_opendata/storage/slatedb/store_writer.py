@@ -41,7 +41,6 @@ class SlateStore(Reads):
         *,
         settings: SlateSettings | None = None,
         deadline_seconds: float = 30,
-        store_options: dict[str, str] | None = None,
     ) -> SlateStore:
         """Open the database `path` in the store at `url` (see :mod:`.object_store`); create it when it is missing.
 
@@ -51,7 +50,7 @@ class SlateStore(Reads):
             errors.CorruptRecord: the database is damaged.
         """
         settings = settings or SlateSettings()
-        location = locate(url, path, store_options)
+        location = locate(url, path)
         blocks = settings.block_cache_bytes
         if blocks is None:
             blocks = _BLOCKS_ELSEWHERE if location.folder is None else _BLOCKS_IN_A_FOLDER

@@ -94,8 +94,8 @@ class HistoryLog:
     ``chunks`` are closed, in order, and neither forgotten nor indexed; ``open`` takes the next rows.
     """
 
-    def __init__(self, attempt: int = 0, row: int = 0) -> None:
-        self.begin_at((attempt, row))
+    def __init__(self) -> None:
+        self.begin_at((0, 0))
         self.chunks: deque[Chunk] = deque()
         self._indexed: Place = (0, 0)
         self._forgotten: dict[int, int] = {}  # block of messages → the end of the last chunk with attempts of them

@@ -10,6 +10,7 @@ import pytest
 from kombu_opendata.broker.model.queue_arguments import parse
 from kombu_opendata.errors import SelectorError
 from kombu_opendata.selectors import compile_selector, language
+from kombu_opendata.storage.operations.definitions import MAX_FILTER_BYTES
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "filters.md").read_text(encoding="utf-8")
@@ -45,7 +46,7 @@ def test_the_bounds_are_as_the_pages_say() -> None:
     for page in (PAGE, RFC):
         for bound in (language.MAX_BYTES, language.MAX_DEPTH, language.MAX_TERMS):
             assert f"{bound:,}" in page
-    for bound in (language.MAX_STORED_BYTES, language.MAX_ARITHMETIC, language.MAX_NUMBER_LENGTH):
+    for bound in (MAX_FILTER_BYTES, language.MAX_ARITHMETIC, language.MAX_NUMBER_LENGTH):
         assert f"{bound:,}" in RFC
     for word in language.KEYWORDS:
         assert word in RFC

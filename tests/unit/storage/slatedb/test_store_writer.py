@@ -343,16 +343,18 @@ def test_urls_that_name_no_store(url: str) -> None:
         asyncio.run(SlateStore.open(url, "db"))
 
 
-def test_a_dead_endpoint_meets_the_deadline() -> None:
+def test_a_dead_endpoint_meets_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     options = {
-        "endpoint": "http://127.0.0.1:9",
-        "access_key_id": "a",
-        "secret_access_key": "b",
-        "region": "r",
-        "allow_http": "true",
+        "AWS_ENDPOINT": "http://127.0.0.1:9",
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_SECRET_ACCESS_KEY": "b",
+        "AWS_REGION": "r",
+        "AWS_ALLOW_HTTP": "true",
     }
+    for name, value in options.items():
+        monkeypatch.setenv(name, value)
     with pytest.raises(errors.StoreError, match="s3://bucket/prefix"):
-        asyncio.run(SlateStore.open("s3://bucket/prefix", "db", deadline_seconds=0.5, store_options=options))
+        asyncio.run(SlateStore.open("s3://bucket/prefix", "db", deadline_seconds=0.5))
 
 
 def test_damage_is_a_corrupt_record(tmp_path: Path) -> None:
