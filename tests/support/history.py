@@ -26,7 +26,7 @@ def tiny_history(part_rows: int = 24) -> Iterator[None]:
         patch.setattr(indexer, "PART_ROWS", part_rows)
         patch.setattr(index_part, "RARE", 2)
         patch.setattr(value_runs, "FAN_IN", 2)
-        patch.setattr(candidates, "MAX_LOOK", 8)
+        patch.setattr(candidates, "MAX_BATCH", 8)
         yield
 
 

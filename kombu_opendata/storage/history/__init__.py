@@ -1,4 +1,4 @@
-"""History: what happened to messages and attempts, its index, and the lists and look-ups over them.
+"""History of messages and attempts: its index, and the lists, counts and look-ups over it.
 
 See docs/rfcs/0007-history.md.
 """

@@ -1,4 +1,4 @@
-"""History of one engine: log and index as checkpoints, the broker's calls and the collector use them."""
+"""The history service of an engine: checkpoints, background indexing, retention, and the lists for the broker."""
 
 from __future__ import annotations
 
@@ -22,25 +22,21 @@ from .lists.pages import Page, list_attempts, list_messages, with_events
 from .lists.query import Buckets, Filters, Paging
 from .lists.reader import Reader
 
-#: how long the rows of attempts stay
+#: how long attempts are kept
 DEFAULT_RETENTION_SECONDS = 14 * 86_400.0
-#: how often the background looks for something to index, and how long it works then: while messages come and go, while
-#: they do and much waits, and when nothing happens, after which it pauses only so long as there is more
-_LOOK_SECONDS = 0.1
+#: how often the background task checks for rows to index, and how long it works then: while messages flow, while they
+#: flow and many rows wait, and when the engine is idle; an idle engine takes only short pauses while rows wait
+_CHECK_SECONDS = 0.1
 _BUSY_SECONDS = 0.001
 _BEHIND_SECONDS = 0.0025
 _IDLE_SECONDS = 0.02
 _PAUSE_SECONDS = 0.02
-#: attempts and other rows that are much
+#: rows that wait for indexing, above which the indexer is behind
 _MUCH = 200_000
 
 
 class History:
-    """What happened to the messages of one instance.
-
-    Args:
-        checkpoint: writes what is queued.
-    """
+    """The history of one instance. ``checkpoint`` writes the records that are queued."""
 
     def __init__(
         self,
@@ -63,9 +59,9 @@ class History:
     def enabled(self) -> bool:
         return self._state.history is not None
 
-    # ------------------------------------------------------------------ the engine's calls
+    # ------------------------------------------------------------------ checkpoints
     async def load(self) -> HistoryLog:
-        """The log, to go on where the stored one ends; before the journal is replayed."""
+        """The log, which continues where the stored one ends. To be called before the journal is replayed."""
         await self.index.load(self._store)
         await self.collected.load()
         head = self.index.head
@@ -81,14 +77,14 @@ class History:
         return self.log
 
     def snapshot(self, batch: Batch) -> None:
-        """Put everything that is not stored into a checkpoint's batch."""
+        """Put everything that is not stored yet into a checkpoint's batch."""
         if self.enabled:
             self._saving = self.log.snapshot(batch)
             self.index.snapshot(batch)
             self.collected.snapshot(batch)
 
     async def before_deletion(self, ids: Set[int], batch: Batch) -> None:
-        """The checkpoint keeps of these messages what the index may still need."""
+        """Keep the headers of these messages that the index may still need; the checkpoint deletes the messages."""
         if self.enabled:
             await self.collected.keep(ids, batch)
 
@@ -101,12 +97,12 @@ class History:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether a checkpoint has anything to do."""
+        """Whether a checkpoint has anything to write."""
         return self.enabled and (self.log.is_dirty or self.index.is_dirty)
 
     # ------------------------------------------------------------------ in the background
     async def run(self) -> None:
-        """Index until cancelled: a fortieth of the time at most while messages come and go, half of it when they don't.
+        """Index until cancelled, with at most a fortieth of the time while messages flow and half of it otherwise.
 
         Raises:
             StoreError: the store failed for good.
@@ -114,11 +110,11 @@ class History:
         if not self.enabled:
             return
         await self.sweeper.begin()
-        seen, pause = self.log.end, _LOOK_SECONDS
+        seen, pause = self.log.end, _CHECK_SECONDS
         while True:
             await asyncio.sleep(pause)
             before, seen = seen, self.log.end
-            pause = _LOOK_SECONDS
+            pause = _CHECK_SECONDS
             if seen != before:
                 is_behind = self.indexer.lag > _MUCH
                 await self.indexer.work(_BEHIND_SECONDS if is_behind else _BUSY_SECONDS, may_read=is_behind)
@@ -126,14 +122,14 @@ class History:
                 pause = _PAUSE_SECONDS
 
     async def sweep(self, now: int) -> None:
-        """Remove what is past its retention, a bounded part of it."""
+        """Remove a bounded part of the history that is past its retention."""
         if self.enabled:
             await self.sweeper.sweep(now)
 
     # ------------------------------------------------------------------ reading
     @asynccontextmanager
     async def _reading(self, *, indexed: bool) -> AsyncIterator[Reader]:
-        """A reader of what has happened until now; with ``indexed`` the index has all of it, too."""
+        """A reader of everything until now; ``indexed``: the index has all of it, too."""
         if indexed:
             await self.indexer.catch_up()
         self.log.close_chunk()
@@ -141,33 +137,33 @@ class History:
             yield Reader(self._store, self._state, self._payloads, self.log, self.index, view)
 
     async def list_messages(self, filters: Filters, paging: Paging) -> Page[MessageRecord]:
-        """See :mod:`.lists`."""
+        """See :func:`.pages.list_messages`."""
         async with self._reading(indexed=True) as reader:
             return await list_messages(reader, filters, paging)
 
     async def list_attempts(self, filters: Filters, paging: Paging, *, bodies: bool = False) -> Page[AttemptRecord]:
-        """See :mod:`.lists`."""
+        """See :func:`.pages.list_messages`."""
         async with self._reading(indexed=bool(attempt_dimensions(filters))) as reader:
             return await list_attempts(reader, filters, paging, bodies=bodies)
 
     async def count_messages(self, filters: Filters, buckets: Buckets) -> list[int]:
-        """See :mod:`.counts_by_time`; the times of the filters are within the buckets."""
+        """See :mod:`.counts_by_time`; the times of the filters must be within the buckets."""
         async with self._reading(indexed=True) as reader:
             return await count_messages(reader, filters, buckets)
 
     async def count_attempts(self, filters: Filters, buckets: Buckets) -> list[int]:
-        """See :mod:`.counts_by_time`; the times of the filters are within the buckets."""
+        """See :mod:`.counts_by_time`; the times of the filters must be within the buckets."""
         async with self._reading(indexed=bool(attempt_dimensions(filters))) as reader:
             return await count_attempts(reader, filters, buckets)
 
     async def message(self, id: int) -> MessageRecord | None:
-        """A message that is in the store."""
+        """A message, if it is in the store."""
         async with self._reading(indexed=True) as reader:
             found = (await reader.metadata([id])).get(id)
             return None if found is None else MessageRecord(found, (await reader.statuses([id]))[id])
 
     async def attempt(self, number: int, *, bodies: bool = False) -> AttemptRecord | None:
-        """An attempt that ended and is in the log."""
+        """An attempt, if it ended and is in the log."""
         async with self._reading(indexed=False) as reader:
             if not reader.first_kept_attempt <= number < self.log.end[0]:
                 return None

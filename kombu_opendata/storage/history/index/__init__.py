@@ -1,1 +1,1 @@
-"""The index of the history: values and where they occur."""
+"""The index of the history: which messages and attempts have a value, such as a queue or a header."""

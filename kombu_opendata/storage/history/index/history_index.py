@@ -1,8 +1,7 @@
-"""The index as a whole: its parts in memory, its head, and what the next checkpoint writes of it.
+"""The index of an instance: its parts in memory, its head, and the records that the next checkpoint writes.
 
-Whatever is written becomes visible when the checkpoint has ended, so a reader takes the parts in memory first and reads
-the store then: what is in both counts once. Records that were replaced are removed when nobody reads any more who may
-have begun before.
+Records become visible at the end of their checkpoint. So a reader first takes the parts in memory and then reads the
+store; an entry found in both counts once. Replaced records are removed after the last read that began before.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _DELETES_PER_CHECKPOINT = 500
 
 
 class View(NamedTuple):
-    """What a reader goes by."""
+    """The parts and runs that a reader uses."""
 
     parts: tuple[Part, ...]
     runs: tuple[Run, ...]
@@ -37,10 +36,10 @@ class Index:
     """The index of one instance.
 
     Attributes:
-        open: takes what is indexed now.
-        frozen: complete; their records are made, or on their way to the store.
-        head: as the store has it.
-        planned: as it will be when everything that is queued is written.
+        open: the part that new rows go to.
+        frozen: complete parts, whose records are being made or written.
+        head: the stored head.
+        planned: the head after everything that is queued is written.
     """
 
     def __init__(self) -> None:
@@ -48,16 +47,16 @@ class Index:
         self.frozen: list[Part] = []
         self.head = self.planned = Head()
         self._queued: list[Row] = []
-        self._retiring: list[bytes] = []  # keys that are obsolete once what is queued is written
+        self._retiring: list[bytes] = []  # keys that become obsolete when the queued records are written
         self._flushing: tuple[Head, list[Part], list[bytes]] | None = None
-        self._written: list[Part] = []  # frozen ones whose records are queued
+        self._written: list[Part] = []  # frozen parts whose records are queued
         self._obsolete: list[_Obsolete] = []
         self._readers: dict[int, int] = {}  # token → era
         self._era = 0
         self._tokens = itertools.count()
 
     async def load(self, store: SlateStore) -> None:
-        """Begin where the store's index ends."""
+        """Load the stored head."""
         value = await store.get(keys.HISTORY_HEAD_KEY)
         if value is not None:
             self.head = self.planned = history_index.decode_head(keys.HISTORY_HEAD_KEY, value)
@@ -65,7 +64,7 @@ class Index:
     # ------------------------------------------------------------------ reading
     @contextmanager
     def reading(self) -> Iterator[View]:
-        """What is indexed now; its records stay until the end of the block."""
+        """A view of the index as it is now; its records stay until the end of the block."""
         token = next(self._tokens)
         self._readers[token] = self._era
         try:
@@ -75,17 +74,17 @@ class Index:
 
     # ------------------------------------------------------------------ writing
     def queue(self, rows: Iterable[Row]) -> None:
-        """Have records written that no reader knows of yet, or removed that none needs."""
+        """Write records that no reader knows yet, or remove ones that no reader needs, with the next checkpoint."""
         self._queued += rows
 
     def take_runs(self, count: int) -> int:
-        """The first of so many numbers for new runs."""
+        """Reserve numbers for new runs; returns the first."""
         first = self.planned.run
         self.planned = self.planned._replace(run=first + count)
         return first
 
     def wrote(self, part: Part, rows: list[Row], runs: list[Run], place: tuple[int, int]) -> None:
-        """A frozen part's records are made; with them the log is indexed up to ``place``."""
+        """Queue the records of a frozen part; with them the log is indexed up to ``place``."""
         self.queue(rows)
         self._written.append(part)
         planned = self.planned
@@ -94,23 +93,23 @@ class Index:
         )
 
     def replace_runs(self, old: Iterable[Run], new: Iterable[Run], gone: list[bytes]) -> None:
-        """Merged: the new runs count for the old ones; ``gone`` are the keys of those."""
+        """Replace merged runs, whose keys are ``gone``."""
         left = [run for run in self.planned.runs if run not in set(old)]
         self.planned = self.planned._replace(runs=(*left, *new))
         self._retiring += gone
 
     def keep_from(self, attempt: int) -> None:
-        """Older attempts are no longer in the log."""
+        """Note that older attempts are no longer in the log."""
         self.planned = self.planned._replace(kept=max(self.planned.kept, attempt))
 
     @property
     def stored_head(self) -> Head:
-        """As the store has it when the checkpoint under way, if there is one, has ended."""
+        """The stored head after the checkpoint under way, if there is one."""
         return self._flushing[0] if self._flushing else self.head
 
     @property
     def unstored(self) -> list[Part]:
-        """The parts that are only in memory even then."""
+        """The parts that are still only in memory then."""
         written = self._flushing[1] if self._flushing else []
         return [*(part for part in self.frozen if part not in written), self.open]
 
@@ -120,7 +119,7 @@ class Index:
         return bool(self._queued or self._obsolete) or self.planned != self.stored_head
 
     def snapshot(self, batch: Batch) -> None:
-        """Put what is queued, and the head, into a checkpoint's batch."""
+        """Put the queued records and the head into a checkpoint's batch."""
         self._retire()
         if not self.is_dirty:
             self._flushing = None
@@ -148,7 +147,7 @@ class Index:
         self._retire()
 
     def _retire(self) -> None:
-        """Have obsolete records removed that nobody reads, some with each checkpoint."""
+        """Queue the removal of obsolete records that no reader uses, some with each checkpoint."""
         oldest = min(self._readers.values(), default=self._era)
         room = _DELETES_PER_CHECKPOINT - len(self._queued)
         while room > 0 and self._obsolete and self._obsolete[0].era < oldest:

@@ -1,7 +1,7 @@
-"""A part of the index while it is in memory: positions by value, and what became of messages; then its records.
+"""A part of the index in memory: positions by value, and events of messages; it becomes records when it is large.
 
-Most of a message's values come together again with other messages (all but ids, roughly), so positions are collected
-for *groups* of values, and only when the part becomes records for each value. That saves most of the work.
+Most values of a message (roughly all but its ids) recur together in other messages. So positions are collected for
+*groups* of values, and per value only when the part becomes records. That saves most of the work.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from ...records import history_index, history_trail, keys
 from ...records.history_index import ATTEMPTS, MESSAGES, SEGMENT_BITS, Run
 from ...records.history_trail import BLOCK_BITS, Event
 
-#: a value that a part has at most so often is in its run; one that it has more often has postings of its own
+#: a value with at most this many positions in a part goes into its run; one with more gets postings of its own
 RARE = 4
-#: the highest bits of a hash that make the page of a new run
+#: how many of the highest bits of a hash select the page of a new run
 PAGE_BITS = 6
 _PAGE_SHIFT = 64 - PAGE_BITS
-#: rare values that are handled in one step
+#: rare values of one step
 _STEP = 256
 
 Row = tuple[bytes, bytes | None]
@@ -26,17 +26,17 @@ Group = tuple[int, ...]
 
 
 class Part:
-    """Positions by space and hash, events by block. Both only grow, in order of the log."""
+    """Positions by space and hash, and events by block. Both only grow, in the order of the log."""
 
     def __init__(self) -> None:
         self._groups: dict[Group, tuple[list[int], list[int]]] = {}
         self._single: tuple[dict[int, list[int]], dict[int, list[int]]] = ({}, {})
         self.events: dict[int, list[Event]] = {}
-        self.attempted: set[int] = set()  # messages that it has attempts of
+        self.attempted: set[int] = set()  # the messages of its attempts
         self.rows = 0
 
     def add(self, space: int, position: int, group: Group, single: Sequence[int] = ()) -> None:
-        """A message or an attempt has these values: hashes that come together often, and others."""
+        """Add the values of a message or an attempt: hashes that recur together, and others."""
         lists = self._groups.get(group)
         if lists is None:
             lists = self._groups[group] = ([], [])
@@ -51,7 +51,7 @@ class Part:
                     found.append(position)
 
     def event(self, event: Event) -> None:
-        """Something happened to a message."""
+        """Add an event of a message."""
         events = self.events.get(event[0] >> BLOCK_BITS)
         if events is None:
             self.events[event[0] >> BLOCK_BITS] = [event]
@@ -59,7 +59,7 @@ class Part:
             events.append(event)
 
     def find(self, space: int, hash: int) -> list[int]:
-        """The positions of a value, in no order."""
+        """The positions of a value, unordered."""
         found = list(self._single[space].get(hash, ()))
         for group, lists in self._groups.items():
             if hash in group:
@@ -68,7 +68,7 @@ class Part:
 
     # ------------------------------------------------------------------ becoming records
     def write(self, number: int, runs: tuple[int, int], into: list[Row]) -> Iterator[list[Run]]:
-        """Put the part's records into ``into``, a little with each step; the last step gives the new runs."""
+        """Put the part's records into ``into``, a few with each step; the last step yields the new runs."""
         for block, events in self.events.items():
             into.append((keys.history_trail_key(block, number), history_trail.encode(events)))
             yield []
@@ -96,7 +96,7 @@ class Part:
         for count, (hash, positions) in enumerate(single.items()):
             if hash in together:
                 continue
-            if len(positions) == 1:  # nearly all
+            if len(positions) == 1:  # nearly all of them
                 hashes, places = pages[hash >> _PAGE_SHIFT]
                 hashes.append(hash)
                 places.append(positions[0])
@@ -112,7 +112,7 @@ class _SpaceWriter:
 
     def __init__(self, space: int, part: int, run: int, into: list[Row], touched: Iterable[int]) -> None:
         self._space, self._part, self._run, self._into = space, part, run, into
-        # Also those without postings: the sweep finds by these records what it may have to remove.
+        # Also segments without postings: by these records the sweep finds what it may have to remove.
         self._segments: dict[int, list[int]] = {segment: [] for segment in touched}
         self.pages: list[tuple[list[int], list[int]]] = [([], []) for _ in range(1 << PAGE_BITS)]
         self.made: list[Run] = []
@@ -147,7 +147,7 @@ class _SpaceWriter:
 
 
 def _by_segment(positions: list[int]) -> Iterator[tuple[int, list[int]]]:
-    """The positions by their segments, of which there are few as a rule."""
+    """The positions grouped by their segments, which are usually few."""
     positions.sort()
     start, end = 0, len(positions)
     while start < end:

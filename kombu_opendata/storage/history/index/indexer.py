@@ -1,8 +1,8 @@
-"""Indexing: brings the log into the index, a few milliseconds at a time, in the background or before a query.
+"""Adds the log to the index, a few milliseconds at a time, in the background or before a query.
 
-It takes closed chunks, from memory while they are there and from the store otherwise. What it has taken is in a part in
-memory, where queries find it; a part that is large enough becomes records, which the next checkpoint writes together
-with how far the log is indexed. After a crash it goes on from there.
+The indexer takes closed chunks from memory, or else from the store, and adds them to a part in memory, where queries
+find them. A part that is large enough becomes records. The next checkpoint writes these together with the place up to
+which the log is indexed; after a crash, indexing resumes there.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from .value_hashes import Hashes, Values
 
 #: messages and attempts after which a part becomes records
 PART_ROWS = 8192
-#: parts whose records wait for a checkpoint, past which no more are made
+#: most parts whose records wait for a checkpoint
 _MAX_FROZEN = 2
-#: how long the event loop is held at a time
+#: how long the event loop is blocked at a time
 PIECE_SECONDS = 0.004
-#: steps between two looks at the clock
+#: steps between two readings of the clock
 _STEPS = 16
-#: messages whose header hashes are remembered for their attempts
+#: messages whose header hashes are cached for their attempts
 REMEMBERED = 16_384
-#: metadata records that are read at a time, at most, and only where the gaps between their ids are at most so wide
+#: most metadata records of one read, and the widest gap between their ids
 _READ_AT_ONCE = 32
 _MAX_GAP = 16
 _NOTHING = Values((), ())
 
 
 class Indexer:
-    """Indexes the log of one instance. ``place`` is up to where the index has it, in memory or in the store."""
+    """Indexes the log of one instance, which the index has up to ``place``, in memory or in the store."""
 
     def __init__(
         self,
@@ -65,13 +65,13 @@ class Indexer:
 
     @property
     def lag(self) -> int:
-        """About how many attempts and other rows are not indexed."""
+        """The approximate number of rows that are not indexed yet."""
         attempt, row = self._log.end
         return attempt - self.place[0] + row - self.place[1]
 
     # ------------------------------------------------------------------ in pieces
     async def catch_up(self) -> None:
-        """Index everything that has happened until now; others get their turn in between."""
+        """Index everything until now, yielding to other tasks in between."""
         log = self._log
         log.close_chunk()
         target = log.end
@@ -82,9 +82,9 @@ class Indexer:
             await asyncio.sleep(0)
 
     async def work(self, seconds: float, *, may_read: bool = True) -> bool:
-        """Index for about so long; returns whether there is more to do.
+        """Index for about this long; returns whether there is more to do.
 
-        Unless ``may_read``, nothing is read from the store for it: what needs that waits.
+        Without ``may_read``, a chunk that needs a read from the store waits.
         """
         async with self._lock:
             loop = asyncio.get_running_loop()
@@ -112,7 +112,7 @@ class Indexer:
             return True
 
     def _next_work(self) -> Iterator[bool] | None:
-        """Index the chunk whose headers are at hand; without one there is little to do."""
+        """Index the chunk whose headers are in memory; else freeze the open part if kept headers wait for it."""
         gathering, self._gathering = self._gathering, None
         if gathering is not None:
             return self._index_chunk(gathering.chunk, gathering.found)
@@ -141,7 +141,7 @@ class Indexer:
         for key, value in rows:
             attempt, row = keys.parse(key).numbers or (0, 0)
             if (attempt, row) < in_memory:
-                self.place = (attempt, row)  # what was in between is past its retention
+                self.place = (attempt, row)  # the rows in between are past their retention
                 return Chunk.of(self.place, history_log.decode(key, value))
         self.place = max(in_memory, self.place)
         log.indexed(self.place)
@@ -149,12 +149,12 @@ class Indexer:
 
     # ------------------------------------------------------------------ headers
     async def _read_some(self, gathering: _Gathering) -> None:
-        """Read the headers of the next messages; of those that were collected they are elsewhere."""
+        """Read the headers of the next messages; those of collected messages are in records of their own."""
         ids = gathering.take()
         try:
             await self._read(gathering, ids)
         except BaseException:
-            gathering.wanted += reversed(ids)  # once more, next time
+            gathering.wanted += reversed(ids)  # read them next time
             raise
 
     async def _read(self, gathering: _Gathering, ids: list[int]) -> None:
@@ -174,7 +174,7 @@ class Indexer:
 
     # ------------------------------------------------------------------ indexing
     def _index_chunk(self, chunk: Chunk, read: dict[int, Values]) -> Iterator[bool]:
-        """Index one chunk, a row at each step; says whether the step was a long one."""
+        """Index one chunk, a row at each step; yields whether the step was a long one."""
         part = self._index.open
         values_of = self.hashes.headers
         for id, headers in chunk.headers.items():
@@ -217,7 +217,7 @@ class Indexer:
             yield False
 
     def _groups(self, queue: str, consumer: str, outcome: int) -> tuple[Group, Group]:
-        """The values of such attempts, and those that they give their messages."""
+        """The values of such attempts, and the ones that they add to their messages."""
         hash_of = self.hashes
         code = outcome & ~MANUAL
         own = [
@@ -248,10 +248,9 @@ class Indexer:
 
 
 class _Gathering:
-    """The values of the headers of a chunk's messages, but for those that it has itself.
+    """The header values of a chunk's messages, except those whose headers the chunk has.
 
-    Reading them takes longer than anything else here, so it is done in pieces, too. What is known already is kept here:
-    it may be forgotten while the chunk is indexed.
+    Reading them takes longest, so it is done in pieces, too. Cached values are copied, as the cache may drop them.
     """
 
     def __init__(self, chunk: Chunk, known: Mapping[int, Values]) -> None:
@@ -264,7 +263,7 @@ class _Gathering:
         self.missing: set[int] = set()  # have no metadata
 
     def take(self) -> list[int]:
-        """The next ids, so close to each other that few reads are needed."""
+        """The next ids, which are close enough to each other for one read."""
         wanted = self.wanted
         ids = [wanted.pop()]
         while wanted and len(ids) < _READ_AT_ONCE and wanted[-1] - ids[-1] <= _MAX_GAP:

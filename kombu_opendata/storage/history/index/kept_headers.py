@@ -1,9 +1,9 @@
-"""Headers of messages that are collected before the stored index has their attempts.
+"""Keeps headers of messages that are collected before the stored index has their attempts.
 
-Attempts are found by the headers of their messages, and the index gets those from the metadata, also once more after a
-crash. So the checkpoint that deletes the metadata of such messages puts their headers into records of their own, and
-the checkpoint that stores the index up to their attempts deletes these. Messages whose attempts have long been indexed,
-nearly all, cost a look at a few sets.
+Attempts are found by the headers of their messages, which the index gets from the metadata, again after a crash. So the
+checkpoint that deletes the metadata of such messages puts their headers into records of their own, and the checkpoint
+that stores the index up to their attempts deletes these. Nearly all messages were indexed long before; they cost only
+a few set operations.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from ...slatedb.store_writer import SlateStore
 from ...state.history_log import HistoryLog
 from .history_index import Index
 
-#: messages of one record, and bytes of headers after which it ends
+#: most messages of one record, and the bytes of headers after which it ends
 RECORD_MESSAGES = 4096
 _RECORD_BYTES = 1 << 20
 #: messages whose metadata is read in one turn of the event loop
 _READ_AT_ONCE = 256
-#: messages whose headers are decoded in one turn
+#: messages whose headers are decoded in one turn of the event loop
 _FOUND_AT_ONCE = 128
-#: records that stay in memory after they were looked into
+#: records that stay in memory after a search
 _TABLES = 4
-#: records that are so many that the index is not to wait for more rows before it is stored
+#: records at which the open part of the index becomes records before it is full
 _MANY = 16
 
 
 class _Stored(NamedTuple):
-    """A record: its key, the number of the first attempt that is not of its messages, its first and last message."""
+    """A record: its key, the number that is above all attempts of its messages, its first and its last message."""
 
     key: bytes
     attempt: int
@@ -47,7 +47,7 @@ class _Stored(NamedTuple):
 
 
 class CollectedHeaders:
-    """The records of one engine."""
+    """The kept headers of one engine."""
 
     def __init__(self, store: SlateStore, payloads: Payloads, log: HistoryLog, index: Index) -> None:
         self._store, self._payloads = store, payloads
@@ -58,11 +58,11 @@ class CollectedHeaders:
 
     @property
     def are_many(self) -> bool:
-        """Whether they take so much space that they should go soon."""
+        """Whether the records take so much space that the index should be stored soon, so that they go."""
         return len(self._records) >= _MANY
 
     async def load(self) -> None:
-        """Take note of what the store has.
+        """Find the records in the store.
 
         Raises:
             CorruptRecord: a record does not decode.
@@ -78,7 +78,7 @@ class CollectedHeaders:
 
     # ------------------------------------------------------------------ checkpoints
     def snapshot(self, batch: Batch) -> None:
-        """Delete what is needed no more once this checkpoint is stored; right after the log and the index are in it."""
+        """Delete the records that are not needed after this checkpoint, when the log and the index are in the batch."""
         self._end = self._log.open.first_attempt
         upto = self._index.stored_head.attempt
         while self._records and self._records[0].attempt <= upto:
@@ -87,11 +87,11 @@ class CollectedHeaders:
             batch.delete(key)
 
     async def keep(self, gone: Set[int], batch: Batch) -> None:
-        """Have the headers stored of those of these messages that the stored index may still need.
+        """Store the headers of those of these messages whose headers the stored index may still need.
 
         Args:
-            gone: what ``batch`` deletes. Nothing happens to these messages any more, so all their attempts are before
-                the end of the log as of the snapshot.
+            gone: the messages that ``batch`` deletes. Nothing happens to them any more, so all their attempts are
+                before the end of the log at the snapshot.
 
         Raises:
             StoreError: the store can't be read.
@@ -116,7 +116,7 @@ class CollectedHeaders:
             self._put(found, batch)
 
     def _needed(self, gone: Set[int]) -> set[int]:
-        """Those that may have attempts in the log that the index will not have when the checkpoint is stored."""
+        """Those that may have attempts that the index will not have when the checkpoint is stored."""
         if not gone:
             return set()
         needed = self._log.attempted(gone)
@@ -125,14 +125,14 @@ class CollectedHeaders:
         return needed
 
     def _put(self, found: list[tuple[int, bytes]], batch: Batch) -> None:
-        """Noted before it is written: who looks for the metadata from then on looks here next."""
+        """Add a record. It is noted before it is written, as a reader that misses the metadata searches here next."""
         key = keys.history_headers_key(self._end, found[0][0])
         batch.put(key, history_headers.encode(found))
         self._note(key, [id for id, _part in found])
 
-    # ------------------------------------------------------------------ looking
+    # ------------------------------------------------------------------ search
     async def find(self, ids: Iterable[int]) -> dict[int, Pairs]:
-        """The headers of those of these messages that have some here.
+        """The kept headers of these messages, by id.
 
         Raises:
             CorruptRecord: a record does not decode.
@@ -151,7 +151,7 @@ class CollectedHeaders:
         return found
 
     async def _table(self, key: bytes) -> Table | None:
-        """A record; None where the checkpoint that writes it is under way: then the metadata is still there."""
+        """A record; None while the checkpoint that writes it is under way, as the metadata is still there then."""
         table = self._tables.get(key)
         if table is None:
             value = await self._store.get(key)
@@ -164,13 +164,13 @@ class CollectedHeaders:
 
 
 def _overlaps(record: _Stored, ids: Sequence[int]) -> bool:
-    """Whether one of these messages, in order, may be in the record."""
+    """Whether one of these sorted messages may be in the record."""
     at = bisect_left(ids, record.first)
     return at < len(ids) and ids[at] <= record.last
 
 
 def _headers_of(id: int, record: bytes | None) -> bytes:
-    """The headers in a metadata record; empty if there are none. What is damaged has none for its attempts either."""
+    """The headers in a metadata record; empty if there are none or the record is damaged."""
     if record is None:
         return b""
     try:

@@ -1,6 +1,6 @@
-"""Keeps history from growing without bound: old attempts go, and what the index has of messages that are gone.
+"""Removes old attempts from the history, and index records of messages that are gone.
 
-Each call does a bounded part and goes on where the last one ended.
+Each call does a bounded part and continues where the last one ended.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .value_runs import Merger
 
 #: chunks of the log that one sweep removes
 _CHUNKS = 500
-#: segments that are looked at before the next checkpoint, and how often a sweep does that
+#: segments that are examined before the next checkpoint, and the most rounds of this per sweep
 _SEGMENTS = 8
 _ROUNDS = 32
 _READS = 32
@@ -48,17 +48,17 @@ class Sweep:
         self._next_segment = 0
 
     async def begin(self) -> None:
-        """Remove what a crash left behind."""
+        """Remove the records that a crash left behind."""
         async with self._lock:
             await self._merger.remove_orphans()
 
     async def merge_some(self) -> bool:
-        """Merge some runs, if there are many; returns whether there were."""
+        """Merge some runs if there are many; returns whether it did."""
         async with self._lock:
             return await self._merger.merge_some()
 
     async def sweep(self, now: int) -> None:
-        """Remove a part of what is past its retention or of messages that are gone."""
+        """Remove a part of the old attempts and of the index of messages that are gone."""
         async with self._lock:
             await self._sweep_log(now - self._retention_ms)
             await self._sweep_attempts()
@@ -66,9 +66,9 @@ class Sweep:
             await self._merger.prune_one()
 
     async def _sweep_log(self, limit_ms: int) -> None:
-        """Remove chunks whose last attempt ended before; never one that is not indexed.
+        """Remove indexed chunks whose last attempt ended before ``limit_ms``.
 
-        A chunk without attempts goes with those before it: all that it says is in the index.
+        A chunk without attempts goes with those before it: its rows are in the index.
         """
         index = self._index
         start, end = keys.kind_range(keys.RecordKind.HISTORY_LOG)
@@ -103,7 +103,7 @@ class Sweep:
             await self._checkpoint()
 
     async def _sweep_messages(self) -> None:
-        """Remove the index of segments that have no message any more."""
+        """Remove the index of segments without messages."""
         complete = keys.history_segment_key(MESSAGES, self._state.next_id >> SEGMENT_BITS, 0)
         for _ in range(_ROUNDS):
             start = keys.history_segment_key(MESSAGES, self._next_segment, 0)
@@ -115,7 +115,7 @@ class Sweep:
                 self._next_segment = 0
                 return
             living = await self.living_segments(min(by_segment), max(by_segment))
-            # The last one may have more parts: it is looked at again, unless it is the only one.
+            # The last one may have more parts: it is examined again, unless it is the only one.
             self._next_segment = max(by_segment) + (len(by_segment) == 1)
             for segment, records in by_segment.items():
                 if segment not in living:
@@ -134,7 +134,7 @@ class Sweep:
         self._index.queue((key, None) for key, _value in rows)
 
     async def living_segments(self, low: int, high: int) -> Set[int]:
-        """Those of the segments from ``low`` to ``high`` that have a message, or may get one."""
+        """The segments from ``low`` to ``high`` that have a message or may still get one."""
         newest = self._state.next_id >> SEGMENT_BITS
         held = {*self._payloads.pending_metadata, *self._payloads.flushing_metadata}
         found = {id >> SEGMENT_BITS for id in held}
@@ -153,7 +153,7 @@ class Sweep:
 
 
 def _records_of(segments: Iterable[tuple[bytes, bytes]]) -> Iterable[Row]:
-    """What goes with these segment records: their postings, and themselves."""
+    """The removals of these segment records and their postings."""
     for key, value in segments:
         space, segment, part = keys.parse(key).numbers or (0, 0, 0)
         for hash in history_index.decode_segment(key, value):

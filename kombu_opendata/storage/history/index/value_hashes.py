@@ -1,7 +1,7 @@
-"""The values by which history is found, as hashes of 64 bits: a header's text, a queue, a status, a consumer, …
+"""Hashes of the values that history is searched by: a header's text, a queue, a status, a consumer, …
 
-A hash that two values share is found out when the record itself is looked at. Where that is gone (a message that was
-collected) the hash decides.
+Records are compared with the filter after a search, so a collision of hashes (64 bits) matters only for the attempts of
+collected messages, whose headers are gone.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from hashlib import blake2b
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-#: what is remembered is forgotten when there is so much of it
+#: a cache is emptied when it has this many entries
 _REMEMBERED = 65_536
 _LAYOUTS = 256
-#: messages of a layout by which is decided which of its headers repeat, and how often they must
+#: messages by which a layout decides which headers repeat, and the most different values of such a header
 _SAMPLE = 32
 _REPEATING = 16
 
@@ -22,7 +22,7 @@ HEADER, QUEUE, SETTLED, OUTCOME, CONSUMER = b"h", b"q", b"s", b"o", b"c"
 
 
 class Values(NamedTuple):
-    """The hashes of a message's headers: those that come together again, and the others."""
+    """The hashes of a message's headers: those that recur together, and the others."""
 
     group: tuple[int, ...]
     single: tuple[int, ...]
@@ -57,7 +57,7 @@ class Hashes:
 
 
 class _Layout:
-    """Messages with headers of these names. After a sample it is known which of them repeat, and are hashed once."""
+    """Messages with headers of these names. A sample shows which of the headers repeat; these are hashed once."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names
@@ -65,7 +65,7 @@ class _Layout:
         self._sampled = 0
         self._groups: dict[Any, tuple[int, ...]] = {}
         self._repeating: list[int] = []
-        self._single: list[tuple[int, bytes]] = []  # and what is hashed before the text
+        self._single: list[tuple[int, bytes]] = []  # and the prefix of the hashed text
         self._repeating_of: Callable[[Sequence[str]], Any] = len
 
     def values(self, texts: tuple[str, ...]) -> Values:
@@ -114,5 +114,5 @@ def _prefix(kind: bytes, name: str) -> bytes:
 
 
 def message_hash(id: int) -> int:
-    """The hash of an attempt's message: every id has another one, and they are spread."""
+    """The hash of an attempt's message: different for each id, and evenly spread."""
     return (id + 1) * 0x9E37_79B9_7F4A_7C15 & 0xFFFF_FFFF_FFFF_FFFF

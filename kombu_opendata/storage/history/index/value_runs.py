@@ -1,4 +1,4 @@
-"""Runs: looking a value up in them, and merging them so that there are few."""
+"""Runs of rare values: searching them, and merging them to keep their number low."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from ...records.history_index import ATTEMPTS, MESSAGES, SEGMENT_BITS, Run
 from ...slatedb.store_writer import SlateStore
 from .history_index import Index, View
 
-#: so many runs of a level become one of the next
+#: how many runs of a level are merged into one of the next
 FAN_IN = 16
-#: from this level on a merged run has so many bits more for its pages, so that pages stay as large as they are
+#: from this level on a merged run has more page bits, so that pages keep their size
 _SPLIT_LEVEL = 2
 _SPLIT_BITS = 4
 _MAX_PAGE_BITS = 16
-#: a merge hands what it has made over to a checkpoint in pieces of this size
+#: a merge passes its records to checkpoints in pieces of this size
 _PIECE_BYTES = 1 << 20
 _READS = 16
 
 
 async def look_up(store: SlateStore, view: View, space: int, hashes: Iterable[int]) -> dict[int, list[int]]:
-    """The positions of rare values by hash, as all runs have them, in no order."""
+    """The positions of rare values in all runs, by hash, unordered."""
     found: dict[int, list[int]] = {hash: [] for hash in hashes}
     wanted: dict[tuple[int, int], list[int]] = {}
     for run in view.runs:
@@ -41,7 +41,7 @@ async def look_up(store: SlateStore, view: View, space: int, hashes: Iterable[in
 
 
 def _find(hashes: array[int], positions: array[int], hash: int) -> list[int]:
-    """The positions beside a hash. Looking for its bytes is many times as fast as ``array.index``."""
+    """The positions of a hash. Searching for its bytes is many times as fast as ``array.index``."""
     wanted, raw = array("Q", (hash,)).tobytes(), hashes.tobytes()
     found = []
     at = raw.find(wanted)
@@ -56,7 +56,7 @@ def _find(hashes: array[int], positions: array[int], hash: int) -> list[int]:
 async def _pages(
     store: SlateStore, space: int, places: Iterable[tuple[int, int]]
 ) -> list[tuple[array[int], array[int]]]:
-    """Hashes and positions of these pages of runs, by the numbers of both; nothing for one that is not there."""
+    """Hashes and positions of these (run, page) pairs; empty for a page that does not exist."""
     page_keys = [keys.history_page_key(space, *place) for place in places]
     return [
         history_index.decode_page(key, value) if value is not None else (array("Q"), array("Q"))
@@ -65,11 +65,11 @@ async def _pages(
 
 
 class Merger:
-    """Merges runs, and drops from them what is gone.
+    """Merges runs, without the positions of removed messages and attempts.
 
     Args:
-        saved: waits until what is queued is in the store.
-        alive: which of these segments of messages still have any.
+        saved: waits until the queued records are in the store.
+        alive: the segments in a range that still have messages.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Merger:
         self._next = 0
 
     async def merge_some(self) -> bool:
-        """Merge the runs of one level, if there are enough; returns whether there were."""
+        """Merge the runs of one level if there are enough; returns whether it did."""
         by_level: dict[tuple[int, int], list[Run]] = {}
         for run in self._index.head.runs:
             same = by_level.setdefault((run.space, run.level), [])
@@ -94,7 +94,7 @@ class Merger:
         return False
 
     async def prune_one(self) -> None:
-        """Look at one run: remove it if all of it is gone, write it anew if half of it is."""
+        """Check one run: remove it if none of its segments is alive, rewrite it if at most half of them are."""
         runs = self._index.head.runs
         if not runs:
             return
@@ -106,14 +106,14 @@ class Merger:
             await self.merge([run], run.level)
 
     async def _living(self, runs: list[Run]) -> Set[int]:
-        """The segments of these runs that have anything."""
+        """The segments of these runs that have messages or attempts."""
         low, high = min(run.low for run in runs) >> SEGMENT_BITS, max(run.high for run in runs) >> SEGMENT_BITS
         if runs[0].space == MESSAGES:
             return await self._alive(low, high)
         return set(range(max(low, self._index.planned.kept >> SEGMENT_BITS), high + 1))
 
     async def merge(self, runs: list[Run], level: int) -> None:
-        """Make one run of these, without what is gone; none if nothing is left."""
+        """Merge these runs into one, without removed positions; into none if nothing is left."""
         space = runs[0].space
         bits = runs[0].page_bits
         more = _SPLIT_BITS if level > runs[0].level and level >= _SPLIT_LEVEL else 0
@@ -133,10 +133,10 @@ class Merger:
         ]  # fmt: skip
         self._index.queue(out.take())
         self._index.replace_runs(runs, out.runs(), gone)
-        await self._saved()  # the next merge goes by what is in the store
+        await self._saved()  # the next merge uses the stored head
 
     async def remove_orphans(self) -> None:
-        """Remove the pages of runs whose merge a crash cut off. To be called before any merge."""
+        """Remove the pages of runs whose merge was interrupted by a crash. To be called before any merge."""
         known = {(run.space, run.number) for run in self._index.planned.runs}
         for space in (MESSAGES, ATTEMPTS):
             number = 0
@@ -164,7 +164,7 @@ class _Output:
         self.size = 0
 
     def add(self, hashes: array[int], positions: array[int], living: Set[int]) -> None:
-        """A page of one of the runs that are merged."""
+        """Add a page of a run that is merged."""
         shift = 64 - self._bits
         into = self._pages
         for hash, position in zip(hashes, positions, strict=True):
@@ -176,7 +176,7 @@ class _Output:
                 found[1].append(position)
 
     def end_page(self) -> None:
-        """The page was added of all runs."""
+        """Make records, after the page of all runs was added."""
         for number, (hashes, positions) in self._pages.items():
             value = history_index.encode_page(hashes, positions)
             self._rows.append((keys.history_page_key(self._space, self._number, number), value))
@@ -191,7 +191,7 @@ class _Output:
         return rows
 
     def runs(self) -> list[Run]:
-        """The run, if it has anything."""
+        """The run, unless it is empty."""
         if not self._entries:
             return []
         return [Run(self._space, self._number, self._level, self._bits, self._low, self._high, self._entries)]

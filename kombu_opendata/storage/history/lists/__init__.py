@@ -1,1 +1,1 @@
-"""Queries of the history: candidates, pages, counts."""
+"""Queries of the history: filters, candidates, pages, counts."""

@@ -1,6 +1,6 @@
-"""The messages and attempts that pass a filter, in order.
+"""The messages and attempts that match a filter, in order.
 
-Candidates come from the index (or are everything, if nothing is filtered by); each is looked at itself first.
+The index gives the candidates; without a filter, everything is a candidate. Each one is then checked itself.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from .query import Filters, Position
 from .reader import QueueStatus, Reader
 from .sources import AllOf, AnyOf, Fixed, Source, values_source, walk
 
-#: candidates that are looked at in one go, first and at most
-_FIRST_LOOK = 128
-MAX_LOOK = 1000
+#: candidates that are checked together: at first, and at most
+_FIRST_BATCH = 128
+MAX_BATCH = 1000
 
 
 class MessageRecord(NamedTuple):
-    """A message and what it is in each of its queues."""
+    """A message and its status in each of its queues."""
 
     metadata: Metadata
     queues: list[QueueStatus]
@@ -36,14 +36,14 @@ class MessageRecord(NamedTuple):
 
 
 class Event(NamedTuple):
-    """The message of an attempt; the envelope is None unless it was asked for."""
+    """The message of an attempt; the envelope is None unless requested."""
 
     metadata: Metadata
     envelope: bytes | None = None
 
 
 class AttemptRecord(NamedTuple):
-    """An ended attempt. ``event`` is None until it is looked up, and for a message that was collected."""
+    """An attempt that ended. ``event`` is None until its message is read, and for a collected message."""
 
     number: int
     message_id: int
@@ -71,7 +71,7 @@ class AttemptRecord(NamedTuple):
 
 
 class Way(NamedTuple):
-    """Which numbers to look at: from ``start`` to ``stop``, both included."""
+    """The numbers from ``start`` to ``stop``, both included."""
 
     start: int
     stop: int
@@ -86,27 +86,27 @@ class Way(NamedTuple):
 async def messages(
     reader: Reader, filters: Filters, way: Way, wanted: int
 ) -> AsyncGenerator[list[MessageRecord], None]:
-    """The messages that pass, some at a time."""
+    """The messages that match, some at a time."""
     source = await _message_source(reader, filters, way.descending)
     if source is None:
         everything = reader.stored_messages(
-            way.start, way.stop, descending=way.descending, batch=min(wanted, _FIRST_LOOK)
+            way.start, way.stop, descending=way.descending, batch=min(wanted, _FIRST_BATCH)
         )
         async with aclosing(everything) as stored:
             async for some in stored:
-                yield await _look(reader, filters, some)
+                yield await _matching(reader, filters, some)
                 await asyncio.sleep(0)
         return
     async with aclosing(_portions(source, way, wanted)) as portions:
         async for ids in portions:
             found = await reader.metadata(ids)
-            yield await _look(reader, filters, [found[id] for id in ids if id in found])
+            yield await _matching(reader, filters, [found[id] for id in ids if id in found])
             await asyncio.sleep(0)
 
 
 async def _portions(source: Source, way: Way, wanted: int) -> AsyncGenerator[list[int], None]:
-    """Candidates, as many as are wanted first, and then more and more."""
-    size = min(wanted, _FIRST_LOOK)
+    """Candidates in batches of growing size, which begins with the number that is wanted."""
+    size = min(wanted, _FIRST_BATCH)
     waiting: list[int] = []
     async with aclosing(walk(source, way.start, way.stop, descending=way.descending)) as walking:
         async for positions in walking:
@@ -114,14 +114,14 @@ async def _portions(source: Source, way: Way, wanted: int) -> AsyncGenerator[lis
             while len(waiting) >= size:
                 yield waiting[:size]
                 del waiting[:size]
-                size = min(2 * size, MAX_LOOK)
+                size = min(2 * size, MAX_BATCH)
             await asyncio.sleep(0)
     if waiting:
         yield waiting
 
 
-async def _look(reader: Reader, filters: Filters, some: list[Metadata]) -> list[MessageRecord]:
-    """Those of these messages that pass."""
+async def _matching(reader: Reader, filters: Filters, some: list[Metadata]) -> list[MessageRecord]:
+    """The messages that match, with their statuses."""
     passed = [
         one for one in some
         if filters.has_time(one.received_at_ms) and (not filters.headers or filters.has_headers(one.headers))
@@ -140,7 +140,7 @@ def _is_wanted(status: QueueStatus, filters: Filters) -> bool:
 
 
 async def _message_source(reader: Reader, filters: Filters, descending: bool) -> Source | None:
-    """Candidates, a superset of what passes; None for everything."""
+    """Candidates, a superset of the matching messages; None means all messages."""
     hash_of = value_hashes.hash_of
     sources: list[Source] = []
     if filters.ids:
@@ -157,7 +157,7 @@ async def _message_source(reader: Reader, filters: Filters, descending: bool) ->
 
 
 async def _status_source(reader: Reader, filters: Filters, descending: bool) -> Source:
-    """What has any of the statuses in any of the queues: the queues know who waits, the index what is settled."""
+    """Messages with any of the statuses in any of the queues; the index has the settled ones, the queues the others."""
     hash_of = value_hashes.hash_of
     sources: list[Source] = []
     now = [status for status in filters.statuses if status in (AVAILABLE, IN_FLIGHT)]
@@ -175,7 +175,7 @@ async def _status_source(reader: Reader, filters: Filters, descending: bool) -> 
 
 # ---------------------------------------------------------------------- attempts
 def attempt_dimensions(filters: Filters) -> list[list[int]]:
-    """The hashes of the values that attempts are found by: any one of each inner list."""
+    """The hashes that attempts are searched by: an attempt must have one of each inner list."""
     hash_of = value_hashes.hash_of
     found = [
         [hash_of(value_hashes.QUEUE, name) for name in filters.queues],
@@ -191,7 +191,7 @@ def attempt_dimensions(filters: Filters) -> list[list[int]]:
 async def attempts(
     reader: Reader, filters: Filters, way: Way, wanted: int
 ) -> AsyncGenerator[list[AttemptRecord], None]:
-    """The attempts that pass, some at a time."""
+    """The attempts that match, some at a time."""
     sources: list[Source] = []
     for hashes in attempt_dimensions(filters):
         sources.append(await values_source(reader.store, reader.view, ATTEMPTS, hashes, descending=way.descending))
@@ -199,19 +199,19 @@ async def attempts(
         everything = reader.all_attempts(way.start, way.stop, descending=way.descending)
         async with aclosing(everything) as stored:
             async for some in stored:
-                yield [one for number, row in some if _passes(one := AttemptRecord.of(number, row), filters)]
+                yield [one for number, row in some if _matches(one := AttemptRecord.of(number, row), filters)]
                 await asyncio.sleep(0)
         return
     async with aclosing(_portions(AllOf(sources, descending=way.descending), way, wanted)) as portions:
         async for numbers in portions:
             rows = await reader.attempts(numbers)
             found = [AttemptRecord.of(number, rows[number]) for number in numbers if number in rows]
-            found = [one for one in found if _passes(one, filters)]
+            found = [one for one in found if _matches(one, filters)]
             yield await _with_headers(reader, filters, found)
             await asyncio.sleep(0)
 
 
-def _passes(one: AttemptRecord, filters: Filters) -> bool:
+def _matches(one: AttemptRecord, filters: Filters) -> bool:
     return (
         filters.has_time(one.ended_at_ms)
         and (not filters.queues or one.queue in filters.queues)
@@ -223,7 +223,7 @@ def _passes(one: AttemptRecord, filters: Filters) -> bool:
 
 
 async def _with_headers(reader: Reader, filters: Filters, found: list[AttemptRecord]) -> list[AttemptRecord]:
-    """Those whose messages have the headers; where a message was collected, the index's word counts."""
+    """The attempts whose messages have the headers. For collected messages, the index has decided."""
     if not filters.headers or not found:
         return found
     known = await reader.metadata({one.message_id for one in found})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import aclosing
 
-from .candidates import MAX_LOOK, Way, attempts, messages
+from .candidates import MAX_BATCH, Way, attempts, messages
 from .query import Buckets, Filters
 from .reader import Reader
 
@@ -15,7 +15,7 @@ async def count_messages(reader: Reader, filters: Filters, buckets: Buckets) -> 
     low = await reader.first_message_since(filters.since_ms)
     way = Way(low, await reader.first_message_since(filters.until_ms + 1) - 1, False)
     if not way.is_empty:
-        async with aclosing(messages(reader, filters, way, MAX_LOOK)) as looked_at:
+        async with aclosing(messages(reader, filters, way, MAX_BATCH)) as looked_at:
             async for some in looked_at:
                 for one in some:
                     counts[buckets.number_of(one.metadata.received_at_ms)] += 1
@@ -28,7 +28,7 @@ async def count_attempts(reader: Reader, filters: Filters, buckets: Buckets) -> 
     low = max(await reader.first_attempt_since(filters.since_ms), reader.first_kept_attempt)
     way = Way(low, await reader.first_attempt_since(filters.until_ms + 1) - 1, False)
     if not way.is_empty:
-        async with aclosing(attempts(reader, filters, way, MAX_LOOK)) as looked_at:
+        async with aclosing(attempts(reader, filters, way, MAX_BATCH)) as looked_at:
             async for some in looked_at:
                 for one in some:
                     counts[buckets.number_of(one.ended_at_ms)] += 1

@@ -1,4 +1,4 @@
-"""What is waiting or in flight now, as the queues know it: in memory, or in buckets that stay in the store."""
+"""Messages that are available or in flight now: in memory, or in cold buckets, which are in the store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...state.store_state import Queue
 
 AVAILABLE, IN_FLIGHT = "available", "in_flight"
 
-#: buckets that are gone through before others get their turn
+#: buckets that are examined before other tasks get their turn
 _PIECE = 2000
 #: buckets that are read at a time
 _READS = 32
@@ -25,7 +25,7 @@ Rows = dict[int, active.AvailableMessage]
 
 
 class ColdBuckets:
-    """The buckets that stay in the store, as far as one query looks into them: each is read once."""
+    """The cold buckets that one query needs; each is read once."""
 
     def __init__(self, store: SlateStore) -> None:
         self._store = store
@@ -33,13 +33,13 @@ class ColdBuckets:
         self._ranges: dict[str, _Ranges] = {}
 
     async def rows(self, queue: Queue, number: int) -> Rows:
-        """The available messages of a bucket, by id."""
+        """The available messages of a bucket by id."""
         place = (queue.name, number)
         await self._load((place,))
         return self._read[place]
 
     async def read(self, messages: Iterable[tuple[Queue, int]]) -> None:
-        """Read the buckets that may have these messages, those of each queue, many at a time."""
+        """Read the buckets that may have these messages, many at a time."""
         wanted = [(queue.name, number) for queue, id in messages for number in await self._covering(queue, id)]
         for start in range(0, len(wanted), _READS):
             await self._load(wanted[start : start + _READS])
@@ -62,7 +62,7 @@ class ColdBuckets:
         return ranges.covering(id)
 
     async def _load(self, places: Iterable[tuple[str, int]]) -> None:
-        """Read those of these buckets that were not."""
+        """Read the buckets that were not read yet."""
         missing = list(dict.fromkeys(place for place in places if place not in self._read))
         bucket_keys = [keys.active_key(*place) for place in missing]
         for place, key, value in zip(missing, bucket_keys, await self._store.get_many(bucket_keys), strict=True):
@@ -71,7 +71,7 @@ class ColdBuckets:
 
 
 class _Ranges(NamedTuple):
-    """A queue's cold buckets by their lowest id; the highest id up to and with each."""
+    """A queue's cold buckets, sorted by lowest id, and the running maximum of their highest ids."""
 
     buckets: list[tuple[int, int, int]]
     highest: list[int]
@@ -98,9 +98,9 @@ class _Ranges(NamedTuple):
 
 
 class Live:
-    """The messages that wait or are in flight in some queues, segment by segment.
+    """The messages that are available or in flight in some queues, segment by segment.
 
-    What is in memory is known at once; buckets in the store are read when a segment that they reach is asked for.
+    Cold buckets are read when a segment that they may reach is requested.
     """
 
     def __init__(self, cold: ColdBuckets, *, descending: bool) -> None:
@@ -111,7 +111,7 @@ class Live:
 
     @classmethod
     async def of(cls, queues: Iterable[Queue], statuses: Sequence[str], cold: ColdBuckets, *, descending: bool) -> Live:
-        """What these queues have with these statuses."""
+        """The messages of these queues with these statuses."""
         live = cls(cold, descending=descending)
         for queue in queues:
             await live._add_queue(queue, statuses)
@@ -124,7 +124,7 @@ class Live:
         if AVAILABLE not in statuses:
             return
         unread = self._unread
-        # First what is in the store: what comes into memory meanwhile is seen twice, not never.
+        # Cold buckets first: a message that is loaded meanwhile is seen twice rather than never.
         for count, (number, summary) in enumerate(list(messages.cold.items()), 1):
             order = -(summary.highest_id >> SEGMENT_BITS) if self._descending else summary.lowest_id >> SEGMENT_BITS
             heapq.heappush(unread, (order, len(unread), number, queue))
@@ -139,7 +139,7 @@ class Live:
             masks[segment] = masks.get(segment, 0) | 1 << (id & OFFSET_MASK)
 
     async def at(self, bound: int) -> tuple[int, int] | None:
-        """The next segment from ``bound`` on, in our direction, that has any; and which offsets."""
+        """The next segment from ``bound`` on that has messages, and a mask of their offsets."""
         while True:
             segment = self._next(bound)
             if not self._unread:

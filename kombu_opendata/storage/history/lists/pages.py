@@ -1,6 +1,6 @@
-"""The lists of messages and of attempts: a page at a time, in either order and direction.
+"""Lists messages and attempts: a page at a time, in either order and direction.
 
-One more than the page holds is looked for, which says whether there is another page.
+One item more than the page holds is searched for, to know whether there is another page.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: a page ends before its limit where its headers have so many bytes
+#: a page ends before its limit when its headers have more bytes
 PAGE_BYTES = 4 << 20
 
 
 class Page(NamedTuple, Generic[T]):
-    """Some items of a list; the cursors of the pages after and before it, None where there is none."""
+    """Items of a list, and the cursors of the next and the previous page; None if there is none."""
 
     items: list[T]
     next: str | None
@@ -33,7 +33,7 @@ class Page(NamedTuple, Generic[T]):
 
 
 async def list_messages(reader: Reader, filters: Filters, paging: Paging) -> Page[MessageRecord]:
-    """A page of the messages that are in the store, ordered by when they were received, and their ids."""
+    """A page of the messages in the store, ordered by time of receipt and id."""
     found: list[MessageRecord] = []
     low = await reader.first_message_since(filters.since_ms) if filters.since_ms else 0
     high = await reader.first_message_since(filters.until_ms + 1) if filters.until_ms < _FOREVER else _LAST_ID
@@ -54,10 +54,10 @@ async def list_messages(reader: Reader, filters: Filters, paging: Paging) -> Pag
 async def list_attempts(
     reader: Reader, filters: Filters, paging: Paging, *, bodies: bool = False
 ) -> Page[AttemptRecord]:
-    """A page of the attempts that ended and are in the log, ordered by when they ended, and their numbers.
+    """A page of the attempts in the log, ordered by the time when they ended and their numbers.
 
     Args:
-        bodies: with the messages' envelopes.
+        bodies: whether to add the envelopes of the messages.
     """
     found: list[AttemptRecord] = []
     end = reader.log.end[0]
@@ -77,7 +77,7 @@ async def list_attempts(
 
 
 async def with_events(reader: Reader, found: list[AttemptRecord], *, bodies: bool) -> list[AttemptRecord]:
-    """The attempts with their messages: all, or up to the one that a page has no room for."""
+    """The attempts with their messages, up to the first one that does not fit a page."""
     known = await reader.metadata({one.message_id for one in found})
     shown: list[AttemptRecord] = []
     size = 0
@@ -95,7 +95,7 @@ async def with_events(reader: Reader, found: list[AttemptRecord], *, bodies: boo
 
 
 async def _envelope(reader: Reader, id: int) -> bytes | None:
-    """None, too, for one that can't be read: that is no reason to hide the attempts of others."""
+    """The envelope of a message; None also if it is damaged, so that the other attempts can be shown."""
     try:
         return await reader.payloads.read(id)
     except CorruptRecord as exc:
@@ -104,7 +104,7 @@ async def _envelope(reader: Reader, id: int) -> bytes | None:
 
 
 def _size_of(one: MessageRecord | Event) -> int:
-    """About how many bytes a message's headers have: their characters."""
+    """The approximate bytes of a message's headers: their characters."""
     return sum(map(len, chain.from_iterable(one.metadata.header_pairs)))
 
 
@@ -113,7 +113,7 @@ def _size_of_attempt(one: AttemptRecord) -> int:
 
 
 def _fitting(found: list[MessageRecord]) -> int:
-    """How many of these fit a page; if all do, the next one has to be looked for again."""
+    """How many of these messages fit a page."""
     size = 0
     for count, one in enumerate(found):
         size += _size_of(one)
@@ -127,7 +127,7 @@ _LAST_ID = 0x6F << 56
 
 
 def _way(paging: Paging, low: int, high: int) -> Way:
-    """From the cursor on, or from the beginning, in the direction of the page, within the limits of time."""
+    """The numbers within the limits of time from the cursor or the beginning, in the direction of the page."""
     descending = paging.descending != paging.backward
     if paging.start is not None:
         if descending:

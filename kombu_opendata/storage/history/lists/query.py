@@ -1,4 +1,4 @@
-"""What may be asked of history, checked: filters, times, orders, limits; and the cursors of pages."""
+"""Checks the arguments of queries (filters, times, orders, limits), and makes and reads the cursors of pages."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _KIND_AND_VERSION = 2
 
 
 class Filters(NamedTuple):
-    """What a list is cut down to; an empty field does not. Within a field any value will do, the fields all count.
+    """The filters of a list: an item must match one value of each field that is not empty.
 
     ``since_ms`` and ``until_ms`` are both included.
     """
@@ -59,19 +59,19 @@ class Filters(NamedTuple):
         return self.since_ms <= at_ms <= self.until_ms
 
     def has_headers(self, headers: Mapping[str, str]) -> bool:
-        """Whether a message's headers are as wanted."""
+        """Whether a message's headers match."""
         return all(headers.get(name) in texts for name, texts in self.headers)
 
 
 class Position(NamedTuple):
-    """A place in a list: a message's or an attempt's time and number."""
+    """A position in a list: the time and number of a message or an attempt."""
 
     at_ms: int
     number: int
 
 
 class Paging(NamedTuple):
-    """Which page: so many items after or before a position, or from the start."""
+    """Selects a page: up to ``limit`` items after or before a position, or from the start."""
 
     descending: bool
     limit: int
@@ -93,7 +93,7 @@ def check_filters(
     gt: int | None = None,
     lt: int | None = None,
 ) -> Filters:
-    """The filters, each value once. None and nothing in it are both no filter.
+    """The filters, without duplicate values. None and an empty collection both mean no filter.
 
     Raises:
         InvalidFilter: a status or an outcome that does not exist, or too many values.
@@ -115,49 +115,49 @@ def check_filters(
     ):
         unknown = sorted(set(given).difference(known))
         if unknown:
-            raise InvalidFilter(f"no {what} {unknown[0]!r}: there are {', '.join(known)}", value=unknown[0])
+            raise InvalidFilter(f"there is no {what} {unknown[0]!r}: use one of {', '.join(known)}", value=unknown[0])
     if any(limit is not None and not -_MAX_MS < limit < _MAX_MS for limit in (gte, lte, gt, lt)):
-        raise InvalidFilter("a time is in milliseconds since the epoch, below 2⁶²")
+        raise InvalidFilter("a time must be in milliseconds since the epoch, below 2⁶²")
     count = sum(map(len, (found.queues, found.ids, found.consumers))) + sum(len(texts) for _, texts in found.headers)
     if count > MAX_VALUES:
-        raise InvalidFilter(f"{count} values to look for: ask for at most {MAX_VALUES} at a time", limit=MAX_VALUES)
+        raise InvalidFilter(f"{count} filter values: use at most {MAX_VALUES}", limit=MAX_VALUES)
     if any(not 0 <= id < 1 << 63 for id in found.ids):
-        raise InvalidFilter("a message id is a number from 0 up")
+        raise InvalidFilter("a message id must not be negative")
     return found
 
 
 def check_paging(
     kind: str, filters: Filters, *, order: str, limit: int, after: str | None, before: str | None
 ) -> Paging:
-    """Which page is asked for.
+    """The page that is requested.
 
     Raises:
-        LimitOutOfRange, InvalidFilter: a limit or an order that does not exist.
-        TooManyCursors: both cursors.
-        MalformedCursor, CursorOfAnotherList, CursorVersionMismatch, CursorOfOtherFilters: not a cursor for this.
+        LimitOutOfRange, InvalidFilter: an invalid limit or order.
+        TooManyCursors: both cursors are given.
+        MalformedCursor, CursorOfAnotherList, CursorVersionMismatch, CursorOfOtherFilters: not a cursor of this list.
     """
     if not 1 <= limit <= MAX_LIMIT:
         raise LimitOutOfRange(
-            f"a page of {limit} items: ask for 1 to {MAX_LIMIT}", value=limit, lowest=1, highest=MAX_LIMIT
+            f"a page of {limit} items: request 1 to {MAX_LIMIT}", value=limit, lowest=1, highest=MAX_LIMIT
         )
     if order not in ORDERS:
-        raise InvalidFilter(f"no order {order!r}: there are {', '.join(ORDERS)}", value=order)
+        raise InvalidFilter(f"there is no order {order!r}: use {' or '.join(ORDERS)}", value=order)
     if after and before:
-        raise TooManyCursors("both a next and a prev cursor were given: give the one of the page that is wanted")
+        raise TooManyCursors("both a next and a prev cursor were given: use only one of them")
     text = after or before
     start = read_cursor(text, kind, filters, order) if text else None
     return Paging(order == ORDERS[0], limit, start, bool(before))
 
 
 class Buckets(NamedTuple):
-    """Times of equal length from ``start_ms`` on."""
+    """Time intervals of equal length from ``start_ms`` on."""
 
     start_ms: int
     bucket_ms: int
     number: int
 
     def number_of(self, at_ms: int) -> int:
-        """Which bucket a time is in."""
+        """The index of the bucket that has a time."""
         return (at_ms - self.start_ms) // self.bucket_ms
 
 
@@ -165,17 +165,17 @@ def check_buckets(gte: int, lt: int, bucket_ms: int) -> Buckets:
     """The buckets of a count, aligned to multiples of their length since the epoch.
 
     Raises:
-        InvalidFilter: no time, or too many buckets.
+        InvalidFilter: an empty range of time, or too many buckets.
     """
     if bucket_ms < 1:
-        raise InvalidFilter(f"a bucket of {bucket_ms} ms: it has at least 1 ms", value=bucket_ms)
+        raise InvalidFilter(f"a bucket of {bucket_ms} ms: use at least 1 ms", value=bucket_ms)
     if not 0 <= gte < lt < _MAX_MS:
-        raise InvalidFilter(f"no time from {gte} to {lt} ms since the epoch: give gte below lt", gte=gte, lt=lt)
+        raise InvalidFilter(f"an empty range from {gte} to {lt} ms: gte must be below lt", gte=gte, lt=lt)
     start = gte // bucket_ms * bucket_ms
     count = -(-(lt - start) // bucket_ms)
     if count > MAX_BUCKETS:
         raise InvalidFilter(
-            f"{count} buckets of {bucket_ms} ms: at most {MAX_BUCKETS}; make them longer or the time shorter",
+            f"{count} buckets of {bucket_ms} ms: at most {MAX_BUCKETS}; make them longer or the range shorter",
             value=count,
             limit=MAX_BUCKETS,
         )
@@ -184,14 +184,14 @@ def check_buckets(gte: int, lt: int, bucket_ms: int) -> Buckets:
 
 # ---------------------------------------------------------------------- cursors
 def make_cursor(kind: str, filters: Filters, *, descending: bool, at: Position) -> str:
-    """The text that stands for a position in a list."""
+    """The cursor of a position in a list."""
     order = ORDERS[0] if descending else ORDERS[1]
     packed = _CURSOR.pack(_KINDS[kind], _CURSOR_VERSION, _digest(filters, order), at.at_ms, at.number)
     return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
 
 
 def read_cursor(text: str, kind: str, filters: Filters, order: str) -> Position:
-    """The position that a cursor stands for."""
+    """The position that a cursor denotes."""
     try:
         raw = base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (ValueError, binascii.Error) as exc:
@@ -203,7 +203,7 @@ def read_cursor(text: str, kind: str, filters: Filters, order: str) -> Position:
         raise CursorOfAnotherList(f"a cursor of a list of {other} does not fit one of {kind}", kind=other, wanted=kind)
     if raw[1] != _CURSOR_VERSION:
         raise CursorVersionMismatch(
-            f"a cursor of version {raw[1]}, this broker makes version {_CURSOR_VERSION}: begin with the first page",
+            f"a cursor of version {raw[1]}, this broker uses version {_CURSOR_VERSION}: start with the first page",
             version=raw[1],
             supported=_CURSOR_VERSION,
         )
@@ -214,15 +214,15 @@ def read_cursor(text: str, kind: str, filters: Filters, order: str) -> Position:
         raise _malformed(text)
     if digest != _digest(filters, order):
         raise CursorOfOtherFilters(
-            "the cursor is of a list with other filters or another order: give it with those of the first page"
+            "the cursor belongs to other filters or another order: use it with those of the first page"
         )
     return Position(at_ms, number)
 
 
 def _malformed(text: str) -> MalformedCursor:
-    return MalformedCursor(f"{text[:80]!r} is no cursor: give the next or prev of a page, unchanged", cursor=text[:80])
+    return MalformedCursor(f"{text[:80]!r} is not a cursor: use that of a page, unchanged", cursor=text[:80])
 
 
 def _digest(filters: Filters, order: str) -> bytes:
-    """What tells lists apart. Without the limit: pages may change their size on the way."""
+    """A digest of the filters and the order; not of the limit, which may change from page to page."""
     return hashlib.blake2b(repr((tuple(filters), order)).encode("utf-8", "surrogatepass"), digest_size=8).digest()

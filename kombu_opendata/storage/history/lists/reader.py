@@ -1,4 +1,4 @@
-"""Reads history's records: metadata, what became of messages, rows of the log; from memory where they are there."""
+"""Reads metadata, statuses and attempts for one query, from memory or from the store."""
 
 from __future__ import annotations
 
@@ -22,16 +22,13 @@ from ..index.history_index import Index, View
 from .live_messages import AVAILABLE, IN_FLIGHT, ColdBuckets
 
 _READS = 32
-#: trails of a block that are read at once; there are more only where messages were settled over a long time
+#: trails of a block that are read at once; blocks whose messages were settled over a long time have more
 _TRAILS = 16
 _LAST = (1 << 64) - 1
 
 
 class QueueStatus(NamedTuple):
-    """What a message is in one queue.
-
-    ``at_ms`` is when it was claimed or settled, 0 for an available one.
-    """
+    """The status of a message in one queue. ``at_ms`` is when it was claimed or settled, 0 for an available one."""
 
     queue: str
     status: str
@@ -42,7 +39,7 @@ class QueueStatus(NamedTuple):
 
 
 class Reader:
-    """The reads of one query: of the store, the log and the index, as ``view`` has it."""
+    """The reads of one query from the store, the log and a view of the index."""
 
     def __init__(
         self, store: SlateStore, state: StoreState, payloads: Payloads, log: HistoryLog, index: Index, view: View
@@ -53,16 +50,16 @@ class Reader:
         self._state = state
         self._index = index
         self.cold = ColdBuckets(store)
-        self._record: tuple[int, bytes, bytes] | None = None  # the one that was read last
+        self._record: tuple[int, bytes, bytes] | None = None  # the last one that was read
 
     @property
     def first_kept_attempt(self) -> int:
-        """The log has no attempts before this one any more."""
+        """The number of the first attempt that the log still has."""
         return self._index.planned.kept
 
     # ------------------------------------------------------------------ metadata
     async def metadata(self, ids: Iterable[int]) -> dict[int, Metadata]:
-        """The metadata of those of these messages that still have it."""
+        """The metadata by message id, without messages that were collected."""
         return await read_metadata(self.store, self.payloads, ids)
 
     async def stored_messages(
@@ -91,7 +88,7 @@ class Reader:
             yield newest
 
     async def first_message_since(self, at_ms: int) -> int:
-        """The id before which every message was received before this time, and from which on none was."""
+        """The id of the first message that was received at this time or later."""
         payloads = self.payloads
         held = {**payloads.flushing_metadata, **payloads.pending_metadata}
         unsaved = sorted(held)
@@ -105,9 +102,9 @@ class Reader:
         low, high = 0, unsaved[0] if unsaved else self._state.next_id
         return await first_received_from(self.store, at_ms, low, high)
 
-    # ------------------------------------------------------------------ what became of messages
+    # ------------------------------------------------------------------ statuses of messages
     async def events(self, ids: Iterable[int]) -> dict[int, list[Event]]:
-        """All that happened to these messages, in order; the last of it may be there twice."""
+        """All events of these messages, in order; the last ones may occur twice."""
         found: dict[int, list[Event]] = {id: [] for id in ids}
         by_block: dict[int, list[int]] = {}
         for id in found:
@@ -135,7 +132,7 @@ class Reader:
         return read
 
     async def statuses(self, ids: Iterable[int]) -> dict[int, list[QueueStatus]]:
-        """What each of these messages is in each queue that it was routed to."""
+        """The status of each of these messages in each queue that it was routed to."""
         last = {id: {event.queue: event for event in events} for id, events in (await self.events(ids)).items()}
         queues = self.queues
         await self.cold.read(
@@ -167,7 +164,7 @@ class Reader:
 
     # ------------------------------------------------------------------ attempts
     async def attempts(self, numbers: Iterable[int]) -> dict[int, Attempt]:
-        """These attempts, as far as the log still has them."""
+        """The attempts with these numbers that the log still has."""
         found = {}
         chunks = list(self.log.chunks)
         in_memory = chunks[0].first_attempt if chunks else self.log.open.first_attempt
@@ -189,7 +186,7 @@ class Reader:
         return None if record is None else history_log.attempt_at(record[1], record[2], number - record[0])
 
     async def _record_of(self, number: int) -> tuple[int, bytes, bytes] | None:
-        """The stored record that has an attempt, if any: the number of its first, key and value."""
+        """The stored record that has an attempt, if any: the number of its first attempt, key and value."""
         start, _end = keys.kind_range(keys.RecordKind.HISTORY_LOG)
         end = keys.history_log_key(number, _LAST)
         for key, value in await self.store.scan(start, end, limit=1, descending=True, read_ahead_bytes=1 << 14):
@@ -226,7 +223,7 @@ class Reader:
                 yield _cut(rows, start, stop, descending=False)
 
     async def first_attempt_since(self, at_ms: int) -> int:
-        """The number before which every attempt ended before this time, and from which on none did."""
+        """The number of the first attempt that ended at this time or later."""
         high = self.log.end[0]
         low = min(self.first_kept_attempt, high)
         while low < high:
@@ -240,7 +237,7 @@ class Reader:
 
 
 def _settled(event: Event) -> str | None:
-    """The status that an event left its message in for good, if it did."""
+    """The final status that an event gave its message, if any."""
     return SETTLED_BY.get(event.what & ~MANUAL)
 
 

@@ -1,7 +1,7 @@
-"""Where candidates come from: for each segment a number whose bits are the positions that may be wanted.
+"""Sources of candidates: for each segment, a mask of the positions that may match.
 
-A source is asked for the next segment from a bound on, in one direction, and the bounds it is asked for only move that
-way. Values of one dimension are or-ed, dimensions are and-ed by leaping from one to the other.
+A source gives the next segment from a bound on, in one direction, and the bounds of successive calls only move that
+way. Values of one dimension are combined by OR; dimensions by AND, skipping the segments that one of them lacks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..index.history_index import View
 from ..index.value_runs import look_up
 
 _BATCH = 8
-#: rows that are read past before the scan begins anew further on
+#: rows that are skipped before the scan restarts further on
 _MAX_SKIPPED = 64
 
 
@@ -26,12 +26,12 @@ class Source(Protocol):
     """Candidates by segment."""
 
     async def at(self, bound: int) -> tuple[int, int] | None:
-        """The next segment from ``bound`` on that has any, and its bits; None if there is none."""
+        """The next segment from ``bound`` on with candidates, and their mask; None if there is none."""
         ...
 
 
 class Fixed:
-    """Positions that are known; sorted."""
+    """Positions in memory."""
 
     def __init__(self, positions: Iterable[int], *, descending: bool) -> None:
         self._positions = sorted(set(positions))
@@ -119,7 +119,7 @@ class Stored:
 
 
 class AnyOf:
-    """What any of these has."""
+    """The union of these sources."""
 
     def __init__(self, sources: Sequence[Source], *, descending: bool) -> None:
         self._sources = list(sources)
@@ -139,7 +139,7 @@ class AnyOf:
 
 
 class AllOf:
-    """What all of these have."""
+    """The intersection of these sources."""
 
     def __init__(self, sources: Sequence[Source], *, descending: bool) -> None:
         self._sources = list(sources)
@@ -166,7 +166,7 @@ class AllOf:
 async def values_source(
     store: SlateStore, view: View, space: int, hashes: Sequence[int], *, descending: bool
 ) -> Source:
-    """What has any of these values."""
+    """The positions that have any of these values."""
     positions = [place for part in view.parts for hash in hashes for place in part.find(space, hash)]
     rare = await look_up(store, view, space, hashes)
     positions += [place for places in rare.values() for place in places]
@@ -194,7 +194,7 @@ async def walk(source: Source, start: int, stop: int, *, descending: bool) -> As
 
 
 def bits_of(mask: int, base: int, *, descending: bool) -> list[int]:
-    """The positions of the bits that are set."""
+    """The positions of the bits that are set in a mask."""
     text = bin(mask)[:1:-1]
     found = []
     at = text.find("1")
