@@ -1,1 +1,1 @@
-"""What the broker does on each message of a client."""
+"""The handlers of the messages that clients send."""

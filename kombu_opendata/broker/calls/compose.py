@@ -56,7 +56,7 @@ class InstanceCalls:
         )  # fmt: skip
         holders = Holders(i.sessions, i.timed)
         uses = Claiming(i.sessions, i.leases, i.timed, engine.pages, i.background, clock, i.traffic)
-        reads = ReadCalls(ConditionalReads(uses, i.outbox, clock, i.loop), uses, i.queues, clock, i.loop)
+        reads = ReadCalls(ConditionalReads(uses, i.outbox), uses, i.queues)
         keys = SentKeys(i.queues, engine.idempotency, clock)
         self.handlers = bind_handlers(
             self.publishing,

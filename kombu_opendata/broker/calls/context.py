@@ -1,4 +1,4 @@
-"""What a call knows of the client that made it, and how it answers."""
+"""The context of a call: its session, its answers, and the queues that it may use."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ..model.sessions import Session
 
 
 class Context:
-    """The calls of one session.
+    """The context of one session's calls.
 
     Attributes:
         reply: answers the client after the next commit.
-        deletion: is held while a queue is deleted or purged; definitions wait for it.
+        deletion: held while a queue is deleted or purged, which delays definitions.
     """
 
     __slots__ = ("_background", "_instance_name", "_outbox", "_queues", "deletion", "reply", "session")
@@ -51,12 +51,12 @@ class Context:
             self.reply(refusal)
 
     def run(self, rid: int, work: Coroutine[Any, Any, Message | None], *, once: bool = False) -> None:
-        """Do the rest of a call in the background; see :meth:`.Background.run`."""
+        """Run the rest of a call in the background; see :meth:`.Background.run`."""
         self._background.run(self.session, rid, work, once=once)
 
-    # ------------------------------------------------------------------ calls that are done once
+    # ------------------------------------------------------------------ calls that run once
     def repeat(self, rid: int) -> bool:
-        """Whether this call was done already, or is under way; see :meth:`.Background.repeat`."""
+        """Whether this call is running or done; see :meth:`.Background.repeat`."""
         return self._background.repeat(self.session, rid)
 
     def answer_once(self, rid: int, message: Message, size: int = 0) -> None:
@@ -80,6 +80,6 @@ class Context:
         return queue
 
     def check_owner(self, queue: BrokerQueue) -> None:
-        """Refuse, by :class:`AccessRefused`, a queue that is exclusive to another connection."""
+        """Raise :class:`AccessRefused` for a queue that is exclusive to another connection."""
         if queue.owner is not None and queue.owner.client != self.session.client:
             raise AccessRefused(f"queue {queue.name!r} is exclusive to another connection", queue=queue.name)

@@ -1,1 +1,1 @@
-"""The calls of the queue client: messages sent, read and settled by their ids, looked at; workers."""
+"""The calls of the queue client: sending, reading, settling and peeking at messages; workers."""

@@ -1,4 +1,4 @@
-"""Limits of the queue client's calls."""
+"""Limits of the queue client's calls, and checks of them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from ....errors import RequestError
 MAX_QUANTITY = 1000
 #: rows of a page
 MAX_PAGE = 1000
-#: of a lease, a delay, a wait: thirty days
+#: the longest lease or delay: thirty days
 MAX_MS = 30 * 86_400_000
 MAX_WAIT_MS = 3_600_000
-#: an answer has more bytes of messages only if its first one is larger
+#: the size of the messages in an answer, unless the first one is larger
 PAGE_BYTES = 4 << 20
 
 

@@ -1,4 +1,4 @@
-"""What a Read has claimed, and its answer."""
+"""The messages that a Read has claimed, and its answer."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ class Claiming(NamedTuple):
 
 
 class Claim(Enum):
-    """What became of a claim."""
+    """The result of a claim."""
 
     CLAIMED = auto()
-    TAKEN = auto()  # it is gone, in flight or delayed
+    TAKEN = auto()  # the message is gone, in flight or delayed
     EXPIRED = auto()
-    OVER = auto()  # nothing more can be claimed: the queue or the client is gone, or the client is suspended
+    OVER = auto()  # no more claims: the queue or the client is gone, or the client is suspended
 
 
 class Claimed:
-    """What a Read has claimed so far."""
+    """The messages that a Read has claimed so far."""
 
     def __init__(self, uses: Claiming, session: Session, queue: BrokerQueue, msg: q.Read) -> None:
         self._uses = uses
         self._session, self._queue, self._msg = session, queue, msg
         self._holder = Session(session_of(session.client), session.name)
         self._rows: list[q.ReadRow] = []
-        self._received: list[int] = []  # of each row
+        self._received: list[int] = []  # for each row
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -65,7 +65,7 @@ class Claimed:
 
     # ------------------------------------------------------------------ claiming
     async def claim(self, id: int) -> Claim:
-        """Claim a message if it can be, after reading its payload."""
+        """Load a message, and claim it if possible."""
         queue, now_ms = self._queue, self._uses.clock.now_ms
         envelope = await queue.fetch(id)
         session = self._uses.sessions.get(self._session.id)
@@ -81,10 +81,10 @@ class Claimed:
         return Claim.CLAIMED
 
     def add(self, entry: Entry, envelope: bytes | None = None) -> None:
-        """Claim an available message, whose payload is given or at hand."""
+        """Claim an available message; its payload is given or in memory."""
         queue, msg = self._queue, self._msg
-        at_hand = queue.claim(entry, self._holder, msg.vt_ms)
-        envelope = at_hand or b"" if envelope is None else envelope
+        loaded = queue.claim(entry, self._holder, msg.vt_ms)
+        envelope = loaded or b"" if envelope is None else envelope
         returned = entry.returned or entry.attempts > 1
         self._rows.append((entry.id, entry.claimed_at, entry.attempts, entry.lease_until, envelope, returned))
         self._received.append(entry.received_at)
@@ -95,26 +95,26 @@ class Claimed:
             self._uses.timed.note(queue.name, entry)
 
     def clear(self) -> None:
-        """They are gone with their queue."""
+        """Forget the messages: their queue was deleted."""
         self._rows.clear()
         self._received.clear()
 
     # ------------------------------------------------------------------ answering
     def answer(self) -> None:
-        """Answer the Read; of messages that were out of memory since they came, the store is asked when that was."""
+        """Answer the Read, after reading from the store when messages were received, if that is not in memory."""
         if all(self._received):
             self._answer()
         else:
             self._uses.background.run(self._session, self._msg.rid, self.look_up_and_answer(), once=True)
 
     async def look_up_and_answer(self) -> None:
-        """As :meth:`answer`, in the task of a call."""
+        """As :meth:`answer`, for a call that is a task already."""
         unknown = [row[0] for row, at in zip(self._rows, self._received, strict=True) if not at]
         if unknown:
             try:
                 known = await self._uses.pages.metadata(unknown)
             except StoreError as exc:
-                log.error("when messages were received can't be read: %s", exc)
+                log.error("the times when messages were received can't be read: %s", exc)
                 known = {}
             received = {id: about.received_at_ms for id, about in known.items()}
             self._received = [at or received.get(row[0], 0) for row, at in zip(self._rows, self._received, strict=True)]

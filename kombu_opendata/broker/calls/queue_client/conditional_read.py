@@ -1,7 +1,7 @@
 """Reads with a condition: messages whose headers match, in the order of delivery, or those of free groups.
 
-The work of one look is bounded, it lets others in between, and a Read that waits looks again only when the queue has
-changed, and never for more than a tenth of the time.
+A search is bounded and yields to other tasks. A Read that waits searches again only after the queue has changed, and
+uses at most a tenth of the time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 
 from ....protocol import queue_messages as q
 from ....selectors import compile_selector
-from ....storage.clock import Clock
 from ....storage.read import queue_pages
 from ....storage.state.queue_buckets import Entry
 from ...delivery.outbox import Outbox
@@ -24,19 +23,19 @@ from . import grouped_read
 from .claimed import Claim, Claimed, Claiming
 from .grouped_read import GroupedReads
 
-#: visible messages that one look goes through, and cold buckets that it brings into memory
+#: visible messages that one search reads, and cold buckets that it loads into memory
 MAX_LOOKED_AT = 10_000
 _MAX_LOADS = 64
-#: messages whose headers are read before others get their turn
+#: messages whose headers are read in one turn of the event loop
 _AT_ONCE = 256
-#: seconds from one look to the next, at least
+#: the shortest pause between two searches
 _PACE_SECONDS = 0.1
 
 Condition = Callable[[Mapping[str, str]], bool]
 
 
 def condition_of(msg: q.Read) -> Condition:
-    """What the headers of a message must be.
+    """Makes the condition on the headers of a message.
 
     Raises:
         SelectorError: the selector is not valid.
@@ -51,27 +50,26 @@ def condition_of(msg: q.Read) -> Condition:
 
 
 class ConditionalReads:
-    """The reads with a condition of one instance that are under way."""
+    """The running conditional reads of one instance."""
 
-    def __init__(self, uses: Claiming, outbox: Outbox, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, uses: Claiming, outbox: Outbox) -> None:
         self._uses = uses
         self._outbox = outbox
-        self._clock = clock
-        self._loop = loop
+        self._clock = uses.clock
         self._groups = GroupedReads(uses, outbox)
-        self._stops: dict[tuple[bytes, int], asyncio.Event] = {}  # by session and number
+        self._stops: dict[tuple[bytes, int], asyncio.Event] = {}  # by session and request number
 
     def stop(self, session: Session, rid: int | None) -> None:
-        """End the reads of a session, or the one of this number, after the look that they are at."""
+        """End the reads of a session, or the one with this number, after their current search."""
         for (reader, number), stop in self._stops.items():
             if reader == session.id and rid in (None, number):
                 stop.set()
 
     def read(self, session: Session, queue: BrokerQueue, msg: q.Read) -> Coroutine[Any, Any, None]:
-        """Look for messages, claim them and answer.
+        """Search for messages, claim them and answer.
 
         Raises:
-            SelectorError, RequestError: the condition is not valid; raised before the first look.
+            SelectorError, RequestError: the condition is not valid; raised before the first search.
         """
         if msg.grouped:
             grouped_read.check(msg)
@@ -83,7 +81,7 @@ class ConditionalReads:
     async def _read(
         self, session: Session, queue: BrokerQueue, msg: q.Read, look: Callable[[], Awaitable[Claimed]]
     ) -> None:
-        time = self._loop.time
+        time = asyncio.get_running_loop().time
         deadline = time() + msg.wait_ms / 1000
         stop = self._stops[session.id, msg.rid] = asyncio.Event()
 
@@ -108,7 +106,7 @@ class ConditionalReads:
         await claimed.look_up_and_answer()
 
     async def _look(self, session: Session, queue: BrokerQueue, msg: q.Read, condition: Condition) -> Claimed:
-        """One pass; claims what fits as soon as it is found."""
+        """Search once; claims matching messages as they are found."""
         claimed = Claimed(self._uses, session, queue, msg)
         async for entries in self._candidates(queue):
             places = [(entry.id, entry.priority) for entry in entries]
@@ -121,7 +119,7 @@ class ConditionalReads:
         return claimed
 
     async def _candidates(self, queue: BrokerQueue) -> AsyncIterator[list[Entry]]:
-        """Visible messages in the order of delivery, some at a time."""
+        """Visible messages in the order of delivery, in parts."""
         messages, now = queue.messages, self._clock.now_ms()
         heap: list[tuple[int, int, int]] = [  # priority, id, cold bucket or -1
             (entry.priority, entry.id, -1)
@@ -164,7 +162,7 @@ async def _wait(stop: asyncio.Event, seconds: float) -> None:
 
 
 def _signature(queue: BrokerQueue) -> tuple[int, ...]:
-    """Changes whenever the queue may have something new to read."""
+    """A value that changes when the queue may have something new to read."""
     counts = queue.counts
     returned = counts.requeued + counts.released + counts.lease_expired
     ended = counts.acked + counts.rejected + counts.exhausted + counts.deleted

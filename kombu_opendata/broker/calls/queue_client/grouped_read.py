@@ -1,7 +1,7 @@
-"""Read by groups: messages with the same text in a header are handed out in the order of their ids.
+"""Reads by groups: messages with the same text in a header are delivered in the order of their ids.
 
-A group with a message in flight, or with an earlier one that is delayed, gives nothing. Looks at one queue follow each
-other, so two readers never share a group; readers that take no notice of groups are not held up.
+A group is blocked while one of its messages is in flight, or an earlier one is delayed. Searches of one queue exclude
+each other, so two readers never share a group. Readers without groups are not delayed.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from ...model.queue import BrokerQueue
 from ...model.sessions import Session
 from .claimed import Claim, Claimed, Claiming
 
-#: from the first group as many as there are, then from the next; one of each in turn; only the first of each
+#: all messages of the first group, then of the next; one of each in turn; only the first of each
 FILL, ROUND_ROBIN, HEAD = "fill", "round_robin", "head"
 ORDERS = (FILL, ROUND_ROBIN, HEAD)
-#: waiting messages that one look goes through
+#: waiting messages that one search reads
 MAX_LOOKED_AT = 10_000
-#: messages in flight above which nobody could say in time which groups they are of
+#: messages in flight beyond which finding their groups would take too long
 MAX_IN_FLIGHT = 100_000
-#: messages that are looked at before others get their turn
+#: messages that are read in one turn of the event loop
 _AT_ONCE = 1024
 #: the group of messages without the header
 _NO_GROUP = ""
-#: remembered groups of messages above which those of messages that are gone are forgotten
+#: size of the cache of groups at which entries of deleted messages are removed
 _REMEMBERED = 4 * MAX_LOOKED_AT
 
 
 class Groups:
-    """Which groups the messages of a queue are of, as far as that was looked up."""
+    """A cache of the groups of a queue's messages."""
 
     def __init__(self) -> None:
-        self.looking = asyncio.Lock()
+        self.search = asyncio.Lock()
         self._header = ""
         self._groups: dict[int, str] = {}
 
@@ -60,19 +60,19 @@ class Groups:
 
 
 def check(msg: q.Read) -> None:
-    """Refuse a Read by groups that can't be.
+    """Check a Read by groups.
 
     Raises:
-        RequestError: the order is not one of these, or there is a condition, too.
+        RequestError: the order is unknown, or there is a condition.
     """
     if msg.grouped not in ORDERS:
         raise RequestError(f"messages of groups come in the order {', '.join(ORDERS)}, not {msg.grouped[:80]!r}")
     if msg.selector or msg.equal:
-        raise RequestError("a read by groups takes no condition: it would hand out messages past others of their group")
+        raise RequestError("a read by groups takes no condition: it would skip earlier messages of a group")
 
 
 class GroupedReads:
-    """Looks for messages of groups in the queues of one instance."""
+    """Searches for messages of free groups in the queues of one instance."""
 
     def __init__(self, uses: Claiming, outbox: Outbox) -> None:
         self._uses = uses
@@ -80,14 +80,14 @@ class GroupedReads:
         self._groups: WeakKeyDictionary[BrokerQueue, Groups] = WeakKeyDictionary()
 
     async def look(self, session: Session, queue: BrokerQueue, msg: q.Read) -> Claimed:
-        """One pass; claims what may be handed out."""
+        """Search once; claims messages of free groups."""
         groups = self._groups.setdefault(queue, Groups())
-        async with groups.looking:
+        async with groups.search:
             lines = await self._lines(queue, msg, groups)
             return await self._claim(session, queue, msg, lines)
 
     async def _lines(self, queue: BrokerQueue, msg: q.Read, groups: Groups) -> list[list[int]]:
-        """The ids that each free group may give, in order; the groups by their first."""
+        """The ids of each free group, in order; the groups are ordered by their first id."""
         if len(queue.messages.in_flight) > MAX_IN_FLIGHT:
             raise PreconditionFailed(
                 f"queue {queue.name!r} has over {MAX_IN_FLIGHT} messages in flight, too many to read it by groups",
@@ -114,7 +114,7 @@ class GroupedReads:
         return list(lines.values())
 
     async def _claim(self, session: Session, queue: BrokerQueue, msg: q.Read, lines: list[list[int]]) -> Claimed:
-        """Claim the first of these, each unless one before it in its group could not be claimed."""
+        """Claim messages in order, except after one in the same group that could not be claimed."""
         claimed = Claimed(self._uses, session, queue, msg)
         line_of = {id: number for number, line in enumerate(lines) for id in line}
         passed: set[int] = set()
@@ -131,7 +131,7 @@ class GroupedReads:
 
 
 def _is_enough(msg: q.Read, lines: dict[str, list[int]]) -> bool:
-    """Whether no message behind these could be handed out before one of them."""
+    """Whether no later message could come before one of these."""
     if msg.grouped == FILL:
         return any(len(line) >= msg.quantity for line in islice(lines.values(), 1))
     return len(lines) >= msg.quantity

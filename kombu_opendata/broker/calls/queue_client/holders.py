@@ -1,4 +1,4 @@
-"""Who holds a message: a session, or a client that reads without keeping a connection."""
+"""The holders of messages: sessions, and clients with timed leases."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class Holders:
         return self._sessions.get(entry.session) or self._timed.holder(entry)
 
     def name(self, holder: bytes) -> str:
-        """The name of a lease's session; empty if that is not known."""
+        """The name of a lease's session; empty if it is not known."""
         session = self._sessions.get(holder)
         return session.name if session is not None else self._timed.name_of(holder)
 
     def worker(self, holder: bytes) -> bytes:
-        """The worker that a lease's session belongs to. Of a session from before a restart the client is not known."""
+        """The worker of a lease's session. The client of a session from before a restart is not known."""
         session = self._sessions.get(holder)
         if session is not None:
             return session_of(session.client)
         return holder if is_timed(holder) else session_of(holder)
 
     def row(self, row: Row) -> StateRow:
-        """A row as a client sees it: Kombu's priority, the holder's name."""
+        """A row for the client, with Kombu's priority and the holder's name."""
         holder = self.name(row.session) if row.session else ""
         priority = 255 - row.priority if row.state not in LISTS else 0
         return (

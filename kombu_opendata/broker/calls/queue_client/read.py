@@ -1,12 +1,12 @@
-"""Read: messages claimed for a time, at once or when some come; and popped ones."""
+"""Read: claims messages for a time, or pops them, at once or when some arrive."""
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop, TimerHandle
+from asyncio import TimerHandle, get_running_loop
+from dataclasses import dataclass
 
 from ....errors import PreconditionFailed
 from ....protocol import queue_messages as q
-from ....storage.clock import Clock
 from ....storage.state.queue_buckets import Entry
 from ...delivery.queues import Queues
 from ...model.queue import BrokerQueue
@@ -19,11 +19,9 @@ from .conditional_read import ConditionalReads
 
 
 class Reader:
-    """A Read that waits at its queue, or takes what is there."""
+    """A Read that takes available messages, or waits for some."""
 
-    def __init__(
-        self, session: Session, queue: BrokerQueue, msg: q.Read, claimed: Claimed, loop: AbstractEventLoop
-    ) -> None:
+    def __init__(self, session: Session, queue: BrokerQueue, msg: q.Read, claimed: Claimed) -> None:
         self.session = session
         self.rid = msg.rid
         self._queue = queue
@@ -31,7 +29,7 @@ class Reader:
         self._waits = msg.wait_ms > 0
         self._timer: TimerHandle | None = None
         if self._waits:
-            self._timer = loop.call_later(msg.wait_ms / 1000, self.stop)
+            self._timer = get_running_loop().call_later(msg.wait_ms / 1000, self.stop)
 
     def take(self, _queue: ConsumedQueue, entry: Entry) -> bool:
         self._claimed.add(entry)
@@ -51,13 +49,13 @@ class Reader:
         self._answer()
 
     def drop(self) -> None:
-        """The client asks again and gets what this one took; if it does not, the time of the leases ends."""
+        """The client repeats the call and gets what this one took. If it does not, the leases end at their time."""
         self._cancel()
         if self._claimed:
             self._answer()
 
     def stop(self) -> None:
-        """Wait no longer."""
+        """Stop waiting."""
         if self in self._queue.getters:
             self._queue.getters.remove(self)
             self._answer()
@@ -71,22 +69,15 @@ class Reader:
             self._timer.cancel()
 
 
+@dataclass(frozen=True, slots=True)
 class ReadCalls:
-    """Reads of either kind."""
+    """Reads with and without a condition."""
 
-    def __init__(
-        self, conditional: ConditionalReads, uses: Claiming, queues: Queues, clock: Clock, loop: AbstractEventLoop
-    ) -> None:
-        self._conditional = conditional
-        self._uses = uses
-        self._queues = queues
-        self._clock = clock
-        self._loop = loop
+    _conditional: ConditionalReads
+    _uses: Claiming
+    _queues: Queues
 
-    def _filter_of(self, msg: q.Read) -> str:
-        return msg.selector
-
-    @handles(q.Read, once=True, filter_of=_filter_of)
+    @handles(q.Read, once=True, filter_of=lambda _self, msg: msg.selector)
     def read(self, call: Context, msg: q.Read) -> None:
         check_quantity(msg.quantity)
         check_ms(msg.vt_ms, 1, "the visibility timeout")
@@ -94,11 +85,11 @@ class ReadCalls:
         queue, session = call.queue(msg.queue), call.session
         if session.suspended:
             raise PreconditionFailed(f"the worker {session.name!r} is suspended: resume it", worker=session.name)
-        queue.used_at_ms = self._clock.now_ms()
+        queue.used_at_ms = self._uses.clock.now_ms()
         if msg.selector or msg.equal or msg.grouped:
             call.run(msg.rid, self._conditional.read(session, queue, msg), once=True)
         else:
-            queue.getters.append(Reader(session, queue, msg, Claimed(self._uses, session, queue, msg), self._loop))
+            queue.getters.append(Reader(session, queue, msg, Claimed(self._uses, session, queue, msg)))
             self._queues.wake(queue)
 
     @handles(q.StopReading)
@@ -106,7 +97,7 @@ class ReadCalls:
         self.stop(call.session, msg.read_rid)
 
     def stop(self, session: Session, rid: int | None = None) -> None:
-        """End the reads of a session that wait, or the one of this number."""
+        """End the waiting reads of a session, or the one with this number."""
         self._conditional.stop(session, rid)
         for queue in self._queues.values():
             for getter in list(queue.getters):

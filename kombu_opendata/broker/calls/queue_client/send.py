@@ -1,6 +1,8 @@
-"""Send: messages of the queue client, all or none in one commit, once for an idempotency key."""
+"""Send: stores messages, all or none in one commit, and only once for an idempotency key."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -24,17 +26,15 @@ MAX_MESSAGES = 10_000
 Routed = list[tuple[m.Publish, list[BrokerQueue]]]
 
 
+@dataclass(frozen=True, slots=True)
 class SendCalls:
-    """Stores the messages of sends, or says again what was stored."""
+    """Stores the messages of sends, or repeats the answer of an earlier send."""
 
-    def __init__(
-        self, publishing: PublishCalls, keys: SentKeys, operations: Operations, commits: Commits, upkeep: Upkeep
-    ) -> None:
-        self._publishing = publishing
-        self._keys = keys
-        self._operations = operations
-        self._commits = commits
-        self._upkeep = upkeep
+    _publishing: PublishCalls
+    _keys: SentKeys
+    _operations: Operations
+    _commits: Commits
+    _upkeep: Upkeep
 
     @handles(q.Send, once=True)
     def send(self, call: Context, msg: q.Send) -> None:
@@ -47,9 +47,9 @@ class SendCalls:
         if all(self._keys.is_known(msg, name) for name in names):
             self._send(call, msg, names)
         else:
-            call.run(msg.rid, self._look_and_send(call, msg, names), once=True)
+            call.run(msg.rid, self._load_and_send(call, msg, names), once=True)
 
-    async def _look_and_send(self, call: Context, msg: q.Send, names: list[bytes]) -> None:
+    async def _load_and_send(self, call: Context, msg: q.Send, names: list[bytes]) -> None:
         await self._keys.load(msg, names)
         self._send(call, msg, names)
 
@@ -65,7 +65,7 @@ class SendCalls:
                 raise key_reused(msg.key, sent.ids)
             return q.Sent(msg.rid, list(sent.ids), [list(names) for names in sent.queues], True)
         before = self._operations.published(call.session.id, msg.seq)
-        if before is not None:  # the broker that answered it is gone
+        if before is not None:  # stored before a restart
             return self._sent_before(msg, before.last_message_id if before.last_sequence == msg.seq else -1)
         routed = self._route(msg, self._must_take(msg))
         ids, targets = self._store(call, routed), [targets for _publish, targets in routed]
@@ -75,12 +75,12 @@ class SendCalls:
         return q.Sent(msg.rid, ids, queues)
 
     def _sent_before(self, msg: q.Send, last_id: int) -> q.Sent:
-        """What was stored, as it would be routed now; nothing, if the id of the last one is not known."""
+        """The stored messages, as they would be routed now; none if the id of the last one is not known."""
         if last_id < 0:
             return q.Sent(msg.rid, [], [])
         try:
             routed = self._route(msg, None)
-        except OpenDataError:  # what it was sent to has gone
+        except OpenDataError:  # its exchange was deleted
             routed = []
         ids, id = [], last_id
         for _publish, targets in reversed(routed):
@@ -89,15 +89,13 @@ class SendCalls:
             id -= is_stored
         return q.Sent(msg.rid, ids[::-1], names_of([targets for _publish, targets in routed]))
 
-    # ------------------------------------------------------------------ each message with a key of its own
+    # ------------------------------------------------------------------ a key for each message
     def _send_new(self, call: Context, msg: q.Send, names: list[bytes]) -> q.Sent:
-        """Store the messages whose keys are new, and say what the others are."""
+        """Store the messages with new keys, and return the ids of all."""
         found = [self._keys.find(msg, name) for name in names]
         same = repetitions(msg, names, found)
         before = self._operations.published(call.session.id, msg.seq)
-        if (
-            before is not None
-        ):  # the broker that answered it is gone: what has the same time as its last message was new
+        if before is not None:  # stored before a restart: keys with the expiry of the last message were new
             last_id = before.last_message_id if before.last_sequence == msg.seq else -1
             times = {sent.expires_at_ms for sent in found if sent is not None and sent.ids[0] == last_id}
             ids = [-1 if sent is None else sent.ids[0] for sent in found]
@@ -116,7 +114,7 @@ class SendCalls:
 
     # ------------------------------------------------------------------ routing and storing
     def _must_take(self, msg: q.Send) -> BrokerQueue | None:
-        """The queue that takes each message, or the send is refused.
+        """The queue that must take each message, if the client named one.
 
         Raises:
             NotFound: there is no such queue.
@@ -129,7 +127,7 @@ class SendCalls:
         return queue
 
     def _route(self, msg: q.Send, must_take: BrokerQueue | None) -> Routed:
-        """Each message, checked, and its queues. The last one that is stored has the batch's number."""
+        """Check and route the messages. The last one that will be stored gets the batch's number."""
         routed: Routed = []
         numbered = False
         for envelope, headers, priority, visible_at, ttl_ms in reversed(msg.messages):
@@ -139,7 +137,7 @@ class SendCalls:
             )  # fmt: skip
             self._publishing.check(publish)
             if len(msg.messages) > 1:
-                metadata.encode(0, 0, 0, 0, 0, headers)  # refuse the batch before any of it is stored
+                metadata.encode(0, 0, 0, 0, 0, headers)  # refuse the batch before a message is stored
             targets = self._publishing.targets(publish)
             if must_take is not None and must_take not in targets:
                 text = f"queue {must_take.name!r} does not take the message: its filter does not match it"
@@ -153,25 +151,25 @@ class SendCalls:
         return routed
 
     def _store(self, call: Context, routed: Routed) -> list[int]:
-        """Store all of it; the ids, -1 for a message that no queue took.
+        """Store all messages; returns their ids, -1 for a message that no queue took.
 
         Raises:
-            QueueFull, StoreFull, RequestError: there is no room; nothing was stored.
+            QueueFull, StoreFull, RequestError: there is not enough room; nothing was stored.
         """
         self._check_room(routed)
         store, session = self._publishing.store, call.session
         return [store(publish, targets, session) if targets else -1 for publish, targets in routed]
 
     def _check_room(self, routed: Routed) -> None:
-        """All or none: every queue must have room for all it gets.
+        """Check that every queue has room for all of its messages.
 
         Raises:
             QueueFull, StoreFull: nothing was stored.
-            RequestError: nor will it ever be.
+            RequestError: they can never be stored.
         """
         self._commits.check_room(sum(len(publish.envelope) for publish, targets in routed if targets))
         if len(routed) == 1:
-            return  # the store of one message looks itself
+            return  # storing one message checks that itself
         coming: dict[BrokerQueue, list[int]] = {}
         for publish, targets in routed:
             for queue in targets:

@@ -1,6 +1,8 @@
-"""SettleMessages: messages ended by their ids, whoever holds them for a time; what waits, too."""
+"""SettleMessages: settles messages by their ids, with timed leases or waiting."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from ....errors import LeaseHeld, MessageNotFound, OpenDataError, PreconditionFailed, RequestError, StaleLease
 from ....protocol import queue_messages as q
@@ -26,18 +28,16 @@ _OUTCOMES: dict[Ending, int] = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
 class SettleCalls:
-    """Ends leases, and what waits, by messages' ids."""
+    """Settles messages by their ids."""
 
-    def __init__(
-        self, leases: Leases, timed: TimedLeases, holders: Holders, queues: Queues, outbox: Outbox, clock: Clock
-    ) -> None:
-        self._leases = leases
-        self._timed = timed
-        self._holders = holders
-        self._queues = queues
-        self._outbox = outbox
-        self._clock = clock
+    _leases: Leases
+    _timed: TimedLeases
+    _holders: Holders
+    _queues: Queues
+    _outbox: Outbox
+    _clock: Clock
 
     @handles(q.SettleMessages, once=True)
     def settle_messages(self, call: Context, msg: q.SettleMessages) -> None:
@@ -58,7 +58,7 @@ class SettleCalls:
             self._answer(call, msg, answer)
 
     async def _load_and_settle(self, call: Context, msg: q.SettleMessages, queue: BrokerQueue, ids: list[int]) -> None:
-        """Those of a bucket are ended as soon as it is in memory, from where it may go again."""
+        """Settle the messages of each cold bucket as soon as it is loaded, because it may be unloaded again."""
         answer = q.SettledMessages(msg.rid, [], [])
         items, messages = dict(msg.items), queue.messages
         for number in messages.cold_buckets_of(ids):
@@ -77,7 +77,7 @@ class SettleCalls:
         items: list[q.Item],
         answer: q.SettledMessages,
     ) -> None:
-        """End these as far as that can be, and note in the answer which were."""
+        """Settle messages as far as possible, and record the results in the answer."""
         for id, token in items:
             try:
                 self._end_one(call, queue, id, token, Ending(msg.ending), msg.delay_ms)
@@ -94,7 +94,7 @@ class SettleCalls:
         call.answer_once(msg.rid, answer, 50 * len(msg.items))
 
     def _end_one(self, call: Context, queue: BrokerQueue, id: int, token: int, ending: Ending, delay_ms: int) -> None:
-        """End one message.
+        """Settle one message.
 
         Raises:
             OpenDataError: nothing was changed.
@@ -106,8 +106,7 @@ class SettleCalls:
             entry = messages.available.get(id)
             if entry is None:
                 raise MessageNotFound(
-                    f"queue {queue.name!r} has no message {id}, or none any more: it was settled, it expired, it was "
-                    "purged",
+                    f"queue {queue.name!r} has no message {id}: it may have been settled or purged, or it expired",
                     **values,
                 )
             if token:
@@ -136,7 +135,7 @@ class SettleCalls:
             queue.delay(entry, delay_ms)
         else:
             raise StaleLease(
-                f"message {entry.id} of queue {queue.name!r} waits, nobody holds it: read it first",
+                f"message {entry.id} of queue {queue.name!r} is waiting and nobody holds it: read it first",
                 queue=queue.name,
                 message_id=entry.id,
             )
@@ -146,7 +145,7 @@ class SettleCalls:
         if ending == Ending.SET_VT and delay_ms:
             if not is_timed(entry.session):
                 raise PreconditionFailed(
-                    f"message {entry.id} is held by {holder.name!r} over a connection, which has no time to extend",
+                    f"message {entry.id} is held by {holder.name!r} over a connection: its lease has no time to extend",
                     queue=queue.name,
                     message_id=entry.id,
                 )
