@@ -1,4 +1,4 @@
-"""The stored records: one module per format, with its byte layout; bytes in, values out, nothing else.
+"""The formats of the stored records: one module each, with its byte layout, its encoder and its decoder.
 
 A chunk of a large payload or result is raw bytes and has no module. Encoders raise
 :class:`~kombu_opendata.errors.InvalidMessage` for a text that can't be stored and
@@ -92,7 +92,7 @@ _DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
 
 
 def decode_any(key: bytes, value: bytes) -> object:
-    """The value of any record of the store, decoded by what its key says it is.
+    """The decoded value of any record, whose key tells its kind.
 
     Raises:
         CorruptRecord: an unknown key, or a value that does not decode.

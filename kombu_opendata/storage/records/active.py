@@ -1,4 +1,4 @@
-"""Active messages: one bucket of what a queue holds available and in flight.
+"""Active messages: one bucket of the available and in-flight messages of a queue.
 
 ===========  ==============================  =====================================
 field        type                            meaning
@@ -13,7 +13,7 @@ bytes  AvailableMessage   type  InFlightMessage    type  meaning
 0      message id         u64   message id         u64
 8      priority           u8    priority           u8    1 before 2
 9      visible at         i64   claimed at         i64   ms since the epoch
-17     retention deadline i64   lease deadline     i64   ms since the epoch; retention: 0 is never
+17     retention deadline i64   lease deadline     i64   ms since the epoch; retention: 0 means never
 25     attempts           u16   attempts           u16   claims so far
 =====  =================  ====  =================  ====  ==========================================
 
@@ -37,7 +37,7 @@ ENTRY_BYTES = _ENTRY.size
 
 
 class AvailableMessage(NamedTuple):
-    """A message that waits for a consumer."""
+    """A message that is waiting for a consumer."""
 
     message_id: int
     priority: int

@@ -5,8 +5,8 @@ field             type       meaning
 ================  =========  ==========================================================
 filter type       u8         ``01``: the filter is a selector text
 filter            ``Utf8``   the selector
-max attempts      u16        after that many a message goes to the failed messages
-done retention    u32        seconds that a done message is kept; 0 is for ever
+max attempts      u16        claims after which a message moves to the failed messages
+done retention    u32        seconds that a done message is kept; 0 means forever
 ================  =========  ==========================================================
 
 Source: RFC 0001, which leaves the encoding of its FilterExpression open; ours is the first two fields.

@@ -1,4 +1,4 @@
-"""Routing cursor: how far the background routing of stored messages into one queue has come.
+"""Routing cursor: the progress of the background routing of stored messages into one queue.
 
 =============  ========  ===============================================================================
 field          type      meaning
@@ -6,16 +6,16 @@ field          type      meaning
 version        u8        1
 flags          u8        1: messages that are done or failed in the queue are routed again;
                          2: some of the messages before the end may be in the queue already
-start          u64       the first message id that is looked at
-position       u64       the next message id to look at; at the end the routing is over
-end            u64       the first message id that is not looked at: it was routed when it was published
-from           i64       ms since the epoch; messages received before are passed over
-until          i64       ms since the epoch; messages received from then on are passed over; 0 is none
+start          u64       the first message id to examine
+position       u64       the next message id to examine; the routing is over when it is the end
+end            u64       the first message id that is not examined: it was routed when it was published
+from           i64       ms since the epoch; messages received before are skipped
+until          i64       ms since the epoch; messages received from then on are skipped; 0 means none
 started at     i64       ms since the epoch
-changed at     i64       ms since the epoch; when it was last moved on
-seen           u64       messages looked at
+changed at     i64       ms since the epoch; when it last advanced
+seen           u64       messages examined
 routed         u64       messages put into the queue
-selector       ``Utf8``  must be true besides the queue's filter; empty is none
+selector       ``Utf8``  must match besides the queue's filter; empty means none
 =============  ========  ===============================================================================
 
 The format is ours.
@@ -50,7 +50,7 @@ class Cursor(NamedTuple):
 
     @property
     def is_done(self) -> bool:
-        """Whether there is nothing left to look at."""
+        """Whether all messages were examined."""
         return self.position >= self.end
 
 

@@ -1,4 +1,4 @@
-"""Dead letter: a message that left its queue and must still be published to a dead-letter exchange.
+"""Dead letter: a message that left its queue and must be published to a dead-letter exchange.
 
 =================  ========  ============================================================================
 field              type      meaning
@@ -32,14 +32,14 @@ _ROUTING_KEY = 2
 
 
 class DeadLetter(NamedTuple):
-    """What is published once more, and why. ``routing_key`` None: the message's own."""
+    """What is published again, and why. ``routing_key`` None means the message's own."""
 
     reason: str
     at_ms: int
     priority: int
     exchange: str
     routing_key: str | None
-    last_use: bool  # nothing else keeps the payload for this queue
+    last_use: bool  # only the letter keeps the payload
 
 
 def encode(letter: DeadLetter) -> bytes:
@@ -58,7 +58,7 @@ def decode(key: bytes, value: bytes) -> DeadLetter:
     exchange, offset = types.read_utf8(key, value, offset)
     routing_key, end = types.read_utf8(key, value, offset)
     if routing_key and not flags & _ROUTING_KEY:
-        raise types.corrupt(key, offset, "a routing key that the flags deny")
+        raise types.corrupt(key, offset, "a routing key that the flags exclude")
     types.check_end(key, value, end)
     return DeadLetter(
         reason, at, priority, exchange, routing_key if flags & _ROUTING_KEY else None, bool(flags & _LAST_USE)

@@ -1,4 +1,4 @@
-"""Store header: written when a store is made, read before anything else of it.
+"""Store header: written when a store is created, read before everything else.
 
 ================  =========  ==================================================
 field             type       meaning
@@ -27,7 +27,7 @@ _CREATED_AT = struct.Struct("<q")
 
 
 class StoreHeader(NamedTuple):
-    """What a store says of itself."""
+    """The header of a store."""
 
     created_at_ms: int
     instance: str

@@ -1,7 +1,7 @@
-"""History headers: the headers of messages that were collected before the index had all of their attempts.
+"""History headers: headers of messages that were collected before the index had all of their attempts.
 
-The key has the number of the first attempt that was not there yet, so all of theirs have lower ones, and the id of the
-first message. Once everything before that attempt is indexed, and the index is stored, the record goes.
+The key has a number above all attempts of these messages, and the id of the first message. The record goes when the
+stored index has all attempts below that number.
 
 ==================  =======  =====================================================
 field               type     meaning
@@ -48,10 +48,10 @@ def encode(messages: Sequence[tuple[int, bytes]]) -> bytes:
 
 
 class Table:
-    """A record, of which single messages are decoded.
+    """A record whose messages are decoded one by one.
 
     Raises:
-        CorruptRecord: it is not as long as it says, or its ids do not ascend.
+        CorruptRecord: the length is wrong, or the ids do not ascend.
     """
 
     __slots__ = ("_ends", "_key", "_start", "_value", "ids")

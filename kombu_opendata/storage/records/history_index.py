@@ -1,4 +1,4 @@
-"""History index: which positions have a value. A position is a message id (space 0) or an attempt's number (space 1).
+"""History index: which positions have a value. A position is a message id (space 0) or an attempt number (space 1).
 
 A value (queue = q, header task = t, …) is known by a hash of 64 bits. Positions are cut into segments of 4,096. Each
 time the index is written it gets a *part* more, and for each value that occurs often enough in a part and segment a
@@ -16,10 +16,10 @@ form        u8       1 all from first to last, 2 offsets, 3 bits
 A *segment* record lists the hashes of a segment and part, so that the postings can be deleted: version u8 (1), hashes
 as a column of u64.
 
-Values that occur a few times only are in *runs*, sets of (hash, position) in pages by the highest bits of the hash.
+Values with few positions are in *runs*, sets of (hash, position) in pages by the highest bits of the hash.
 A *page*: version u8 (1), count u32, then the columns hash u64 and position u64.
 
-The *head* says what is indexed and which runs there are:
+The *head* has the progress of indexing and the list of runs:
 
 ==================  =======  =====================================================
 field               type     meaning
@@ -59,7 +59,7 @@ _COUNT = struct.Struct("<BI")
 _HEAD = struct.Struct("<BQQQQQI")
 _RUN = struct.Struct("<BQBBQQQ")
 _BITMAP_BYTES = SEGMENT_SIZE // 8
-#: a bitmap as the digits of a number, the highest first: setting one is quicker than setting a bit
+#: a bitmap as the digits of a number, the highest first: setting a digit is faster than setting a bit
 _NO_BITS, _ONE = b"0" * SEGMENT_SIZE, ord("1")
 
 
@@ -76,7 +76,7 @@ class Run(NamedTuple):
 
 
 class Head(NamedTuple):
-    """What is indexed."""
+    """The progress of indexing, and the runs."""
 
     part: int = 0
     run: int = 0
@@ -103,7 +103,7 @@ def encode_postings(positions: list[int]) -> bytes:
 
 
 def decode_postings(key: bytes, value: bytes) -> int:
-    """A number whose set bits are the offsets."""
+    """The mask of the offsets."""
     form = value[0] if value else 0
     if form == _RANGE:
         if len(value) != 1 + _ENDS.size:
@@ -127,7 +127,7 @@ def decode_postings(key: bytes, value: bytes) -> int:
 
 
 def mask_of(offsets: array[int] | list[int]) -> int:
-    """A number with these bits set."""
+    """The mask with these bits set."""
     if len(offsets) < 16:
         mask = 0
         for offset in offsets:
@@ -166,13 +166,13 @@ def decode_page(key: bytes, value: bytes) -> tuple[array[int], array[int]]:
 
 
 def encode_head(head: Head) -> bytes:
-    """The record of what is indexed."""
+    """The record of the head."""
     fields = types.pack_versioned(_HEAD, "part, run, attempt, row, kept, runs", *head[:5], len(head.runs))
     return fields + b"".join(_RUN.pack(*run) for run in head.runs)
 
 
 def decode_head(key: bytes, value: bytes) -> Head:
-    """What is indexed."""
+    """The head in ``value``."""
     part, run, attempt, row, kept, count = types.read_versioned(_HEAD, key, value)
     runs, end = types.read_many(_read_run, key, value, _HEAD.size, count)
     types.check_end(key, value, end)

@@ -1,7 +1,7 @@
-"""History log: what happened to messages between two checkpoints, in order; a chunk of it is one record.
+"""History log: events of messages between two checkpoints, in order; one record is a chunk of it.
 
-The key has two numbers: of the chunk's first ended attempt, and of the first of its other rows. Attempts are numbered
-from 0 on through all chunks; so are the other rows together (published, routed, left), of which only the count matters.
+The key has two numbers: of the chunk's first attempt that ended, and of the first of its other rows. Attempts are
+numbered from 0 through all chunks; so are the other rows (published, routed, left) together, which are only counted.
 
 ==================  =======  =====================================================
 field               type     meaning
@@ -20,7 +20,7 @@ attempts            columns  message id u64, claimed at i64, ended at i64, queue
                              u32, consumer u32, number u16, outcome u8
 ==================  =======  =====================================================
 
-An outcome of 128 and up was brought about by hand: by an operator's call. The format is ours.
+An outcome of 128 or more was caused by an operator's call. The format is ours.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ import msgspec
 from . import columns, types
 
 ACKED, FAILED, REJECTED, EXPIRED, RELEASED, REDRIVEN, REQUEUED = range(7)
-#: outcomes by their numbers; what was rejected and returned to its queue has a number of its own
+#: outcomes by number; a message that was rejected and requeued has a number of its own
 OUTCOMES = ("acked", "failed", "rejected", "expired", "released", "redriven", "rejected")
 MANUAL = 0x80
 #: why a message left a queue without being claimed, by number
@@ -44,7 +44,7 @@ _HEAD = struct.Struct("<BIIIII")
 _RANGE = struct.Struct("<QI")
 _GROUP = struct.Struct("<II")
 _LEFT = struct.Struct("<QqIB")
-#: of one range; a chunk is closed long before it has so many rows
+#: most messages of one range; chunks are much smaller
 _MAX_RANGE = 1 << 20
 _COLUMNS = "QqqIIHB"
 _ATTEMPT_BYTES = sum(columns.SIZES[code] for code in _COLUMNS)
@@ -76,7 +76,7 @@ class Left(msgspec.Struct, frozen=True, gc=False):
 
 
 class Rows(NamedTuple):
-    """What a chunk holds. ``published`` are ids of new messages; ``routed`` by queue."""
+    """The rows of a chunk. ``published`` has the ids of new messages; ``routed`` the ids of messages by queue."""
 
     published: list[int]
     routed: dict[str, list[int]]
@@ -85,7 +85,7 @@ class Rows(NamedTuple):
 
     @property
     def others(self) -> int:
-        """How many rows are no attempts."""
+        """How many rows are not attempts."""
         return len(self.published) + sum(map(len, self.routed.values())) + len(self.left)
 
 
@@ -119,7 +119,7 @@ def encode(rows: Rows) -> bytes:
 
 
 def _ranges(ids: Iterable[int]) -> list[tuple[int, int]]:
-    """Runs of ids that follow each other: (first, count)."""
+    """Runs of consecutive ids: (first, count)."""
     found: list[tuple[int, int]] = []
     first = following = -1
     for id in ids:
@@ -157,19 +157,19 @@ def decode(key: bytes, value: bytes) -> Rows:
 
 
 def attempts_of(key: bytes, value: bytes) -> int:
-    """How many attempts the chunk in ``value`` has; nothing else of it is looked at."""
+    """How many attempts the chunk in ``value`` has, without decoding the rest."""
     return int(types.read(_HEAD, key, value, 0)[5])
 
 
 def ended_at(key: bytes, value: bytes, index: int) -> int:
-    """When one of the attempts in ``value`` ended; nothing else of it is looked at."""
+    """When one of the attempts in ``value`` ended, without decoding the rest."""
     count = attempts_of(key, value)
     start = len(value) - count * _ATTEMPT_BYTES + 16 * count  # after the columns of message ids and claims
     return int(types.read(_TIME, key, value, start + 8 * index)[0])
 
 
 def attempt_at(key: bytes, value: bytes, index: int) -> Attempt:
-    """One of the attempts in ``value``; little else of it is looked at."""
+    """One of the attempts in ``value``, without decoding the others."""
     named, count = types.read(_HEAD, key, value, 0)[1], attempts_of(key, value)
     if not 0 <= index < count:
         raise types.corrupt(key, 0, f"attempt {index} of {count}")

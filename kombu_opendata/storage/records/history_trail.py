@@ -1,7 +1,7 @@
-"""History trail: what became of the 256 messages of one block, in the order in which it happened.
+"""History trail: the events of the 256 messages of one block, in order.
 
-The key has the block (message id >> 8) and the number of the part: each time the index is written, the blocks that
-anything happened to get a part more.
+The key has the block (message id >> 8) and the number of the part: each time the index is written, every block with
+new events gets another part.
 
 ==================  =======  =====================================================
 field               type     meaning
@@ -15,7 +15,7 @@ events              columns  message u8 (id & 255), what u8, number of the attem
 ==================  =======  =====================================================
 
 ``what``: an attempt's outcome as in the history log; 64: routed to the queue; 65 and up: left it, 65 + reason.
-``attempt`` is its number in the log, 0 where there is none. The format is ours.
+``attempt`` is its number in the log, 0 for other events. The format is ours.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ LEFT = 65
 
 _HEAD = struct.Struct("<BHI")
 _COLUMNS = "BBHHqQ"
-#: where the second column starts, and so on to the end of the last one, in bytes per event
+#: where the second and the following columns start, and where the last one ends, in bytes per event
 _STARTS = tuple(accumulate(columns.SIZES[code] for code in _COLUMNS))
 _SHORT, _TIME, _NUMBER = struct.Struct("<H"), struct.Struct("<q"), struct.Struct("<Q")
 
 
 class Event(NamedTuple):
-    """One thing that happened to a message."""
+    """An event of a message."""
 
     message_id: int
     queue: str
@@ -76,7 +76,7 @@ def decode(key: bytes, value: bytes) -> list[Event]:
 
 
 def decode_some(key: bytes, value: bytes, ids: Iterable[int]) -> list[Event]:
-    """Of the events in ``value`` those of these messages, each message's in order; the others are not looked at."""
+    """The events of these messages in ``value``, each message's in order; the others are not decoded."""
     names, start, count = _names(key, value)
     whats, numbers, queues, times, attempts, end = (start + count * size for size in _STARTS)
     if end > len(value):
@@ -98,7 +98,7 @@ def decode_some(key: bytes, value: bytes, ids: Iterable[int]) -> list[Event]:
 
 
 def _names(key: bytes, value: bytes) -> tuple[list[str], int, int]:
-    """The queues that the record names, where its columns start, and how many events it has."""
+    """The names of the queues, where the columns start, and how many events there are."""
     named, count = types.read_versioned(_HEAD, key, value)
     names, offset = types.read_many(types.read_utf8_escaped, key, value, _HEAD.size, named)
     return names, offset, count

@@ -1,20 +1,20 @@
-"""Idempotency: what a send with an idempotency key stored, so that the same send stores nothing again.
+"""Idempotency: the messages that a send with an idempotency key stored, so that repeating it stores nothing.
 
 ==================  =========  ==========================================================
 field               type       meaning
 ==================  =========  ==========================================================
 version             u8         1
 messages            u32        how many were sent together
-expires at          i64        ms since the epoch; then the key is forgotten
-digest              16 bytes   of what was sent, so that a key used for something else is
-                               told apart
-queues              Array      of ``Array<Utf8>``: the names each message went to; one
-                               entry stands for all messages
-ids                 i64 each   of the messages; -1 for one that no queue took
+expires at          i64        ms since the epoch; the key is forgotten then
+digest              16 bytes   of the messages, to detect a key that is used for others
+queues              Array      of ``Array<Utf8>``: the queues of each message; a single
+                               entry applies to all messages
+ids                 i64 each   of the messages; -1 for an unroutable one
 ==================  =========  ==========================================================
 
-The key of the record has a hash of exchange, routing key and idempotency key (:func:`name_of`). One of no exchange, a
-queue's name and an empty key says that this queue was dropped after the message that it names. The format is ours.
+The key of the record has a hash of exchange, routing key and idempotency key (:func:`name_of`). A record for no
+exchange, a queue's name and an empty key notes that this queue was dropped after the message in the record.
+The format is ours.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FIXED = struct.Struct(f"<BIq{DIGEST_BYTES}s")
 
 
 class Sending(NamedTuple):
-    """What was sent under a key."""
+    """The messages sent under a key."""
 
     ids: tuple[int, ...]
     expires_at_ms: int
@@ -60,7 +60,7 @@ def encode(sending: Sending) -> bytes:
 
 
 def decode(key: bytes, value: bytes) -> Sending:
-    """What ``value`` says was sent."""
+    """The sending in ``value``."""
     messages, expires_at, digest = types.read_versioned(_FIXED, key, value)
     (count,) = types.read(types.COUNT, key, value, _FIXED.size)
     queues, offset = types.read_many(types.read_texts, key, value, _FIXED.size + types.COUNT.size, count)

@@ -1,4 +1,4 @@
-"""Journal position: how far the journal's entries are in the store.
+"""Journal position: up to which entry the journal is in the store.
 
 =========  ======  =============================================================
 field      type    meaning

@@ -3,8 +3,8 @@
 docs/rfcs/0001-records.md has the table of all keys: each begins with the bytes of its :class:`RecordKind`. A bucket
 suffix is written for buckets above 0 only, so bucket 0 has exactly the RFC's key.
 
-Payload and metadata share a type. They stay apart because message ids are below ``6f 00 …``, and ``6f`` is the ``o``
-that a metadata key has in that place; so payloads also sort before all metadata.
+Payload and metadata keys have the same prefix. They differ because message ids are below ``6f 00 …``, and ``6f`` is the
+``o`` that a metadata key has in that place; so all payloads sort before all metadata.
 
 A name that is not UTF-8 (another program may have written it) is a str with surrogate escapes.
 """
@@ -71,7 +71,7 @@ def exchange_key(name: str) -> bytes:
 
 
 def binding_key(exchange: str, queue: str, routing_key: str, identity: str = "") -> bytes:
-    """Of a binding that is one of several with the same routing key, `identity` says which."""
+    """`identity` tells bindings with the same routing key apart."""
     digest = hashlib.blake2b(identity.encode(), digest_size=DIGEST_BYTES).digest() if identity else b""
     return RecordKind.BINDING.prefix + _name(exchange) + _name(queue) + _name(routing_key) + digest
 
@@ -101,7 +101,7 @@ def chunk_key(message_id: int, number: int) -> bytes:
 
 
 def routes_block_key(message_id: int) -> bytes:
-    """Of the block of 256 messages that this one is in."""
+    """The key of the block of 256 messages that has this one."""
     return RecordKind.ROUTES_BLOCK.prefix + b"\0" + _id(message_id)[:-1]
 
 
@@ -142,7 +142,7 @@ def dead_letter_key(message_id: int, queue: str) -> bytes:
 
 
 def idempotency_key(name: bytes) -> bytes:
-    """Of a send; the name is a hash of 16 bytes."""
+    """`name` is a hash of 16 bytes, see :func:`.idempotency.name_of`."""
     if len(name) != HASH_BYTES:
         raise RequestError(f"an idempotency key's hash has {HASH_BYTES} bytes, not {len(name)}")
     return RecordKind.IDEMPOTENCY.prefix + name
@@ -157,13 +157,13 @@ def staged_object_key(first_id: int) -> bytes:
 
 
 def staged_expiry_key(settled_at_ms: int, job_id: str = "") -> bytes:
-    """Without a job id: where the keys of that time begin."""
+    """Without a job id: the start of the keys of that time."""
     start = RecordKind.STAGED_EXPIRY.prefix + types.pack(U64, "settled at", settled_at_ms)
     return start + _name(job_id) if job_id else start
 
 
 def history_log_key(attempt: int, row: int) -> bytes:
-    """Of the chunk of the log whose first attempt and first other row have these numbers."""
+    """The key of the chunk of the log whose first attempt and first other row have these numbers."""
     return RecordKind.HISTORY_LOG.prefix + types.pack(U64, "attempt", attempt) + types.pack(U64, "row", row)
 
 
@@ -193,7 +193,7 @@ def history_page_key(space: int, run: int, page: int) -> bytes:
 
 
 def history_headers_key(attempt: int, message_id: int) -> bytes:
-    """Of the headers of collected messages, this one the first, all of whose attempts have lower numbers."""
+    """The key of kept headers, whose first message is this one and whose attempts are all below `attempt`."""
     return RecordKind.HISTORY_HEADERS.prefix + types.pack(U64, "attempt", attempt) + _id(message_id)
 
 

@@ -25,7 +25,7 @@ U64 = struct.Struct(">Q")  # message id or bucket
 
 
 class RecordKind(enum.Enum):
-    """What a record is, as its key tells: a name, and the bytes that its keys start with (or the whole key)."""
+    """A kind of record: its name, and the prefix of its keys (or the whole key)."""
 
     prefix: bytes
 

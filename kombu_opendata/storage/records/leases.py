@@ -1,15 +1,15 @@
-"""Leases: the messages that a consumer's session holds, so that they outlive a restart of the broker.
+"""Leases: the messages that a consumer's session holds, so that the leases survive a restart of the broker.
 
 ===============  =========  ================================================================
 field            type       meaning
 ===============  =========  ================================================================
 consumer         ``Utf8``   the consumer's name
-at               i64        when this was written, ms since the epoch
-groups           u16        queues that follow, each once
+at               i64        when the record was written, ms since the epoch
+groups           u16        how many queues follow, each once
 -- queue         ``Utf8``
--- count         u32        message ids that follow; highest bit: and their deadlines
+-- count         u32        how many message ids follow; highest bit: deadlines follow, too
 -- message ids   u64 each
--- deadlines     i64 each   ms since the epoch: when the message of each id expires, 0 for never
+-- deadlines     i64 each   when each message expires, ms since the epoch; 0 means never
 ===============  =========  ================================================================
 
 The format is ours.
@@ -29,14 +29,14 @@ _WITH_DEADLINES = 1 << 31
 
 
 class Leases(NamedTuple):
-    """What a session holds.
+    """The messages that a session holds.
 
     Attributes:
         consumer: its name.
-        at_ms: when this was written.
+        at_ms: when the record was written.
         held: message ids by queue.
-        deadlines: of queues with a message that expires: when each one of ``held`` does, 0 for never. A row in flight
-            of the RFC has no deadline.
+        deadlines: by queue, if any of its messages expires: when each one of ``held`` does, 0 means never. The RFC's
+            rows in flight have no deadline.
     """
 
     consumer: str
@@ -76,7 +76,7 @@ def decode(key: bytes, value: bytes) -> Leases:
     for _ in range(groups):
         queue, start = types.read_utf8(key, value, offset)
         if queue in held:
-            raise types.corrupt(key, offset, "a queue that is there twice")
+            raise types.corrupt(key, offset, "a queue that occurs twice")
         (count,) = types.read(_COUNT, key, value, start)
         with_deadlines, count = count & _WITH_DEADLINES, count & ~_WITH_DEADLINES
         ids, offset = columns.read("Q", key, value, start + _COUNT.size, count)

@@ -1,16 +1,16 @@
-"""Log retention: how long messages stay in the metadata log when no queue needs them, and how far the log was swept.
+"""Log retention: how long the metadata log keeps messages that no queue needs, and the progress of its sweep.
 
 ============  ======  ============================================================================
 field         type    meaning
 ============  ======  ============================================================================
 version       u8      1
-retention     i64     ms since a message was received; -1 for ever, 0 while no more are kept
-position      u64     messages with ids below it were looked at: what was past its time went
-swept at      i64     when the whole log was swept last, ms since the epoch; 0 never
-kept          u64     how many messages are kept that no queue needs
+retention     i64     ms since a message was received; -1 means forever, 0 that no more are kept
+position      u64     messages with ids below it were swept
+swept at      i64     when the last full sweep ended, ms since the epoch; 0 means never
+kept          u64     how many messages only the log keeps
 ============  ======  ============================================================================
 
-There is none in a store that never kept such messages. The format is ours.
+A store that never kept such messages has no record. The format is ours.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import NamedTuple
 from . import types
 
 _LAYOUT = struct.Struct("<BqQqQ")
-#: the retention that never ends
+#: an unlimited retention
 FOREVER = -1
 
 
 class LogRetention(NamedTuple):
-    """What the record says."""
+    """The retention and its progress."""
 
     retention_ms: int = 0
     position: int = 0

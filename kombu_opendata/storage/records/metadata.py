@@ -1,4 +1,4 @@
-"""Metadata: what is known of a message without its body. The value of one entry of the metadata log.
+"""Metadata: ids, times and headers of a message; one entry of the metadata log.
 
 ==================  =======  =====================================================
 field               type     meaning
@@ -7,7 +7,7 @@ message id          u64      the id of the payload
 created at          i64      ms since the epoch, by the producer's clock
 received at         i64      ms since the epoch, by the broker's clock
 visible at          i64      ms since the epoch; not delivered before
-retention           u32      seconds from received at; 0 is for ever
+retention           u32      seconds from received at; 0 means forever
 number of headers   u8
 headers             each     key ``Utf8``, value ``Utf8``
 ==================  =======  =====================================================
@@ -30,7 +30,7 @@ _FIELDS = "message id, created at, received at, visible at, retention seconds, h
 _HEAD = struct.Struct("<QqqqIB")
 _LENGTHS = tuple(types.COUNT.pack(length) for length in range(256))
 
-# Header keys are few and come again with every message. Bounded, as a producer chooses them.
+# Few header keys recur in all messages. The cache is bounded, as producers choose them.
 _KEYS_KEPT = 1024
 _keys: dict[str, bytes] = {}
 
@@ -107,7 +107,7 @@ def encode_with(
     count: int,
     pairs: bytes,
 ) -> bytes:
-    """As :func:`encode`, with ``count`` headers that are encoded already."""
+    """As :func:`encode`, with ``count`` encoded headers."""
     return _HEAD.pack(message_id, created_at_ms, received_at_ms, visible_at_ms, retention, count) + pairs
 
 
@@ -119,10 +119,10 @@ def _encode_key(name: str) -> bytes:
 
 
 class Decoder:
-    """Decodes metadata; of the headers only those ``wanted``, by their keys, if that is given.
+    """Decodes metadata; of the headers only those with the keys ``wanted``, if given.
 
-    The messages of a producer mostly differ in values of the same length. What such a record is like is remembered as a
-    *layout*, with which the next one is read by a single call: scans of the metadata log decode millions.
+    The messages of a producer often differ only in values of the same length. A *layout* of such records is cached, so
+    that a single call decodes the next one: scans of the metadata log decode millions.
     """
 
     __slots__ = ("_count", "_known", "_layouts", "_misses", "wanted")
@@ -138,7 +138,7 @@ class Decoder:
         """The metadata in ``value``.
 
         Raises:
-            CorruptRecord: it is none.
+            CorruptRecord: it is not valid metadata.
         """
         names: tuple[str, ...]
         numbers: Sequence[int]
@@ -187,23 +187,22 @@ class Decoder:
         return names, tuple([texts[at + 1] for at in chosen]), numbers
 
 
-#: layouts that a decoder remembers, all in all and for records of one size; after so many records that had none of
-#: them it begins anew
+#: most layouts that a decoder caches, in total and for records of one size; it drops them all after this many records
+#: that matched none
 _MAX_LAYOUTS = 512
 _LAYOUTS_OF_A_SIZE = 4
 _MISSES_TO_FORGET = 10_000
-#: of records that are no longer than this: there may be headers of 64 KiB
+#: the longest record with a layout, as a header may have 64 KiB
 _LAYOUT_BYTES = 4096
-#: wanted headers that are remembered decoded, of so many bytes together: of a few names, the same values come again
+#: combinations of wanted headers that are cached decoded, and the most bytes of one: the same values recur
 _PAIRS_KEPT = 4096
 _PAIRS_BYTES = 256
 
 
 class _Layout:
-    """How to read records that have the same headers as ``example``, with values as long as there.
+    """How to read records with the same header keys and lengths of values as ``example``.
 
-    A record, as a number, has ``expected`` in the bits of ``mask``: these are the number of headers, their lengths and
-    keys.
+    Such a record, as a number, has ``expected`` in the bits of ``mask``: the number, lengths and keys of the headers.
     """
 
     __slots__ = ("expected", "mask", "names", "unpack")
@@ -232,13 +231,13 @@ def _texts(key: bytes, value: bytes, headers: int) -> list[bytes]:
     except IndexError:
         raise types.corrupt(key, len(value), f"{headers} headers announced, {len(texts) // 2} found") from None
     if end > len(value):
-        raise types.corrupt(key, len(value), "a header that goes on after the end of the record")
+        raise types.corrupt(key, len(value), "a header that extends beyond the record")
     types.check_end(key, value, end)
     return texts
 
 
 def _not_utf8(key: bytes, value: bytes) -> CorruptRecord:
-    """The error for a record one of whose texts is no UTF-8."""
+    """The error for a record with a text that is not UTF-8."""
     offset = _HEAD.size
     for text in _texts(key, value, value[offset - 1]):
         offset += 2
@@ -258,13 +257,13 @@ def received_at(key: bytes, value: bytes) -> int:
     """When a message was received, ms since the epoch.
 
     Raises:
-        CorruptRecord: it is no metadata.
+        CorruptRecord: it is not valid metadata.
     """
     return int(types.read(_HEAD, key, value, 0)[2])
 
 
 def retention(key: bytes, value: bytes) -> int:
-    """The retention of a message in seconds; 0 is for ever. Raises as :func:`received_at`."""
+    """The retention of a message in seconds; 0 means forever. Raises as :func:`received_at`."""
     return int(types.read(_HEAD, key, value, 0)[4])
 
 
@@ -272,7 +271,7 @@ def headers_part(key: bytes, value: bytes) -> bytes:
     """The end of a record: the number of headers, and the headers.
 
     Raises:
-        CorruptRecord: it is no metadata.
+        CorruptRecord: it is not valid metadata.
     """
     decode(key, value)
     return value[_HEAD.size - 1 :]

@@ -1,4 +1,4 @@
-"""Newest time: no time in the store's state is after it, so that time does not go back over a restart.
+"""Newest time: the latest time in the store's state, so that time does not go back at a restart.
 
 ======  ======  =======================
 field   type    meaning
@@ -6,7 +6,7 @@ field   type    meaning
 at      i64     ms since the epoch
 ======  ======  =======================
 
-The format is ours. Every checkpoint writes it; a broker whose host's clock was set back goes on from there.
+The format is ours. Every checkpoint writes it; a broker whose host's clock was set back continues from it.
 """
 
 from __future__ import annotations

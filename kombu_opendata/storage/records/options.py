@@ -3,7 +3,7 @@
 =====================  ======  ===========================================================
 field                  type    meaning
 =====================  ======  ===========================================================
-failed retention       u32     seconds that a failed message is kept; 0 is for ever
+failed retention       u32     seconds that a failed message is kept; 0 means forever
 lease                  u32     seconds that a lease lasts without a renewal
 first done bucket      u64     done buckets below it, except bucket 0, are gone
 first failed bucket    u64     failed buckets below it, except bucket 0, are gone

@@ -1,4 +1,4 @@
-"""Payload: the body of a message, or where it is.
+"""Payload: the body of a message, or its URI.
 
 ===============  ==========================  ====================================================
 field            type                        meaning
@@ -38,7 +38,7 @@ _CHUNKS = re.compile(r"chunks:([1-9][0-9]{0,9}):(0|[1-9][0-9]{0,18})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class PayloadURI:
-    """A body that is somewhere else."""
+    """A body that is stored elsewhere."""
 
     uri: str
 
@@ -65,7 +65,7 @@ def chunk_count(envelope: bytes) -> int:
 
 
 def encode_inline(data: bytes) -> bytes:
-    """A body of at most 65,535 bytes.
+    """The record of a body of at most 65,535 bytes.
 
     Raises:
         RequestError: a longer one; it must be cut into chunks.
@@ -80,12 +80,12 @@ def encode_inline(data: bytes) -> bytes:
 
 
 def encode_uri(uri: str) -> bytes:
-    """A body that is at `uri`."""
+    """The record of a body that is at `uri`."""
     return bytes((_URI,)) + types.utf8(uri)
 
 
 def decode(key: bytes, value: bytes) -> bytes | PayloadURI:
-    """The body, or where it is."""
+    """The body, or its URI."""
     tag, size = types.read(_HEAD, key, value, 0)
     if tag == _INLINE:
         if _HEAD.size + size != len(value):

@@ -4,18 +4,17 @@
 field              type    meaning
 =================  ======  ====================================================
 last sequence      u64     the producer's number of its last stored publish
-last message id    u64     what that publish was answered with
-last queues        u32     to how many queues it went; the highest bit says that
-                           holes follow
+last message id    u64     the message id in the answer to that publish
+last queues        u32     how many queues got it; the highest bit: holes follow
 at                 i64     when it was stored, ms since the epoch
-size               u8      of the holes in bytes, 1 to 128; only where there are any
+size               u8      of the holes in bytes, 1 to 128; only if there are any
 holes              bytes   little endian, the last byte is not 0: bit n stands for
                            the number n below the last one
 =================  ======  ====================================================
 
-A *hole* is a number below the last that was not stored under it: its publish was refused, went nowhere, or went to
-transient queues only. Several publishes may be in flight, so a refused one may have later ones stored behind it, and
-must not be taken for stored when it is sent again. A client has at most :data:`WINDOW` numbers from its oldest
+A *hole* is a number below the last one whose publish was not stored: it was refused, unroutable, or went to transient
+queues only. Several publishes may be in flight, so later ones may be stored after a refused one, which must not count
+as stored when it is sent again. A client has at most :data:`WINDOW` numbers from its oldest
 unanswered publish to its newest, so older holes are dropped.
 
 The format is ours.
@@ -30,7 +29,7 @@ from ...errors import RequestError
 from . import types
 
 _PRODUCER = struct.Struct("<QQIq")
-#: how many of a session's last numbers are known one by one
+#: how many of a session's last numbers are tracked individually
 WINDOW = 1024
 _MASK = (1 << WINDOW) - 1
 
@@ -50,7 +49,7 @@ class Producer(NamedTuple):
         return below >= 0 and not (self.holes >> below) & 1
 
     def after(self, sequence: int, message_id: int, queues: int, at_ms: int) -> Producer:
-        """What is known once this publish is stored as well."""
+        """The record after this publish is stored, too."""
         ahead = sequence - self.last_sequence
         if ahead <= 0:
             return self._replace(at_ms=at_ms, holes=self.holes & ~(1 << -ahead))

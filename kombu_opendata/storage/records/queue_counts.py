@@ -1,16 +1,16 @@
-"""Queue counts: what happened in a queue, and since when it is counted.
+"""Queue counts: counters of the events of a queue, and since when they count.
 
 ================  =====  ===========================================================================================
 field             type   meaning
 ================  =====  ===========================================================================================
 version           u8     1
-created at        i64    ms since the epoch; when the queue was declared; 0 where that is not known
+created at        i64    ms since the epoch; when the queue was declared; 0 if that is not known
 counted since     i64    ms since the epoch
 counters          u8     how many follow
 counter           u64    each, in the order of :data:`kombu_opendata.storage.state.queue_counters.NAMES`
 ================  =====  ===========================================================================================
 
-A reader takes the counters that a record does not have for 0. The format is ours.
+Counters that a record does not have are 0. The format is ours.
 """
 
 from __future__ import annotations

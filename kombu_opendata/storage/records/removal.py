@@ -1,16 +1,16 @@
-"""Removal: how many messages a session's last purge, or its last deletion of a queue, has removed.
+"""Removal: how many messages a session's last purge or deletion of a queue has removed.
 
 =========  ======  ==========================================================
 field      type    meaning
 =========  ======  ==========================================================
 version    u8      1
-flags      u8      1: it is over
+flags      u8      1: the call is done
 call       u64     the number of the client's call
 messages   u64     how many it removed so far
-at         i64     when that was, ms since the epoch
+at         i64     when it removed the last ones, ms since the epoch
 =========  ======  ==========================================================
 
-A client that lost its broker in between makes the same call again, and is told the whole count. The format is ours.
+A client that loses its connection repeats the call and gets the total count. The format is ours.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OVER = 1
 
 
 class Removal(NamedTuple):
-    """What a call has removed."""
+    """The progress of a call."""
 
     call: int
     messages: int
@@ -34,7 +34,7 @@ class Removal(NamedTuple):
 
 
 def encode(removal: Removal) -> bytes:
-    """The record of a session."""
+    """The record of ``removal``."""
     call, messages, at_ms, is_over = removal
     return types.pack_versioned(_LAYOUT, "flags, call, messages, at", _OVER * is_over, call, messages, at_ms)
 

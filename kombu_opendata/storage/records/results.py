@@ -1,4 +1,4 @@
-"""Results: the value of a task's result, when it expires, and the parts of chords that wait for more.
+"""Results of tasks with their expiry, and chords with the parts that arrived.
 
 Result, ``01 19 <key TB>``:
 
@@ -6,21 +6,21 @@ Result, ``01 19 <key TB>``:
 field             type     meaning
 ================  =======  =====================================================
 version           u8       1
-kind              u8       ``00`` interim, ``01`` ready, ``02`` final: kept
-expires at        i64      ms since the epoch, 0 for never
+kind              u8       ``00`` interim, ``01`` ready, ``02`` final
+expires at        i64      ms since the epoch, 0 means never
 value             bytes    a u32 length, then the value
 ================  =======  =====================================================
 
-Result expiry, ``01 1a <expires at u64> <key TB>``: its version as u8, 1. It may be older than the result's expires at.
+Result expiry, ``01 1a <expires at u64> <key TB>``: its version as u8, 1. Its time may precede the result's.
 
 Chord, ``01 1e <group TB>``:
 
 ================  =======  =====================================================
 field             type     meaning
 ================  =======  =====================================================
-version           u8       1; 2 where the last field is there
-expires at        i64      ms since the epoch, 0 for never
-size              i64      header tasks, -1 when it was not told yet
+version           u8       1; 2 if the last field is present
+expires at        i64      ms since the epoch, 0 means never
+size              i64      header tasks, -1 if not known yet
 added             i64      header tasks that were added later
 header            bytes    a u32 length, then the header
 body              bytes    a u32 length, then the task id of the callback
@@ -64,7 +64,7 @@ _CHORD_WITH_BODY = 2
 
 #: kinds of results
 INTERIM, READY, FINAL = range(3)
-#: the index of a part that has none: after all others
+#: the index of a part without an index: after all others
 NO_INDEX = 0xFFFF_FFFF
 
 
@@ -87,7 +87,7 @@ class Chord(NamedTuple):
 
 
 class LargeValue(NamedTuple):
-    """In how many chunks a value is, and its size."""
+    """The number of chunks of a value, and its size."""
 
     chunks: int
     size: int
@@ -99,7 +99,7 @@ def encode_large_value(large: LargeValue) -> bytes:
 
 
 def decode_large_value(key: bytes, value: bytes) -> LargeValue:
-    """What is said of a value in chunks."""
+    """The large value in `value`."""
     return LargeValue(*types.read_all_versioned(_LARGE, key, value))
 
 
@@ -150,7 +150,7 @@ def _bytes(value: bytes) -> bytes:
 
 
 def _read_bytes(key: bytes, value: bytes, offset: int) -> bytes:
-    """The bytes at `offset`, which are the rest of `value`."""
+    """The bytes at `offset`, which must be the rest of `value`."""
     (size,) = types.read(_SIZE, key, value, offset)
     start = offset + _SIZE.size
     if start + size != len(value):

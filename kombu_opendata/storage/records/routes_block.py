@@ -1,16 +1,16 @@
-"""Routes block: in how many queues each of 256 messages is still kept, so that payloads are collected after the last.
+"""Routes block: how many queues still hold each of 256 messages, so that payloads go with the last one.
 
-A message has an entry if it is or was in several queues, has its payload in chunks, or was moved; also where one queue
-is left. Without an entry it is in one queue.
+A message has an entry if it is or was in several queues, has its payload in chunks, or was moved. A message without an
+entry is in one queue.
 
 =======  ====================  ========================================================================
 field    type                  meaning
 =======  ====================  ========================================================================
 version  u8                    1
 entries  u8                    how many messages have one, 1 to 170; 0: all 256 messages have a place
-places   u8 for each           message id & 255, ascending; missing where ``entries`` is 0
-counts   u16 for each          queues that hold the message, in the order of the places; 0: no entry; 65,535: none
-                               does, and the log keeps it; 65,534: the same, and it may have chunks
+places   u8 for each           message id & 255, ascending; missing if ``entries`` is 0
+counts   u16 for each          queues that hold the message, in the order of the places; 0: no entry; 65,535: only the
+                               log keeps it; 65,534: only the log keeps it, and it may have chunks
 =======  ====================  ========================================================================
 
 The key has the block (message id >> 8). A block without entries is not stored. The format is ours.
@@ -27,9 +27,9 @@ from . import columns, types
 BLOCK_BITS = 8
 #: messages of a block
 SIZE = 1 << BLOCK_BITS
-#: of a message id: its place in its block
+#: the bits of a message id that are its place in its block
 LOW = SIZE - 1
-#: counts of a message that no queue needs and that the log keeps: it has no chunks, or it may have some
+#: the counts of a message that only the log keeps, which has no chunks or may have some
 KEPT = types.MAX_U16
 KEPT_IN_CHUNKS = KEPT - 1
 MAX_COUNT = KEPT_IN_CHUNKS - 1
@@ -45,7 +45,7 @@ def empty() -> array[int]:
 
 
 def encode(counts: array[int]) -> bytes:
-    """The record of a block's 256 counts, of which one at least is not 0."""
+    """The record of a block's 256 counts, at least one of which is not 0."""
     entries = SIZE - counts.count(0)
     if entries > _MAX_SPARSE:
         return types.pack_versioned(_HEAD, "entries", 0) + columns.pack("H", counts)
@@ -67,7 +67,7 @@ def read(key: bytes, value: bytes) -> array[int]:
     found, end = columns.read("H", key, value, offset, entries)
     types.check_end(key, value, end)
     if entries > _MAX_SPARSE:
-        raise types.corrupt(key, 1, f"{entries} entries with places of their own; at most {_MAX_SPARSE} have them")
+        raise types.corrupt(key, 1, f"{entries} entries with a place each; at most {_MAX_SPARSE} are allowed")
     if any(after <= before for before, after in pairwise(places)):
         raise types.corrupt(key, _HEAD.size, "places that do not ascend")
     if 0 in found:
@@ -79,6 +79,6 @@ def read(key: bytes, value: bytes) -> array[int]:
 
 
 def decode(key: bytes, value: bytes) -> dict[int, int]:
-    """Message id → in how many queues it is, of those that have an entry, in order."""
+    """Message id → number of queues, for the messages with an entry, in order."""
     first = int.from_bytes(key[2:10], "big") << BLOCK_BITS
     return {first + place: count for place, count in enumerate(read(key, value)) if count}

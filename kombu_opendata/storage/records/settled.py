@@ -1,12 +1,12 @@
-"""Done messages and failed messages: one bucket of what is settled in a queue. Both records have this shape.
+"""Settled messages: one bucket of the done, failed or archived failed messages of a queue.
 
 ===========  ======  =================================
 field        type    meaning
 ===========  ======  =================================
 count        u16     entries that follow
 message id   u64
-settled at   i64     done at or failed at, ms since the epoch
-attempts     u16     claims it took
+settled at   i64     when it was done or failed, ms since the epoch
+attempts     u16     how often it was claimed
 ===========  ======  =================================
 
 Source: RFC 0001. A tail bucket is appended to by keeping its entries packed (:func:`pack_entry`) and joining them.
@@ -36,7 +36,7 @@ def pack_entry(message_id: int, at_ms: int, attempts: int) -> bytes:
     """One entry, for :func:`join`."""
     try:
         return _ENTRY.pack(message_id, at_ms, attempts)
-    except struct.error:  # this raises an error that says which field it is, and costs a call more
+    except struct.error:  # packs again, for an error that names the field
         return types.pack(_ENTRY, "message id, settled at, attempts", message_id, at_ms, attempts)
 
 

@@ -1,4 +1,4 @@
-"""Staged jobs: what was committed, the batch objects that their messages are in, and when a job is forgotten.
+"""Staged jobs: committed jobs, their batch objects, and when a job expires.
 
 Job, ``01 26 <job id TB>``:
 
@@ -8,13 +8,13 @@ field             type     meaning
 version           u8       1
 first id          u64      of its messages; the others follow
 rows              u64      how many messages
-batches           u32      that had rows
+batches           u32      with rows
 bytes             u64      of the batches
 committed at      i64      ms since the epoch
 routed            u64      rows that were routed so far; the next one is ``first id + routed``
-unroutable        u64      of them: rows that no queue took
+unroutable        u64      of them: rows that no queue got
 damaged           u64      of them: rows that could not be read
-settled at        i64      ms since the epoch; 0 while a message is waiting
+settled at        i64      ms since the epoch; 0 while messages are waiting
 queues            u16      how many follow, each: name ``Utf8``, routed, done, failed, removed: u64
 ================  =======  ======================================================================
 
@@ -25,7 +25,7 @@ field             type     meaning
 ================  =======  ======================================================================
 version           u8       1
 rows              u64      messages in it
-live              u64      of them: messages that are not collected
+live              u64      of them: messages that were not collected
 bytes             u64      size of the object
 checksum          u32      CRC-32 of its footer
 path              Utf8     in the folder of staged batches

@@ -14,8 +14,8 @@ binding      type       meaning
 arguments    JSON       the arguments of the binding
 ===========  =========  ==================================================
 
-JSON is one object as ``Utf8``. A binding to a headers exchange has a digest of its arguments in its key, as a queue may
-have several with the same routing key. The formats are ours.
+JSON is one object as ``Utf8``. The key of a binding to a headers exchange has a digest of its arguments, as a queue may
+have several such bindings with the same routing key. The formats are ours.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The building blocks that several records share.
+"""Building blocks of the formats: names, texts, arrays, JSON, versions; checks and their errors.
 
 ====================  =====================================================================================
 type                  bytes
@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from ...errors import CorruptRecord, InvalidMessage, RequestError
 
-#: what a u16 length or count can say
+#: the largest length or count
 MAX_U16 = 0xFFFF
 #: the count before an array
 COUNT = struct.Struct("<H")
@@ -44,7 +44,7 @@ def corrupt(key: bytes, offset: int, what: str) -> CorruptRecord:
 
 def terminated(raw: bytes) -> bytes:
     """`raw` as TerminatedBytes."""
-    # 01 goes first: the other two replacements bring new 01 bytes, which must stay as they are.
+    # 01 comes first, as the other two replacements add 01 bytes, which must not be escaped.
     return raw.replace(b"\x01", b"\x01\x02").replace(b"\x00", b"\x01\x01").replace(b"\xff", b"\x01\x03") + b"\x00"
 
 
