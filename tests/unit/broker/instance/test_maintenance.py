@@ -14,6 +14,7 @@ from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.errors import RequestError
 from kombu_opendata.protocol.messages import DeclareQueue, Get, Publish
 from kombu_opendata.storage.engine import Engine, EngineSettings
+from kombu_opendata.storage.maintain.collector import Collector
 from tests.support.clock import ManualClock
 
 from ....support.caller import Caller
@@ -136,7 +137,7 @@ def test_only_what_was_asked_for_is_done_and_reported() -> None:
     run(steps)
 
 
-def test_a_second_request_waits_for_the_duty_that_is_under_way() -> None:
+def test_a_second_request_waits_for_the_duty_that_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     async def steps(world: World) -> None:
         world.publish(ttl_ms=1000)
         await world.settle()
@@ -149,7 +150,7 @@ def test_a_second_request_waits_for_the_duty_that_is_under_way() -> None:
             await gate.wait()
             return await sweep()
 
-        world.engine.collector.sweep = slow_sweep  # type: ignore[method-assign]
+        monkeypatch.setattr(Collector, "sweep", lambda _collector: slow_sweep())
         loop = asyncio.get_running_loop()
         first = loop.create_task(world.maintenance.run([COLLECT], "first"))
         await eventually(lambda: sweeps == 1)
@@ -233,12 +234,12 @@ def test_a_report_tells_what_the_broker_did_by_itself_since_the_last_one() -> No
     run(steps, interval_seconds=0.01)
 
 
-def test_a_duty_that_fails_for_good_ends_the_instance() -> None:
+def test_a_duty_that_fails_for_good_ends_the_instance(monkeypatch: pytest.MonkeyPatch) -> None:
     async def steps(world: World) -> None:
         async def broken() -> int:
             raise ZeroDivisionError("no such luck")
 
-        world.engine.collector.sweep = broken  # type: ignore[method-assign]
+        monkeypatch.setattr(Collector, "sweep", lambda _collector: broken())
         with pytest.raises(ZeroDivisionError):
             await world.maintenance.run([COLLECT], "me")
         await eventually(world.instance.failure.future.done)
