@@ -24,7 +24,7 @@ from kombu_opendata.broker.process.server import Server
 from kombu_opendata.broker.wire.broker_settings import BrokerSettings
 from kombu_opendata.errors import StartError
 from tests.support.scrape import Scrape, fetch
-from tests.unit.broker.test_counts import World
+from tests.unit.broker.model.test_queue import World
 
 
 def run(test: Callable[[World], Awaitable[None]], *, durable: bool = True) -> None:

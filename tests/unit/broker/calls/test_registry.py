@@ -11,9 +11,8 @@ from kombu_opendata.broker.calls.context import Context
 from kombu_opendata.broker.calls.registry import bind_handlers, handles
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.messages import ClientMessage
-
-from .delivery.test_background import connect
-from .test_counts import World, run
+from tests.unit.broker.delivery.test_background import connect
+from tests.unit.broker.model.test_queue import World, run
 
 
 def test_every_message_of_a_client_has_one_handler() -> None:

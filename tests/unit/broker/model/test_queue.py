@@ -15,9 +15,8 @@ from kombu_opendata.protocol.messages import DeclareQueue, Get, Outcome, Publish
 from kombu_opendata.storage.engine import Engine, EngineSettings
 from kombu_opendata.storage.state.queue_buckets import Entry
 from kombu_opendata.storage.state.queue_counters import QueueCounts
+from tests.support.caller import Caller
 from tests.support.clock import ManualClock
-
-from ...support.caller import Caller
 
 PATIENCE_SECONDS = 10
 GRACE_MS = 2000

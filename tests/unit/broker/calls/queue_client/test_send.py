@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from kombu_opendata.broker.instance.instance import Instance
 from kombu_opendata.protocol.queue_messages import Outgoing, Send, Sent
-
-from ...support.caller import Caller
-from .test_counts import GRACE_MS, World, run
+from tests.support.caller import Caller
+from tests.unit.broker.model.test_queue import GRACE_MS, World, run
 
 
 def batch(seq: int, bodies: str) -> Send:

@@ -13,9 +13,8 @@ from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.broker.wire.connection import Connection
 from kombu_opendata.protocol.messages import DeclareQueue, Publish, Published
 from kombu_opendata.storage.engine import Engine
+from tests.support.caller import Caller
 from tests.support.clock import ManualClock
-
-from ...support.caller import Caller
 
 
 class Peer:
