@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from .exit_codes import Failure, Group, confirm
-from .option_types import headers_of
+from .option_types import headers_of, with_options
 from .target import Target, call_options, complete_queues, completion, queue_argument, yes_option
 from .terminal.output import arguments_text, counted, print_json, say
 from .terminal.tables import Column, print_table
@@ -153,15 +152,18 @@ def list_bindings(queue: str | None, exchange: str | None, target: Target, as_js
     print_table(columns, rows, none="no bindings")
 
 
-def _binding_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    arguments = click.option(
+_binding_options = with_options(
+    queue_argument,
+    exchange_argument,
+    click.option(
+        "--routing-key", default="", metavar="KEY", help="for a topic exchange, a pattern: * is one word, # any number"
+    ),
+    click.option(
         "--argument", "-a", "arguments", multiple=True, metavar="NAME=TEXT",
         help="for a headers exchange: a header or x-match; or NAME:=JSON",
-    )  # fmt: skip
-    key = click.option(
-        "--routing-key", default="", metavar="KEY", help="for a topic exchange, a pattern: * is one word, # any number"
-    )
-    return queue_argument(exchange_argument(key(arguments(call_options(command)))))
+    ),
+    call_options,
+)  # fmt: skip
 
 
 @binding_group.command("create", epilog="Example: opendata-queue binding create orders news --routing-key 'de.#'")

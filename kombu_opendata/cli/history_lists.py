@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .exit_codes import Command
-from .option_types import MESSAGE_ID, MOMENT, header_choices, header_option, ids_option
+from .option_types import MESSAGE_ID, MOMENT, header_choices, header_option, ids_option, with_options
 from .target import Target, call_options, complete_queues
 from .terminal.output import moment, note, pairs, plain, print_json, print_json_line, with_times
 from .terminal.tables import Column, print_table
@@ -31,38 +31,28 @@ _OUTCOMES = ("acked", "failed", "rejected", "expired", "released", "redriven")
 Row = Callable[[Any], tuple[Any, ...]]
 
 
-def _list_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    options = (
-        click.option(
-            "--queue",
-            "-q",
-            "queues",
-            multiple=True,
-            help="only this queue; may be repeated",
-            shell_complete=complete_queues,
-        ),
-        header_option("only with this header"),
-        click.option(
-            "--since", type=MOMENT, help="from this time on (2026-11-21T09:30), or how long ago (30m, 2h, 30d)"
-        ),
-        click.option("--until", type=MOMENT, help="up to this time"),
-        click.option(
-            "--order",
-            type=click.Choice(["desc", "asc"]),
-            default="desc",
-            show_default=True,
-            help="newest or oldest first",
-        ),
-        click.option(
-            "--limit", "-n", type=int, metavar="N", default=20, show_default=True, help="entries per page, up to 1,000"
-        ),
-        click.option("--next", "next", metavar="CURSOR", help="the page after this cursor"),
-        click.option("--prev", "prev", metavar="CURSOR", help="the page before this cursor"),
-        click.option("--all", "everything", is_flag=True, help="all pages; with --json, one document a line"),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+_list_options = with_options(
+    click.option(
+        "--queue",
+        "-q",
+        "queues",
+        multiple=True,
+        help="only this queue; may be repeated",
+        shell_complete=complete_queues,
+    ),
+    header_option("only with this header"),
+    click.option("--since", type=MOMENT, help="from this time on (2026-11-21T09:30), or how long ago (30m, 2h, 30d)"),
+    click.option("--until", type=MOMENT, help="up to this time"),
+    click.option(
+        "--order", type=click.Choice(["desc", "asc"]), default="desc", show_default=True, help="newest or oldest first"
+    ),
+    click.option(
+        "--limit", "-n", type=int, metavar="N", default=20, show_default=True, help="entries per page, up to 1,000"
+    ),
+    click.option("--next", "next", metavar="CURSOR", help="the page after this cursor"),
+    click.option("--prev", "prev", metavar="CURSOR", help="the page before this cursor"),
+    click.option("--all", "everything", is_flag=True, help="all pages; with --json, one document a line"),
+)
 
 
 @click.command(cls=Command)

@@ -144,6 +144,17 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON number")
 
 
+def with_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A decorator that adds several options or arguments, in this order."""
+
+    def add(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
 def header_option(what: str) -> Callable[[Any], Any]:
     """The option ``--header``, for :func:`headers_of` and :func:`header_choices`; ``what`` begins its help."""
     text = f"{what}, or NAME:=JSON; may be repeated"

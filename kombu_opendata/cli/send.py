@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .exit_codes import Command, Failure
-from .option_types import LENGTH, MOMENT, header_option, headers_of, json_value
+from .option_types import LENGTH, MOMENT, header_option, headers_of, json_value, with_options
 from .target import Target, call_options, queue_argument
 from .terminal.output import counted, note, print_json, print_json_line, say
 
@@ -22,33 +22,29 @@ if TYPE_CHECKING:
 _BATCH = 1000
 
 
-def _sending_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    options = (
-        click.option("--file", "-f", "file", type=click.File("rb"), help="read the body from this file; - for stdin"),
-        click.option(
-            "--as",
-            "kind",
-            type=click.Choice(["text", "json", "bytes"]),
-            default="text",
-            show_default=True,
-            help="type of the body",
-        ),
-        header_option("a header"),
-        click.option("--delay", type=LENGTH, help="deliver it after this long"),
-        click.option("--at", type=MOMENT, help="deliver it from this time on"),
-        click.option(
-            "--priority",
-            type=click.IntRange(0, 255),
-            metavar="N",
-            default=0,
-            help="0 (the default) to 255; higher comes first",
-        ),
-        click.option("--ttl", type=LENGTH, help="remove it if it has not been read within this time"),
-        click.option("--key", "idempotency_key", default="", help="idempotency key: a second send stores nothing"),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+_sending_options = with_options(
+    click.option("--file", "-f", "file", type=click.File("rb"), help="read the body from this file; - for stdin"),
+    click.option(
+        "--as",
+        "kind",
+        type=click.Choice(["text", "json", "bytes"]),
+        default="text",
+        show_default=True,
+        help="type of the body",
+    ),
+    header_option("a header"),
+    click.option("--delay", type=LENGTH, help="deliver it after this long"),
+    click.option("--at", type=MOMENT, help="deliver it from this time on"),
+    click.option(
+        "--priority",
+        type=click.IntRange(0, 255),
+        metavar="N",
+        default=0,
+        help="0 (the default) to 255; higher comes first",
+    ),
+    click.option("--ttl", type=LENGTH, help="remove it if it has not been read within this time"),
+    click.option("--key", "idempotency_key", default="", help="idempotency key: a second send stores nothing"),
+)
 
 
 @click.command(cls=Command)

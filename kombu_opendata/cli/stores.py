@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from .exit_codes import DAMAGED, NOT_NOW, Failure, Group
-from .option_types import MESSAGE_ID, limit_option
+from .option_types import MESSAGE_ID, limit_option, with_options
 from .target import Target, complete_queues, json_option
 from .terminal.output import counted, moment, number, print_facts, print_json, print_json_line, say, shown, with_times
 from .terminal.tables import Column, print_table
@@ -22,21 +22,18 @@ def store_group() -> None:
     """Stores, read without a broker: inspect, verify, stats."""
 
 
-def _store_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    place = click.argument("store", required=False, metavar="[FOLDER|URL]")
-    url = click.option(
-        "--url",
-        "--store",
-        "url",
-        metavar="URL|FOLDER",
+_store_options = with_options(
+    click.argument("store", required=False, metavar="[FOLDER|URL]"),
+    click.option(
+        "--url", "--store", "url", metavar="URL|FOLDER",
         help="the store, as an option; default: the app's folder, or $OPENDATA_QUEUE_URL",
-    )
-    instance = click.option(
-        "--instance",
-        metavar="NAME",
+    ),
+    click.option(
+        "--instance", metavar="NAME",
         help="the database in the store; default: the only one, or the one that is named default",
-    )
-    return place(url(instance(json_option(command))))
+    ),
+    json_option,
+)  # fmt: skip
 
 
 def _location(store: str | None, url: str | None) -> str:

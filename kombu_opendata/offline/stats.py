@@ -15,7 +15,7 @@ from .findings import OnProgress, Progress
 from .records.message_facts import ARCHIVED, AVAILABLE, BUCKETS, DONE, FAILED, IN_FLIGHT, Span, entries_of, span_of
 from .records.message_scan import BY_ID, MessageScan
 from .records.offline_store import OfflineStore
-from .records.record_ranges import between, kind_of
+from .records.record_view import between, kind_of
 from .store_figures import FileStats, JournalStats, KindStats, QueueStats, StoreStats
 
 _PROGRESS_ROWS = 1000

@@ -28,7 +28,7 @@ from .records.message_facts import MessageFacts
 from .records.message_scan import BY_ID, MessageScan
 from .records.offline_store import OfflineStore
 from .records.open_store import open_store
-from .records.record_ranges import between, kind_of
+from .records.record_view import between, kind_of
 
 #: findings of one kind that a report keeps
 MAX_FINDINGS = 1000

@@ -1,8 +1,8 @@
-"""Single records as plain structures: by key, or all of a kind, a queue or a prefix."""
+"""Records by their keys: their kinds, and single ones as plain structures, by key, kind, queue or prefix."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,7 +14,6 @@ from ...storage.records.keys import RecordKind
 from .message_facts import AVAILABLE, BUCKETS, IN_FLIGHT, entries_of
 from .offline_store import OfflineStore
 from .readable import readable
-from .record_ranges import kind_of
 
 DEFAULT_LIMIT = 100
 
@@ -153,6 +152,28 @@ def _bucket(kind: RecordKind, decoded: Any) -> Any:
             "in_flight": [as_entry(IN_FLIGHT, entry) for entry in in_flight],
         }
     return [as_entry(state, entry) for state, entry in entries_of(kind, decoded)]
+
+
+def kind_of(key: bytes) -> RecordKind | None:
+    """The kind of record that a key belongs to by its beginning, whether or not the rest is valid."""
+    for kind in RecordKind:
+        if kind is RecordKind.SEQ_BLOCK:
+            continue
+        start, end = keys.kind_range(kind)
+        if start <= key < end or (kind is RecordKind.METADATA and key.startswith(kind.prefix)):
+            return kind
+    return RecordKind.SEQ_BLOCK if key == keys.SEQ_BLOCK_KEY else None
+
+
+def between(kinds: Iterable[RecordKind]) -> list[tuple[bytes, bytes | None]]:
+    """The ranges of all keys except those of these kinds."""
+    ranges: list[tuple[bytes, bytes | None]] = []
+    position = b""
+    for start, end in sorted(keys.kind_range(kind) for kind in kinds):
+        if start > position:
+            ranges.append((position, start))
+        position = end
+    return [*ranges, (position, None)]
 
 
 def as_entry(state: str, entry: tuple[int, ...]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 from ...protocol.envelope import encode_fields, metadata_headers
 from ...protocol.message_properties import priority_of, ttl_ms_of, visible_at_ms_of
 from .argument_columns import Argument, Column, Constant, values
-from .arrow_text import join, packed_texts
-from .envelope_template import envelope_pieces
+from .arrow_text import Piece, join, packed_texts
 from .message_columns import Messages, Values
 from .plan import Columns
 from .task_bodies import Arguments
@@ -57,7 +56,7 @@ class UniformRows:
             reprs["argsrepr"] = packed_texts(arguments.args_reprs(args_limit, levels))
         if "kwargsrepr" not in template.shown:
             reprs["kwargsrepr"] = packed_texts(arguments.kwargs_reprs(kwargs_limit, levels))
-        pieces = envelope_pieces(
+        pieces = _envelope_pieces(
             replace(template, headers=self._headers, properties=self._properties),
             arguments.packed_bodies(template),
             packed_texts(self._ids),
@@ -144,3 +143,38 @@ def _microseconds(column: pa.Array) -> list[Any]:
 
 def _encoded(given: Iterable[Any]) -> pa.Array:
     return pa.array(list(map(encode_fields, given)), pa.binary())
+
+
+# ---- envelopes: what all rows share is encoded once, and the envelope of a row is a join of bytes
+def _envelope_pieces(
+    template: Template,
+    bodies: pa.Array,
+    ids: pa.Array,
+    headers: Mapping[str, pa.Array],
+    properties: Mapping[str, pa.Array],
+) -> list[Piece]:
+    """The pieces of the envelopes of some rows. Columns have values that are encoded as msgpack already.
+
+    Args:
+        headers, properties: the columns of headers and properties that differ from row to row.
+    """
+    return [
+        b"\x97",  # an array of 7
+        bodies,
+        encode_fields(template.content_type) + encode_fields(template.content_encoding),
+        *_map_pieces(template.headers, headers, ids),
+        *_map_pieces(template.properties, properties, ids),
+        encode_fields(template.exchange) + encode_fields(template.routing_key),
+    ]
+
+
+def _map_pieces(values: Mapping[str, Any], columns: Mapping[str, pa.Array], ids: pa.Array) -> list[Piece]:
+    size = len(values)
+    pieces: list[Piece] = [bytes((0x80 | size,)) if size < 16 else b"\xde" + size.to_bytes(2, "big")]
+    for name, value in values.items():
+        pieces.append(encode_fields(name))
+        if value == ID_MARKER:
+            pieces.append(ids)
+        else:
+            pieces.append(columns[name] if name in columns else encode_fields(value))
+    return pieces
