@@ -60,7 +60,11 @@ class QueueDefinition:
     @property
     def text(self) -> str:
         """The text of the config record."""
-        return _text([binding.text for binding in self.bindings], self.filter)
+        terms, own = [binding.text for binding in self.bindings], self.filter
+        if own is not None and own.mode != ALL:
+            terms.append(own.selector.text)
+        text = terms[0] if len(terms) == 1 else " OR ".join(f"({term})" for term in terms)
+        return f"({text}) AND ({own.selector.text})" if own is not None and own.mode == ALL else text
 
     @property
     def condition(self) -> Condition:
@@ -75,10 +79,3 @@ class QueueDefinition:
     def selector(self) -> Selector:
         """The text, compiled, without parsing it."""
         return Selector(self.condition, self.text)
-
-
-def _text(terms: list[str], own: QueueFilter | None) -> str:
-    if own is not None and own.mode != ALL:
-        terms.append(own.selector.text)
-    text = terms[0] if len(terms) == 1 else " OR ".join(f"({term})" for term in terms)
-    return f"({text}) AND ({own.selector.text})" if own is not None and own.mode == ALL else text

@@ -14,7 +14,7 @@ from .object_store import locate
 from .slate_errors import translated
 
 
-async def database_exists(url: str, path: str, *, deadline_seconds: float = 30) -> bool:
+async def database_exists(url: str, path: str) -> bool:
     """Whether the store at `url` has a database `path`. Nothing is created.
 
     Raises:
@@ -25,7 +25,7 @@ async def database_exists(url: str, path: str, *, deadline_seconds: float = 30) 
     location = locate(url, path)
     with translated(url):
         reading = ffi.public().AdminBuilder(location.path, location.store).build().read_manifest(None)
-        return await _in_time(reading, url, deadline_seconds) is not None
+        return await _in_time(reading, url, 30) is not None
 
 
 def databases(url: str) -> list[str]:

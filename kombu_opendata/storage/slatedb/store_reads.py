@@ -154,12 +154,9 @@ class Reads:
         next_batch = functools.partial(self.binding.next_batch, in_thread=in_thread)
         return self._batches(start, end, batch, ScanSettings(descending, read_ahead_bytes), next_batch)
 
-    def scan_rows(
-        self, start: bytes, end: bytes | None, *, batch: int = _ROWS_PER_CALL, read_ahead_bytes: int = 4 << 20
-    ) -> AsyncGenerator[Rows, None]:
+    def scan_rows(self, start: bytes, end: bytes | None, *, batch: int = _ROWS_PER_CALL) -> AsyncGenerator[Rows, None]:
         """As :meth:`scan_batches`, with each batch in one piece of memory; in ascending order only."""
-        settings = ScanSettings(read_ahead_bytes=read_ahead_bytes)
-        return self._batches(start, end, batch, settings, self.binding.next_rows)
+        return self._batches(start, end, batch, ScanSettings(), self.binding.next_rows)
 
     async def _batches(
         self,

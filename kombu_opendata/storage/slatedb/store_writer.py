@@ -67,7 +67,7 @@ class SlateStore(Reads):
     _recorder: Any = None
     _flushed_at: int | None = None
 
-    async def _build(self, settings: SlateSettings, deadline_seconds: float) -> Any:
+    async def _build(self, settings: SlateSettings, deadline_seconds: float = 30) -> Any:
         """Open the database as its writer."""
         builder = ffi.public().DbBuilder(self.location.path, self.location.store)
         builder.with_settings(settings.as_binding())
@@ -79,7 +79,7 @@ class SlateStore(Reads):
             builder.with_metrics_recorder(self._recorder)
         return await build(builder, self.url, deadline_seconds)
 
-    async def reopen(self, settings: SlateSettings, *, deadline_seconds: float = 30) -> bool:
+    async def reopen(self, settings: SlateSettings) -> bool:
         """Close the database and open it with other settings. The caches stay as they are.
 
         Reads that begin meanwhile wait. No write may begin meanwhile.
@@ -100,7 +100,7 @@ class SlateStore(Reads):
                     await asyncio.sleep(0.01)
             with translated(self.url):
                 await self._db.shutdown()
-            self._db = await self._build_again(settings, deadline_seconds)
+            self._db = await self._build_again(settings)
             if self.durable_seq != written:  # what this process knows of the store is no longer true
                 await self.close()
                 raise errors.StoreFenced(
@@ -114,12 +114,12 @@ class SlateStore(Reads):
         self.settings = settings
         return True
 
-    async def _build_again(self, settings: SlateSettings, deadline_seconds: float) -> Any:
+    async def _build_again(self, settings: SlateSettings) -> Any:
         for _ in range(_REOPEN_TRIES - 1):
             with contextlib.suppress(errors.StoreError):
-                return await self._build(settings, deadline_seconds)
+                return await self._build(settings)
             await asyncio.sleep(1)
-        return await self._build(settings, deadline_seconds)
+        return await self._build(settings)
 
     @functools.cached_property
     def admin(self) -> SlateAdmin:

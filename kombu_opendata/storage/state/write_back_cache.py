@@ -23,8 +23,8 @@ class WriteBackCache(Generic[V]):
         complete_since_ms: every value that was put since then, and not dropped, is in memory.
     """
 
-    def __init__(self, size_of: Callable[[V], int], cache_bytes: int = 16 << 20) -> None:
-        self.cache_bytes = cache_bytes
+    def __init__(self, size_of: Callable[[V], int]) -> None:
+        self.cache_bytes = 16 << 20
         self.complete_since_ms = 0
         self._size_of = size_of
         self._pending: dict[bytes, tuple[V | None, int]] = {}
