@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from .compiler import compile_condition
 from .tree import And, Boolean, Condition, Node, Not, Or, headers_of, text_of
@@ -17,35 +18,27 @@ MAX_PARTS = 500
 _WORDS = {True: "true", False: "false", None: "unknown"}
 
 
-@dataclass(frozen=True)
-class Explanation:
+class Explanation(msgspec.Struct, frozen=True, omit_defaults=True):
     """A condition, its value (True, False or None for unknown), the headers that it read, and its parts.
 
-    ``omitted`` is how many parts are not shown.
+    ``omitted`` is the number of parts that are not shown.
     """
 
     text: str
     value: bool | None
-    headers: dict[str, str | None] = field(default_factory=dict)
+    headers: dict[str, str | None] = {}
     parts: tuple[Explanation, ...] = ()
     omitted: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """The explanation as plain data, for the wire and for JSON."""
-        found: dict[str, Any] = {"text": self.text, "value": self.value}
-        if self.headers:
-            found["headers"] = self.headers
-        if self.parts:
-            found["parts"] = [part.to_dict() for part in self.parts]
-        if self.omitted:
-            found["omitted"] = self.omitted
+        found: dict[str, Any] = msgspec.to_builtins(self)
         return found
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> Explanation:
         """The reverse of :meth:`to_dict`."""
-        parts = tuple(cls.from_dict(part) for part in found.get("parts", ()))
-        return cls(found["text"], found["value"], dict(found.get("headers", {})), parts, found.get("omitted", 0))
+        return msgspec.convert(found, cls)
 
     def __str__(self) -> str:
         return "\n".join(self._lines(""))
