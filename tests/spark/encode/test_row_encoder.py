@@ -16,7 +16,7 @@ import pytest
 from celery import Celery, signals
 from kombu.entity import Exchange, Queue
 
-from kombu_opendata.client.session.broker_connection import BrokerConnection
+from kombu_opendata.client.session.session_io import SessionIO
 from kombu_opendata.errors import InvalidMessage, RequestError
 from kombu_opendata.protocol.messages import Publish
 from kombu_opendata.spark.encode.plan import Columns, Plan
@@ -34,10 +34,11 @@ class Published:
     def __init__(self, app: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self.app = app
         self._requests: list[Publish] = []
-        monkeypatch.setattr(BrokerConnection, "publish", self._note)
 
-    def _note(self, request: Publish, timeout: float | None = None) -> None:
-        self._requests.append(request)
+        def note(_io: SessionIO, request: Publish, timeout: float | None = None) -> None:
+            self._requests.append(request)
+
+        monkeypatch.setattr(SessionIO, "publish", note)
 
     def by_celery(self, args: tuple[Any, ...], kwargs: dict[str, Any], task: str = TASK, **options: Any) -> Publish:
         self._requests.clear()
