@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple
 
 from ...storage.clock import Clock
 from ..model.queue import BrokerQueue
@@ -12,12 +11,7 @@ from .queues import Queues
 #: how often the counters are sampled, and how many samples are kept
 SAMPLE_MS = 5_000
 _SAMPLES = 13
-
-
-class _Counted(NamedTuple):
-    published: int
-    delivered: int
-    acked: int
+_COUNTERS = ("published", "delivered", "acked")
 
 
 class Rates:
@@ -26,7 +20,7 @@ class Rates:
     def __init__(self, queues: Queues, clock: Clock) -> None:
         self._queues = queues
         self._clock = clock
-        self._samples: deque[tuple[int, dict[str, _Counted]]] = deque(maxlen=_SAMPLES)
+        self._samples: deque[tuple[int, dict[str, list[int]]]] = deque(maxlen=_SAMPLES)
         self.tick()
 
     def tick(self) -> None:
@@ -40,11 +34,10 @@ class Rates:
         """Messages per second over the last minute, or over a shorter time if there are fewer samples."""
         now = self._clock.now_ms()
         at, before = next(((at, counts) for at, counts in self._samples if now - at <= SAMPLE_MS * _SAMPLES), (now, {}))
-        counted = zip(_Counted._fields, _counted(queue), before.get(queue.name, _Counted(0, 0, 0)), strict=True)
+        counted = zip(_COUNTERS, _counted(queue), before.get(queue.name, [0, 0, 0]), strict=True)
         seconds = max(now - at, 1000) / 1000
         return {f"{name}_per_second": round(max(count - old, 0) / seconds, 3) for name, count, old in counted}
 
 
-def _counted(queue: BrokerQueue) -> _Counted:
-    counts = queue.counts
-    return _Counted(counts.published, counts.delivered, counts.acked)
+def _counted(queue: BrokerQueue) -> list[int]:
+    return [getattr(queue.counts, name) for name in _COUNTERS]

@@ -73,9 +73,7 @@ class Planner:
             plans.append(plan)
         return plans
 
-    def plan(
-        self, block: Block, payload: bytes | None, held: dict[BrokerQueue, list[int]] | None = None
-    ) -> tuple[Plan, int]:
+    def plan(self, block: Block, payload: bytes | None, held: dict[BrokerQueue, list[int]]) -> tuple[Plan, int]:
         """Plan rows; returns how many are planned: fewer than all if a full queue refuses the next one.
 
         Args:
@@ -90,7 +88,6 @@ class Planner:
         targets: list[list[BrokerQueue]] = []
         runs: list[int] = []
         refusing: dict[int, list[BrokerQueue]] = {}
-        held = {} if held is None else held
         fixed = self._fixed_names(block)
         count = block.rows
         for row in range(count):
@@ -110,10 +107,7 @@ class Planner:
                 return Plan(targets, runs, envelopes, full), row
             if fixed is not None and not refusing:
                 return Plan(targets, [number, count], envelopes), count
-            if runs and runs[-2] == number:
-                runs[-1] += 1
-            else:
-                runs += number, 1
+            _add_run(runs, number, 1)
         return Plan(targets, runs, envelopes), count
 
     def _take(self, refusing: list[BrokerQueue], size: int, held: dict[BrokerQueue, list[int]]) -> BrokerQueue | None:
@@ -162,11 +156,7 @@ class Planner:
         for queues in stored:
             numbers.append(len(numbers) if queues else -1)
         for target, count in zip(plan.runs[::2], plan.runs[1::2], strict=True):
-            number = numbers[target] if target >= 0 else -1
-            if runs and runs[-2] == number:
-                runs[-1] += count
-            else:
-                runs += number, count
+            _add_run(runs, numbers[target] if target >= 0 else -1, count)
         self._staging.route(chunk, block, stored, runs)
         self.routed += chunk.rows
         id = chunk.first_id
@@ -191,6 +181,13 @@ class Planner:
             if each.is_bounded or each.messages.next_deadline:
                 for id in ids:
                     self._upkeep.added(each, id, is_late=_at(block.ttl_ms, id - chunk.first_id) > 0)
+
+
+def _add_run(runs: list[int], target: int, count: int) -> None:
+    if runs and runs[-2] == target:
+        runs[-1] += count
+    else:
+        runs += target, count
 
 
 def _split(block: Block, payload: bytes) -> list[bytes]:

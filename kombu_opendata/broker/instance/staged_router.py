@@ -241,7 +241,7 @@ class StagingRouter:
         start = sum(block.lengths[:row])
         rows = min(block.rows - row, self._piece_rows)
         piece = cut(block, row, rows) if rows < block.rows else block
-        plan, count = self.planner.plan(piece, payload[start:] if payload is not None else None)
+        plan, count = self.planner.plan(piece, payload[start:] if payload is not None else None, {})
         if plan.full is not None and not count:
             self._block(job, full_text(plan.full), plan.full.name)
             return 0

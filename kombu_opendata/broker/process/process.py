@@ -92,17 +92,10 @@ class Readiness:
 
     def __init__(self, fd: int | None) -> None:
         self._fd = fd
-        self._more: dict[str, Any] = {}
-
-    def also(self, **values: Any) -> None:
-        """Add values to the report of success."""
-        self._more |= values
 
     def report(self, message: dict[str, Any]) -> None:
         """Send the line, once."""
         if self._fd is not None:
-            if message.get("ready"):
-                message = message | self._more
             try:
                 os.write(self._fd, json.dumps(message, default=str).encode() + b"\n")
             except OSError:
@@ -207,17 +200,16 @@ def _serve_metrics(server: Server, at: Listen, max_queues: int) -> Metrics:
 async def _serve(options: BrokerOptions, settings: BrokerSettings, readiness: Readiness, lock: StoreLock | None) -> int:
     server = Server(settings)
     if options.metrics is None:
-        return await _run(server, options, settings, readiness, lock)
+        return await _run(server, options, readiness, lock, {})
     metrics = _serve_metrics(server, options.metrics, options.metrics_max_queues)
-    readiness.also(metrics_port=metrics.port)
     try:
-        return await _run(server, options, settings, readiness, lock)
+        return await _run(server, options, readiness, lock, {"metrics_port": metrics.port})
     finally:
         metrics.stop()
 
 
 async def _run(
-    server: Server, options: BrokerOptions, settings: BrokerSettings, readiness: Readiness, lock: StoreLock | None
+    server: Server, options: BrokerOptions, readiness: Readiness, lock: StoreLock | None, report: dict[str, Any]
 ) -> int:
     watching = asyncio.get_running_loop().create_task(_watch(lock)) if lock is not None else None
     loop = asyncio.get_running_loop()
@@ -235,14 +227,14 @@ async def _run(
                 port = await server.listen_tcp(listen.host, listen.port)
                 host = f"[{listen.host}]" if ":" in listen.host else listen.host
                 addresses.append(f"tcp:{host}:{port}")
-            log.info("listening on %s%s", addresses[-1], " with TLS" if settings.tls and not listen.path else "")
+            log.info("listening on %s%s", addresses[-1], " with TLS" if server.settings.tls and not listen.path else "")
     except OSError as exc:
         await server.close()
         raise StartError(f"the broker can't listen: {exc.strerror or exc}") from exc
     except BaseException:
         await server.close()
         raise
-    readiness.report({"ready": True, "pid": os.getpid(), "listening": addresses})
+    readiness.report({"ready": True, "pid": os.getpid(), "listening": addresses, **report})
     reason = await server.run()
     if watching is not None:
         watching.cancel()
