@@ -14,18 +14,17 @@ from kombu_opendata.errors import CorruptRecord, UnsupportedFormat
 from kombu_opendata.storage.records import (
     active,
     attempts,
+    checkpoint_marks,
     config,
     cursor,
     dead_letter,
     decode_any,
     header,
     idempotency,
-    journal_position,
     keys,
     leases,
     log_retention,
     metadata,
-    newest_time,
     options,
     payload,
     producer,
@@ -211,8 +210,8 @@ FORMATS = {
         block_of,
         lambda value: {512 + place: count for place, count in value.items()},
     ),
-    "newest time": Format(keys.NEWEST_TIME_KEY, i64, newest_time.encode),
-    "journal position": Format(keys.JOURNAL_POSITION_KEY, u64, journal_position.encode),
+    "newest time": Format(keys.NEWEST_TIME_KEY, i64, checkpoint_marks.encode_newest_time),
+    "journal position": Format(keys.JOURNAL_POSITION_KEY, u64, checkpoint_marks.encode_journal_position),
 }
 formats = pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
 

@@ -15,7 +15,7 @@ from types import TracebackType
 
 from ...errors import CorruptRecord, StoreChanged, StoreError, UnsupportedFormat
 from ...storage.clock import Clock
-from ...storage.records import header, journal_position, keys
+from ...storage.records import checkpoint_marks, header, keys
 from ...storage.records.header import StoreHeader
 from ...storage.slatedb.rows import Rows
 from ...storage.slatedb.store_reader import ReadOnlyStore
@@ -212,13 +212,14 @@ class OfflineStore:
         folder = self.location.journal
         if folder is None:
             return
+        key = keys.JOURNAL_POSITION_KEY
         try:
-            value = await self.get(keys.JOURNAL_POSITION_KEY)
+            value = await self.get(key)
             if value is None and not folder.is_dir():
                 return
-            position = 0 if value is None else journal_position.decode(keys.JOURNAL_POSITION_KEY, value)
+            position = 0 if value is None else checkpoint_marks.decode_journal_position(key, value)
         except StoreError as exc:
-            self._journal_problem(finding("journal-position", exc.text, key=keys.JOURNAL_POSITION_KEY), exc)
+            self._journal_problem(finding("journal-position", exc.text, key=key), exc)
             return
         self.journal = tail = read_tail(folder, position)
         if self.broker_pid is not None:

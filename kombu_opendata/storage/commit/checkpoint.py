@@ -12,13 +12,12 @@ from typing import TypeVar
 
 from ..records import (
     active,
+    checkpoint_marks,
     config,
     cursor,
     dead_letter,
-    journal_position,
     keys,
     leases,
-    newest_time,
     options,
     producer,
     queue_counts,
@@ -59,9 +58,9 @@ def snapshot(state: StoreState, batch: Batch, position: int | None, now: int) ->
     if dirty.block is not None:
         batch.put(keys.SEQ_BLOCK_KEY, seq_block.encode(*dirty.block))
     if position is not None:
-        batch.put(keys.JOURNAL_POSITION_KEY, journal_position.encode(position))
+        batch.put(keys.JOURNAL_POSITION_KEY, checkpoint_marks.encode_journal_position(position))
     if state.newest_ms and (len(batch) or dirty):
-        batch.put(keys.NEWEST_TIME_KEY, newest_time.encode(state.newest_ms))
+        batch.put(keys.NEWEST_TIME_KEY, checkpoint_marks.encode_newest_time(state.newest_ms))
     return dirty
 
 

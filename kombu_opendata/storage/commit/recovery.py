@@ -12,15 +12,14 @@ from ..effects.codec import Commit
 from ..messages.payloads import read_sizes
 from ..records import (
     active,
+    checkpoint_marks,
     config,
     cursor,
     dead_letter,
     header,
-    journal_position,
     keys,
     leases,
     log_retention,
-    newest_time,
     options,
     producer,
     queue_counts,
@@ -100,7 +99,7 @@ async def read_journal(store: SlateStore, journal: Journal | None) -> list[Commi
     if journal is None:
         return []
     value = await store.get(keys.JOURNAL_POSITION_KEY)
-    position = journal_position.decode(keys.JOURNAL_POSITION_KEY, value) if value is not None else 0
+    position = checkpoint_marks.decode_journal_position(keys.JOURNAL_POSITION_KEY, value) if value is not None else 0
     return [codec.decode(payload) for _sequence, payload in journal.replay(position)]
 
 
@@ -112,7 +111,7 @@ async def _load_settings(store: Reads, state: StoreState) -> None:
     """The newest time, message ids, queues with their settled lists, exchanges, bindings, sessions' last calls."""
     at = await store.get(keys.NEWEST_TIME_KEY)
     if at is not None:
-        state.newest_ms = newest_time.decode(keys.NEWEST_TIME_KEY, at)
+        state.newest_ms = checkpoint_marks.decode_newest_time(keys.NEWEST_TIME_KEY, at)
     kept = await store.get(keys.LOG_RETENTION_KEY)
     if kept is not None:
         state.log.record = log_retention.decode(keys.LOG_RETENTION_KEY, kept)

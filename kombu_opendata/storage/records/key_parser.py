@@ -8,17 +8,7 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from . import types
-from .kinds import (
-    DIGEST_BYTES,
-    HASH_BYTES,
-    MAX_MESSAGE_ID,
-    SESSION_BYTES,
-    U8,
-    U16,
-    U32,
-    U64,
-    RecordKind,
-)
+from .kinds import DIGEST_BYTES, HASH_BYTES, MAX_MESSAGE_ID, SESSION_BYTES, U8, U16, U32, U64, RecordKind
 
 _SEQ_BLOCK = RecordKind.SEQ_BLOCK.prefix
 _PAYLOAD, _METADATA = RecordKind.PAYLOAD.prefix, RecordKind.METADATA.prefix

@@ -12,13 +12,13 @@ from kombu_opendata.offline import Finding, Severity, Status
 from kombu_opendata.storage.records import (
     active,
     attempts,
+    checkpoint_marks,
     config,
     cursor,
     dead_letter,
     header,
     history_headers,
     idempotency,
-    journal_position,
     keys,
     leases,
     metadata,
@@ -115,7 +115,7 @@ BROKEN: dict[str, tuple[str, Break]] = {
     "an empty sequence block": ("sequence-behind", lambda _: {keys.SEQ_BLOCK_KEY: seq_block.encode(0, 0)}),
     "a position behind the journal": (
         "journal-behind",
-        lambda _: {keys.JOURNAL_POSITION_KEY: journal_position.encode(1_000_000)},
+        lambda _: {keys.JOURNAL_POSITION_KEY: checkpoint_marks.encode_journal_position(1_000_000)},
     ),
     "a position that does not decode": ("journal-position", lambda _: {keys.JOURNAL_POSITION_KEY: b"123"}),
     "a key of an unknown kind": ("key-unknown", lambda _: {b"\x01\x7fnew": b"1"}),
