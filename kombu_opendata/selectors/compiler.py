@@ -11,30 +11,10 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from . import tree
 from .coercion import boolean_of, number_of, operation
 from .like_match import compile_like
 from .topic_match import compile_topic
-from .tree import (
-    And,
-    Arithmetic,
-    Between,
-    Boolean,
-    Compare,
-    Condition,
-    Header,
-    In,
-    IsNull,
-    Like,
-    Negative,
-    Not,
-    Number,
-    Or,
-    Text,
-    Topic,
-    Value,
-    any_of,
-    constant_node,
-)
 
 Headers: TypeAlias = Mapping[str, str]
 Predicate: TypeAlias = Callable[[Headers], bool]
@@ -46,38 +26,38 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 OPPOSITES = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 #: the operator that means the same with the operands exchanged
 MIRRORED = {"=": "=", "<>": "<>", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
-_NUMERIC = (Number, Negative, Arithmetic)
+_NUMERIC = (tree.Number, tree.Negative, tree.Arithmetic)
 
 
-def compile_condition(node: Condition, wanted: bool = True) -> Predicate:
+def compile_condition(node: tree.Condition, wanted: bool = True) -> Predicate:
     """Whether the condition is true; with ``wanted`` False, whether it is false."""
     match node:
-        case And(parts):
+        case tree.And(parts):
             functions = [compile_condition(part, wanted) for part in parts]
             return _every(functions) if wanted else _some(functions)
-        case Or(parts):
+        case tree.Or(parts):
             functions = [compile_condition(part, wanted) for part in parts]
             return _some(functions) if wanted else _every(functions)
-        case Not(part):
+        case tree.Not(part):
             return compile_condition(part, not wanted)
-        case Compare(sign, left, right):
+        case tree.Compare(sign, left, right):
             return _compare(sign if wanted else OPPOSITES[sign], left, right)
-        case Between(operand, low, high):
-            both = And((Compare(">=", operand, low), Compare("<=", operand, high)))
+        case tree.Between(operand, low, high):
+            both = tree.And((tree.Compare(">=", operand, low), tree.Compare("<=", operand, high)))
             return compile_condition(both, wanted)
-        case In(operand, members):
+        case tree.In(operand, members):
             return _in(operand, members, wanted)
-        case Like(operand, pattern, escape):
+        case tree.Like(operand, pattern, escape):
             return _text_test(operand, compile_like(pattern, escape), wanted)
-        case Topic(header, pattern):
+        case tree.Topic(header, pattern):
             return _text_test(header, compile_topic(pattern), wanted)
-        case IsNull(header):
+        case tree.IsNull(header):
             name = header.name
             return (lambda headers: name not in headers) if wanted else (lambda headers: name in headers)
-        case Header(name):
+        case tree.Header(name):
             text = "true" if wanted else "false"
             return lambda headers: headers.get(name) == text
-        case Boolean(value):
+        case tree.Boolean(value):
             return _always if value is wanted else _never
 
 
@@ -121,11 +101,11 @@ def _some(functions: list[Predicate]) -> Predicate:
 
 
 # ---------------------------------------------------------------------- texts
-def _text_test(operand: Value, test: Callable[[str], bool], wanted: bool) -> Predicate:
+def _text_test(operand: tree.Value, test: Callable[[str], bool], wanted: bool) -> Predicate:
     """A condition over a text; it is unknown for anything else."""
-    if isinstance(operand, Text):
+    if isinstance(operand, tree.Text):
         return _always if test(operand.value) is wanted else _never
-    if not isinstance(operand, Header):
+    if not isinstance(operand, tree.Header):
         return _never
     name = operand.name
 
@@ -141,25 +121,25 @@ def _text_test(operand: Value, test: Callable[[str], bool], wanted: bool) -> Pre
 
 
 # ---------------------------------------------------------------------- comparisons
-def _compare(sign: str, left: Value, right: Value) -> Predicate:
+def _compare(sign: str, left: tree.Value, right: tree.Value) -> Predicate:
     """Whether the comparison is true."""
-    if isinstance(right, Header) and not isinstance(left, Header):
+    if isinstance(right, tree.Header) and not isinstance(left, tree.Header):
         return _compare(MIRRORED[sign], right, left)
     apply = _OPERATORS[sign]
-    if isinstance(left, Header):
-        if isinstance(right, Text):
+    if isinstance(left, tree.Header):
+        if isinstance(right, tree.Text):
             return _with_text(left.name, sign, right.value)
-        if isinstance(right, Number):
+        if isinstance(right, tree.Number):
             return _with_number(left.name, apply, right.value)
-        if isinstance(right, Boolean):
+        if isinstance(right, tree.Boolean):
             return _with_boolean(left.name, sign, right.value)
-        if isinstance(right, Header):
+        if isinstance(right, tree.Header):
             return _headers(left.name, apply, right.name)
-    if isinstance(left, (Header, *_NUMERIC)) and isinstance(right, _NUMERIC):
+    if isinstance(left, (tree.Header, *_NUMERIC)) and isinstance(right, _NUMERIC):
         return _numbers(apply, left, right)
-    if isinstance(left, Text) and isinstance(right, Text):
+    if isinstance(left, tree.Text) and isinstance(right, tree.Text):
         return _always if apply(left.value, right.value) else _never
-    if isinstance(left, Boolean) and isinstance(right, Boolean) and sign in ("=", "<>"):
+    if isinstance(left, tree.Boolean) and isinstance(right, tree.Boolean) and sign in ("=", "<>"):
         return _always if apply(left.value, right.value) else _never
     return _never  # values that can't be compared
 
@@ -207,7 +187,7 @@ def _headers(left: str, apply: Callable[[Any, Any], bool], right: str) -> Predic
     return compare
 
 
-def _numbers(apply: Callable[[Any, Any], bool], left: Value, right: Value) -> Predicate:
+def _numbers(apply: Callable[[Any, Any], bool], left: tree.Value, right: tree.Value) -> Predicate:
     first, second = _number(left), _number(right)
 
     def compare(headers: Headers) -> bool:
@@ -220,17 +200,17 @@ def _numbers(apply: Callable[[Any, Any], bool], left: Value, right: Value) -> Pr
     return compare
 
 
-def _number(node: Value) -> Callable[[Headers], Any]:
+def _number(node: tree.Value) -> Callable[[Headers], Any]:
     """A value as a number; None if it is not one."""
     match node:
-        case Number(value):
+        case tree.Number(value):
             return lambda headers: value
-        case Header(name):
+        case tree.Header(name):
             return lambda headers: None if (text := headers.get(name)) is None else number_of(text)
-        case Negative(operand):
+        case tree.Negative(operand):
             positive = _number(operand)
             return lambda headers: None if (value := positive(headers)) is None else -value
-        case Arithmetic(sign, left, right):
+        case tree.Arithmetic(sign, left, right):
             first, second, calculate = _number(left), _number(right), operation(sign)
             return lambda headers: calculate(first(headers), second(headers))
         case _:
@@ -238,10 +218,12 @@ def _number(node: Value) -> Callable[[Headers], Any]:
 
 
 # ---------------------------------------------------------------------- IN
-def _in(operand: Value, members: tuple[str | int | float | bool, ...], wanted: bool) -> Predicate:
-    if isinstance(operand, Header):
+def _in(operand: tree.Value, members: tuple[str | int | float | bool, ...], wanted: bool) -> Predicate:
+    if isinstance(operand, tree.Header):
         return _header_in(operand.name, members, wanted)
-    return compile_condition(any_of([Compare("=", operand, constant_node(member)) for member in members]), wanted)
+    return compile_condition(
+        tree.any_of([tree.Compare("=", operand, tree.constant_node(member)) for member in members]), wanted
+    )
 
 
 def _header_in(name: str, members: tuple[str | int | float | bool, ...], wanted: bool) -> Predicate:

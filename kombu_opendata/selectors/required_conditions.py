@@ -19,24 +19,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from . import like_match, topic_match
+from . import like_match, topic_match, tree
 from .compiler import MIRRORED, OPPOSITES
-from .tree import (
-    And,
-    Between,
-    Boolean,
-    Compare,
-    Condition,
-    Header,
-    In,
-    IsNull,
-    Like,
-    Not,
-    Or,
-    Topic,
-    Value,
-    constant_value,
-)
 
 TEXT, NUMBER, PREFIX, SUFFIX, RANGE, EXISTS = "text", "number", "prefix", "suffix", "range", "exists"
 #: a filter with more alternatives is looked up by another condition, or always evaluated
@@ -58,51 +42,51 @@ class Key(NamedTuple):
 Cost = Callable[[Key], float]
 
 
-def required_keys(node: Condition, cost: Cost, wanted: bool = True) -> list[Key] | None:
+def required_keys(node: tree.Condition, cost: Cost, wanted: bool = True) -> list[Key] | None:
     """Keys of which one is met if the condition is true (or false, with ``wanted`` False); None if there are none.
 
     If there is a choice, it takes the cheapest keys.
     """
     match node:
-        case And(parts) | Or(parts):
+        case tree.And(parts) | tree.Or(parts):
             found = [required_keys(part, cost, wanted) for part in parts]
-            return _cheapest(found, cost) if isinstance(node, And) is wanted else _union(found)
-        case Not(part):
+            return _cheapest(found, cost) if isinstance(node, tree.And) is wanted else _union(found)
+        case tree.Not(part):
             return required_keys(part, cost, not wanted)
-        case IsNull(header):
+        case tree.IsNull(header):
             return None if wanted else [Key(EXISTS, header.name)]
-        case Header(name):
+        case tree.Header(name):
             return [Key(TEXT, name, "true" if wanted else "false")]
-        case Boolean(value):
+        case tree.Boolean(value):
             return None if value is wanted else []
-        case Compare(sign, left, right):
+        case tree.Compare(sign, left, right):
             return _compared(sign if wanted else OPPOSITES[sign], left, right)
     if not wanted:
         return _existing(node)
     match node:
-        case In(Header(name), members):
+        case tree.In(tree.Header(name), members):
             return [_member(name, member) for member in members] if len(members) <= MAX_KEYS else _existing(node)
-        case Like(Header(name), pattern, escape):
+        case tree.Like(tree.Header(name), pattern, escape):
             return _like(name, pattern, escape)
-        case Topic(Header(name), pattern):
+        case tree.Topic(tree.Header(name), pattern):
             return _begins(name, *topic_match.constant_prefix(pattern))
-        case Between(Header(name), low, high):
-            first, last = constant_value(low), constant_value(high)
+        case tree.Between(tree.Header(name), low, high):
+            first, last = tree.constant_value(low), tree.constant_value(high)
             if type(first) in (int, float) and type(last) in (int, float):
                 return [Key(RANGE, name, (first, last))]  # type: ignore[arg-type]
     return _existing(node)
 
 
-def _compared(sign: str, left: Value, right: Value) -> list[Key] | None:
-    if not isinstance(left, Header) and isinstance(right, Header):
+def _compared(sign: str, left: tree.Value, right: tree.Value) -> list[Key] | None:
+    if not isinstance(left, tree.Header) and isinstance(right, tree.Header):
         sign, left, right = MIRRORED[sign], right, left
-    value = constant_value(right)
-    if isinstance(left, Header) and value is not None:
+    value = tree.constant_value(right)
+    if isinstance(left, tree.Header) and value is not None:
         if sign == "=":
             return [_member(left.name, value)]
         if not isinstance(value, (str, bool)) and sign != "<>":
             return [Key(RANGE, left.name, (value, _INFINITE) if sign in (">", ">=") else (-_INFINITE, value))]
-    return _existing(Compare(sign, left, right))
+    return _existing(tree.Compare(sign, left, right))
 
 
 def _like(name: str, pattern: str, escape: str) -> list[Key]:
@@ -125,18 +109,18 @@ def _begins(name: str, prefix: str, whole: bool) -> list[Key]:
     return [Key(PREFIX, name, prefix) if prefix else Key(EXISTS, name)]
 
 
-def _existing(node: Condition) -> list[Key] | None:
+def _existing(node: tree.Condition) -> list[Key] | None:
     """A comparison can only be true or false if the headers in it exist."""
     match node:
-        case Compare(_, left, right):
-            operands: tuple[Value, ...] = (left, right)
-        case Between(operand, _, _) | In(operand, _) | Like(operand, _, _):
+        case tree.Compare(_, left, right):
+            operands: tuple[tree.Value, ...] = (left, right)
+        case tree.Between(operand, _, _) | tree.In(operand, _) | tree.Like(operand, _, _):
             operands = (operand,)
-        case Topic(header, _):
+        case tree.Topic(header, _):
             operands = (header,)
         case _:
             return None
-    return next(([Key(EXISTS, operand.name)] for operand in operands if isinstance(operand, Header)), None)
+    return next(([Key(EXISTS, operand.name)] for operand in operands if isinstance(operand, tree.Header)), None)
 
 
 def _cheapest(found: Iterable[list[Key] | None], cost: Cost) -> list[Key] | None:

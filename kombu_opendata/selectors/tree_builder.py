@@ -7,35 +7,14 @@ from typing import Any, NamedTuple
 
 from lark import Token, Transformer, v_args
 
-from . import language
+from . import language, tree
 from .syntax_errors import Mistake, position, shown
-from .tree import (
-    Arithmetic,
-    Between,
-    Boolean,
-    Compare,
-    Condition,
-    Header,
-    In,
-    IsNull,
-    Like,
-    Negative,
-    Node,
-    Not,
-    Number,
-    Text,
-    Topic,
-    Value,
-    all_of,
-    any_of,
-    constant_value,
-)
 
 
 class _Part(NamedTuple):
     """A node, and the position of its first header or constant in the text."""
 
-    node: Node
+    node: tree.Node
     at: int
 
 
@@ -43,85 +22,85 @@ class _Part(NamedTuple):
 class TreeBuilder(Transformer[Token, Any]):
     """Has a method for each name in the grammar."""
 
-    def start(self, part: _Part) -> Condition:
+    def start(self, part: _Part) -> tree.Condition:
         return _condition(part)
 
     def disjunction(self, *parts: _Part) -> _Part:
-        return _Part(any_of([_condition(part) for part in parts]), parts[0].at)
+        return _Part(tree.any_of([_condition(part) for part in parts]), parts[0].at)
 
     def conjunction(self, *parts: _Part) -> _Part:
-        return _Part(all_of([_condition(part) for part in parts]), parts[0].at)
+        return _Part(tree.all_of([_condition(part) for part in parts]), parts[0].at)
 
     def negation(self, _not: Token, part: _Part) -> _Part:
-        return _Part(Not(_condition(part)), part.at)
+        return _Part(tree.Not(_condition(part)), part.at)
 
     def comparison(self, left: _Part, operator: Token, right: _Part) -> _Part:
         sign = "<>" if operator == "!=" else str(operator)
-        return _Part(Compare(sign, _value(left), _value(right)), left.at)
+        return _Part(tree.Compare(sign, _value(left), _value(right)), left.at)
 
     def between(self, operand: _Part, negated: Token | None, low: _Part, high: _Part) -> _Part:
-        return _test(operand, negated, Between(_value(operand), _value(low), _value(high)))
+        return _test(operand, negated, tree.Between(_value(operand), _value(low), _value(high)))
 
     def membership(self, operand: _Part, negated: Token | None, *members: _Part) -> _Part:
-        return _test(operand, negated, In(_value(operand), tuple(_plain(member.node) for member in members)))
+        return _test(operand, negated, tree.In(_value(operand), tuple(_plain(member.node) for member in members)))
 
     def like(self, operand: _Part, negated: Token | None, pattern: Token, escape: Token | None) -> _Part:
-        node = Like(_value(operand), _unquoted(pattern), "" if escape is None else _unquoted(escape))
+        node = tree.Like(_value(operand), _unquoted(pattern), "" if escape is None else _unquoted(escape))
         if escape is not None:
             _check_escapes(pattern, node.pattern, escape, node.escape)
         return _test(operand, negated, node)
 
     def is_null(self, operand: _Part, negated: Token | None) -> _Part:
-        if not isinstance(operand.node, Header):
+        if not isinstance(operand.node, tree.Header):
             raise Mistake(operand.at, "only a header can be NULL")
-        return _test(operand, negated, IsNull(operand.node))
+        return _test(operand, negated, tree.IsNull(operand.node))
 
     def topic(self, name: Token, header: _Part, pattern: Token) -> _Part:
-        assert isinstance(header.node, Header)
-        return _Part(Topic(header.node, _unquoted(pattern)), position(name))
+        assert isinstance(header.node, tree.Header)
+        return _Part(tree.Topic(header.node, _unquoted(pattern)), position(name))
 
     def arithmetic(self, left: _Part, operator: Token, right: _Part) -> _Part:
-        return _Part(Arithmetic(str(operator), _value(left), _value(right)), left.at)
+        return _Part(tree.Arithmetic(str(operator), _value(left), _value(right)), left.at)
 
     def negative(self, _sign: Token, part: _Part) -> _Part:
-        return _Part(Negative(_value(part)), part.at)
+        return _Part(tree.Negative(_value(part)), part.at)
 
     def positive(self, _sign: Token, part: _Part) -> _Part:
         """``+a`` is a number, like ``- - a``, and not just ``a``."""
-        return _Part(Negative(Negative(_value(part))), part.at)
+        return _Part(tree.Negative(tree.Negative(_value(part))), part.at)
 
     def header(self, name: Token) -> _Part:
-        return _Part(Header(_unquoted(name) if name.type == "QUOTED_NAME" else str(name)), position(name))
+        return _Part(tree.Header(_unquoted(name) if name.type == "QUOTED_NAME" else str(name)), position(name))
 
     def text(self, token: Token) -> _Part:
-        return _Part(Text(_unquoted(token)), position(token))
+        return _Part(tree.Text(_unquoted(token)), position(token))
 
     def number(self, token: Token) -> _Part:
-        return _Part(Number(_number(token)), position(token))
+        return _Part(tree.Number(_number(token)), position(token))
 
     def boolean(self, token: Token) -> _Part:
-        return _Part(Boolean(token.type == "TRUE"), position(token))
+        return _Part(tree.Boolean(token.type == "TRUE"), position(token))
 
 
-def _test(operand: _Part, negated: Token | None, node: Condition) -> _Part:
-    return _Part(node if negated is None else Not(node), operand.at)
+def _test(operand: _Part, negated: Token | None, node: tree.Condition) -> _Part:
+    return _Part(node if negated is None else tree.Not(node), operand.at)
 
 
-def _condition(part: _Part) -> Condition:
-    if isinstance(part.node, (Text, Number, Negative, Arithmetic)):
+def _condition(part: _Part) -> tree.Condition:
+    if isinstance(part.node, (tree.Text, tree.Number, tree.Negative, tree.Arithmetic)):
         raise Mistake(part.at, "this is a value; expected a condition, such as a comparison")
     return part.node
 
 
-def _value(part: _Part) -> Value:
-    if isinstance(part.node, (Header, Text, Number, Boolean, Negative, Arithmetic)):
+def _value(part: _Part) -> tree.Value:
+    if isinstance(part.node, (tree.Header, tree.Text, tree.Number, tree.Boolean, tree.Negative, tree.Arithmetic)):
         return part.node
     raise Mistake(part.at, "this is a condition; expected a header, a constant or arithmetic")
 
 
-def _plain(node: Node) -> str | int | float | bool:
+def _plain(node: tree.Node) -> str | int | float | bool:
     """The value of a constant in the list of an IN."""
-    value = constant_value(node)
+    value = tree.constant_value(node)
     assert value is not None
     return value
 

@@ -20,18 +20,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import RequestError
-from ...selectors.tree import (
-    Compare,
-    Condition,
-    Header,
-    IsNull,
-    Not,
-    all_of,
-    any_of,
-    constant,
-    constant_node,
-    quoted,
-)
+from ...selectors import tree
 
 X_MATCH = "x-match"
 KINDS = ("all", "any", "all-with-x", "any-with-x")
@@ -89,20 +78,20 @@ def term(arguments: Mapping[str, Any]) -> str:
     every, wanted = _wanted(arguments)
     if not wanted:
         return "TRUE" if every else "FALSE"
-    conditions = [quoted(name, '"') + _condition(value) for name, value in wanted]
+    conditions = [tree.quoted(name, '"') + _condition(value) for name, value in wanted]
     text = (" AND " if every else " OR ").join(conditions)
     return text if every or len(conditions) == 1 else f"({text})"
 
 
-def condition(arguments: Mapping[str, Any]) -> Condition:
+def condition(arguments: Mapping[str, Any]) -> tree.Condition:
     """The tree of the term, without parsing."""
     every, wanted = _wanted(arguments)
-    return (all_of if every else any_of)([_tree(Header(name), value) for name, value in wanted])
+    return (tree.all_of if every else tree.any_of)([_tree(tree.Header(name), value) for name, value in wanted])
 
 
-def _tree(header: Header, value: Any) -> Condition:
-    return Not(IsNull(header)) if value is None else Compare("=", header, constant_node(value))
+def _tree(header: tree.Header, value: Any) -> tree.Condition:
+    return tree.Not(tree.IsNull(header)) if value is None else tree.Compare("=", header, tree.constant_node(value))
 
 
 def _condition(value: Any) -> str:
-    return " IS NOT NULL" if value is None else f" = {constant(value)}"
+    return " IS NOT NULL" if value is None else f" = {tree.constant(value)}"
