@@ -40,7 +40,7 @@ class Context:
 
     # ------------------------------------------------------------------ answering
     def welcome(self, message: Message) -> None:
-        """Answer the greeting, before anything that the session was to be told while it had no connection."""
+        """Answer the greeting, before messages that waited while the session had no connection."""
         self.session.replies.insert(0, message)
         self._outbox.talk(self.session)
 

@@ -65,7 +65,7 @@ class PublishCalls:
         """Refuse a message that can't be stored.
 
         Raises:
-            MessageTooLarge, InvalidMessage: the text says what is wrong.
+            MessageTooLarge, InvalidMessage: it is too large or not valid.
         """
         if len(msg.envelope) > self._max_message_bytes:
             size, limit = len(msg.envelope), self._max_message_bytes

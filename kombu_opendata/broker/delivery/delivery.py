@@ -115,7 +115,7 @@ class Turn:
         self._committer: asyncio.Task[None] | None = None
 
     def run(self) -> None:
-        """Deliver, commit, send. An unexpected error ends the broker: only what is durable is consistent."""
+        """Deliver, commit, send. An unexpected error ends the broker: only its durable state is consistent."""
         try:
             self._run()
         except Exception as exc:

@@ -5,7 +5,7 @@ duty               what it does                                                 
 =================  ===================================================================  ============================
 ``route``          routes stored messages that their publish did not route              at once
 ``expire_leases``  ends the leases of sessions that did not come back                   every half second
-``collect``        removes what is past its retention or deadline, and frees the space  every ten seconds
+``collect``        removes messages past their retention or deadline, frees their space  every ten seconds
 =================  ===================================================================  ============================
 
 A duty runs once at a time. A request that arrives during a run waits for it and gets the same report. A report covers
@@ -103,7 +103,7 @@ class Maintenance:
         self._interval = engine.settings.retention_interval_seconds
         self._own_at = self._loop.time() + self._interval
         self.collected = self.leases_expired = 0
-        self._reported: Counts = {}  # the totals as of the last report
+        self._reported: Counts = {}  # the totals at the last report
         self._running: dict[str, asyncio.Task[_Run]] = {}
         self._own: asyncio.Task[None] | None = None
         self._duties: dict[str, Callable[[], Awaitable[None]]] = {
@@ -150,7 +150,7 @@ class Maintenance:
         self._own_at = self._loop.time() + max(seconds, self._interval)
 
     async def _once(self, duty: str, by: str) -> _Run:
-        """Run a duty, or wait for the run under way. A run goes on when its caller is cancelled."""
+        """Run a duty, or wait for the current run. A run continues when its caller is cancelled."""
         task = self._running.get(duty)
         if task is None:
             task = self._running[duty] = self._loop.create_task(self._do(duty, by))
@@ -186,7 +186,7 @@ class Maintenance:
 
     # ------------------------------------------------------------------ by itself
     def tick(self) -> None:
-        """Run what is due; called twice a second."""
+        """Run the duties that are due; called twice a second."""
         if EXPIRE_LEASES not in self._running and self._end_leases():
             self.last[EXPIRE_LEASES].done(self._engine.clock.now_ms(), _BROKER, 0.0)
         if self._own is None and self._loop.time() >= self._own_at:
@@ -205,7 +205,7 @@ class Maintenance:
             self._own_at = max(self._own_at, self._loop.time() + self._interval)
 
     async def close(self) -> None:
-        """Cancel the runs under way; what they did so far stays done."""
+        """Cancel the current runs; what they have done so far stays."""
         tasks: list[asyncio.Task[Any]] = [*self._running.values(), *([self._own] if self._own else [])]
         for task in tasks:
             task.cancel()

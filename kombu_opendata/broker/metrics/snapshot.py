@@ -81,7 +81,7 @@ class InstanceView:
         self._labelled: set[str] = set()
         self._others: set[str] = set()
         self._gone = {OTHER: QueueCounts(), TRANSIENT: QueueCounts()}
-        self._went: dict[BrokerQueue, str] = {}  # since the collection under way began, and their labels
+        self._went: dict[BrokerQueue, str] = {}  # deleted since the current collection began, with their labels
         instance.queues.on_gone = self._queue_gone
 
     def _queue_gone(self, queue: BrokerQueue) -> None:
@@ -106,8 +106,8 @@ class InstanceView:
     async def collect(self, snapshot: Snapshot, pace: Pace) -> None:
         """Add the instance's figures.
 
-        A sum has the queues that exist at the beginning, and the counts of those that were deleted before. So a queue
-        that is deleted meanwhile is in the sum once, and no sum is above the next one.
+        A sum covers the queues that exist at the beginning and the counts of those deleted before. So a queue that is
+        deleted meanwhile is counted once, and sums never decrease.
         """
         instance = self._instance
         self._went.clear()

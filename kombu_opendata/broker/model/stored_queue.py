@@ -180,5 +180,5 @@ class StoredQueue(BrokerQueue):
 
 
 def stored_in(queues: Iterable[BrokerQueue]) -> list[Queue]:
-    """What the store has of the stored ones of some queues: one operation puts a message into all of them."""
+    """The states of the stored queues among these: one operation puts a message into all of them."""
     return [queue.stored for queue in queues if isinstance(queue, StoredQueue)]

@@ -38,7 +38,7 @@ def peer_of(sock: socket.socket, address: Any) -> tuple[str, str]:
         host, port = str(address[0]), address[1]
         return host, f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
-        return "", f"local user {peer_uid(sock)}"  # its number: looking up the name may take long
+        return "", f"local user {peer_uid(sock)}"  # a number, because looking up the name may be slow
     except OSError:
         return "", "a local client"
 

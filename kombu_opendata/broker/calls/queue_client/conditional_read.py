@@ -24,7 +24,7 @@ from .claimed import Claim, Claimed, Claiming
 from .grouped_read import GroupedReads
 
 #: visible messages that one search reads, and cold buckets that it loads into memory
-MAX_LOOKED_AT = 10_000
+MAX_SEARCHED = 10_000
 _MAX_LOADS = 64
 #: messages whose headers are read in one turn of the event loop
 _AT_ONCE = 256
@@ -73,13 +73,13 @@ class ConditionalReads:
         """
         if msg.grouped:
             grouped_read.check(msg)
-            look = partial(self._groups.look, session, queue, msg)
+            search = partial(self._groups.search, session, queue, msg)
         else:
-            look = partial(self._look, session, queue, msg, condition_of(msg))
-        return self._read(session, queue, msg, look)
+            search = partial(self._search, session, queue, msg, condition_of(msg))
+        return self._read(session, queue, msg, search)
 
     async def _read(
-        self, session: Session, queue: BrokerQueue, msg: q.Read, look: Callable[[], Awaitable[Claimed]]
+        self, session: Session, queue: BrokerQueue, msg: q.Read, search: Callable[[], Awaitable[Claimed]]
     ) -> None:
         time = asyncio.get_running_loop().time
         deadline = time() + msg.wait_ms / 1000
@@ -91,7 +91,7 @@ class ConditionalReads:
         try:
             while True:
                 before, began = _signature(queue), time()
-                claimed = await look()
+                claimed = await search()
                 if claimed or is_over():
                     break
                 pause = max(_PACE_SECONDS, 10 * (time() - began))
@@ -105,7 +105,7 @@ class ConditionalReads:
             self._stops.pop((session.id, msg.rid), None)
         await claimed.look_up_and_answer()
 
-    async def _look(self, session: Session, queue: BrokerQueue, msg: q.Read, condition: Condition) -> Claimed:
+    async def _search(self, session: Session, queue: BrokerQueue, msg: q.Read, condition: Condition) -> Claimed:
         """Search once; claims matching messages as they are found."""
         claimed = Claimed(self._uses, session, queue, msg)
         async for entries in self._candidates(queue):
@@ -129,8 +129,8 @@ class ConditionalReads:
         heap += [(*summary.best, number) for number, summary in messages.cold.items() if summary.best is not None]
         heapify(heap)
         part: list[Entry] = []
-        looked = loads = 0
-        while heap and looked < MAX_LOOKED_AT:
+        searched = loads = 0
+        while heap and searched < MAX_SEARCHED:
             _priority, id, number = heappop(heap)
             if number >= 0:
                 if number in messages.cold and loads < _MAX_LOADS:
@@ -144,7 +144,7 @@ class ConditionalReads:
             found = messages.available.get(id)
             if found is not None:
                 part.append(found)
-                looked += 1
+                searched += 1
             if len(part) >= _AT_ONCE:
                 yield part
                 await asyncio.sleep(0)

@@ -23,7 +23,7 @@ from .claimed import Claim, Claimed, Claiming
 FILL, ROUND_ROBIN, HEAD = "fill", "round_robin", "head"
 ORDERS = (FILL, ROUND_ROBIN, HEAD)
 #: waiting messages that one search reads
-MAX_LOOKED_AT = 10_000
+MAX_SEARCHED = 10_000
 #: messages in flight beyond which finding their groups would take too long
 MAX_IN_FLIGHT = 100_000
 #: messages that are read in one turn of the event loop
@@ -31,14 +31,14 @@ _AT_ONCE = 1024
 #: the group of messages without the header
 _NO_GROUP = ""
 #: size of the cache of groups at which entries of deleted messages are removed
-_REMEMBERED = 4 * MAX_LOOKED_AT
+_REMEMBERED = 4 * MAX_SEARCHED
 
 
 class Groups:
     """A cache of the groups of a queue's messages."""
 
     def __init__(self) -> None:
-        self.search = asyncio.Lock()
+        self.lock = asyncio.Lock()
         self._header = ""
         self._groups: dict[int, str] = {}
 
@@ -79,10 +79,10 @@ class GroupedReads:
         self._outbox = outbox
         self._groups: WeakKeyDictionary[BrokerQueue, Groups] = WeakKeyDictionary()
 
-    async def look(self, session: Session, queue: BrokerQueue, msg: q.Read) -> Claimed:
+    async def search(self, session: Session, queue: BrokerQueue, msg: q.Read) -> Claimed:
         """Search once; claims messages of free groups."""
         groups = self._groups.setdefault(queue, Groups())
-        async with groups.search:
+        async with groups.lock:
             lines = await self._lines(queue, msg, groups)
             return await self._claim(session, queue, msg, lines)
 
@@ -96,8 +96,8 @@ class GroupedReads:
         flying = [(id, entry.priority) for id, entry in queue.messages.in_flight.items()]
         blocked = set(await groups.find(queue, msg.group_header, flying))
         lines: dict[str, list[int]] = {}
-        looked, after = 0, -1
-        while looked < MAX_LOOKED_AT and not _is_enough(msg, lines):
+        searched, after = 0, -1
+        while searched < MAX_SEARCHED and not _is_enough(msg, lines):
             rows, after = await queue.page((queue_pages.AVAILABLE, queue_pages.DELAYED), after, _AT_ONCE)
             found = await groups.find(queue, msg.group_header, [(row.id, row.priority) for row in rows])
             for row, group in zip(rows, found, strict=True):
@@ -107,7 +107,7 @@ class GroupedReads:
                     blocked.add(group)
                 else:
                     lines.setdefault(group, []).append(row.id)
-            looked += len(rows)
+            searched += len(rows)
             if after < 0:
                 break
             await asyncio.sleep(0)

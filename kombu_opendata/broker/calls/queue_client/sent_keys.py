@@ -103,7 +103,7 @@ def check_keys(msg: Send) -> None:
                 f"the idempotency key has {size} bytes, the limit is {MAX_KEY_BYTES}", limit=MAX_KEY_BYTES
             )
         if len(digest) != DIGEST_BYTES:
-            raise RequestError(f"the digest of what is sent has {DIGEST_BYTES} bytes, not {len(digest)}")
+            raise RequestError(f"the digest of a send has {DIGEST_BYTES} bytes, not {len(digest)}")
     if not 0 < msg.key_ttl_ms <= MAX_KEY_TTL_MS:
         raise RequestError(
             f"an idempotency key is remembered for 1 to {MAX_KEY_TTL_MS} ms, not {msg.key_ttl_ms}",
