@@ -130,6 +130,15 @@ def metadata_headers(
     return seen
 
 
+def header_text(value: Any) -> str | None:
+    """A header's value as the metadata has it; None for None and nested values, which it does not have."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if type(value) in (int, float):
+        return repr(value)
+    return str(value) if isinstance(value, (str, int, float)) else None
+
+
 def headers_in(envelope: bytes | None, priority: int) -> dict[str, str] | None:
     """The metadata headers that a Kombu producer or a queue client gives to such an envelope; None for no envelope."""
     if envelope is None:

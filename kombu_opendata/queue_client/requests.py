@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import OpenDataError, RequestError
 from ..protocol import queue_messages as q
+from ..protocol.envelope import header_text
 from . import checks
 from .checks import Seconds
 
@@ -31,12 +32,10 @@ def header_texts(where: Mapping[str, Any]) -> dict[str, str]:
         raise RequestError(f"where must be a filter, or a mapping of header names to values, not {where!r}")
     found = {}
     for name, value in where.items():
-        if isinstance(value, bool):
-            found[name] = "true" if value else "false"
-        elif isinstance(value, (str, int, float)):
-            found[name] = str(value)
-        else:
+        text = header_text(value)
+        if text is None:
             raise RequestError(f"header {name!r} can be compared with a text, a number or a boolean, not {value!r}")
+        found[name] = text
     if not found:
         raise RequestError("where has no headers: leave it out to read any message")
     return found

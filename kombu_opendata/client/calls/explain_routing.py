@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import RequestError
+from ...protocol.envelope import header_text
 from ...protocol.messages import Explain, Explained
 from ..session.broker_connection import BrokerConnection
 
@@ -65,8 +66,6 @@ def header_texts(headers: Mapping[str, Any] | None) -> dict[str, str]:
     if headers is not None and not isinstance(headers, Mapping):
         raise RequestError(f"headers must be a mapping, not {type(headers).__name__}")
     for name, value in (headers or {}).items():
-        if isinstance(value, bool):
-            seen[name] = "true" if value else "false"
-        elif isinstance(value, (str, int, float)):
-            seen[name] = repr(value) if type(value) in (int, float) else str(value)
+        if (text := header_text(value)) is not None:
+            seen[name] = text
     return seen

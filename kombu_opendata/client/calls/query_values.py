@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from ...errors import InvalidFilter
+from ...protocol.envelope import header_text
 
 Time = int | datetime
 Header = str | int | float | bool
@@ -52,15 +53,8 @@ def header_values(given: Headers | None) -> dict[str, list[str]]:
     for name, value in (given or {}).items():
         several = not isinstance(value, (str, int, float)) and isinstance(value, Iterable)
         of_type("name of a header", name, str)
-        found[name] = [_text(one) for one in value] if several else [_text(value)]  # type: ignore[union-attr]
+        found[name] = [header_text(one) or str(one) for one in (value if several else [value])]  # type: ignore[union-attr]
     return found
-
-
-def _text(value: Any) -> str:
-    """A header's value as text, as the metadata has it."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return repr(value) if type(value) in (int, float) else str(value)
 
 
 def page_limit(limit: Any) -> int:
