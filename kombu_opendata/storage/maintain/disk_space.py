@@ -7,7 +7,7 @@ from typing import Any
 
 from ...errors import StoreError
 from ..clock import Clock
-from ..slatedb.admin import Checkpoint, DiskUse, SlateAdmin
+from ..slatedb.admin import DiskUse, SlateAdmin
 
 log = logging.getLogger(__name__)
 
@@ -64,11 +64,7 @@ class DiskSpace:
             "waiting_bytes": use.held_bytes + self.freed_bytes,
             "checkpoints": [
                 {"name": one.name, "created_at_ms": one.created_at_ms, "expires_at_ms": one.expires_at_ms or 0}
-                for one in sorted(use.checkpoints, key=_by_name)
+                for one in sorted(use.checkpoints, key=lambda one: (one.name, one.created_at_ms))
             ],
             "at_ms": use.at_ms,
         }
-
-
-def _by_name(checkpoint: Checkpoint) -> tuple[str, int]:
-    return checkpoint.name, checkpoint.created_at_ms

@@ -26,11 +26,10 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from . import columns, types
+from .metadata import Pairs
 
 _HEAD = struct.Struct("<BI")
 _COUNT = struct.Struct("<B")
-
-Pairs = tuple[tuple[str, str], ...]
 
 
 class Collected(NamedTuple):

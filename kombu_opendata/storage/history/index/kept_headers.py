@@ -18,7 +18,8 @@ from ....errors import CorruptRecord
 from ...messages.payloads import Payloads
 from ...read.stored_messages import read_metadata_records
 from ...records import history_headers, keys, metadata
-from ...records.history_headers import Pairs, Table
+from ...records.history_headers import Table
+from ...records.metadata import Pairs
 from ...slatedb.ffi import Batch
 from ...slatedb.store_writer import SlateStore
 from ...state.history_log import HistoryLog
