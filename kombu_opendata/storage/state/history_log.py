@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field
 
 from ..records import history_log, keys
 from ..records.history_log import MANUAL, REASONS, REDRIVEN, Attempt, Left, Rows
@@ -26,35 +27,28 @@ Headers = Mapping[str, str] | None
 Place = tuple[int, int]
 
 
+@dataclass(slots=True, eq=False)
 class Chunk:
     """Rows that become one record. ``headers`` has the new messages, with their headers if these are known.
 
     ``waits`` means that some are not: the chunk and the messages' metadata must be stored before it is indexed.
     """
 
-    __slots__ = (
-        "_attempted", "attempts", "first_attempt", "first_row", "headers", "left", "other_rows", "routed", "saved",
-        "waits",
-    )  # fmt: skip
-
-    def __init__(self, first_attempt: int, first_row: int) -> None:
-        self.first_attempt = first_attempt
-        self.first_row = first_row
-        self.headers: dict[int, Headers] = {}
-        self.routed: dict[str, list[int]] = {}
-        self.left: list[Left] = []
-        self.attempts: list[Attempt] = []
-        self.other_rows = -1  # counted when the chunk is closed
-        self.saved = False
-        self.waits = False
-        self._attempted: frozenset[int] | None = None
+    first_attempt: int
+    first_row: int
+    headers: dict[int, Headers] = field(default_factory=dict)
+    routed: dict[str, list[int]] = field(default_factory=dict)
+    left: list[Left] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
+    other_rows: int = -1  # counted when the chunk is closed
+    saved: bool = False
+    waits: bool = False
+    _attempted: frozenset[int] | None = None
 
     @classmethod
     def of(cls, place: Place, rows: Rows) -> Chunk:
         """A chunk from the store."""
-        chunk = cls(*place)
-        chunk.headers = dict.fromkeys(rows.published)
-        chunk.routed, chunk.left, chunk.attempts = rows.routed, rows.left, rows.attempts
+        chunk = cls(*place, dict.fromkeys(rows.published), rows.routed, rows.left, rows.attempts)
         chunk.close()
         chunk.saved = True
         return chunk
