@@ -110,8 +110,7 @@ async def _count(
             gone.add(id)
             if stored:
                 counts.set(id, 0)
-            chunks = await _chunks(id, store, fresh.get(id)) if stored not in (0, KEPT) else 0
-            _delete_message(id, chunks, batch)
+            _delete_message(id, await _chunks(id, store, fresh.get(id)) if stored not in (0, KEPT) else 0, batch)
         await counts.put_into(batch)
     dirty.log |= log.count(kept)
     return gone
