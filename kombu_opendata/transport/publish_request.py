@@ -32,8 +32,10 @@ def publish_request(
         InvalidMessage: a value can't be encoded, or is not what its property must be.
     """
     content_type, headers, properties = message.get("content-type"), message["headers"], message["properties"]
-    priority = priority_of(properties.get("priority"))
-    visible_at_ms, ttl_ms = visible_at_ms_of(headers), ttl_ms_of(properties.get("expiration"))
+    priority, expiration = properties.get("priority", 0), properties.get("expiration")
+    priority = priority_of(priority) if priority != 0 else 0
+    visible_at_ms = visible_at_ms_of(headers) if headers.get("eta") is not None else 0
+    ttl_ms = ttl_ms_of(expiration) if expiration is not None else -1
     encoding = message.get("content-encoding")
     envelope = encode(message["body"], content_type, encoding, headers, properties, exchange, routing_key)
     return Publish(
