@@ -13,14 +13,14 @@ from ..errors import StoreError, StoreFull
 from .clock import Clock
 from .commit import recovery
 from .commit.commits import Commits
-from .commit.figures import EngineFigures
 from .commit.journal import SEGMENT_BYTES, Journal
+from .commit.measurements import EngineFigures
 from .commit.store_files import StoreFiles, prepare
 from .history.service import DEFAULT_RETENTION_SECONDS, History
-from .maintain.collector import Collector
 from .maintain.disk_space import READ_SECONDS, DiskSpace
 from .maintain.idle_store import IdleStore
 from .maintain.log_retention import LogSweep
+from .maintain.retention import Collector
 from .maintain.routing_cursors import Router
 from .maintain.size_limit import SizeLimit
 from .messages.payloads import Payloads

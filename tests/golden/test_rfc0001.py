@@ -13,12 +13,12 @@ from kombu_opendata.storage.records import (
     active,
     attempts,
     config,
-    cursor,
     decode_any,
     keys,
     metadata,
     payload,
     routes_block,
+    routing_cursor,
     seq_block,
     settled,
     staged,
@@ -94,8 +94,8 @@ def _queue_config(fields: Fields) -> Record:
 
 
 def _cursor(fields: Fields) -> Record:
-    found = cursor.Cursor(**{name: value for name, value in fields.items() if name != "queue"})
-    return keys.cursor_key(_queue(fields)), cursor.encode(found), found
+    found = routing_cursor.Cursor(**{name: value for name, value in fields.items() if name != "queue"})
+    return keys.cursor_key(_queue(fields)), routing_cursor.encode(found), found
 
 
 def _staged_job(fields: Fields) -> Record:

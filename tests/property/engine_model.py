@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kombu_opendata.storage.records.cursor import Cursor
 from kombu_opendata.storage.records.idempotency import Sending
+from kombu_opendata.storage.records.routing_cursor import Cursor
 
 
 @dataclass

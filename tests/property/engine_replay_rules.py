@@ -15,7 +15,7 @@ from kombu_opendata.storage.maintain.routing_cursors import Step
 from kombu_opendata.storage.operations.archive_and_delete import Selection
 from kombu_opendata.storage.operations.redrive import Redriven
 from kombu_opendata.storage.records import settled
-from kombu_opendata.storage.records.cursor import Cursor
+from kombu_opendata.storage.records.routing_cursor import Cursor
 from kombu_opendata.storage.state.settled_list import LISTS, ListName
 from tests.property.engine_model import Message, ModelQueue
 from tests.property.engine_rules import RETRY_DELAYS, TERMS, TTLS, EngineRules

@@ -16,7 +16,6 @@ from kombu_opendata.storage.records import (
     attempts,
     checkpoint_marks,
     config,
-    cursor,
     dead_letter,
     decode_any,
     header,
@@ -32,6 +31,7 @@ from kombu_opendata.storage.records import (
     removal,
     results,
     routes_block,
+    routing_cursor,
     seq_block,
     settled,
     staged,
@@ -160,8 +160,10 @@ FORMATS = {
     ),
     "cursor": Format(
         keys.cursor_key("q"),
-        st.builds(cursor.Cursor, u64, u64, u64, i64, i64, i64, i64, u64, u64, st.booleans(), st.booleans(), texts),
-        cursor.encode,
+        st.builds(
+            routing_cursor.Cursor, u64, u64, u64, i64, i64, i64, i64, u64, u64, st.booleans(), st.booleans(), texts
+        ),
+        routing_cursor.encode,
     ),
     "queue counts": Format(
         keys.queue_counts_key("q"),

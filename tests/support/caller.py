@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from kombu_opendata.broker.calls.admin_calls import Directory
-from kombu_opendata.broker.calls.compose import InstanceCalls
+from kombu_opendata.broker.calls.all_calls import InstanceCalls
 from kombu_opendata.broker.instance.instance import Instance
 from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES

@@ -10,7 +10,7 @@ from ...protocol import messages as m
 from ...protocol.message_base import Message
 from ...storage.clock import Clock
 from ...storage.state.queue_buckets import Entry
-from ..delivery.leases import Leases
+from ..delivery.lease_tokens import Leases
 from ..delivery.outbox import Outbox
 from ..delivery.queues import Queues
 from ..model import queue_arguments

@@ -9,8 +9,7 @@ from ...storage.operations.message_operations import Operations
 from ...storage.state.store_state import StoreState
 from ..model.sessions import Peer, Session
 from .core import Core
-from .leases import Leases
-from .visibility_timeouts import is_timed
+from .lease_tokens import Leases
 
 
 class SessionLifecycle:
@@ -18,7 +17,6 @@ class SessionLifecycle:
 
     Args:
         detached: called when a session's connection is gone.
-        grace_ms: how long a session without a connection keeps its leases.
     """
 
     def __init__(
@@ -28,7 +26,6 @@ class SessionLifecycle:
         state: StoreState,
         operations: Operations,
         detached: Callable[[Session], None],
-        grace_ms: int,
     ) -> None:
         self._sessions = core.sessions
         self._leases = leases
@@ -38,8 +35,6 @@ class SessionLifecycle:
         self._clock = core.clock
         self._outbox = core.outbox
         self._detached = detached
-        self._grace_ms = grace_ms
-        self._opened_at_ms = core.clock.now_ms()
 
     # ------------------------------------------------------------------ the beginning
     def begin(self, hello: Hello, said: Hello | Resume, connection: Peer) -> tuple[Session, int]:
@@ -129,44 +124,3 @@ class SessionLifecycle:
         if outcome == Outcome.RELEASE:
             self._operations.forget_session(session.id)
         self._outbox.schedule()
-
-    # ------------------------------------------------------------------ time
-    def renew_leases(self) -> None:
-        """Extend the stored leases of all connected sessions."""
-        for session in self._sessions.values():
-            if session.connection is not None and session.id in self._state.leases:
-                self._operations.renew_by_queue(session.id)
-                self._outbox.schedule()
-
-    def expire(self) -> int:
-        """End the leases of sessions that did not come back in time; returns how many.
-
-        Leases from before a restart last as the store says, and at least for the grace period after the restart.
-        """
-        expired, now = 0, self._clock.now_ms()
-        for session in list(self._sessions.values()):
-            if session.connection is None and session.lost_at_ms + self._grace_ms <= now:
-                expired += len(self._leases.held_by(session))
-                self.close(session, Outcome.REQUEUE, lease_expired=True)
-        if self._opened_at_ms + self._grace_ms <= now:  # clients from before the restart had time to come back
-            expired += self._expire_before_restart(now)
-        state = self._state
-        for id in state.session_names.keys() - self._sessions.keys() - state.leases.keys() - state.producers.keys():
-            self._operations.forget_session(id)
-            self._outbox.schedule()
-        return expired
-
-    def _expire_before_restart(self, now: int) -> int:
-        expired, leases = 0, self._state.leases
-        for id in leases.keys() - self._sessions.keys():
-            if is_timed(id):
-                continue  # TimedLeases ends it
-            name = self._state.session_names.get(id, "")
-            for entry in list(leases[id].values()):
-                queue = self._queues.get(entry.queue)
-                if entry.lease_until <= now and queue is not None:
-                    queue.end(entry, Outcome.REQUEUE, name, lease_expired=True)
-                    expired += 1
-                    self._queues.wake(queue)
-                    self._outbox.schedule()
-        return expired

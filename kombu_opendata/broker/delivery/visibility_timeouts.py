@@ -16,7 +16,7 @@ from ...protocol.messages import Outcome
 from ...storage.state.queue_buckets import Entry
 from ..model.sessions import Session
 from .core import Core
-from .leases import Leases
+from .lease_tokens import Leases
 
 #: the first bytes of a reader's session; one random id in 2^48 begins with them
 MARK = b"\0timed"

@@ -13,7 +13,8 @@ from ..delivery.background import Background
 from ..delivery.core import Core, Traffic
 from ..delivery.delivery import Delivery, Turn
 from ..delivery.failure import Failure
-from ..delivery.leases import Leases
+from ..delivery.lease_expiry import LeaseExpiry
+from ..delivery.lease_tokens import Leases
 from ..delivery.outbox import Outbox
 from ..delivery.queue_upkeep import Upkeep
 from ..delivery.queues import Queues
@@ -74,14 +75,15 @@ class Instance:
         self.leases = Leases(self.queues, state.leases, self.outbox)
         self.timed = TimedLeases(core, self.leases, state.session_names)
         forget = self.results.forget_session
-        self.lifecycle = SessionLifecycle(core, self.leases, state, engine.operations, forget, grace_ms)
+        self.lifecycle = SessionLifecycle(core, self.leases, state, engine.operations, forget)
+        self.lease_expiry = LeaseExpiry(core, self.lifecycle, self.leases, state, engine.operations, grace_ms)
         revocations = Revocations(engine.results, state.results.chords, clock, self.results.changed)
         self.dead_letters = DeadLetters(core, state, engine.payloads, engine.operations, self.upkeep, revocations)
         self.replays = Replays(core, engine.router, state.cursors, self.upkeep)
         planner = Planner(core, state.topology, engine.staging, self.upkeep)
         router = StagingRouter(core, planner, engine.staging, max_message_bytes)
         self.staging = StagingService(core, router, engine.staging, max_message_bytes)
-        self.maintenance = Maintenance(core, engine, self.lifecycle, self.replays, self.staging)
+        self.maintenance = Maintenance(core, engine, self.lease_expiry, self.replays, self.staging)
         self.maker = self._recover_queues()
         self.rates = Rates(self.queues, clock)
         self.loop = loop
@@ -139,7 +141,7 @@ class Instance:
         self.notices.tick()
         if self.loop.time() - self._renewed_at > _RENEW_SECONDS:
             self._renewed_at = self.loop.time()
-            self.lifecycle.renew_leases()
+            self.lease_expiry.renew()
 
     def _watch_store(self) -> None:
         """Log once when the store stops accepting writes, and once when it accepts them again."""

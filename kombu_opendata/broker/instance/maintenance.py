@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 from ...errors import RequestError, StoreFull
 from ...storage.engine import Engine
 from ..delivery.core import Core
-from ..delivery.session_lifecycle import SessionLifecycle
+from ..delivery.lease_expiry import LeaseExpiry
 from .replay_cursors import Replays
 from .staging_service import StagingService
 
@@ -89,12 +89,12 @@ class Maintenance:
     """
 
     def __init__(
-        self, core: Core, engine: Engine, lifecycle: SessionLifecycle, replays: Replays, staging: StagingService
+        self, core: Core, engine: Engine, lease_expiry: LeaseExpiry, replays: Replays, staging: StagingService
     ) -> None:
         self.last = {duty: LastRun() for duty in DUTIES}
         self._name = core.name
         self._engine = engine
-        self._lifecycle = lifecycle
+        self._lease_expiry = lease_expiry
         self._replays = replays
         self._staging = staging
         self._failure = core.failure
@@ -220,7 +220,7 @@ class Maintenance:
         self._end_leases()
 
     def _end_leases(self) -> int:
-        expired = self._lifecycle.expire()
+        expired = self._lease_expiry.expire()
         self.leases_expired += expired
         self._notices.add("leases", _EXPIRED, expired)
         return expired

@@ -15,7 +15,7 @@ from typing import Any
 
 from ...errors import OpenDataError, StoreFull
 from ...storage.maintain.routing_cursors import Router, Step
-from ...storage.records.cursor import Cursor
+from ...storage.records.routing_cursor import Cursor
 from ...storage.state.store_state import Queue
 from ..delivery.core import Core
 from ..delivery.queue_upkeep import Upkeep

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from ...storage.commit.figures import EngineFigures, Histogram, Standing
+from ...storage.commit.measurements import EngineFigures, Histogram, Standing
 from ...storage.state.queue_counters import QueueCounts
 from ..delivery.time_slices import Pace
 from ..instance.instance import Instance

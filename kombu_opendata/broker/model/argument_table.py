@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ...errors import RequestError
 from ...storage.routing.queue_filters import MODES
-from ...storage.state.queue_limits import DEFAULT_RETRY_MAX_DELAY_MS
+from ...storage.state.message_deadlines import DEFAULT_RETRY_MAX_DELAY_MS
 from ...storage.state.store_state import (
     DEFAULT_DONE_RETENTION_SECONDS,
     DEFAULT_FAILED_RETENTION_SECONDS,

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from ...errors import RequestError
-from ...storage.records.cursor import Cursor
 from ...storage.records.kinds import MAX_MESSAGE_ID
+from ...storage.records.routing_cursor import Cursor
 
 NOW, FIRST = "now", "first"
 ALLOWED = f'"{NOW}", "{FIRST}", an ISO 8601 time with its offset from UTC, or a message id'

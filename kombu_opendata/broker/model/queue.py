@@ -13,9 +13,9 @@ from ...storage.read.queue_pages import Row
 from ...storage.records.idempotency import Sending
 from ...storage.routing.exchange import Exchange
 from ...storage.routing.topology import Topology
+from ...storage.state.message_deadlines import Limits
 from ...storage.state.queue_buckets import Entry
 from ...storage.state.queue_counters import QueueCounts
-from ...storage.state.queue_limits import Limits
 from ...storage.state.queue_state import QueueState
 from ...storage.state.store_state import Queue
 from .queue_arguments import QueueArguments

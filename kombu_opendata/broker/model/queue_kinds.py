@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...errors import RequestError
-from ...storage.records.cursor import Cursor
+from ...storage.records.routing_cursor import Cursor
 from ...storage.state.store_state import Queue
 from . import log_positions
 from .queue import BrokerQueue, QueueProperties

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ...protocol.envelope import headers_in
 from ...protocol.messages import Delivery, Outcome
 from ...storage.clock import Clock
-from ...storage.maintain.collector import Collector
+from ...storage.maintain.retention import Collector
 from ...storage.messages.payloads import Payloads
 from ...storage.operations.definitions import Definitions
 from ...storage.operations.message_operations import Operations

@@ -13,9 +13,9 @@ from ...storage.read import queue_pages
 from ...storage.read.queue_pages import IN_FLIGHT, Row
 from ...storage.routing.exchange import Exchange
 from ...storage.routing.topology import Topology
+from ...storage.state.message_deadlines import Limits
 from ...storage.state.queue_buckets import Entry
 from ...storage.state.queue_counters import QueueCounts
-from ...storage.state.queue_limits import Limits
 from ...storage.state.queue_state import QueueState
 from ...storage.state.settled_list import LISTS
 from .queue import DELETED, BrokerQueue, Located, QueueProperties

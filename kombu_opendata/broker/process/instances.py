@@ -14,7 +14,7 @@ from ...storage.clock import Clock
 from ...storage.engine import Engine
 from ...storage.slatedb.databases import database_exists
 from ..calls.admin_calls import Directory
-from ..calls.compose import InstanceCalls
+from ..calls.all_calls import InstanceCalls
 from ..delivery.visibility_timeouts import is_timed
 from ..instance.instance import Instance
 from ..metrics.snapshot import Snapshot

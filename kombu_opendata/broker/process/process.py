@@ -19,8 +19,8 @@ from ...errors import OpenDataError, StartError, StoreInUse
 from ...private_folder import PrivateFolder
 from ...url import LOCK_NAME, masked
 from ...version import __version__
-from ..wire.admission import raise_descriptor_limit
 from ..wire.broker_settings import BrokerSettings
+from ..wire.connection_limits import raise_descriptor_limit
 from . import logs
 from .broker_options import LOOPBACK, BrokerOptions, Listen
 from .server import Server

@@ -15,9 +15,9 @@ from ...storage.clock import Clock, SystemClock
 from ...url import masked
 from ...version import __version__
 from ..metrics.snapshot import Snapshot
-from ..wire.admission import Slot, descriptor_limit
 from ..wire.broker_settings import BrokerSettings
 from ..wire.connection import Connection
+from ..wire.connection_limits import Slot, descriptor_limit
 from ..wire.connections import Connections
 from ..wire.listener import BACKLOG, Listener
 from ..wire.logins import Logins

@@ -16,11 +16,11 @@ from ...protocol.message_base import Message
 from ...protocol.tcp import is_tcp, set_tcp_options
 from ...selectors.selector import precompile
 from ...version import __version__
-from ..calls.compose import InstanceCalls
+from ..calls.all_calls import InstanceCalls
 from ..calls.context import Context
 from ..calls.registry import Handler
-from .admission import Slot
 from .broker_settings import BrokerSettings
+from .connection_limits import Slot
 from .connections import Connections
 from .greeting import Admitted, Greeting, HostFor
 from .heartbeat import Heartbeat

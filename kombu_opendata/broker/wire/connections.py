@@ -10,7 +10,7 @@ from typing import Protocol
 from ...errors import OpenDataError
 from ..delivery.rate_limited_log import Notices
 from ..metrics.snapshot import Snapshot
-from .admission import Admission, ConnectionLimits, Slot
+from .connection_limits import Admission, ConnectionLimits, Slot
 from .logins import Logins
 
 log = logging.getLogger(__name__)

@@ -14,8 +14,8 @@ from ...errors import AccessRefused, ProtocolError
 from ...private_folder import is_trusted, peer_uid, user_name
 from ...protocol import messages as m
 from ...protocol.framing import PREAMBLE, PREAMBLE_BYTES, check_preamble
-from ..calls.compose import InstanceCalls
-from .admission import Slot
+from ..calls.all_calls import InstanceCalls
+from .connection_limits import Slot
 from .logins import Logins
 
 #: finds the instance that a client asks for; RequestError or InstanceNotFound if it can't

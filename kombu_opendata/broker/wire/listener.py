@@ -15,7 +15,7 @@ from ...errors import InvalidURL, OpenDataError, TooManyConnections
 from ...private_folder import peer_uid
 from ...protocol.framing import PREAMBLE, frame
 from ...protocol.messages import Failed
-from .admission import Admission, Slot
+from .connection_limits import Admission, Slot
 
 log = logging.getLogger(__name__)
 

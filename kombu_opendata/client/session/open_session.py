@@ -57,7 +57,7 @@ def _connect(address: Address, options: Options, clock: Clock) -> socket.socket:
         return connect_tcp(address, options)
     if address.kind == "unix":
         return connect_socket_url(address, options)
-    from ..launch import attach  # only a folder has a broker that a client may start
+    from ..launch_broker import attach  # only a folder has a broker that a client may start
 
     return attach(address, options, clock)
 

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from ...selectors import SelectorError, compile_selector
-from ...storage.records.cursor import Cursor
 from ...storage.records.idempotency import Sending
 from ...storage.records.keys import Key, RecordKind
 from ...storage.records.kinds import FIRST_TRANSIENT_ID
+from ...storage.records.routing_cursor import Cursor
 from ..findings import Finding, finding
 from .family import Context, Family
 

@@ -12,8 +12,8 @@ from collections.abc import Coroutine
 from typing import Any
 
 from ...errors import StoreError
-from ...storage.slatedb.admin import Manifest, SlateAdmin
 from ...storage.slatedb.object_store import locate
+from ...storage.slatedb.replaced_tables import Manifest, SlateAdmin
 from .location import StoreLocation
 
 log = logging.getLogger(__name__)

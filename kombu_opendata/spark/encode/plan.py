@@ -13,7 +13,7 @@ from kombu.serialization import registry
 from ...errors import RequestError
 from ..celery_app import load_app, plain_app
 from .argument_columns import is_text, sample
-from .template import NotSerialized, Template, make_template
+from .celery_template import NotSerialized, Template, make_template
 
 #: (task, queue); an empty queue leaves the choice to Celery
 Target = tuple[str, str]

@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from ...errors import InvalidMessage
 from .argument_columns import required_texts
+from .celery_template import Template
 from .message_columns import Messages, interleave
 from .plan import Plan, Target
 from .row_errors import reason_of, wrong_column
 from .task_ids import partition_prefix, row_ids
-from .template import Template
 from .uniform_rows import UniformRows
 
 #: how much is encoded at a time

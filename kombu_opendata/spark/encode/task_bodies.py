@@ -15,7 +15,7 @@ from kombu.utils.json import dumps as json_dumps
 from ...celery_integration.serializer import dumps as compact_dumps
 from .argument_columns import Argument, json_quote
 from .arrow_text import Piece, join, packed_bytes, packed_texts, strings
-from .template import Template
+from .celery_template import Template
 
 
 class Arguments:

@@ -13,10 +13,10 @@ from ...protocol.envelope import encode_fields, metadata_headers
 from ...protocol.message_properties import priority_of, ttl_ms_of, visible_at_ms_of
 from .argument_columns import Argument, Column, Constant, values
 from .arrow_text import Piece, join, packed_texts
+from .celery_template import ID_MARKER, Template
 from .message_columns import Messages, Values
 from .plan import Columns
 from .task_bodies import Arguments
-from .template import ID_MARKER, Template
 
 
 class UniformRows:

@@ -14,7 +14,6 @@ from ..records import (
     active,
     checkpoint_marks,
     config,
-    cursor,
     dead_letter,
     keys,
     leases,
@@ -22,6 +21,7 @@ from ..records import (
     producer,
     queue_counts,
     removal,
+    routing_cursor,
     seq_block,
     settled,
     topology,
@@ -54,7 +54,7 @@ def snapshot(state: StoreState, batch: Batch, position: int | None, now: int) ->
         letter = state.dead_letters.get((queue_name, id))
         _put_or_delete(batch, keys.dead_letter_key(id, queue_name), letter, dead_letter.encode)
     for name in dirty.cursors:
-        _put_or_delete(batch, keys.cursor_key(name), state.cursors.get(name), cursor.encode)
+        _put_or_delete(batch, keys.cursor_key(name), state.cursors.get(name), routing_cursor.encode)
     if dirty.block is not None:
         batch.put(keys.SEQ_BLOCK_KEY, seq_block.encode(*dirty.block))
     if position is not None:

@@ -24,8 +24,8 @@ from ..slatedb.ffi import Batch
 from ..slatedb.store_writer import SlateStore
 from ..state.store_state import StoreState
 from . import checkpoint, checkpoint_deletions
-from .figures import EngineFigures, stopwatch
 from .journal import Journal
+from .measurements import EngineFigures, stopwatch
 
 #: journal bytes that publishes leave for settlements, so that consumers go on when the disk is full
 RESERVED_BYTES = 4 << 20

@@ -14,7 +14,6 @@ from ..records import (
     active,
     checkpoint_marks,
     config,
-    cursor,
     dead_letter,
     header,
     keys,
@@ -24,6 +23,7 @@ from ..records import (
     producer,
     queue_counts,
     removal,
+    routing_cursor,
     seq_block,
     settled,
     topology,
@@ -264,7 +264,7 @@ async def _load_cursors(store: Reads, state: StoreState) -> None:
     for key, value in await _rows(store, keys.RecordKind.CURSOR.prefix):
         name = keys.parse(key).name or ""
         if name in state.queues:
-            state.cursors[name] = cursor.decode(key, value)
+            state.cursors[name] = routing_cursor.decode(key, value)
 
 
 async def _load_settled(store: Reads, state: StoreState, commits: list[Commit]) -> None:

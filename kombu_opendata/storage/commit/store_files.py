@@ -8,8 +8,8 @@ import shutil
 from pathlib import Path
 
 from ...errors import StoreError
-from ..slatedb.admin import SlateAdmin, collect_all
 from ..slatedb.object_store import locate
+from ..slatedb.replaced_tables import SlateAdmin, collect_all
 from . import power_loss
 
 log = logging.getLogger(__name__)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import msgspec
 
 from ...errors import CorruptRecord
-from .by_id import Archive, Delay, Delete, Extend
+from .by_message_id import Archive, Delay, Delete, Extend
 from .definitions import Bind, DeclareExchange, DeclareQueue, DeleteExchange, DeleteQueue, Unbind
 from .deliveries import Ack, ClaimAgain, GiveUp, RemoveFor, Renew, ReturnExpired
 from .effect import Effect
-from .moved import ArchiveFailed, MoveSettled, Route
+from .message_moves import ArchiveFailed, MoveSettled, Route
 from .publishes import DeadLetterSent, Publish, ReserveIds, SentWithKey
 from .sessions import ForgetSession, NameSession, NoteRemoval, Time
 from .staged_jobs import CommitStaged, RouteStaged

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from ...staging.batch_block import Block
 from ..messages.new_message import NewMessage
 from ..records.payload import MAX_INLINE_BYTES
-from ..state.queue_limits import MAX_DEADLINE_MS
+from ..state.message_deadlines import MAX_DEADLINE_MS
 from ..state.staged_job import StagedBatch
 from ..state.staged_rows import Chunk, decode, each, records_of, spread
 from ..state.store_state import StoreState

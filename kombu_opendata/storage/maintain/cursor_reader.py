@@ -13,11 +13,11 @@ from ..read.membership import Membership
 from ..read.metadata_blocks import Block, BlockReader
 from ..read.stored_messages import PRIORITY, first_received_from, id_of, priority_of, row_of
 from ..records import metadata
-from ..records.cursor import Cursor
+from ..records.routing_cursor import Cursor
 from ..routing.topology import Topology
 from ..slatedb.store_writer import SlateStore
+from ..state.message_deadlines import TTL_HEADER
 from ..state.queue_buckets import QueueRow
-from ..state.queue_limits import TTL_HEADER
 from ..state.store_state import Queue, StoreState
 
 #: ids whose membership in a queue is in memory at a time

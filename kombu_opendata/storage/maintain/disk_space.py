@@ -7,7 +7,7 @@ from typing import Any
 
 from ...errors import StoreError
 from ..clock import Clock
-from ..slatedb.admin import DiskUse, SlateAdmin
+from ..slatedb.replaced_tables import DiskUse, SlateAdmin
 
 log = logging.getLogger(__name__)
 

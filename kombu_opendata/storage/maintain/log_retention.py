@@ -16,7 +16,7 @@ from ..commit.route_counts import RouteCounts
 from ..records import keys, metadata
 from ..records.log_retention import FOREVER, LogRetention
 from ..slatedb.store_writer import SlateStore
-from ..state.queue_limits import stored_deadline
+from ..state.message_deadlines import stored_deadline
 from ..state.store_state import StoreState
 
 #: messages of one step, during which no checkpoint is made, and of one pass

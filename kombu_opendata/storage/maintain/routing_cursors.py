@@ -12,10 +12,10 @@ from typing import NamedTuple
 from ...errors import PreconditionFailed
 from ..clock import Clock
 from ..commit.commits import Commits
-from ..effects.moved import Route
+from ..effects.message_moves import Route
 from ..read import stored_messages
 from ..read.settled_buckets import SettledBuckets, rows_at_hand
-from ..records.cursor import Cursor
+from ..records.routing_cursor import Cursor
 from ..slatedb.store_writer import SlateStore
 from ..state.queue_buckets import QueueRow
 from ..state.settled_list import ListName, Taken

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ...selectors import Selector
 from ..clock import Clock
 from ..commit.commits import Commits
-from ..effects.moved import ArchiveFailed, MoveSettled
+from ..effects.message_moves import ArchiveFailed, MoveSettled
 from ..messages.payloads import Payloads
 from ..read.settled_buckets import SettledBuckets
 from ..read.stored_messages import read_metadata

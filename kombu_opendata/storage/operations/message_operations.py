@@ -10,15 +10,15 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from ...errors import InvalidMessage
 from ..clock import Clock
 from ..commit.commits import Commits
-from ..effects.by_id import Archive, Delay, Delete, Extend
+from ..effects.by_message_id import Archive, Delay, Delete, Extend
 from ..effects.deliveries import Ack, Claim, ClaimAgain, Fail, GiveUp, Remove, Renew, Return, ReturnLater
 from ..effects.publishes import DeadLetterSent, Publish, ReserveIds
 from ..effects.sessions import ForgetSession, NameSession
 from ..messages.payloads import Payloads
 from ..records.dead_letter import REVOKED
 from ..records.producer import Producer
+from ..state.message_deadlines import MAX_DEADLINE_MS, TTL_HEADER, is_exact, retention_of
 from ..state.queue_buckets import Entry
-from ..state.queue_limits import MAX_DEADLINE_MS, TTL_HEADER, is_exact, retention_of
 from ..state.store_state import UNLIMITED_ATTEMPTS, Queue, StoreState
 
 #: message ids of one SeqBlock, as in OpenData-Log

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ..clock import Clock
 from ..commit.commits import Commits
-from ..effects.moved import MoveSettled
+from ..effects.message_moves import MoveSettled
 from ..messages.payloads import Payloads
 from ..read.membership import Membership
 from ..read.settled_buckets import SettledBuckets

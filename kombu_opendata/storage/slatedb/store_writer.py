@@ -14,10 +14,10 @@ from typing import Any
 from ... import errors
 from ..clock import Clock, SystemClock
 from . import ffi, ffi_choice
-from .admin import SlateAdmin
 from .databases import build
 from .ffi import Batch
 from .object_store import locate
+from .replaced_tables import SlateAdmin
 from .slate_errors import translated
 from .slate_settings import INDEX_CACHE_BYTES, SlateSettings
 from .store_reads import Reads

@@ -15,7 +15,7 @@ from ..records import results as records
 from ..records.results import Result
 from ..slatedb.ffi import Batch
 from ..slatedb.store_reads import Reads
-from .large_values import LargeValues
+from .large_result_chunks import LargeValues
 from .write_back_cache import WriteBackCache
 
 #: the name of a result that belongs to no task: it records that messages may leave results when they expire

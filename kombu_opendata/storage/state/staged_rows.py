@@ -11,7 +11,7 @@ import msgspec
 from ...staging.batch_block import Block
 from ..messages.new_message import NewMessage
 from ..records import metadata, types
-from .queue_limits import TTL_HEADER, is_exact, retention_of
+from .message_deadlines import TTL_HEADER, is_exact, retention_of
 
 _decoder = msgspec.msgpack.Decoder(Block)
 _URI = b"\x02"

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ..records.cursor import Cursor
 from ..records.dead_letter import REVOKED, DeadLetter
 from ..records.producer import Producer
 from ..records.removal import Removal
+from ..records.routing_cursor import Cursor
 from ..routing.topology import Topology
 from .history_log import HistoryLog
 from .idempotency_state import IdempotencyState
 from .log_retention_state import LogState
+from .message_deadlines import Limits
 from .queue_buckets import Entry
 from .queue_counters import QueueCounts
-from .queue_limits import Limits
 from .queue_state import QueueState
 from .result_state import ResultState
 from .settled_list import LISTS, ListName, SettledList

@@ -14,7 +14,6 @@ from kombu_opendata.storage.records import (
     attempts,
     checkpoint_marks,
     config,
-    cursor,
     dead_letter,
     header,
     history_headers,
@@ -27,11 +26,12 @@ from kombu_opendata.storage.records import (
     producer,
     results,
     routes_block,
+    routing_cursor,
     seq_block,
     settled,
     staged,
     topology,
-)  # fmt: skip
+)
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.records.leases import Leases
 from kombu_opendata.storage.records.payload import CHUNK_BYTES
@@ -335,19 +335,19 @@ BROKEN: dict[str, tuple[str, Break]] = {
     # ---- routing, sends, staged batches
     "a cursor of no queue": (
         "cursor-wrong",
-        lambda _: {keys.cursor_key("nobody"): cursor.encode(cursor.Cursor(0, 0, 9))},
+        lambda _: {keys.cursor_key("nobody"): routing_cursor.encode(routing_cursor.Cursor(0, 0, 9))},
     ),
     "a cursor before its start": (
         "cursor-wrong",
-        lambda _: {keys.cursor_key("a"): cursor.encode(cursor.Cursor(5, 2, 9))},
+        lambda _: {keys.cursor_key("a"): routing_cursor.encode(routing_cursor.Cursor(5, 2, 9))},
     ),
     "a cursor beyond the last id": (
         "cursor-wrong",
-        lambda _: {keys.cursor_key("a"): cursor.encode(cursor.Cursor(0, 0, 99_999))},
+        lambda _: {keys.cursor_key("a"): routing_cursor.encode(routing_cursor.Cursor(0, 0, 99_999))},
     ),
     "a cursor whose selector is none": (
         "cursor-wrong",
-        lambda _: {keys.cursor_key("a"): cursor.encode(cursor.Cursor(0, 0, 9, selector="((("))},
+        lambda _: {keys.cursor_key("a"): routing_cursor.encode(routing_cursor.Cursor(0, 0, 9, selector="((("))},
     ),
     "a send of messages to come": ("idempotency-wrong", lambda _: a_send((99_999,), (("a",),))),
     "a send to too few": ("idempotency-wrong", lambda _: a_send((1, 2, 3), (("a",), ("b",)))),

@@ -20,7 +20,7 @@ from ...delivery.outbox import Outbox
 from ...model.queue import BrokerQueue
 from ...model.sessions import Session
 from . import grouped_read
-from .claimed import Claim, Claimed, Claiming
+from .claimed_messages import Claim, Claimed, Claiming
 from .grouped_read import GroupedReads
 
 #: visible messages that one search reads, and cold buckets that it loads into memory

@@ -17,7 +17,7 @@ from ....storage.read import queue_pages
 from ...delivery.outbox import Outbox
 from ...model.queue import BrokerQueue
 from ...model.sessions import Session
-from .claimed import Claim, Claimed, Claiming
+from .claimed_messages import Claim, Claimed, Claiming
 
 #: all messages of the first group, then of the next; one of each in turn; only the first of each
 FILL, ROUND_ROBIN, HEAD = "fill", "round_robin", "head"

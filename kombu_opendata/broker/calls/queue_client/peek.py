@@ -18,7 +18,7 @@ from ...model.queue import BrokerQueue
 from ..context import Context
 from ..registry import handles
 from .call_limits import MAX_PAGE, PAGE_BYTES, check_quantity
-from .holders import Holders
+from .lease_holders import Holders
 
 #: the largest number of buckets that a search for a message by its id reads
 _MAX_READS = 128

@@ -14,7 +14,7 @@ from ...model.sessions import ConsumedQueue, Session
 from ..context import Context
 from ..registry import handles
 from .call_limits import MAX_WAIT_MS, check_ms, check_quantity
-from .claimed import Claimed, Claiming
+from .claimed_messages import Claimed, Claiming
 from .conditional_read import ConditionalReads
 
 

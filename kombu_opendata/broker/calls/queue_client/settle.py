@@ -11,7 +11,7 @@ from ....protocol.queue_messages import Ending
 from ....storage.clock import Clock
 from ....storage.records.keys import MAX_MESSAGE_ID
 from ....storage.state.queue_buckets import Entry
-from ...delivery.leases import Leases
+from ...delivery.lease_tokens import Leases
 from ...delivery.outbox import Outbox
 from ...delivery.queues import Queues
 from ...delivery.visibility_timeouts import TimedLeases, is_timed
@@ -19,7 +19,7 @@ from ...model.queue import DELETED, BrokerQueue
 from ..context import Context
 from ..registry import handles
 from .call_limits import check_ms, check_quantity
-from .holders import Holders
+from .lease_holders import Holders
 
 MAX_ITEMS = 1000
 _OUTCOMES: dict[Ending, int] = {

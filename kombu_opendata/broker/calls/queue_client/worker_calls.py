@@ -17,7 +17,7 @@ from ....protocol import queue_messages as q
 from ....protocol.messages import Outcome
 from ....storage.read.queue_pages import row_in_flight
 from ....storage.state.queue_buckets import Entry
-from ...delivery.leases import Leases
+from ...delivery.lease_tokens import Leases
 from ...delivery.outbox import Outbox
 from ...delivery.queues import Queues
 from ...delivery.time_slices import Pace
@@ -27,7 +27,7 @@ from ...model.sessions import Consumer, Session
 from ..context import Context
 from ..registry import handles
 from .call_limits import MAX_PAGE, check_quantity
-from .holders import Holders
+from .lease_holders import Holders
 from .read import ReadCalls
 
 SUSPEND, RESUME, SHUTDOWN, RELEASE = ACTIONS = ("suspend", "resume", "shutdown", "release")

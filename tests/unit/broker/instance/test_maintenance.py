@@ -14,7 +14,7 @@ from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.errors import RequestError
 from kombu_opendata.protocol.messages import DeclareQueue, Get, Publish
 from kombu_opendata.storage.engine import Engine, EngineSettings
-from kombu_opendata.storage.maintain.collector import Collector
+from kombu_opendata.storage.maintain.retention import Collector
 from tests.support.clock import ManualClock
 
 from ....support.caller import Caller

@@ -132,7 +132,7 @@ def test_a_lease_that_ends_with_its_session_is_no_requeue(durable: bool) -> None
         world.publish()
         await world.claim()
         world.clock.advance(GRACE_MS + 1)
-        assert world.instance.lifecycle.expire() == 1
+        assert world.instance.lease_expiry.expire() == 1
         assert counted(world) == {"published": 1, "delivered": 1, "lease_expired": 1}
         world.new_session(b"t")
         world.clock.advance(2)

@@ -11,7 +11,7 @@ from kombu_opendata.broker.model import queue_arguments
 from kombu_opendata.broker.model.argument_table import KNOWN
 from kombu_opendata.broker.model.queue_arguments import QueueArguments, difference, parse, parse_stored, unknown
 from kombu_opendata.errors import RequestError
-from kombu_opendata.storage.state.queue_limits import Limits
+from kombu_opendata.storage.state.message_deadlines import Limits
 from kombu_opendata.storage.state.store_state import QueueOptions
 
 PAGE = Path(__file__).parents[4] / "docs" / "queue-arguments.md"

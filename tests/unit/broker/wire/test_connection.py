@@ -12,9 +12,9 @@ import pytest
 import uvloop
 
 from kombu_opendata.broker.process.server import Server
-from kombu_opendata.broker.wire.admission import ConnectionLimits
 from kombu_opendata.broker.wire.broker_settings import BrokerSettings
 from kombu_opendata.broker.wire.connection import Connection
+from kombu_opendata.broker.wire.connection_limits import ConnectionLimits
 from kombu_opendata.broker.wire.listener import BACKLOG
 from kombu_opendata.protocol.framing import PREAMBLE
 

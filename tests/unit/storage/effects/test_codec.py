@@ -23,10 +23,10 @@ from kombu_opendata.storage.effects.deliveries import (
     ReturnLater,
 )
 from kombu_opendata.storage.effects.effect import Effect
-from kombu_opendata.storage.effects.moved import Route
+from kombu_opendata.storage.effects.message_moves import Route
 from kombu_opendata.storage.effects.staged_jobs import CommitStaged, RouteStaged
 from kombu_opendata.storage.effects.task_results import OpenChord
-from kombu_opendata.storage.records.cursor import Cursor
+from kombu_opendata.storage.records.routing_cursor import Cursor
 from kombu_opendata.storage.state.queue_buckets import QueueRow
 from kombu_opendata.storage.state.settled_list import Taken
 from kombu_opendata.storage.state.staged_job import StagedBatch

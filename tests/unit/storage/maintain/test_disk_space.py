@@ -10,8 +10,8 @@ from pathlib import Path
 from kombu_opendata import errors
 from kombu_opendata.storage.engine import EngineSettings
 from kombu_opendata.storage.maintain.disk_space import DiskSpace
-from kombu_opendata.storage.slatedb.admin import SlateAdmin
 from kombu_opendata.storage.slatedb.object_store import locate
+from kombu_opendata.storage.slatedb.replaced_tables import SlateAdmin
 from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
 from kombu_opendata.storage.slatedb.store_writer import SlateStore
 from tests.support.engine import World, run

@@ -12,8 +12,8 @@ import pytest
 from kombu_opendata.storage.engine import EngineSettings
 from kombu_opendata.storage.maintain import log_retention
 from kombu_opendata.storage.records import keys
-from kombu_opendata.storage.records.cursor import Cursor
 from kombu_opendata.storage.records.keys import RecordKind
+from kombu_opendata.storage.records.routing_cursor import Cursor
 from kombu_opendata.storage.state.store_state import QueueOptions
 from tests.support.engine import SETTINGS, World, run
 from tests.support.plain_store import PlainStore

@@ -15,8 +15,8 @@ from kombu_opendata.staging.batch_block import cut, decode_block, encode_block
 from kombu_opendata.staging.batch_reader import read_index, read_tail
 from kombu_opendata.staging.batch_uri import parse_batch_uri
 from kombu_opendata.storage.records import active, keys
-from kombu_opendata.storage.records.cursor import Cursor
 from kombu_opendata.storage.records.keys import RecordKind
+from kombu_opendata.storage.records.routing_cursor import Cursor
 from kombu_opendata.storage.state.staged_job import StagedBatch
 from kombu_opendata.storage.state.staged_rows import Chunk
 from kombu_opendata.storage.state.store_state import Queue, QueueOptions

@@ -3,22 +3,22 @@ from __future__ import annotations
 import pytest
 
 from kombu_opendata.errors import CorruptRecord, InvalidMessage
-from kombu_opendata.storage.records import cursor, keys
-from kombu_opendata.storage.records.cursor import Cursor
+from kombu_opendata.storage.records import keys, routing_cursor
+from kombu_opendata.storage.records.routing_cursor import Cursor
 
 KEY = keys.cursor_key("q")
 
 
 def test_round_trip_and_what_it_says_of_itself() -> None:
     value = Cursor(1, 5, 9, 10, 20, 30, 40, 4, 2, True, True, "a = 'é'")
-    assert cursor.decode(KEY, cursor.encode(value)) == value
+    assert routing_cursor.decode(KEY, routing_cursor.encode(value)) == value
     assert not value.is_done
     assert value._replace(position=9).is_done
 
 
 @pytest.mark.parametrize("damage", ["version", "flags", "short", "long", "text"])
 def test_damage_is_told(damage: str) -> None:
-    good = cursor.encode(Cursor(1, 5, 9, selector="a"))
+    good = routing_cursor.encode(Cursor(1, 5, 9, selector="a"))
     bad = {
         "version": b"\2" + good[1:],
         "flags": good[:1] + b"\4" + good[2:],
@@ -27,9 +27,9 @@ def test_damage_is_told(damage: str) -> None:
         "text": good[:-1] + b"\xff",
     }[damage]
     with pytest.raises(CorruptRecord):
-        cursor.decode(KEY, bad)
+        routing_cursor.decode(KEY, bad)
 
 
 def test_a_selector_that_is_too_long() -> None:
     with pytest.raises(InvalidMessage):
-        cursor.encode(Cursor(1, 5, 9, selector="a" * 65_536))
+        routing_cursor.encode(Cursor(1, 5, 9, selector="a" * 65_536))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..records.cursor import Cursor
+from ..records.routing_cursor import Cursor
 from ..records.settled import Entry
 from ..state.queue_buckets import QueueRow
 from ..state.settled_list import ListName, Taken

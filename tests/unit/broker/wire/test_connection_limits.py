@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.broker.wire.admission import MAX_LEAVING, Admission, ConnectionLimits, Slot
+from kombu_opendata.broker.wire.connection_limits import MAX_LEAVING, Admission, ConnectionLimits, Slot
 from kombu_opendata.errors import TooManyConnections
 
 HOUR = 3600.0

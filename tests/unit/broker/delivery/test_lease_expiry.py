@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.broker.delivery.session_lifecycle import SessionLifecycle
+from kombu_opendata.broker.delivery.lease_expiry import LeaseExpiry
 
 GRACE_MS = 2000
 OPENED_AT_MS = 100_000
@@ -24,8 +24,8 @@ class Reopened:
         nothing = SimpleNamespace(schedule=lambda: None, wake=lambda _queue: None, get=lambda _name: self)
         clock = SimpleNamespace(now_ms=lambda: self.now_ms)
         core = SimpleNamespace(sessions={}, queues=nothing, clock=clock, outbox=nothing)
-        parts: list[Any] = [core, nothing, state, nothing, nothing, GRACE_MS]
-        self.lifecycle = SessionLifecycle(*parts)
+        parts: list[Any] = [core, nothing, nothing, state, nothing, GRACE_MS]
+        self.expiry = LeaseExpiry(*parts)
 
     def end(self, entry: Any, _outcome: int, name: str, *, lease_expired: bool) -> None:
         """As that of the queue."""
@@ -33,7 +33,7 @@ class Reopened:
 
     def expire(self, after_ms: int) -> None:
         self.now_ms = OPENED_AT_MS + after_ms
-        self.lifecycle.expire()
+        self.expiry.expire()
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ from .admin_calls import AdminCalls, Directory
 from .consume import ConsumeCalls
 from .context import Context
 from .exchange_calls import ExchangeCalls
-from .explain import ExplainCalls
+from .explain_routing import ExplainCalls
 from .history_calls import HistoryCalls
 from .publish import PublishCalls
 from .queue_calls import QueueCalls
-from .queue_client.claimed import Claiming
+from .queue_client.claimed_messages import Claiming
 from .queue_client.conditional_read import ConditionalReads
-from .queue_client.holders import Holders
+from .queue_client.lease_holders import Holders
 from .queue_client.peek import PeekCalls
 from .queue_client.queue_metrics import MetricsCalls
 from .queue_client.read import ReadCalls

@@ -7,8 +7,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kombu_opendata.storage.commit import figures
-from kombu_opendata.storage.commit.figures import EngineFigures, Histogram, Standing
+from kombu_opendata.storage.commit import measurements
+from kombu_opendata.storage.commit.measurements import EngineFigures, Histogram, Standing
 from kombu_opendata.storage.state.queue_buckets import Summary
 from kombu_opendata.storage.state.queue_state import QueueState
 from tests.support.engine import World, run, small_buckets
@@ -88,7 +88,7 @@ def test_cold_and_loaded_buckets_of_a_real_store(tmp_path: Path) -> None:
 
 def test_a_long_queue_is_looked_at_in_pieces() -> None:
     messages = QueueState("q")
-    for id in range(10 * figures._PIECE):
+    for id in range(10 * measurements._PIECE):
         messages.add(messages.place(), id, 0, NOW, 0, NOW)
     standing = Standing()
     assert sum(1 for _ in standing.look(messages, NOW)) > 5
@@ -97,7 +97,7 @@ def test_a_long_queue_is_looked_at_in_pieces() -> None:
 
 def test_a_queue_may_change_between_the_pieces() -> None:
     messages = QueueState("q")
-    for id in range(3 * figures._PIECE):
+    for id in range(3 * measurements._PIECE):
         messages.add(messages.place(), id, 0, NOW + 1, 0, NOW)
     standing = Standing()
     for _ in standing.look(messages, NOW):
@@ -108,7 +108,7 @@ def test_a_queue_may_change_between_the_pieces() -> None:
 
 def test_of_a_long_transient_queue_only_a_part_is_looked_at() -> None:
     messages = QueueState("q", durable=False)
-    count = figures._MAX_OF_BUCKET + 5
+    count = measurements._MAX_OF_BUCKET + 5
     for id in range(count):
         messages.add(0, id, 0, NOW, 0, NOW)
     assert figures_of(messages, NOW)[:2] == (count, 0)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata.storage.records.keys import RecordKind
-from kombu_opendata.storage.state.queue_limits import TTL_HEADER, stored_deadline
+from kombu_opendata.storage.state.message_deadlines import TTL_HEADER, stored_deadline
 from kombu_opendata.storage.state.store_state import UNLIMITED_ATTEMPTS, QueueOptions
 from tests.support.engine import OTHER, SESSION, World, run, small_buckets
 from tests.support.plain_store import PlainStore

@@ -15,7 +15,7 @@ from ....storage.read.queue_pages import QueuePages, is_visible
 from ....storage.state.queue_buckets import Entry
 from ...delivery.background import Background
 from ...delivery.core import Traffic
-from ...delivery.leases import Leases
+from ...delivery.lease_tokens import Leases
 from ...delivery.visibility_timeouts import TimedLeases, session_of
 from ...model.queue import BrokerQueue
 from ...model.sessions import Session

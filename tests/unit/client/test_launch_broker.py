@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.client import launch
+from kombu_opendata.client import launch_broker
 from kombu_opendata.client.clock import SYSTEM, Clock
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.errors import ConnectionLost, NewerFormat, SocketPathTooLong, StartError, StoreUnwritable
@@ -61,7 +61,7 @@ def stand_in(store_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[s
 
 
 def attach(folder: Path, start_timeout: float = 10) -> socket.socket:
-    return launch.attach(Address("embedded", folder=str(folder)), Options(start_timeout=start_timeout), SYSTEM)
+    return launch_broker.attach(Address("embedded", folder=str(folder)), Options(start_timeout=start_timeout), SYSTEM)
 
 
 def test_the_first_client_starts_the_broker_for_its_user_alone(store_folder: Path, stand_in: Any) -> None:
@@ -134,7 +134,7 @@ def test_a_broker_that_listens_elsewhere_is_named_at_the_deadline(store_folder: 
     slept: list[float] = []
     clock = Clock(monotonic=lambda: 10.0 * len(slept), sleep=slept.append)
     with pytest.raises(StartError, match=r"within 15 s: another broker has this store .*pid 1 owns it"):
-        launch.attach(Address("embedded", folder=str(store_folder)), Options(), clock)
+        launch_broker.attach(Address("embedded", folder=str(store_folder)), Options(), clock)
     assert len(slept) == 2
 
 
