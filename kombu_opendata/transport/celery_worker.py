@@ -51,19 +51,19 @@ def _wrap_start(start: Any, transport_class: type[virtual.Transport]) -> Any:
     """
 
     @wraps(start)
-    def wrapped(self: Any, c: Any) -> None:
+    def wrapped(tasks: Any, c: Any) -> None:
         transport = c.connection.transport
         if not isinstance(transport, transport_class):
-            start(self, c)
+            start(tasks, c)
             return
         if _runs_tasks_in_its_loop(c.pool):
             c.connection.connection.link.start_reconnect_thread()
         if not c.app.conf.worker_disable_prefetch:
-            start(self, c)
+            start(tasks, c)
             return
         transport.driver_type = "redis"
         try:
-            start(self, c)
+            start(tasks, c)
         finally:
             del transport.driver_type
 
@@ -79,8 +79,8 @@ def _wrap_on_error(on_error: Any, transport_class: type[virtual.Transport]) -> A
     from celery.worker.state import maybe_shutdown
 
     @wraps(on_error)
-    def wrapped(self: Any, exc: Exception) -> None:
-        on_error(self, exc)
+    def wrapped(consumer: Any, exc: Exception) -> None:
+        on_error(consumer, exc)
         if isinstance(exc, OpenDataError) and not isinstance(exc, transport_class.recoverable_connection_errors):
             until = time.monotonic() + _PERMANENT_ERROR_PAUSE_SECONDS
             while time.monotonic() < until:
