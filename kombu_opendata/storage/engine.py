@@ -31,7 +31,7 @@ from .operations.message_operations import Operations
 from .operations.queue_loader import QueueLoader
 from .operations.queue_removals import Removals
 from .operations.redrive import Redrives
-from .operations.staged_commits import Staging
+from .operations.staged_jobs import Staging
 from .operations.task_results import Results
 from .read.queue_pages import QueuePages
 from .read.settled_buckets import SettledBuckets

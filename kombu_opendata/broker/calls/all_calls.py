@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..instance.instance import Instance
 from ..model.sessions import Session
 from .admin_calls import AdminCalls, Directory
+from .chord_calls import ChordCalls
 from .consume import ConsumeCalls
 from .context import Context
 from .exchange_calls import ExchangeCalls
@@ -57,6 +58,7 @@ class InstanceCalls:
         holders = Holders(i.sessions, i.timed)
         uses = Claiming(i.sessions, i.leases, i.timed, engine.pages, i.background, clock, i.traffic)
         reads = ReadCalls(ConditionalReads(uses, i.outbox), uses, i.queues)
+        chords = ChordCalls(engine.results, state.results.chords, i.sessions, commits, largest)
         keys = SentKeys(i.queues, engine.idempotency, clock)
         self.handlers = bind_handlers(
             self.publishing,
@@ -66,7 +68,8 @@ class InstanceCalls:
             QueueCalls(i.queues, i.maker, engine.removals, clock, i.warnings),
             ExchangeCalls(topology, engine.definitions, i.queues, i.replays, self.publishing, i.warnings),
             ExplainCalls(state, commits, engine.payloads, engine.pages),
-            ResultCalls(engine.results, state.results.chords, i.results, commits, largest),
+            ResultCalls(engine.results, chords, i.results, largest),
+            chords,
             ReplayCalls(i.replays, engine.router, state, clock),
             SettledCalls(engine.redrives, engine.settled_moves, i.replays, clock, i.outbox),
             HistoryCalls(engine.history),

@@ -1,4 +1,4 @@
-"""Task results and chords: storing, reading, watching, counting.
+"""Task results: storing, reading, watching, forgetting.
 
 What is in memory is answered at once. A task reads the rest from the store.
 """
@@ -7,25 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...errors import MessageTooLarge, RequestError
 from ...protocol import messages as m
-from ...storage.commit.commits import Commits
 from ...storage.operations.task_results import Results
 from ...storage.records.results import FINAL, INTERIM, NO_INDEX, Result
-from ...storage.state.result_state import ChordState
-from ..delivery.result_watches import MAX_NAME_BYTES, MAX_TTL_MS, ResultWatches
+from ..delivery.result_watches import ResultWatches
+from .chord_calls import PAGE_BYTES, READS, ChordCalls, check_name, check_ttl
 from .context import Context
 from .registry import handles
 
 log = logging.getLogger(__name__)
 
 MAX_NAMES = 100_000
-_PAGE_BYTES = 4 << 20
-#: reads of the store at a time for one call
-_READS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +28,8 @@ class ResultCalls:
     """The calls of the result backend."""
 
     _results: Results
-    _chords: Mapping[bytes, ChordState]
+    _chords: ChordCalls
     _watches: ResultWatches
-    _commits: Commits
     _max_message_bytes: int
 
     @handles(m.StoreResult)
@@ -46,16 +40,16 @@ class ResultCalls:
         if not msg.name and not msg.chord:
             raise RequestError("a result needs a name or a chord")
         if msg.name:
-            _check_name(msg.name, "result")
+            check_name(msg.name, "result")
         if msg.chord:
-            _check_name(msg.chord, "chord")
-            _check_name(msg.member, "chord's member")
+            check_name(msg.chord, "chord")
+            check_name(msg.member, "chord's member")
         if not INTERIM <= msg.kind <= FINAL:
             raise RequestError(f"result kind {msg.kind} is unknown")
         if not -1 <= msg.index < NO_INDEX:
             raise RequestError(f"a chord's part has an index of -1 to {NO_INDEX - 1}, not {msg.index}")
-        _check_ttl(msg.ttl_ms)
-        _check_ttl(msg.chord_ttl_ms)
+        check_ttl(msg.ttl_ms)
+        check_ttl(msg.chord_ttl_ms)
         if msg.name and msg.check and not self._results.find(msg.name)[0]:
             call.run(msg.rid, self._load_and_store(call, msg))
         else:
@@ -72,8 +66,7 @@ class ResultCalls:
         )  # fmt: skip
         if stored:
             self._watches.changed(msg.name, Result(msg.kind, 0, msg.value))
-        chord = self._chords.get(msg.chord) if msg.chord else None
-        complete = chord is not None and self._watches.claim_callback(call.session, chord)
+        complete = bool(msg.chord) and self._chords.claim_callback(call.session, msg.chord)
         return m.ResultStored(msg.rid, stored, complete)
 
     @handles(m.GetResults, query=True)
@@ -88,19 +81,19 @@ class ResultCalls:
                 return
             values.append(None if found is None else found.value)
             size += len(values[-1] or b"")
-            if size >= _PAGE_BYTES:
+            if size >= PAGE_BYTES:
                 break
         call.reply(m.Results(msg.rid, values))
 
     async def _read(self, msg: m.GetResults) -> m.Results:
         values: list[bytes | None] = []
         size = 0
-        for start in range(0, len(msg.names), _READS):
-            for found in await asyncio.gather(*map(self._results.get, msg.names[start : start + _READS])):
-                if size < _PAGE_BYTES:
+        for start in range(0, len(msg.names), READS):
+            for found in await asyncio.gather(*map(self._results.get, msg.names[start : start + READS])):
+                if size < PAGE_BYTES:
                     values.append(None if found is None else found.value)
                     size += len(values[-1] or b"")
-            if size >= _PAGE_BYTES:
+            if size >= PAGE_BYTES:
                 break
         return m.Results(msg.rid, values)
 
@@ -124,8 +117,8 @@ class ResultCalls:
     async def _push_stored(self, call: Context, names: list[bytes]) -> None:
         """Push the results that the store has, except those that changed and were pushed meanwhile."""
         watches = self._watches
-        for start in range(0, len(names), _READS):
-            part = names[start : start + _READS]
+        for start in range(0, len(names), READS):
+            part = names[start : start + READS]
             reads = await asyncio.gather(*map(self._results.get, part), return_exceptions=True)
             for name, found in zip(part, reads, strict=True):
                 if isinstance(found, BaseException):
@@ -148,59 +141,9 @@ class ResultCalls:
         self._results.forget(msg.names)
         call.reply(m.Ok(msg.rid))
 
-    @handles(m.OpenChord)
-    def open_chord(self, call: Context, msg: m.OpenChord) -> None:
-        _check_name(msg.chord, "chord")
-        _check_ttl(msg.ttl_ms)
-        for number in (msg.size, msg.added):
-            if not -1 <= number <= NO_INDEX:
-                raise RequestError(f"a chord of {number} tasks is out of range")
-        if len(msg.header) > self._max_message_bytes:
-            size, limit = len(msg.header), self._max_message_bytes
-            raise MessageTooLarge(f"the chord's header has {size} bytes, the limit is {limit}", size=size, limit=limit)
-        self._commits.check_room(len(msg.header))
-        self._results.open_chord(msg.chord, msg.ttl_ms, msg.size, msg.added, msg.header, again=msg.again, body=msg.body)
-        call.reply(m.Ok(msg.rid))
-
-    @handles(m.GetChord, query=True)
-    async def get_chord(self, call: Context, msg: m.GetChord) -> m.ChordParts:
-        _check_name(msg.chord, "chord")
-        chord = self._chords.get(msg.chord)
-        if chord is None:
-            return m.ChordParts(msg.rid, b"", [], 0)
-        order = sorted(chord.parts)
-        parts: list[tuple[bytes, bytes]] = []
-        size = 0
-        for start in range(max(msg.start, 0), len(order), _READS):
-            some = order[start : start + _READS]
-            values = await asyncio.gather(*(self._results.part(chord.parts[key]) for key in some))
-            for (_index, member), value in zip(some, values, strict=True):
-                if size < _PAGE_BYTES:
-                    parts.append((member, value))
-                    size += len(value)
-            if size >= _PAGE_BYTES:
-                break
-        return m.ChordParts(msg.rid, chord.header, parts, len(order))
-
-    @handles(m.CloseChord)
-    def close_chord(self, call: Context, msg: m.CloseChord) -> None:
-        _check_name(msg.chord, "chord")
-        self._results.close_chord(msg.chord)
-        call.reply(m.Ok(msg.rid))
-
-
-def _check_name(name: bytes, what: str) -> None:
-    if not 0 < len(name) <= MAX_NAME_BYTES:
-        raise RequestError(f"the name of a {what} has 1 to {MAX_NAME_BYTES} bytes, not {len(name)}")
-
 
 def _check_names(names: list[bytes]) -> None:
     if len(names) > MAX_NAMES:
         raise RequestError(f"{len(names)} names of results: ask for at most {MAX_NAMES} at a time", limit=MAX_NAMES)
     for name in names:
-        _check_name(name, "result")
-
-
-def _check_ttl(ttl_ms: int) -> None:
-    if not 0 <= ttl_ms <= MAX_TTL_MS:
-        raise RequestError(f"a time to live of {ttl_ms} ms: 0 means for ever, the limit is {MAX_TTL_MS}", value=ttl_ms)
+        check_name(name, "result")

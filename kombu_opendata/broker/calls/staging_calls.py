@@ -10,9 +10,9 @@ from ...protocol import messages as m
 from ...protocol.staging_messages import Job, QueueCounts
 from ...staging.batch_reader import path_of
 from ...staging.job import INLINE_BYTES, INLINE_ROWS, BatchInfo, check_job_id
-from ...storage.operations.staged_commits import Staging
+from ...storage.operations.staged_jobs import Staging
 from ...storage.state.staged_job import StagedJob
-from ..instance.staging_service import StagingService
+from ..instance.staged_job_commits import StagingService
 from .context import Context
 from .registry import handles
 

@@ -1,18 +1,10 @@
-"""Which clients wait for which results, and which client sends the callback of a chord.
-
-The client whose part completes a chord is told to send the callback. Another client that stores a part of a complete
-chord (of a task that was redelivered) is told so only if the first one is gone. So the callback is always sent, and
-sent twice only if its first sender died meanwhile.
-"""
+"""Which clients wait for which results."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 from ...errors import RequestError
 from ...protocol.messages import ResultsChanged
 from ...storage.records.results import INTERIM, Result
-from ...storage.state.result_state import ChordState
 from ..model.sessions import Session
 from .outbox import Outbox
 
@@ -29,8 +21,7 @@ _PUSH_BYTES = 64 << 10
 class ResultWatches:
     """The watches of one instance's clients."""
 
-    def __init__(self, sessions: Mapping[bytes, Session], outbox: Outbox) -> None:
-        self._sessions = sessions
+    def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
         self._watchers: dict[bytes, set[Session]] = {}
         self._watched: dict[Session, dict[bytes, bool]] = {}  # and whether the session was sent anything about it
@@ -88,11 +79,3 @@ class ResultWatches:
         connection = session.connection
         fits = connection is not None and connection.writable and len(result.value) <= _PUSH_BYTES
         self._outbox.reply(session, ResultsChanged([(name, result.value if fits else None, ends)]))
-
-    def claim_callback(self, session: Session, chord: ChordState) -> bool:
-        """Whether this session must send the callback: the chord is complete, and no other session is to."""
-        taken = chord.sender is not None and chord.sender != session.id and chord.sender in self._sessions
-        if taken or not chord.is_complete:
-            return False
-        chord.sender = session.id
-        return True

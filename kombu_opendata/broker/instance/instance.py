@@ -32,9 +32,9 @@ from .dead_letters import DeadLetters, Store
 from .maintenance import Maintenance
 from .replay_cursors import Replays
 from .revocations import Revocations
+from .staged_job_commits import StagingService
 from .staged_plan import Planner
 from .staged_router import StagingRouter
-from .staging_service import StagingService
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Instance:
             self.notices,
         )  # fmt: skip
         self.upkeep = self._turn(core, grace_ms)
-        self.results = ResultWatches(self.sessions, self.outbox)
+        self.results = ResultWatches(self.outbox)
         self.leases = Leases(self.queues, state.leases, self.outbox)
         self.timed = TimedLeases(core, self.leases, state.session_names)
         forget = self.results.forget_session

@@ -31,7 +31,7 @@ from ...storage.engine import Engine
 from ..delivery.core import Core
 from ..delivery.lease_expiry import LeaseExpiry
 from .replay_cursors import Replays
-from .staging_service import StagingService
+from .staged_job_commits import StagingService
 
 log = logging.getLogger(__name__)
 

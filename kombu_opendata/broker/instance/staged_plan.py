@@ -10,7 +10,7 @@ from ...errors import NotFound, QueueFull
 from ...protocol.envelope import open_envelope
 from ...staging.batch_block import Block
 from ...staging.batch_reader import InlineBlock
-from ...storage.operations.staged_commits import Staging
+from ...storage.operations.staged_jobs import Staging
 from ...storage.routing.topology import Topology
 from ...storage.state.staged_rows import Chunk
 from ..delivery.core import Core

@@ -16,7 +16,7 @@ from ...staging.batch_block import BLOCK_ROWS, Block, cut, decode_block, encode_
 from ...staging.batch_format import Segment, Tail, corrupt
 from ...staging.batch_reader import read_index, read_tail
 from ...staging.folder import Folder
-from ...storage.operations.staged_commits import Staging
+from ...storage.operations.staged_jobs import Staging
 from ...storage.state.staged_job import StagedJob, StagedObject
 from ...storage.state.staged_rows import Chunk
 from ..delivery.core import Core

@@ -14,7 +14,7 @@ from kombu_opendata.errors import RequestError
 def test_what_a_client_may_wait_for_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(result_watches, "MAX_WATCHES", 3)
     service, session, other = (
-        result_watches.ResultWatches({}, cast(Any, None)),
+        result_watches.ResultWatches(cast(Any, None)),
         Session(b"1" * 16, "one"),
         Session(b"2" * 16, "two"),
     )

@@ -20,7 +20,7 @@ from ...staging.batch_reader import InlineBlock, check_batch, path_of, read_inli
 from ...staging.batch_uri import job_folder, with_token
 from ...staging.batch_writer import write_object
 from ...staging.job import INLINE_BYTES, INLINE_ROWS, BatchInfo
-from ...storage.operations.staged_commits import Staging
+from ...storage.operations.staged_jobs import Staging
 from ...storage.state.staged_job import StagedBatch, StagedJob
 from ...storage.state.staged_rows import Chunk
 from ..delivery.core import Core
