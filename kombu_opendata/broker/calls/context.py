@@ -23,9 +23,10 @@ class Context:
     Attributes:
         reply: answers the client after the next commit.
         deletion: held while a queue is deleted or purged, which delays definitions.
+        waiting: how many definitions of the client wait for that.
     """
 
-    __slots__ = ("_background", "_instance_name", "_outbox", "_queues", "deletion", "reply", "session")
+    __slots__ = ("_background", "_instance_name", "_outbox", "_queues", "deletion", "reply", "session", "waiting")
 
     def __init__(
         self, session: Session, outbox: Outbox, background: Background, queues: Queues, instance_name: str
@@ -37,6 +38,7 @@ class Context:
         self._queues = queues
         self._instance_name = instance_name
         self.deletion: asyncio.Lock = queues.lock
+        self.waiting = 0
 
     # ------------------------------------------------------------------ answering
     def welcome(self, message: Message) -> None:

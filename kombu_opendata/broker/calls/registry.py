@@ -95,13 +95,15 @@ def _in_background(method: Callable[[Any, Context, Any], Any]) -> Callable[[Any,
 def _after_deletions(method: Callable[[Any, Context, Any], object]) -> Callable[[Any, Context, Any], None]:
     @wraps(method)
     def define(calls: Any, call: Context, message: Any) -> None:
-        if call.deletion.locked():
+        if call.waiting or call.deletion.locked():  # a client's definitions keep their order
+            call.waiting += 1
             call.run(message.rid, define_later(calls, call, message, call.session.connection))
         else:
             method(calls, call, message)
 
     async def define_later(calls: Any, call: Context, message: Any, asked_on: Peer | None) -> None:
         async with call.deletion:
+            call.waiting -= 1
             if call.session.connection is asked_on:  # after a reconnect the client asks again
                 method(calls, call, message)
                 await asyncio.sleep(0)

@@ -49,6 +49,21 @@ def test_a_definition_waits_for_a_deletion() -> None:
     run(True, steps)
 
 
+def test_a_definition_does_not_overtake_one_that_waits() -> None:
+    """After a reconnect a client sends its declarations and its consumers without waiting for answers."""
+
+    async def steps(world: World) -> None:
+        world.session.replies.clear()
+        async with world.instance.queues.lock:
+            world.call(m.DeclareQueue(1, "another", True, False, False, {}, False))
+            await asyncio.sleep(0)
+        world.call(m.Consume(2, 1, "tag", "another", False, False, {}))  # the lock is free, the queue is not there yet
+        await world.call.done()
+        assert [type(answer) for answer in world.session.replies] == [m.QueueInfo, m.Ok]
+
+    run(True, steps)
+
+
 def test_a_definition_that_waits_is_not_made_for_a_connection_that_is_gone() -> None:
     """The client has asked again, or will: a consumer that it does not know of would take messages."""
 
