@@ -33,6 +33,8 @@ class Explanation(msgspec.Struct, frozen=True, omit_defaults=True):
     def to_dict(self) -> dict[str, Any]:
         """The explanation as plain data, for the wire and for JSON."""
         found: dict[str, Any] = msgspec.to_builtins(self)
+        if self.parts:  # a list, as the wire and JSON give it back
+            found["parts"] = [part.to_dict() for part in self.parts]
         return found
 
     @classmethod

@@ -188,20 +188,23 @@ class Journal:
             False when there is no space for it.
         """
         size = max(size, self.segment_bytes)
-        if self._spare is not None and self._spare.size < size:
-            self._spare.discard()
+        if (spare := self._spare) is not None:  # read once: the main thread may use it meanwhile
+            if spare.size >= size:
+                return True
             self._spare = None
-        if self._spare is None:
-            if self.waiting_bytes + size > self.max_bytes:
-                return False
-            try:
-                spare = self._allocate(size)
-            except StoreFull:
-                return False
-            if self._spare is None:
-                self._spare = spare
-            else:  # another thread made or released one meanwhile
-                spare.discard()
+            spare.discard()
+        if self.waiting_bytes + size > self.max_bytes:
+            return False
+        try:
+            made = self._allocate(size)
+        except StoreFull:
+            return False
+        if (spare := self._spare) is not None and spare.size >= size:
+            made.discard()  # another thread made or released one meanwhile
+            return True
+        self._spare = made
+        if spare is not None:
+            spare.discard()
         return True
 
     def make_room(self, need: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -40,6 +41,11 @@ def test_the_explanation_is_as_shown() -> None:
     assert shown is not None
     text = shown[1].splitlines()[0].removeprefix("false: ")
     assert str(compile_selector(text).explain({"task": "billing.send", "priority": "1"})) == shown[1]
+
+
+def test_an_explanation_is_the_same_from_json() -> None:
+    found = compile_selector("a = 1 AND (b = 'x' OR c IS NULL)").explain({"a": "1"}).to_dict()
+    assert json.loads(json.dumps(found)) == found
 
 
 def test_the_bounds_are_as_the_pages_say() -> None:

@@ -122,7 +122,7 @@ def check_filters(
     if count > MAX_VALUES:
         raise InvalidFilter(f"{count} filter values: use at most {MAX_VALUES}", limit=MAX_VALUES)
     if any(not 0 <= id < 1 << 63 for id in found.ids):
-        raise InvalidFilter("a message id must not be negative")
+        raise InvalidFilter("a message id must be from 0 to 2⁶³ - 1")
     return found
 
 
@@ -170,7 +170,8 @@ def check_buckets(gte: int, lt: int, bucket_ms: int) -> Buckets:
     if bucket_ms < 1:
         raise InvalidFilter(f"a bucket of {bucket_ms} ms: use at least 1 ms", value=bucket_ms)
     if not 0 <= gte < lt < _MAX_MS:
-        raise InvalidFilter(f"an empty range from {gte} to {lt} ms: gte must be below lt", gte=gte, lt=lt)
+        text = f"no range from {gte} to {lt} ms: gte must be from 0 up, lt above it and below 2⁶²"
+        raise InvalidFilter(text, gte=gte, lt=lt)
     start = gte // bucket_ms * bucket_ms
     count = -(-(lt - start) // bucket_ms)
     if count > MAX_BUCKETS:

@@ -344,6 +344,29 @@ def test_a_spare_that_is_made_meanwhile(tmp_path: Path, monkeypatch: pytest.Monk
     assert [len(payload) for payload in replayed(tmp_path)] == [3900, 3900, 3600]
 
 
+def test_a_large_spare_replaces_one_that_a_thread_made_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal, _ = opened(tmp_path)
+    journal.append(bytes(3900))
+    journal.append(bytes(3900))  # the spare is in use now
+    thread = threading.Thread(target=journal.prepare_spare)
+    original = os.pwrite
+
+    def late(fd: int, data: bytes, offset: int) -> int:
+        if threading.current_thread() is not thread and thread.ident is None:
+            thread.start()
+            thread.join(10)
+        return original(fd, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", late)
+    assert journal.make_room(3 * SEGMENT)
+    journal.append(bytes(3 * SEGMENT))
+    journal.close()
+    assert [len(payload) for payload in replayed(tmp_path)] == [3900, 3900, 3 * SEGMENT]
+    assert not list(tmp_path.glob("*.spare"))
+
+
 def _failing(code: int) -> Any:
     def fail(*_arguments: Any) -> int:
         raise OSError(code, os.strerror(code))
