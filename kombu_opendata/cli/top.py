@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from ..queue_client.queue_models import QueueMetrics
 
 _WAITING = "no broker answers; waiting for one"
+#: how long one wait for a key takes at most
+_SLICE_SECONDS = 0.25
 _SORTS = ("rate", "length", "age", "name")
 
 #: waits this many seconds; returns whether the user wants to quit
@@ -162,10 +164,12 @@ def _keyboard() -> Iterator[Pause]:
 
     def pause(seconds: float) -> bool:
         end = time.monotonic() + seconds
-        while select.select([terminal], [], [], max(0.0, end - time.monotonic()))[0]:
-            keys = os.read(terminal, 1024)
-            if not keys or b"q" in keys.lower():  # no keys: the terminal is closed
-                return True
+        while (left := end - time.monotonic()) > 0:
+            # In slices: a Ctrl-C that comes just before the call does not interrupt it.
+            if select.select([terminal], [], [], min(left, _SLICE_SECONDS))[0]:
+                keys = os.read(terminal, 1024)
+                if not keys or b"q" in keys.lower():  # no keys: the terminal is closed
+                    return True
         return False
 
     settings = termios.tcgetattr(terminal)
