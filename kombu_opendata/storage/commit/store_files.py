@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
+import threading
 from pathlib import Path
 
 from ...errors import StoreError
@@ -42,6 +43,8 @@ async def prepare(url: str, instance: str, folder: Path, *, sync: bool, room_byt
 class StoreFiles:
     """Syncs the files of an open store.
 
+    A thread does it, and goes on if its caller is cancelled, so a lock keeps two of them apart.
+
     Args:
         folder: the database's; None for a store that is not local.
     """
@@ -50,11 +53,22 @@ class StoreFiles:
         self._folder = folder
         self._sync = sync
         self._sync_point: power_loss.SyncPoint | None = None
+        self._recording = threading.Lock()
+        self._is_closed = False
 
     async def sync(self) -> None:
         """Make all writes so far survive a power loss."""
         if self._folder is not None and self._sync:
-            self._sync_point = await asyncio.to_thread(power_loss.sync_tree, self._folder, self._sync_point)
+            await asyncio.to_thread(self._record, self._folder)
+
+    def _record(self, folder: Path, *, closed: bool = False) -> None:
+        """Sync in a thread; a sync that comes after the closing one does nothing."""
+        with self._recording:
+            if closed:
+                power_loss.mark_clean(folder)
+            elif not self._is_closed:
+                self._sync_point = power_loss.sync_tree(folder, self._sync_point)
+            self._is_closed = self._is_closed or closed
 
     async def end(self, admin: SlateAdmin, seconds: float) -> None:
         """Finish after the database was closed: delete all garbage, and record that the rest is on the disk."""
@@ -67,7 +81,7 @@ class StoreFiles:
         except (TimeoutError, StoreError) as exc:
             log.warning("not all garbage was deleted; the next broker goes on with it: %s", _reason(exc))
         if self._sync:
-            await asyncio.to_thread(power_loss.mark_clean, self._folder)
+            await asyncio.to_thread(self._record, self._folder, closed=True)
 
 
 def _reason(exc: TimeoutError | StoreError) -> str:
