@@ -17,9 +17,11 @@ from contextlib import contextmanager, suppress
 
 from .served import COMMAND
 
-#: the terminal is the process's own, so that Ctrl-C is a signal to it
+#: the terminal is the process's own, so that Ctrl-C is a signal to it, also if the tests run in a background job of a
+#: shell, whose processes ignore that signal
 _TAKE_TERMINAL = (
-    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+    "import fcntl, os, signal, sys, termios; signal.signal(signal.SIGINT, signal.SIG_DFL); "
+    "fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
 )
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]")
 
