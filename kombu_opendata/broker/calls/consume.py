@@ -91,7 +91,7 @@ class ConsumeCalls:
     def qos(self, call: Context, msg: m.Qos) -> None:
         channel = call.session.channel(msg.channel)
         channel.prefetch = max(msg.prefetch, 0)
-        self._wake_consumers(channel)
+        self._queues.wake_channel(channel)
         if msg.rid:
             call.reply(m.Ok(msg.rid))
 
@@ -99,11 +99,7 @@ class ConsumeCalls:
     def credit(self, call: Context, msg: m.Credit) -> None:
         channel = call.session.channel(msg.channel)
         channel.credit = max(msg.count, 0)
-        self._wake_consumers(channel)
-
-    def _wake_consumers(self, channel: Channel) -> None:
-        for consumer in channel.consumers.values():
-            self._queues.wake(consumer.queue)
+        self._queues.wake_channel(channel)
 
     @handles(m.Get, definition=True)
     def get(self, call: Context, msg: m.Get) -> None:

@@ -122,7 +122,7 @@ class PublishCalls:
         for queue in targets:
             if isinstance(queue, TransientQueue):
                 queue.put(id, msg.envelope, priority, msg.visible_at_ms, msg.ttl_ms)
-            if queue.consumers or queue.getters:
+            if queue.consumers or queue.getters:  # as Queues.wake, without a call for each message
                 queues.waiting.add(queue)
                 self._outbox.schedule()
             if queue.is_bounded or queue.messages.next_deadline:

@@ -58,9 +58,8 @@ class Leases:
         key = (queue.name, entry.id)
         channel = session.lease_channels.pop(key, None)
         if channel is not None:
-            if channel.held == channel.prefetch:  # its consumers have credit again
-                for consumer in channel.consumers.values():
-                    self._queues.wake(consumer.queue)
+            if channel.held == channel.prefetch:
+                self._queues.wake_channel(channel)
             channel.held -= 1
         session.leases.pop(key, None)
         queue.end(entry, outcome, session.name, delay_ms=delay_ms, lease_expired=lease_expired)

@@ -14,7 +14,7 @@ from ...storage.operations.queue_removals import Call
 from ...storage.records.kinds import FIRST_TRANSIENT_ID
 from ...storage.routing.topology import Topology
 from ..model.queue import BrokerQueue
-from ..model.sessions import ConsumedQueue, Consumer, Session
+from ..model.sessions import Channel, ConsumedQueue, Consumer, Session
 from ..model.transient_queue import TransientQueue
 from .outbox import Outbox
 from .rate_limited_log import Notices
@@ -77,9 +77,12 @@ class Queues(dict[str, BrokerQueue]):
     def wake_session(self, session: Session) -> None:
         """The session can take deliveries again."""
         for channel in session.channels.values():
-            for consumer in channel.consumers.values():
-                self.waiting.add(consumer.queue)
-        self._outbox.schedule()
+            self.wake_channel(channel)
+
+    def wake_channel(self, channel: Channel) -> None:
+        """The channel's consumers have credit again."""
+        for consumer in channel.consumers.values():
+            self.wake(consumer.queue)
 
     # ------------------------------------------------------------------ deleting
     def remove_consumer(self, consumer: Consumer) -> None:
@@ -146,8 +149,7 @@ class Queues(dict[str, BrokerQueue]):
             for key in [key for key in session.lease_channels if key[0] == queue.name]:
                 channel = session.lease_channels.pop(key)
                 channel.held -= 1
-                for consumer in channel.consumers.values():
-                    self.wake(consumer.queue)
+                self.wake_channel(channel)
 
     def drop_unused_exchange(self, name: str) -> None:
         """Delete an auto-delete exchange that has no bindings."""
