@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from .processes import Child, Children, wait_until
+from .s3_proxy import S3Proxy, s3_proxy
 
 BUCKET = "queues"
 _REQUEST = re.compile(r'"(?:GET|PUT|POST|DELETE|HEAD) (\S+)')
@@ -23,13 +24,15 @@ class S3:
 
     Attributes:
         environment: what says to clients where it is.
+        proxy: what its clients talk to.
     """
 
-    def __init__(self, server: Child, port: int) -> None:
+    def __init__(self, server: Child, proxy: S3Proxy) -> None:
         self._server = server
+        self.proxy = proxy
         self.environment = {
             "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": "us-east-1",
-            "AWS_ENDPOINT": f"http://127.0.0.1:{port}", "AWS_ALLOW_HTTP": "true",
+            "AWS_ENDPOINT": f"http://127.0.0.1:{proxy.port}", "AWS_ALLOW_HTTP": "true",
         }  # fmt: skip
 
     def requests(self) -> list[str]:
@@ -47,13 +50,13 @@ def s3_server(processes: Children, folder: Path) -> Iterator[S3]:
         [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], folder / "s3.log", cwd=folder
     )
     processes.add(server)
-    found = S3(server, port)
 
     def is_up() -> bool:
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", port)) == 0
 
-    with pytest.MonkeyPatch.context() as patch:
+    with s3_proxy(port) as proxy, pytest.MonkeyPatch.context() as patch:
+        found = S3(server, proxy)
         for name, value in found.environment.items():
             patch.setenv(name, value)
         wait_until(is_up, 60, lambda: server.log.read_text())
