@@ -30,6 +30,8 @@ DEFAULT_INSTANCE = "default"
 SOCKET_NAME = "broker.sock"
 LOCK_NAME = "broker.lock"
 LOG_NAME = "broker.log"
+#: in a folder or bucket into which a store is being restored
+RESTORE_NAME = "restore.incomplete"
 
 _INSTANCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^:\[\]@\s]+)(?::([0-9]{0,5}))?")

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from .backups import backup, restore
 from .brokers import broker_tools, instance_group, maintain, status
 from .exchanges import binding_group, exchange_group
 from .exit_codes import EPILOG, HELP, Group
@@ -51,6 +52,8 @@ def main() -> None:
 
 for _command in (broker, hash_secret, *SHARED):
     main.add_command(_command)
+for _command in (backup, restore):
+    store_group.add_command(_command)
 
 
 def shared_commands() -> list[Any]:

@@ -1,4 +1,7 @@
-"""``store``: inspect, verify, stats. They read a store without its broker, whether one runs or not."""
+"""``store``: inspect, verify, stats. They read a store without its broker, whether one runs or not.
+
+:mod:`.backups` has backup and restore.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,10 @@ _CELL = 100
 
 @click.group("store", cls=Group)
 def store_group() -> None:
-    """Stores, read without a broker: inspect, verify, stats."""
+    """Stores: inspect, verify, stats, back up, restore."""
 
 
-_store_options = with_options(
+store_options = with_options(
     click.argument("store", required=False, metavar="[FOLDER|URL]"),
     click.option(
         "--url", "--store", "url", metavar="URL|FOLDER",
@@ -36,7 +39,7 @@ _store_options = with_options(
 )  # fmt: skip
 
 
-def _location(store: str | None, url: str | None) -> str:
+def store_location(store: str | None, url: str | None) -> str:
     """The store that is meant: a folder, or a bucket's URL."""
     given = store or url
     if given:
@@ -49,7 +52,7 @@ def _location(store: str | None, url: str | None) -> str:
 
 # ---------------------------------------------------------------------- verify
 @store_group.command()
-@_store_options
+@store_options
 def verify(store: str | None, url: str | None, instance: str | None, as_json: bool) -> None:
     """Check every file, every record and every invariant. Nothing is changed.
 
@@ -60,7 +63,7 @@ def verify(store: str | None, url: str | None, instance: str | None, as_json: bo
 
     with bar("verifying") as update:
         report = asyncio.run(
-            verify_store(_location(store, url), instance, progress=lambda far: update(far.done, far.total))
+            verify_store(store_location(store, url), instance, progress=lambda far: update(far.done, far.total))
         )
     if as_json:
         print_json(report.as_dict())
@@ -98,13 +101,13 @@ def _print_report(report: Any) -> None:
 # ---------------------------------------------------------------------- stats
 @store_group.command()
 @click.option("--payloads", is_flag=True, help="also sum payload bytes by queue; slower")
-@_store_options
+@store_options
 def stats(store: str | None, url: str | None, instance: str | None, payloads: bool, as_json: bool) -> None:
     """Count what is in a store: queues, records, files."""
     from .terminal.progress import bar
 
     with bar("counting") as update:
-        found = asyncio.run(_stats(_location(store, url), instance, payloads, update))
+        found = asyncio.run(_stats(store_location(store, url), instance, payloads, update))
     if as_json:
         print_json(with_times(found.as_dict()))
         return
@@ -150,7 +153,7 @@ async def _stats(location: str, instance: str | None, payloads: bool, update: Ca
 
 # ---------------------------------------------------------------------- inspect
 @store_group.command()
-@_store_options
+@store_options
 @click.option("--message", "message", type=MESSAGE_ID, help="everything about the message with this id")
 @click.option(
     "--queue",
@@ -192,10 +195,10 @@ def inspect(
     start = _hexadecimal(prefix, "--prefix")
     try:
         if one is not None:
-            _print_one(asyncio.run(_inspect(_location(store, url), instance, one)), as_json)
+            _print_one(asyncio.run(_inspect(store_location(store, url), instance, one)), as_json)
             return
         wanted = {"kind": kind, "queue": queue, "prefix": start, "limit": limit}
-        records = asyncio.run(_scan(_location(store, url), instance, wanted))
+        records = asyncio.run(_scan(store_location(store, url), instance, wanted))
     except RequestError as exc:
         if type(exc) is RequestError:
             raise click.UsageError(exc.text) from exc

@@ -1,4 +1,7 @@
-"""A store without its broker: read it, count what is in it, verify it. Read only. The functions are asynchronous."""
+"""A store without its broker: read it, count what is in it, verify it. The functions are asynchronous.
+
+:mod:`.backup` copies stores and makes stores from copies.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Staged batches in a bucket, through ``obstore``, which is built on the object-store clients that SlateDB uses.
+"""A prefix of a bucket, for staged batches and backups, through ``obstore``, which uses the same clients as SlateDB.
 
 The package is imported only when a bucket is opened, so executors that write to files don't need it.
 """
@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
-from ..errors import InvalidURL, StoreError
+from ..errors import CorruptRecord, InvalidURL, StoreError
 from .batch_uri import FILE_NAME
 from .folder import Folder, Found, Output, missing
 
@@ -26,8 +26,8 @@ def _obstore() -> Any:
         import obstore
     except ImportError as exc:
         raise StoreError(
-            "staged batches in a bucket need the package obstore: install kombu-opendata[objectstore] where the "
-            "broker runs and on the executors",
+            "batches and backups in a bucket need the package obstore: install kombu-opendata[objectstore] where "
+            "this runs; for staged batches, on the broker's host and on the executors",
             extra="objectstore",
         ) from exc
     return obstore
@@ -78,13 +78,36 @@ class Bucket(Folder):
             raise
 
     def files(self, job: str = "") -> Iterator[list[Found]]:
+        for page in self.objects(job):
+            yield [found for found in page if FILE_NAME.fullmatch(found.path)]
+
+    # ------------------------------------------------------------------ any objects
+    def objects(self, folder: str = "") -> Iterator[list[Found]]:
+        """Pages of all objects below a folder."""
         with self.errors():
-            for page in self._obs.list(self._store, f"{job}/" if job else None, chunk_size=_PAGE):
+            for page in self._obs.list(self._store, f"{folder}/" if folder else None, chunk_size=_PAGE):
                 yield [
                     Found(meta["path"], int(meta["size"]), int(1000 * meta["last_modified"].timestamp()))
                     for meta in page
-                    if FILE_NAME.fullmatch(meta["path"])
                 ]
+
+    def folders(self) -> list[str]:
+        """The names of the folders at the top."""
+        with self.errors():
+            return sorted(self._obs.list_with_delimiter(self._store)["common_prefixes"])
+
+    def stream(self, path: str) -> Iterator[bytes]:
+        """The bytes of an object, in pieces; raises FileNotFoundError if there is none."""
+        try:
+            with self.errors(path):
+                yield from map(bytes, self._obs.get(self._store, path).stream(min_chunk_size=_PART_BYTES))
+        except CorruptRecord as exc:
+            raise FileNotFoundError(path) from exc
+
+    def put(self, path: str, pieces: Iterable[bytes]) -> None:
+        """Make or replace an object, which appears when it is complete."""
+        with self.errors():
+            self._obs.put(self._store, path, iter(pieces), chunk_size=_PART_BYTES, max_concurrency=_UPLOADS)
 
     def delete(self, paths: Iterable[str]) -> int:
         count = 0

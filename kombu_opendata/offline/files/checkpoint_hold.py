@@ -31,6 +31,7 @@ class Hold:
 
     Attributes:
         why_not: why nothing is kept; None while it is.
+        manifest_id: the manifest whose files are kept; None if nothing is.
     """
 
     def __init__(self, location: StoreLocation, who: str) -> None:
@@ -38,6 +39,7 @@ class Hold:
         self._admin = SlateAdmin(locate(location.url, location.instance, create=False))
         self._name = f"{who} on {platform.node()}, pid {os.getpid()}"
         self._before: Manifest | None = None
+        self.manifest_id: int | None = None
         self._id = ""
         self._released = threading.Event()
 
@@ -55,7 +57,7 @@ class Hold:
             return True
         try:
             made = await self._patiently(self._admin.create_checkpoint(self._name, LIFETIME_SECONDS))
-            self._id = made.id
+            self._id, self.manifest_id = made.id, made.manifest_id
             threading.Thread(target=self._renew, name="checkpoint", daemon=True).start()
             kept = await self._patiently(self._admin.manifest(made.manifest_id))
         except StoreError as exc:

@@ -70,7 +70,12 @@ def find_store(folder_or_url: str | Path, instance: str | None = None) -> StoreL
         if text.startswith(scheme):
             text = unquote(text.removeprefix(scheme))
     root = Path(text).absolute()
-    return StoreLocation(f"file://{quote(str(root))}", _choose(root, instance), root)
+    return StoreLocation(store_url(root), _choose(root, instance), root)
+
+
+def store_url(root: Path) -> str:
+    """The URL of a store's folder."""
+    return f"file://{quote(str(root))}"
 
 
 def instances(root: Path) -> list[str]:
@@ -79,7 +84,7 @@ def instances(root: Path) -> list[str]:
     Raises:
         StoreError: the folder can't be read.
     """
-    return sorted(databases(f"file://{quote(str(root))}"))
+    return sorted(databases(store_url(root)))
 
 
 def check_readable(location: StoreLocation) -> None:

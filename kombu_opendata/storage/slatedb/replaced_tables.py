@@ -49,6 +49,7 @@ class Manifest:
         tables: id → approximate bytes.
         runs: the numbers of the sorted runs; a compaction adds one, or leaves one fewer.
         unsorted: the tables that are in no run yet, newest first.
+        replay_after_wal: the WAL file after which the tables lack what is in the WAL.
     """
 
     id: int
@@ -56,6 +57,7 @@ class Manifest:
     runs: tuple[int, ...]
     unsorted: tuple[str, ...]
     checkpoints: tuple[Checkpoint, ...]
+    replay_after_wal: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,4 +256,5 @@ def _manifest(found: Any) -> Manifest:
         tuple(run.id for run in found.compacted),
         tuple(view.id for view in found.l0),
         tuple(_checkpoint(one) for one in found.checkpoints),
+        found.replay_after_wal_id,
     )

@@ -1,0 +1,1 @@
+"""Copies of stores that can be restored: see docs/production.md."""

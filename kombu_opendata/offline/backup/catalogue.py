@@ -1,0 +1,188 @@
+"""The backups in a target: what each consists of, which there are, and which files none of them needs.
+
+============================  ========================================================================
+file                          content
+============================  ========================================================================
+``backups/<id>.json``         one backup: its files with sizes and checksums, and a checksum of itself
+``files/<SHA-256>``           a file of a store; backups share those that are the same
+============================  ========================================================================
+
+The description of a backup is written last, so a backup that was interrupted does not exist.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from ...errors import CorruptRecord, NewerFormat, StoreError
+from .places import Place
+
+#: the newest form of ``backups/<id>.json`` that this version reads
+FORMAT = 1
+_BACKUPS, _FILES = "backups", "files"
+_NAME = re.compile(rf"{_BACKUPS}/(\d{{8}}T\d{{6}}Z)\.json")
+
+
+class SavedFile(msgspec.Struct, frozen=True):
+    """A file of a store: its path in the store, and what it consists of."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+class SavedInstance(msgspec.Struct, frozen=True):
+    """One instance of a store at one commit.
+
+    Attributes:
+        store_format: the version of the store's format.
+        manifest: the number of SlateDB's manifest.
+        last_wal: the number of SlateDB's last WAL file; 0 if there is none.
+        last_commit: the number of the last record of the journal; 0 if the store has no journal.
+        queues: messages that wait or are in flight, by queue.
+    """
+
+    store_format: int
+    manifest: int
+    last_wal: int
+    last_commit: int
+    queues: dict[str, int]
+    files: list[SavedFile]
+
+
+class Backup(msgspec.Struct, frozen=True):
+    """One backup of a store.
+
+    Attributes:
+        id: the time at which it was begun.
+        version: of the package that made it.
+        source: the store, without secrets.
+    """
+
+    id: str
+    created_at: datetime
+    version: str
+    source: str
+    instances: dict[str, SavedInstance]
+    format: int = FORMAT
+
+    @property
+    def files(self) -> dict[str, SavedFile]:
+        """Its different files by their checksums."""
+        return {file.sha256: file for one in self.instances.values() for file in one.files}
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for one in self.instances.values() for file in one.files)
+
+    @property
+    def messages(self) -> int:
+        """Messages in queues."""
+        return sum(sum(one.queues.values()) for one in self.instances.values())
+
+
+class _Signed(msgspec.Struct):
+    """A backup's file: the checksum is that of the other field's bytes."""
+
+    sha256: str
+    backup: msgspec.Raw
+
+
+def file_path(sha256: str) -> str:
+    """Where a target keeps the file with this checksum."""
+    return f"{_FILES}/{sha256}"
+
+
+class Catalogue:
+    """The backups of a target."""
+
+    def __init__(self, target: Place) -> None:
+        self.target = target
+
+    def ids(self) -> list[str]:
+        """The whole backups, oldest first."""
+        names = (_NAME.fullmatch(found.path) for found in self.target.files(_BACKUPS))
+        return sorted(name[1] for name in names if name is not None)
+
+    def read(self, id: str = "") -> Backup:
+        """A backup, by default the newest.
+
+        Raises:
+            StoreError: there is none.
+            CorruptRecord: it does not match its checksum.
+            NewerFormat: a newer version made it.
+        """
+        ids = self.ids()
+        if not ids:
+            raise StoreError(f"there is no backup in {self.target.name}", path=self.target.name)
+        if id and id not in ids:
+            text = f"there is no backup {id} in {self.target.name}: it has {', '.join(ids[-5:])}"
+            raise StoreError(text, path=self.target.name)
+        path = f"{_BACKUPS}/{id or ids[-1]}.json"
+        return _decode(self.target.read_all(path), f"{self.target.name}/{path}")
+
+    def all(self) -> list[Backup]:
+        """All backups, oldest first; raises as :meth:`read`."""
+        return [self.read(id) for id in self.ids()]
+
+    def new_id(self, now: datetime) -> tuple[str, datetime]:
+        """The id of a new backup; later than that of each other, whatever the clock says."""
+        newest = max(self.ids(), default="")
+        seconds = int(now.timestamp())
+        while (id := _id(seconds)) <= newest:
+            seconds = max(seconds + 1, int(_time(newest).timestamp()) + 1)
+        return id, now
+
+    def add(self, backup: Backup) -> None:
+        """Write the description of a backup, whose files are in place: from here on it exists."""
+        data = msgspec.json.encode(backup)
+        signed = _Signed(hashlib.sha256(data).hexdigest(), msgspec.Raw(data))
+        self.target.write(f"{_BACKUPS}/{backup.id}.json", [msgspec.json.encode(signed)])
+
+    def prune(self, keep: int) -> tuple[list[str], int]:
+        """Remove all but the newest backups, and the files that no backup needs; returns ids and bytes removed.
+
+        Raises:
+            CorruptRecord, NewerFormat: a backup that is to stay can't be read, so nothing is known to be unneeded.
+        """
+        ids = self.ids()
+        gone, kept = ids[:-keep], ids[-keep:]
+        needed = {sha256 for id in kept for sha256 in self.read(id).files}
+        for id in gone:
+            self.target.delete(f"{_BACKUPS}/{id}.json")
+        freed = 0
+        for found in list(self.target.files(_FILES)):
+            if found.path.removeprefix(f"{_FILES}/") not in needed:
+                self.target.delete(found.path)
+                freed += found.bytes
+        return gone, freed
+
+    def stored(self) -> dict[str, int]:
+        """The bytes of each file in the target, by checksum."""
+        return {found.path.removeprefix(f"{_FILES}/"): found.bytes for found in self.target.files(_FILES)}
+
+
+def _decode(data: bytes, where: str) -> Backup:
+    try:
+        signed = msgspec.json.decode(data, type=_Signed)
+        if hashlib.sha256(signed.backup).hexdigest() != signed.sha256:
+            raise ValueError("its checksum is wrong")
+        raw: dict[str, Any] = msgspec.json.decode(signed.backup)
+        if raw.get("format", 0) > FORMAT:
+            raise NewerFormat(f"{where} has format {raw['format']}, this version reads up to {FORMAT}: upgrade")
+        return msgspec.json.decode(signed.backup, type=Backup)
+    except (msgspec.DecodeError, ValueError) as exc:
+        raise CorruptRecord(f"{where} is damaged: {exc}; use another backup", key=b"", offset=0) from exc
+
+
+def _id(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
+def _time(id: str) -> datetime:
+    return datetime.strptime(id, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)

@@ -1,0 +1,222 @@
+"""Where backups and stores are: a folder or a bucket, with files that are read, written whole, listed and removed."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from ...errors import InvalidURL, StoreError, StoreFull, StoreUnwritable
+from ...staging.bucket_folder import Bucket
+from ...url import masked
+
+_CHUNK_BYTES = 4 << 20
+_PART = ".part"
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class FoundFile(NamedTuple):
+    """A file of a place."""
+
+    path: str
+    bytes: int
+
+
+class Place(ABC):
+    """A folder or a prefix of a bucket. Paths are relative to it.
+
+    All methods raise StoreError if it fails.
+
+    Attributes:
+        name: for messages; without secrets.
+        root: the folder; None if it is not local.
+    """
+
+    name: str
+    root: Path | None = None
+
+    @abstractmethod
+    def files(self, folder: str = "") -> Iterator[FoundFile]:
+        """The files below a folder, in any order; none if there is no such folder."""
+
+    @abstractmethod
+    def folders(self) -> list[str]:
+        """The names of the folders at the top."""
+
+    @abstractmethod
+    def read(self, path: str) -> Iterator[bytes]:
+        """The bytes of a file, in pieces.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+        """
+
+    @abstractmethod
+    def write(self, path: str, pieces: Iterable[bytes]) -> None:
+        """Make or replace a file. It appears under its name when it is whole and durable.
+
+        Raises:
+            StoreFull: there is no space.
+        """
+
+    @abstractmethod
+    def delete(self, path: str) -> None:
+        """Remove a file, if it exists."""
+
+    def read_all(self, path: str) -> bytes:
+        """All bytes of a small file; errors as :meth:`read`."""
+        return b"".join(self.read(path))
+
+    def free_bytes(self) -> int | None:
+        """The free space; None where it has no bound."""
+        return None
+
+
+def open_place(text: str) -> Place:
+    """The place that a folder's name or a bucket's URL names.
+
+    Raises:
+        InvalidURL: it names neither.
+        StoreError: a package is missing, or the settings in the environment are refused.
+    """
+    for scheme in ("opendata://", "file://"):
+        if text.startswith(f"{scheme}/"):
+            return FolderPlace(Path(unquote(text.removeprefix(scheme))))
+    if "://" not in text:
+        return FolderPlace(Path(text).absolute())
+    if text.startswith(("opendata", "memory:", "file:")):
+        raise InvalidURL(f"{masked(text)!r} is neither a folder nor a bucket: use /folder or s3://bucket/prefix")
+    return BucketPlace(text)
+
+
+class FolderPlace(Place):
+    """A folder of the file system. New files and folders are private to their user."""
+
+    def __init__(self, root: Path) -> None:
+        self.root: Path = root
+        self.name = str(root)
+
+    def files(self, folder: str = "") -> Iterator[FoundFile]:
+        with self._errors():
+            for parent, _folders, names in os.walk(self.root / folder, onerror=_unless_missing):
+                for name in names:
+                    path = Path(parent, name)
+                    with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
+                        yield FoundFile(str(path.relative_to(self.root)), path.lstat().st_size)
+
+    def folders(self) -> list[str]:
+        with self._errors(), contextlib.suppress(FileNotFoundError):
+            return sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir(follow_symlinks=False))
+        return []
+
+    def read(self, path: str) -> Iterator[bytes]:
+        with self._errors(), open(os.open(self.root / path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), "rb") as file:
+            while piece := file.read(_CHUNK_BYTES):
+                yield piece
+
+    def write(self, path: str, pieces: Iterable[bytes]) -> None:
+        final = self.root / path
+        temporary = final.with_name(final.name + _PART)
+        with self._errors():
+            self._make_folder(final.parent)
+            flags = os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+            try:
+                with open(os.open(temporary, flags, 0o600), "wb", buffering=0) as file:
+                    for piece in pieces:
+                        _write_whole(file.fileno(), piece)
+                    os.fsync(file.fileno())
+                temporary.rename(final)
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
+            _sync_folder(final.parent)
+
+    def delete(self, path: str) -> None:
+        with self._errors(), contextlib.suppress(FileNotFoundError):
+            (self.root / path).unlink()
+
+    def make(self) -> None:
+        """Make the folder itself."""
+        with self._errors():
+            self._make_folder(self.root)
+
+    def free_bytes(self) -> int | None:
+        folder = self.root
+        while not folder.exists():
+            folder = folder.parent
+        with self._errors():
+            status = os.statvfs(folder)
+        return status.f_bavail * status.f_frsize
+
+    def _make_folder(self, folder: Path) -> None:
+        """Make a folder and those above it durably."""
+        if folder.is_dir():
+            return
+        self._make_folder(folder.parent)
+        with contextlib.suppress(FileExistsError):  # another thread was faster
+            folder.mkdir(mode=0o700)
+        _sync_folder(folder.parent)
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Translate the system's errors."""
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except OSError as exc:
+            where = str(exc.filename or self.root)
+            if exc.errno in _FULL:
+                text = f"the disk of {self.root} is full: free space and run the same command again, which goes on"
+                raise StoreFull(text, path=where) from exc
+            if isinstance(exc, PermissionError):
+                raise StoreUnwritable(f"{where} can't be used by this user: {exc.strerror}", path=where) from exc
+            raise StoreError(f"{where} can't be used: {exc.strerror or exc}", path=where) from exc
+
+
+class BucketPlace(Place):
+    """A prefix of a bucket."""
+
+    def __init__(self, url: str) -> None:
+        self.name = masked(url)
+        self._bucket = Bucket(url, {})
+
+    def files(self, folder: str = "") -> Iterator[FoundFile]:
+        for page in self._bucket.objects(folder):
+            yield from (FoundFile(path, size) for path, size, _changed in page)
+
+    def folders(self) -> list[str]:
+        return self._bucket.folders()
+
+    def read(self, path: str) -> Iterator[bytes]:
+        return self._bucket.stream(path)
+
+    def write(self, path: str, pieces: Iterable[bytes]) -> None:
+        self._bucket.put(path, pieces)
+
+    def delete(self, path: str) -> None:
+        self._bucket.delete([path])
+
+
+def _unless_missing(exc: OSError) -> None:
+    if not isinstance(exc, FileNotFoundError):
+        raise exc
+
+
+def _write_whole(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,149 @@
+"""Makes a store from a backup."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from ...errors import CorruptRecord, NewerFormat, StoreInUse, StoreUnwritable
+from ...private_folder import PrivateFolder
+from ...storage.records.header import FORMAT_VERSION
+from ...storage.slatedb.object_store import locate
+from ...storage.slatedb.replaced_tables import SlateAdmin
+from ...url import LOCK_NAME, RESTORE_NAME
+from ..files.location import StoreLocation, store_url
+from ..findings import OnProgress, Progress
+from .catalogue import Backup, Catalogue, SavedFile, file_path
+from .places import FolderPlace, Place, open_place
+
+_THREADS = 4
+_IGNORED = {LOCK_NAME, "lost+found"}
+
+
+async def restore(target: str, destination: str, id: str = "", *, progress: OnProgress = lambda _: None) -> Backup:
+    """Make a store from a backup. It is whole when this returns; interrupted, the same call goes on.
+
+    Args:
+        target: the folder or the bucket's URL with the backups.
+        destination: a folder or a prefix of a bucket, which has no files.
+        id: of the backup; empty for the newest.
+
+    Raises:
+        StoreUnwritable: there are files at the destination.
+        CorruptRecord: a file of the backup is missing or damaged; the text names it.
+        NewerFormat: a newer version made the backup.
+        StoreFull: no space; the same call goes on later.
+        StoreError: there is no such backup; a file can't be read or written.
+    """
+    source, place = open_place(target), open_place(destination)
+    backup = Catalogue(source).read(id)
+    for name, one in backup.instances.items():
+        if one.store_format > FORMAT_VERSION:
+            text = f"instance {name} of the backup {backup.id} has format {one.store_format}"
+            raise NewerFormat(f"{text}, this version reads up to {FORMAT_VERSION}: upgrade")
+    with _alone(place):
+        _check_empty(place, backup)
+        await asyncio.to_thread(_copy, source, place, backup, progress)
+        for name in backup.instances:
+            await _forget_checkpoints(StoreLocation(store_url(place.root) if place.root else destination, name))
+        place.delete(RESTORE_NAME)
+    return backup
+
+
+@contextlib.contextmanager
+def _alone(place: Place) -> Iterator[None]:
+    """Hold the lock of a folder's broker, so that none starts on half a store."""
+    if not isinstance(place, FolderPlace):
+        yield
+        return
+    folder = PrivateFolder(str(place.root))
+    fd = folder.open_file(LOCK_NAME, os.O_RDWR | os.O_CREAT)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as exc:
+        raise StoreInUse(f"a broker, or another restore, uses {place.name}: stop it first", path=place.name) from exc
+    finally:
+        os.close(fd)
+        folder.close()
+
+
+def _check_empty(place: Place, backup: Backup) -> None:
+    """Raises StoreUnwritable unless the destination is empty, or the same restore was interrupted there."""
+    try:
+        begun = place.read_all(RESTORE_NAME).decode()
+    except FileNotFoundError:
+        begun = ""
+    if begun and begun != backup.id:
+        text = f"{place.name} has a part of the backup {begun}: restore that one, or remove the files there first"
+        raise StoreUnwritable(text, path=place.name)
+    if not begun:
+        found = next((file.path for file in place.files() if file.path.split("/")[0] not in _IGNORED), None)
+        if found is not None:
+            text = f"{place.name} is not empty, it has {found}: a store is restored into an empty folder or prefix"
+            raise StoreUnwritable(text, path=place.name)
+        place.write(RESTORE_NAME, [backup.id.encode()])
+
+
+def _copy(source: Place, place: Place, backup: Backup, progress: OnProgress) -> None:
+    """Copy all files, the manifests last: without them there is no database."""
+    existing = {found.path: found.bytes for found in place.files()}
+    files = [file for one in backup.instances.values() for file in one.files]
+    manifests = [file for file in files if file.path.endswith(".manifest")]
+
+    def copy(file: SavedFile) -> None:
+        if existing.get(file.path) == file.bytes and _checksum(place, file.path) == file.sha256:
+            return
+        place.write(file.path, _checked(source, file))
+
+    with ThreadPoolExecutor(_THREADS, "restore") as pool:
+        others = [file for file in files if not file.path.endswith(".manifest")]
+        for number, _none in enumerate(pool.map(copy, others)):
+            progress(Progress("files", number + 1, len(files)))
+    for file in manifests:
+        copy(file)
+
+
+def _checked(source: Place, file: SavedFile) -> Iterator[bytes]:
+    """The bytes of a file of a backup.
+
+    Raises:
+        CorruptRecord: they are not what was saved.
+    """
+    path = file_path(file.sha256)
+    digest, size = hashlib.sha256(), 0
+    try:
+        for piece in source.read(path):
+            digest.update(piece)
+            size += len(piece)
+            yield piece
+    except FileNotFoundError as exc:
+        raise _damaged(source, file, "is missing") from exc
+    if size != file.bytes:
+        raise _damaged(source, file, f"has {size} bytes instead of {file.bytes}")
+    if digest.hexdigest() != file.sha256:
+        raise _damaged(source, file, "does not match its checksum")
+
+
+def _damaged(source: Place, file: SavedFile, what: str) -> CorruptRecord:
+    text = f"{source.name}/{file_path(file.sha256)}, which is {file.path}, {what}: restore another backup"
+    return CorruptRecord(text, key=b"", offset=0)
+
+
+def _checksum(place: Place, path: str) -> str:
+    digest = hashlib.sha256()
+    for piece in place.read(path):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+async def _forget_checkpoints(location: StoreLocation) -> None:
+    """Remove the checkpoints of the manifest: they name earlier manifests, which are not part of a backup."""
+    admin = SlateAdmin(locate(location.url, location.instance, create=False))
+    for checkpoint in await admin.checkpoints():
+        await admin.delete_checkpoint(checkpoint.id)

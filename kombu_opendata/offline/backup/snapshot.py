@@ -1,0 +1,139 @@
+"""Which files make one instance of a store at one commit: SlateDB's, the journal's, and those of staged batches.
+
+SlateDB's files never change once they are in place. A checkpoint in its manifest keeps them while they are copied, and
+the batches with them (:meth:`kombu_opendata.storage.operations.staged_jobs.Staging.remove_unneeded`). So neither the
+broker nor its clients wait for a backup. The order of the steps makes the files agree:
+
+1. The checkpoint's manifest names the tables, and the WAL file after which SlateDB replays the WAL.
+2. The WAL's files are listed, up to the last one that exists then.
+3. The journal is read. It has all that was committed before, and must have all that these WAL files lack: nothing of
+   it may have been released since step 2, else the two steps are repeated.
+4. The batches are listed: all that a committed job names are among them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...errors import CorruptRecord, StoreChanged, StoreError
+from ...staging.batch_uri import FILE_NAME
+from ...storage.commit import journal, journal_segment
+from ...storage.slatedb.object_store import locate
+from ...storage.slatedb.replaced_tables import SlateAdmin
+from ..records.offline_store import OfflineStore
+from .catalogue import SavedFile
+from .places import FoundFile, Place
+
+_TRIES = 5
+_WAL = re.compile(r"(\d{20})\.sst")
+
+#: keeps bytes in the target
+Keep = Callable[[str, bytes], SavedFile]
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """The files of one instance at one commit.
+
+    Attributes:
+        stable: files that never change under their names, so that a backup may already have them.
+        others: files whose names another store may have used for something else.
+        journal: the journal's files, which are in the target already, because the broker reuses them.
+    """
+
+    manifest: int
+    stable: list[FoundFile] = field(default_factory=list)
+    others: list[FoundFile] = field(default_factory=list)
+    journal: list[SavedFile] = field(default_factory=list)
+    last_wal: int = 0
+    last_commit: int = 0
+
+
+async def take(store: OfflineStore, source: Place, keep: Keep) -> Snapshot:
+    """The files of an open store.
+
+    Raises:
+        StoreChanged: the broker wrote so fast that each attempt failed; try again.
+        CorruptRecord: files are missing or damaged.
+    """
+    location = store.location
+    admin = SlateAdmin(locate(location.url, location.instance, create=False))
+    held = store.hold.manifest_id if store.hold is not None else None
+    manifest = await admin.manifest(held)
+    if manifest is None:
+        raise StoreChanged(f"the manifest of {location} was replaced; try again")
+    found = Snapshot(manifest.id)
+    name = location.instance
+    tables = {f"{name}/compacted/{id}.sst" for id in manifest.tables}
+    found.stable = [file for file in source.files(f"{name}/compacted") if file.path in tables]
+    if missing := tables - {file.path for file in found.stable}:
+        raise _damaged(f"{min(missing)} is missing")
+    (manifest_file,) = [
+        file for file in source.files(f"{name}/manifest") if file.path.endswith(f"/{manifest.id:020d}.manifest")
+    ]
+    found.others = [manifest_file]
+    for _ in range(_TRIES):
+        before = _segments(location.journal)
+        wal = _wal(source, name, manifest.replay_after_wal)
+        if _read_journal(found, location.journal, before, keep):
+            break
+    else:
+        raise StoreChanged(f"the journal of {location} was released {_TRIES} times while it was read; try again")
+    found.others += wal
+    found.last_wal = manifest.replay_after_wal + len(wal)
+    for file in source.files(f"{name}.staged"):
+        if FILE_NAME.fullmatch(file.path.removeprefix(f"{name}.staged/")) and not file.path.endswith(".part"):
+            found.stable.append(file)
+    return found
+
+
+def _wal(source: Place, name: str, after: int) -> list[FoundFile]:
+    """The WAL's files that SlateDB replays."""
+    numbered = {
+        int(match[1]): file
+        for file in source.files(f"{name}/wal")
+        if (match := _WAL.fullmatch(file.path.rpartition("/")[2])) is not None
+    }
+    wanted = sorted(number for number in numbered if number > after)
+    if wanted and wanted[-1] != after + len(wanted):
+        raise _damaged(f"of the WAL files {after + 1} to {wanted[-1]} of {name} some are missing")
+    return [numbered[number] for number in wanted]
+
+
+# ---- the journal
+def _segments(folder: Path | None) -> list[Path]:
+    return sorted(folder.glob("*.journal")) if folder is not None and folder.is_dir() else []
+
+
+def _read_journal(found: Snapshot, folder: Path | None, before: list[Path], keep: Keep) -> bool:
+    """Keep the complete records of each segment; False if segments were released since ``before``."""
+    found.journal, found.last_commit = [], 0
+    for path in _segments(folder):
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return False
+        except OSError as exc:
+            raise StoreError(f"{path} can't be read: {exc.strerror}", path=str(path)) from exc
+        header = journal_segment.parse_header(data)
+        if header is None or header.version > journal_segment.VERSION:
+            if not path.exists():
+                return False
+            raise _damaged(f"{path} does not begin with a journal header that this version knows")
+        records = [(number, end) for number, end, _payload in journal.whole_records(data, header.first)]
+        last, end = records[-1] if records else (header.first - 1, journal_segment.HEADER_BYTES)
+        if found.journal and header.first != found.last_commit + 1:
+            if not path.exists() or not before[0].exists():
+                return False
+            raise _damaged(f"records {found.last_commit + 1} to {header.first - 1} are missing before {path}")
+        found.last_commit = last
+        assert folder is not None
+        found.journal.append(keep(f"{folder.name}/{path.name}", data[:end]))
+    return all(path.exists() for path in before)
+
+
+def _damaged(what: str) -> CorruptRecord:
+    return CorruptRecord(f"{what}: the store is damaged; verify it and restore an earlier backup", key=b"", offset=0)
