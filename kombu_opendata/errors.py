@@ -88,6 +88,12 @@ class BrokerStopping(RetryLater, code="broker_stopping"):
     """The broker is shutting down."""
 
 
+class NotActive(RetryLater, code="not_active"):
+    """This broker is the standby of its store, or another one took over. Nothing was done: go to the active one."""
+
+    active: str  # where that is: HOST:PORT or the path of a socket, several separated by commas; empty: not known
+
+
 # ---- fix the call
 class RequestError(OpenDataError, code="bad_request"):
     """The call itself is wrong."""

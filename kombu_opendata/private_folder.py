@@ -142,6 +142,18 @@ class PrivateFolder:
         with os.fdopen(fd, errors="replace") as file:
             return file.read(4096).strip()
 
+    def replace(self, name: str, data: bytes) -> None:
+        """Write a file anew, so that readers see the old content or the new one.
+
+        Raises:
+            StoreUnwritable: it can't be written.
+        """
+        new = f"{name}.new"
+        self.remove(new)
+        with open(self.open_file(new, os.O_WRONLY | os.O_CREAT), "wb") as file:
+            file.write(data)
+        os.rename(new, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+
     def remove(self, name: str) -> None:
         """Remove a file, if it exists."""
         try:

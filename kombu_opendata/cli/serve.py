@@ -53,6 +53,17 @@ def _store_url(_context: click.Context, _param: click.Parameter, text: str) -> s
     show_default=True,
     help="open it at the start, and create it if it does not exist; may be repeated",
 )
+@click.option(
+    "--standby",
+    is_flag=True,
+    help="be active if no other broker of the store is; else wait, send clients there, and take over when it is gone",
+)
+@click.option(
+    "--advertise",
+    multiple=True,
+    metavar="HOST:PORT",
+    help="where clients and the standby reach this broker; may be repeated; default: where it listens",
+)
 @click.option("--create-instances", is_flag=True, help="create any instance that a client names, even a misspelt one")
 @click.option("--users", type=click.Path(path_type=Path), help="file with lines name:hash; see hash-secret")
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="certificate chain (PEM) for opendatas:// clients")

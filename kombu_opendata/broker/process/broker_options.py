@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from urllib.parse import unquote
@@ -21,6 +21,8 @@ from ..wire.users import UsersFile
 
 MAX_SOCKET_PATH_BYTES = 107
 DEFAULT_PORT = 5677
+#: listening there is listening on all addresses
+WILDCARDS = {"0.0.0.0", "::"}
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
 
@@ -88,6 +90,8 @@ class BrokerOptions:
     listen: tuple[Listen, ...]
     embedded: bool = False
     ready_fd: int | None = None
+    standby: bool = False
+    advertise: tuple[str, ...] = ()
     idle_exit_seconds: float = 0.0
     heartbeat_seconds: float = 60.0
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
@@ -116,12 +120,26 @@ class BrokerOptions:
         """The store's folder; None if it is not local."""
         return Path(unquote(self.store.removeprefix("file://"))) if self.store.startswith("file://") else None
 
+    def advertised(self, addresses: Iterable[Listen]) -> tuple[str, ...]:
+        """Where clients reach this broker: as given, else where it listens."""
+        if self.advertise:
+            return self.advertise
+        found = (
+            listen.path or str(listen).removeprefix("tcp:") for listen in addresses if listen.host not in WILDCARDS
+        )
+        return tuple(found)
+
     def settings(self) -> BrokerSettings:
         """The broker's settings.
 
         Raises:
             StartError: options contradict each other, or a file can't be read.
         """
+        if self.standby and not self.advertise and all(listen.host in WILDCARDS for listen in self.listen):
+            raise StartError(
+                f"clients can't be told to connect to {self.listen[0]}: say with --advertise HOST:PORT where they "
+                "reach this broker"
+            )
         open_to_all = [listen.host for listen in self.listen if listen.host and listen.host not in LOOPBACK]
         if open_to_all and self.users is None and not self.allow_anonymous:
             raise StartError(

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import fcntl
 import json
 import logging
 import os
 import platform
 import signal
 import sys
+from dataclasses import replace
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import OpenDataError, StartError, StoreInUse
-from ...private_folder import PrivateFolder
-from ...url import LOCK_NAME, masked
+from ...url import masked
 from ...version import __version__
 from ..wire.broker_settings import BrokerSettings
 from ..wire.connection_limits import raise_descriptor_limit
 from . import logs
 from .broker_options import LOOPBACK, BrokerOptions, Listen
+from .seat import EXIT_FAILED, Seat, choose_seat
 from .server import Server
 
 if TYPE_CHECKING:
@@ -30,61 +29,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PID_NAME = "broker.pid"
-EXIT_FAILED = 1
-#: how often the broker checks that the store's folder is still there
-_WATCH_SECONDS = 0.5
 # from malloc.h; blocks of this size are returned to the system at once, and so is this much at the end of the heap
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _MMAP_BYTES, _TRIM_BYTES = 256 << 10, 1 << 20
-
-
-class StoreLock:
-    """The lock on a store's folder: an flock, which the kernel releases when the process ends, also by a crash."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder
-        self._folder: PrivateFolder | None = None
-        self._fd = -1
-
-    def acquire(self) -> None:
-        """Take the lock and write the pid file.
-
-        Raises:
-            StoreUnwritable: the folder can't be created or written.
-            UnsafeFolder: other users own or may write to the folder or something in it.
-            StoreInUse: another broker has the lock.
-        """
-        self._folder = folder = PrivateFolder(str(self._path))
-        folder.check_entries()
-        self._fd = folder.open_file(LOCK_NAME, os.O_RDWR | os.O_CREAT)
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as exc:
-            os.close(self._fd)
-            raise StoreInUse(
-                f"another broker (pid {folder.read_text(PID_NAME) or 'unknown'}) owns {folder.path}: "
-                "connect to it, or stop it first",
-                path=folder.path,
-            ) from exc
-        with open(folder.open_file(PID_NAME, os.O_WRONLY | os.O_CREAT), "w") as file:
-            file.truncate()
-            file.write(f"{os.getpid()}\n")
-
-    @property
-    def lost(self) -> bool:
-        """Whether the lock's file is gone: the folder was deleted or replaced."""
-        try:
-            return not os.path.samestat(os.lstat(self._path / LOCK_NAME), os.fstat(self._fd))
-        except FileNotFoundError:
-            return True
-
-    def release(self) -> None:
-        """Remove the pid file and release the lock."""
-        if self._folder is not None:
-            self._folder.remove(PID_NAME)
-            self._folder.close()
-        os.close(self._fd)
 
 
 class Readiness:
@@ -110,25 +57,21 @@ def run(options: BrokerOptions) -> int:
     _bound_memory()
     raise_descriptor_limit()
     readiness = Readiness(options.ready_fd)
-    folder = options.folder
-    lock = StoreLock(folder) if folder is not None else None
     try:
         settings = options.settings()
-        if lock is not None:
-            lock.acquire()
+        seat = choose_seat(options)
     except OpenDataError as exc:
         return _failed(readiness, exc, options.log_format)
     _say_start(options)
     try:
-        return int(_new_runner()(_serve(options, settings, readiness, lock)))
+        return int(_new_runner()(_serve(options, settings, readiness, seat)))
     except OpenDataError as exc:
         return _failed(readiness, exc, options.log_format)
     except Exception as exc:
         log.exception("the broker failed")
         return _failed(readiness, StartError(f"the broker failed: {exc!r}; see its log"), options.log_format)
     finally:
-        if lock is not None:
-            lock.release()
+        seat.release()
 
 
 def _say_start(options: BrokerOptions) -> None:
@@ -172,14 +115,6 @@ def _new_runner() -> Any:
     return uvloop.run
 
 
-async def _watch(lock: StoreLock) -> None:
-    """End the process when its store is deleted. A clean close would write to a new folder."""
-    while not lock.lost:  # noqa: ASYNC110 - there is no event for a deleted folder
-        await asyncio.sleep(_WATCH_SECONDS)
-    log.critical("the store's folder was deleted or replaced while the broker ran: it ends at once")
-    os._exit(EXIT_FAILED)
-
-
 def _serve_metrics(server: Server, at: Listen, max_queues: int) -> Metrics:
     """Begin to answer scrapes.
 
@@ -197,46 +132,69 @@ def _serve_metrics(server: Server, at: Listen, max_queues: int) -> Metrics:
     return metrics
 
 
-async def _serve(options: BrokerOptions, settings: BrokerSettings, readiness: Readiness, lock: StoreLock | None) -> int:
+async def _serve(options: BrokerOptions, settings: BrokerSettings, readiness: Readiness, seat: Seat) -> int:
     server = Server(settings)
     if options.metrics is None:
-        return await _run(server, options, readiness, lock, {})
+        return await _run(server, options, readiness, seat, {})
     metrics = _serve_metrics(server, options.metrics, options.metrics_max_queues)
     try:
-        return await _run(server, options, readiness, lock, {"metrics_port": metrics.port})
+        return await _run(server, options, readiness, seat, {"metrics_port": metrics.port})
     finally:
         metrics.stop()
 
 
-async def _run(
-    server: Server, options: BrokerOptions, readiness: Readiness, lock: StoreLock | None, report: dict[str, Any]
-) -> int:
-    watching = asyncio.get_running_loop().create_task(_watch(lock)) if lock is not None else None
+async def _run(server: Server, options: BrokerOptions, readiness: Readiness, seat: Seat, report: dict[str, Any]) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.stop, signal.Signals(number).name)
+    reason = await server.run(_begin(server, options, readiness, seat, report))
+    log.info("stopped: %s", reason)
+    return 0
+
+
+async def _begin(
+    server: Server, options: BrokerOptions, readiness: Readiness, seat: Seat, report: dict[str, Any]
+) -> None:
+    """Serve; a standby listens at once, and serves when it has taken over.
+
+    Raises:
+        StartError, StoreError: it can't.
+    """
+    gate, addresses = server.connections.gate, []
+    gate.hold()
+    report = {"ready": True, "pid": os.getpid(), **report}
+    if options.standby:
+        addresses = await _listen(server, options)
+        readiness.report({**report, "listening": [str(each) for each in addresses]})
+    if not await server.unless_stopped(seat.take(gate)):
+        return
+    server.keep(seat.watch())
+    for name in options.instances:
+        await server.instances.get(name)
+    if not options.standby:
+        addresses = await _listen(server, options)
+    await seat.announce(options.advertised(addresses))
+    gate.open()
+    readiness.report({**report, "listening": [str(each) for each in addresses]})
+    if options.standby:
+        log.warning("this broker is the active one now")
+
+
+async def _listen(server: Server, options: BrokerOptions) -> list[Listen]:
+    """Begin to listen; returns where, with the ports that the system chose.
+
+    Raises:
+        StartError: an address is not available.
+    """
     addresses = []
     try:
-        for name in options.instances:
-            await server.instances.get(name)
         for listen in options.listen:
             if listen.path:
                 await server.listen_unix(listen.path)
-                addresses.append(f"unix:{listen.path}")
+                addresses.append(listen)
             else:
-                port = await server.listen_tcp(listen.host, listen.port)
-                host = f"[{listen.host}]" if ":" in listen.host else listen.host
-                addresses.append(f"tcp:{host}:{port}")
+                addresses.append(replace(listen, port=await server.listen_tcp(listen.host, listen.port)))
             log.info("listening on %s%s", addresses[-1], " with TLS" if server.settings.tls and not listen.path else "")
     except OSError as exc:
-        await server.close()
         raise StartError(f"the broker can't listen: {exc.strerror or exc}") from exc
-    except BaseException:
-        await server.close()
-        raise
-    readiness.report({"ready": True, "pid": os.getpid(), "listening": addresses, **report})
-    reason = await server.run()
-    if watching is not None:
-        watching.cancel()
-    log.info("stopped: %s", reason)
-    return 0
+    return addresses

@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import ssl
+from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -43,6 +44,7 @@ class Server:
         self._socket_paths: list[str] = []
         self._stopping = asyncio.Event()
         self._stopped_by = ""
+        self._kept: list[asyncio.Task[None]] = []
 
     # ------------------------------------------------------------------ listening
     async def listen_unix(self, path: str) -> None:
@@ -72,20 +74,52 @@ class Server:
         self.instances.measure(snapshot)
 
     # ------------------------------------------------------------------ life
-    async def run(self) -> str:
+    async def run(self, begin: Coroutine[Any, Any, None] | None = None) -> str:
         """Serve until stopped; returns why it stopped.
 
+        Args:
+            begin: runs at once, and is waited for at the end; if it fails, the broker stops.
+
         Raises:
-            OpenDataError: an engine failed permanently.
+            OpenDataError: it failed, or an engine failed permanently.
         """
-        ticking = asyncio.get_running_loop().create_task(self._tick_forever())
+        loop = asyncio.get_running_loop()
+        ticking = self.keep(self._tick_forever())
         ticking.add_done_callback(self._ticking_ended)
+        beginning = loop.create_task(begin) if begin is not None else None
+        if beginning is not None:
+            beginning.add_done_callback(self._begun)
         try:
             await self._stopping.wait()
+            if beginning is not None:
+                await beginning
             return self._stopped_by
         finally:
-            ticking.cancel()
+            for task in self._kept:
+                task.cancel()
             await self.close()
+
+    def _begun(self, task: asyncio.Task[None]) -> None:
+        if task.exception() is not None:
+            self.stop("it could not start")
+
+    def keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Do something until the end."""
+        self._kept.append(asyncio.get_running_loop().create_task(work))
+        return self._kept[-1]
+
+    async def unless_stopped(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Wait for something, but not longer than until :meth:`stop`; returns whether it is done."""
+        loop = asyncio.get_running_loop()
+        task, stopping = loop.create_task(work), loop.create_task(self._stopping.wait())
+        await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if task.done():
+            task.result()
+            return True
+        task.cancel()
+        await asyncio.wait({task})
+        return False
 
     def _ticking_ended(self, task: asyncio.Task[None]) -> None:
         """End the broker after an unexpected error in its periodic work, without which no lease would expire."""

@@ -183,6 +183,7 @@ class Connection(asyncio.Protocol):
 
     async def _log_in(self, hello: m.Hello) -> None:
         try:
+            await self._connections.gate.check()
             admitted = await self._greeting.check(hello, self._socket())
         except OpenDataError as exc:
             who = f"{hello.name[:100]!r} at {self.slot.peer}"

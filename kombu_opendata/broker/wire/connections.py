@@ -11,6 +11,7 @@ from ...errors import OpenDataError
 from ..delivery.rate_limited_log import Notices
 from ..metrics.snapshot import Snapshot
 from .connection_limits import Admission, ConnectionLimits, Slot
+from .gate import Gate
 from .logins import Logins
 
 log = logging.getLogger(__name__)
@@ -31,6 +32,7 @@ class Connections:
 
     Attributes:
         admission: limits their number.
+        gate: keeps clients away from a standby.
         opened: how many were opened since the start.
         refused: connections that were refused or cut off, by the error's code.
         idle_since: when the last one was closed, in the loop's time.
@@ -39,6 +41,7 @@ class Connections:
     def __init__(self, limits: ConnectionLimits) -> None:
         self._loop = asyncio.get_running_loop()
         self.admission = Admission(limits)
+        self.gate = Gate()
         self.open: set[Open] = set()
         self.opened = 0
         self.refused: Counter[str] = Counter()

@@ -1,0 +1,56 @@
+"""Whether clients may come in: not at a standby, which sends them to the active broker."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ...errors import NotActive
+
+
+class Gate:
+    """Every client passes it before its login. It is open unless this broker is the standby.
+
+    Attributes:
+        active: the addresses of the active broker.
+        sends_away: whether another broker is active.
+    """
+
+    def __init__(self) -> None:
+        self.active: tuple[str, ...] = ()
+        self._is_open = asyncio.Event()
+        self._is_open.set()
+        self.sends_away = False
+
+    def send_away(self) -> None:
+        """Another broker is active: send clients there."""
+        self.sends_away = True
+        self._is_open.clear()
+
+    def hold(self) -> None:
+        """This broker is about to be the active one: clients wait."""
+        self.sends_away = False
+        self._is_open.clear()
+
+    def open(self) -> None:
+        """This broker is the active one."""
+        self.sends_away = False
+        self._is_open.set()
+
+    async def check(self) -> None:
+        """Let a client pass, perhaps after a while.
+
+        Raises:
+            NotActive: it must go to the active broker.
+        """
+        if not self.sends_away and not self._is_open.is_set():
+            await self._is_open.wait()
+        if self.sends_away:
+            raise self.refusal()
+
+    def refusal(self) -> NotActive:
+        """What clients are told while another broker is active."""
+        where = ", ".join(self.active)
+        text = f"this broker is not the active one of its store: connect to {where}" if where else (
+            "this broker is not the active one of its store, and none is known now: try again"
+        )  # fmt: skip
+        return NotActive(text, active=",".join(self.active))

@@ -1,0 +1,76 @@
+"""Brokers of one store that may be each other's standby: ``opendata-queue broker --standby`` with the same command."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+from kombu_opendata.client.connection_options import Options
+from kombu_opendata.client.session.broker_connection import BrokerConnection
+from kombu_opendata.errors import ConnectionLost, NotActive, OpenDataError
+from kombu_opendata.protocol.messages import GetStatus
+from kombu_opendata.url import parse
+
+from .processes import POLL_SECONDS, Children, tail
+from .served import ServedBroker
+
+ACTIVE = "this broker is the active one now"
+
+
+class Pair:
+    """The brokers of one store, each in a folder of its own for its log.
+
+    Attributes:
+        brokers: the running ones, and those that ended, in the order of their starts.
+    """
+
+    def __init__(self, store: str, folder: Path, started: Children, *options: str) -> None:
+        self.store = store
+        self._folder = folder
+        self._started = started
+        self._options = options
+        self.brokers: list[ServedBroker] = []
+
+    def start(self, *options: str, port: int = 0) -> ServedBroker:
+        """Start one more broker; it listens, and may be active or not."""
+        folder = self._folder / f"broker{len(self.brokers)}"
+        folder.mkdir()
+        listen = ("--store", self.store, "--listen", f"tcp:127.0.0.1:{port}", "--standby")
+        broker = ServedBroker(folder, *listen, *self._options, *options)
+        self._started.add(broker)
+        self.brokers.append(broker)
+        return broker
+
+    def wait_active(self, broker: ServedBroker, seconds: float = 30) -> float:
+        """Wait until a broker serves; returns when that was seen, by the monotonic clock."""
+        deadline = time.monotonic() + seconds
+        while True:
+            refused = greet(broker.port)
+            if refused is None:
+                return time.monotonic()
+            assert time.monotonic() < deadline, f"{refused!r}\n" + "\n".join(tail(each.log) for each in self.brokers)
+            broker.check()
+            time.sleep(POLL_SECONDS)
+
+
+def url(broker: ServedBroker) -> str:
+    return f"opendata://127.0.0.1:{broker.port}"
+
+
+def greet(port: int) -> OpenDataError | None:
+    """Why a broker does not serve; None if it does."""
+    connection = BrokerConnection(parse(f"opendata://127.0.0.1:{port}"), Options(name="greet", connect_timeout=0.01))
+    try:
+        connection.connect()
+        connection.call(GetStatus(0))
+    except (NotActive, ConnectionLost) as exc:
+        return exc
+    finally:
+        connection.close()
+    return None
+
+
+def took_over(broker: ServedBroker) -> bool:
+    """Whether its log says that it became the active one."""
+    return re.search(ACTIVE, broker.log.read_text()) is not None
