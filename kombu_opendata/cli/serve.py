@@ -65,7 +65,7 @@ def _store_url(_context: click.Context, _param: click.Parameter, text: str) -> s
     help="where clients and the standby reach this broker; may be repeated; default: where it listens",
 )
 @click.option("--create-instances", is_flag=True, help="create any instance that a client names, even a misspelt one")
-@click.option("--users", type=click.Path(path_type=Path), help="file with lines name:hash; see hash-secret")
+@click.option("--users", type=click.Path(path_type=Path), help="TOML file of users and their rights; see user add")
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="certificate chain (PEM) for opendatas:// clients")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="its private key (PEM), if it is not in that file")
 @click.option("--allow-anonymous", is_flag=True, help="listen on a network without --users")
@@ -209,12 +209,12 @@ def broker(
 def hash_secret() -> None:
     """Print the hash of a secret for the --users file.
 
-    The file has a line name:hash for each user.
+    It is the secret of a table [users.NAME]; user add writes it there.
 
     The command prompts for the secret, or reads it from standard input if that is not a terminal. There is no option
     for it, because other users of the machine could see it in the list of processes.
     """
-    from ..broker.wire.users import hash_secret as make
+    from ..broker.access.secret_hashes import hash_secret as make
 
     try:
         click.echo(make(_read_secret()))

@@ -8,10 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kombu_opendata.broker.wire.users import hash_secret
-
 from ..support.processes import Children
 from ..support.served import ServedBroker
+from ..support.users import user_table, write_users
 from ..support.workers import APPS, Worker
 
 SECRET = "s3cret/With#Signs@in:it"
@@ -20,7 +19,7 @@ ENCODED = "s3cret%2FWith%23Signs%40in%3Ait"
 
 def test_stats_report_and_logs_have_no_secret(store_folder: Path, tmp_path: Path, started: Children) -> None:
     users = tmp_path / "users"
-    users.write_text(f"alice:{hash_secret(SECRET)}\n")
+    write_users(users, user_table("alice", SECRET))
     options = ("--store", f"file://{store_folder}", "--listen", "tcp:127.0.0.1:0", "--users", str(users))
     broker = ServedBroker(tmp_path, *options)
     started.add(broker)

@@ -12,12 +12,13 @@ import pytest
 import trustme
 
 from kombu_opendata.broker import memory
-from kombu_opendata.broker.wire.users import hash_secret
+from kombu_opendata.broker.access.secret_hashes import hash_secret
 
 from ..support.broker import EmbeddedBroker
 from ..support.kombu_client import connected
 from ..support.processes import children
 from ..support.served import ServedBroker
+from ..support.users import user_table, write_users
 
 USER, SECRET = "worker", "s3cret:/@"
 
@@ -48,7 +49,7 @@ def _tls(folder: Path) -> Iterator[Reach]:
     certificate.private_key_pem.write_to_path(key)
     for part in certificate.cert_chain_pems:
         part.write_to_path(chain, append=True)
-    users.write_text(f"# who may connect\n{USER}:{hash_secret(SECRET)}\n")
+    write_users(users, user_table(USER, hashed=hash_secret(SECRET)))
     options = ["--store", f"file://{folder}/store", "--listen", "tcp:127.0.0.1:0", "--users", str(users)]
     with children() as started:
         broker = ServedBroker(folder, *options, "--tls-cert", str(chain), "--tls-key", str(key))

@@ -16,12 +16,10 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from argon2 import PasswordHasher
 from celery import Celery
 
 from kombu_opendata import QueueClient, errors
 from kombu_opendata.broker.wire.logins import FAILURES_PER_ADDRESS
-from kombu_opendata.broker.wire.users import hash_secret
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.socket.connect import connect_socket_url
 from kombu_opendata.spark.broker_access import access_of
@@ -32,6 +30,7 @@ from ..support.processes import Children
 from ..support.served import COMMAND, ServedBroker
 from ..support.status import read_report
 from ..support.unprivileged import NOBODY, needs_root, unprivileged
+from ..support.users import user_table, write_users
 
 
 @pytest.fixture
@@ -101,7 +100,7 @@ def test_nobody_listens(store_folder: Path) -> None:
 def test_other_users_of_the_machine_log_in(serve: Callable[..., ServedBroker], store_folder: Path) -> None:
     path = store_folder / "app.sock"
     users = store_folder / "users"
-    users.write_text(f"alice:{hash_secret('s3cret')}\n")
+    write_users(users, user_table("alice", "s3cret"))
     serve(path, "--users", str(users))
     store_folder.chmod(0o755)
     read_report(url_of(path, login="alice:s3cret@"))  # what a client needs is imported
@@ -116,7 +115,7 @@ def test_other_users_of_the_machine_log_in(serve: Callable[..., ServedBroker], s
 def test_a_local_users_guesses_lock_out_nobody_else(serve: Callable[..., ServedBroker], store_folder: Path) -> None:
     path = store_folder / "app.sock"
     users = store_folder / "users"
-    users.write_text(f"alice:{PasswordHasher(time_cost=1, memory_cost=64, parallelism=1).hash('s3cret')}\n")
+    write_users(users, user_table("alice", "s3cret"))
     broker = serve(path, "--users", str(users))
     store_folder.chmod(0o755)
     with pytest.raises(errors.AccessRefused):

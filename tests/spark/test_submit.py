@@ -22,7 +22,6 @@ from kombu.entity import Queue
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
-from kombu_opendata.broker.wire.users import hash_secret
 from kombu_opendata.errors import NotFound, OpenDataError, PreconditionFailed, RequestError, StartError
 from kombu_opendata.spark import find_job, read_table, register, submit_tasks
 from kombu_opendata.spark.encode.task_ids import task_id
@@ -33,6 +32,7 @@ from ..support.kombu_client import connected
 from ..support.processes import Children, wait_until
 from ..support.served import ServedBroker
 from ..support.spark import completed_tasks, taken, task_context
+from ..support.users import user_table, write_users
 
 TASK = "proj.add"
 
@@ -343,7 +343,7 @@ def test_a_broker_over_tcp_with_a_user(
     spark: Any, started: Children, store_folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     users = tmp_path / "users.txt"
-    users.write_text(f"app:{hash_secret('h0rse-battery')}\n")
+    write_users(users, user_table("app", "h0rse-battery"))
     options = ("--store", f"file://{store_folder}", "--listen", "tcp:127.0.0.1:0", "--users", str(users))
     broker = ServedBroker(tmp_path, *options, "--instance", "jobs")
     started.add(broker)

@@ -17,6 +17,7 @@ from ..model import queue_arguments
 from ..model.argument_table import CONSUMER_PRIORITY
 from ..model.name_checks import MAX_NAME_BYTES
 from ..model.sessions import Channel, ConsumedQueue, Consumer, Session
+from . import required_rights as needs
 from .context import Context
 from .registry import handles
 
@@ -62,7 +63,7 @@ class ConsumeCalls:
     _outbox: Outbox
     _clock: Clock
 
-    @handles(m.Consume, definition=True)
+    @handles(m.Consume, needs=needs.read_queue, definition=True)
     def consume(self, call: Context, msg: m.Consume) -> None:
         queue = call.queue(msg.queue)
         if len(msg.tag.encode()) > MAX_NAME_BYTES:  # every delivery carries it
@@ -101,7 +102,7 @@ class ConsumeCalls:
         channel.credit = max(msg.count, 0)
         self._queues.wake_channel(channel)
 
-    @handles(m.Get, definition=True)
+    @handles(m.Get, needs=needs.read_queue, definition=True)
     def get(self, call: Context, msg: m.Get) -> None:
         queue = call.queue(msg.queue)
         queue.used_at_ms = self._clock.now_ms()

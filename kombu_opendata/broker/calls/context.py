@@ -83,5 +83,6 @@ class Context:
 
     def check_owner(self, queue: BrokerQueue) -> None:
         """Raise :class:`AccessRefused` for a queue that is exclusive to another connection."""
-        if queue.owner is not None and queue.owner.client != self.session.client:
+        owner = queue.owner
+        if owner is not None and (owner.client != self.session.client or owner.user.name != self.session.user.name):
             raise AccessRefused(f"queue {queue.name!r} is exclusive to another connection", queue=queue.name)

@@ -16,6 +16,7 @@ from ..delivery.time_slices import Pace, encoded
 from ..instance.replay_cursors import Replays
 from ..model import queue_arguments
 from ..model.name_checks import MAX_NAME_BYTES, check_name, check_short, check_storable
+from . import required_rights as needs
 from .context import Context
 from .publish import PublishCalls
 from .registry import handles
@@ -35,7 +36,7 @@ class ExchangeCalls:
     _warnings: WarnOnce
 
     # ------------------------------------------------------------------ exchanges
-    @handles(m.DeclareExchange, definition=True)
+    @handles(m.DeclareExchange, needs=needs.declare_exchange, definition=True)
     def declare_exchange(self, call: Context, msg: m.DeclareExchange) -> None:
         if msg.passive:
             self._topology.get(msg.exchange)

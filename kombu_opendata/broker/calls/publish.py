@@ -21,6 +21,7 @@ from ..model.queue import BrokerQueue
 from ..model.sessions import Session
 from ..model.stored_queue import stored_in
 from ..model.transient_queue import TransientQueue
+from . import required_rights as needs
 from .context import Context
 from .registry import handles
 
@@ -39,7 +40,7 @@ class PublishCalls:
     _traffic: Traffic
     _max_message_bytes: int
 
-    @handles(m.Publish)
+    @handles(m.Publish, needs=needs.publish)
     def publish(self, call: Context, msg: m.Publish) -> None:
         session = call.session
         before = self._operations.published(session.id, msg.seq)

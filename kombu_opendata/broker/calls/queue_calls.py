@@ -18,6 +18,7 @@ from ..model import queue_arguments
 from ..model.name_checks import check_name, check_storable
 from ..model.queue import BrokerQueue, QueueProperties
 from ..model.queue_kinds import QueueMaker
+from . import required_rights as needs
 from .context import Context
 from .registry import handles
 
@@ -38,7 +39,7 @@ class QueueCalls:
         text = None if msg.passive or msg.queue in self._queues else msg.arguments.get(FILTER)
         return text if isinstance(text, str) else None
 
-    @handles(m.DeclareQueue, definition=True, filter_of=_filter_of)
+    @handles(m.DeclareQueue, needs=needs.declare_queue, definition=True, filter_of=_filter_of)
     def declare_queue(self, call: Context, msg: m.DeclareQueue) -> None:
         name = msg.queue
         if msg.passive:
@@ -48,6 +49,7 @@ class QueueCalls:
             if msg.durable:
                 raise RequestError("a durable queue needs a name, or it could not be found again")
             name = f"amq.gen-{uuid.uuid4().hex}"
+            needs.check_declaration(call, name, msg.arguments)
         check_name(name, "queue")
         check_storable(msg.arguments, f"queue {name!r}")
         if msg.strict:
@@ -73,7 +75,7 @@ class QueueCalls:
         call.reply(m.QueueInfo(rid, queue.name, len(queue.messages), len(queue.consumers), warnings))
 
     # ------------------------------------------------------------------ deleting
-    @handles(m.DeleteQueue)
+    @handles(m.DeleteQueue, needs=needs.configure_queue)
     async def delete_queue(self, call: Context, msg: m.DeleteQueue) -> m.Count:
         async with self._queues.lock:
             queue, removal = self._queues.get(msg.queue), Call(call.session.id, msg.rid)
@@ -89,7 +91,7 @@ class QueueCalls:
                 raise PreconditionFailed(f"queue {queue.name!r} has {len(queue.messages)} messages", queue=queue.name)
             return m.Count(msg.rid, await self._queues.delete(queue, removal))
 
-    @handles(m.PurgeQueue)
+    @handles(m.PurgeQueue, needs=needs.read_queue)
     async def purge_queue(self, call: Context, msg: m.PurgeQueue) -> m.Count:
         async with self._queues.lock:
             return m.Count(msg.rid, await call.queue(msg.queue).purge(Call(call.session.id, msg.rid)))

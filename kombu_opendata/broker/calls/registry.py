@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from ...protocol.message_base import Message
 from ..model.sessions import Peer
 from .context import Context
+from .required_rights import Needs, entry
 
 Calls = TypeVar("Calls")
 Call = TypeVar("Call", bound=Message)
@@ -46,6 +47,7 @@ class _Mark:
     """The arguments of a method's decorator."""
 
     message: type[Message]
+    needs: Needs
     query: bool
     filter_of: Callable[[Any, Any], str | None] | None
 
@@ -56,6 +58,7 @@ _marks: dict[Callable[..., object], _Mark] = {}
 def handles(
     message: type[Call],
     *,
+    needs: Needs = entry,
     query: bool = False,
     definition: bool = False,
     once: bool = False,
@@ -64,6 +67,7 @@ def handles(
     """Make a method the handler of a message. A coroutine runs in the background; see :meth:`.Background.run`.
 
     Args:
+        needs: the right that the call needs; checked first.
         query: see :attr:`Handler.is_query`.
         filter_of: see :attr:`Handler.filter_of`; called with the object and the message.
         definition: the call waits while a queue is being deleted.
@@ -78,7 +82,7 @@ def handles(
             run = _after_deletions(method)
         elif once:
             run = _once(method)
-        _marks[run] = _Mark(message, query, filter_of)
+        _marks[run] = _Mark(message, needs, query, filter_of)
         return run
 
     return mark
@@ -120,6 +124,18 @@ def _once(method: Callable[[Any, Context, Any], object]) -> Callable[[Any, Conte
     return run_once
 
 
+def _checked(needs: Needs, run: Callable[[Context, Any], object]) -> Callable[[Context, Any], object]:
+    """A handler that checks the call's right first."""
+    if needs is entry:
+        return run
+
+    def check_and_run(call: Context, message: Any) -> object:
+        needs(call, message)
+        return run(call, message)
+
+    return check_and_run
+
+
 def bind_handlers(*objects: object) -> dict[type[Message], Handler]:
     """The handlers that are methods of these objects, by message.
 
@@ -136,5 +152,6 @@ def bind_handlers(*objects: object) -> dict[type[Message], Handler]:
                 raise ValueError(f"{mark.message.__name__} has two handlers")
             filter_of = mark.filter_of.__get__(calls) if mark.filter_of is not None else None
             is_plain = not mark.query and filter_of is None
-            found[mark.message] = Handler(method.__get__(calls), mark.query, filter_of, is_plain)
+            run = _checked(mark.needs, method.__get__(calls))
+            found[mark.message] = Handler(run, mark.query, filter_of, is_plain)
     return found

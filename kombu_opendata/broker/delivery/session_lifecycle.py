@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...protocol.messages import Hello, Outcome, Resume
+from ...errors import AccessRefused
+from ...protocol.messages import Cancelled, Hello, Outcome, Resume
 from ...storage.operations.message_operations import Operations
 from ...storage.state.store_state import StoreState
+from ..access.user import User
 from ..model.sessions import Peer, Session
 from .core import Core
 from .lease_tokens import Leases
@@ -37,9 +39,18 @@ class SessionLifecycle:
         self._detached = detached
 
     # ------------------------------------------------------------------ the beginning
-    def begin(self, hello: Hello, said: Hello | Resume, connection: Peer) -> tuple[Session, int]:
-        """Attach a connection to its session; returns the session and how many leases it still has."""
+    def begin(self, hello: Hello, said: Hello | Resume, connection: Peer, user: User) -> tuple[Session, int]:
+        """Attach a connection to its session; returns the session and how many leases it still has.
+
+        Raises:
+            AccessRefused: the user may not use the instance, or the session is another user's.
+        """
+        rights = user.rights(hello.instance)
+        known = self._sessions.get(hello.session)
+        if known is not None and known.user.name != user.name:
+            raise AccessRefused("this session belongs to another user: begin a new one", user=user.name)
         session = self._register(hello)
+        session.user, session.rights = user, rights
         old = session.connection
         if old is not None:
             self.detach(session)
@@ -87,6 +98,25 @@ class SessionLifecycle:
             if (queue.name, entry.id) not in adopted:
                 leases.end(session, queue, entry, Outcome.RELEASE)
         return len(adopted)
+
+    def change_user(self, session: Session, user: User) -> None:
+        """The users file changed: new rights count from now on. Consumers of queues that may not be read are cancelled.
+
+        Raises:
+            AccessRefused: the user may not use the instance any more.
+        """
+        session.user, session.rights = user, user.rights(session.rights.instance)
+        read = session.rights.read
+        for channel in session.channels.values():
+            for consumer in list(channel.consumers.values()):
+                if not read[consumer.queue.name]:
+                    self._queues.remove_consumer(consumer)
+                    self._outbox.reply(session, Cancelled(channel.number, consumer.tag, "may not be read any more"))
+        for queue in list(self._queues.values()):
+            if not read[queue.name]:
+                for getter in [getter for getter in queue.getters if getter.session is session]:
+                    queue.getters.remove(getter)
+                    getter.end()
 
     def last_publish(self, session: Session) -> int:
         """The number of a session's last stored publish; 0 if there is none."""

@@ -22,6 +22,9 @@ MAX_SECONDS = 0xFFFF_FFFF
 MIN_LEASE_SECONDS = 30
 MAX_LEASE_SECONDS = 86_400
 
+DEAD_LETTER_EXCHANGE = "x-dead-letter-exchange"
+DEAD_LETTER_ROUTING_KEY = "x-dead-letter-routing-key"
+
 DROP_HEAD = "drop-head"
 REJECT_PUBLISH = "reject-publish"
 REJECT_PUBLISH_DLX = "reject-publish-dlx"
@@ -123,11 +126,11 @@ KNOWN = (
         "overflow", choices=(DROP_HEAD, REJECT_PUBLISH, REJECT_PUBLISH_DLX),
     ),
     Argument(
-        "x-dead-letter-exchange", str, "", "none", "where rejected, expired and dropped messages are published",
+        DEAD_LETTER_EXCHANGE, str, "", "none", "where rejected, expired and dropped messages are published",
         "", "dead_letter_exchange",
     ),
     Argument(
-        "x-dead-letter-routing-key", str, "", "the message's own", "the routing key of dead letters", "",
+        DEAD_LETTER_ROUTING_KEY, str, "", "the message's own", "the routing key of dead letters", "",
         "dead_letter_routing_key",
     ),
     Argument(

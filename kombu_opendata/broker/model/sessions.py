@@ -12,6 +12,8 @@ from ...protocol.messages import Delivery
 from ...storage.records.producer import WINDOW
 from ...storage.state.queue_buckets import Entry
 from ...storage.state.queue_state import QueueState
+from ..access.rights import ALL_RIGHTS
+from ..access.user import ANONYMOUS
 
 
 class Peer(Protocol):
@@ -90,6 +92,8 @@ class Session:
     def __init__(self, id: bytes, name: str) -> None:
         self.id = id
         self.name = name
+        self.user = ANONYMOUS
+        self.rights = ALL_RIGHTS
         self.client = id  # connections of one client share exclusive queues
         self.connection: Peer | None = None
         self.lost_at_ms = 0

@@ -14,10 +14,10 @@ from ...protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES
 from ...protocol.framing import FRAME_ROOM_BYTES
 from ...storage.engine import EngineSettings
 from ...storage.slatedb.slate_settings import SlateSettings
+from ..access.users_file import UsersFile
 from ..wire.broker_settings import BrokerSettings
 from ..wire.certificates import server_context
 from ..wire.connection_limits import DEFAULT_GREETING_SECONDS, DEFAULT_MAX_CONNECTIONS, ConnectionLimits
-from ..wire.users import UsersFile
 
 MAX_SOCKET_PATH_BYTES = 107
 DEFAULT_PORT = 5677

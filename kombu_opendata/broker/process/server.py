@@ -170,7 +170,7 @@ class Server:
         except InvalidUsersFile as exc:
             log.error("the users stay as they were: %s", exc.text, extra=code_of(exc))
             return
-        log.info("the users file was read again: %d users", len(self.logins.users.hashes))
+        log.info("the users file was read again: %d users", len(self.logins.users.users))
         self.connections.check_logins(self.logins)
 
     # ------------------------------------------------------------------ status

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from ...protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES
 from ...protocol.framing import DEFAULT_MAX_FRAME_BYTES
 from ...storage.engine import EngineSettings
+from ..access.users_file import UsersFile
 from .connection_limits import ConnectionLimits
-from .users import UsersFile
 
 
 @dataclass(frozen=True)

@@ -203,7 +203,11 @@ class Connection(asyncio.Protocol):
 
     def _begin(self, admitted: Admitted, said: m.Hello | m.Resume) -> None:
         settings, (host, hello) = self._settings, admitted
-        session, adopted = host.lifecycle.begin(hello, said, self)
+        try:
+            session, adopted = host.lifecycle.begin(hello, said, self, self._greeting.user)
+        except AccessRefused as exc:
+            self._cut_off(exc)
+            return
         self._host, self._handlers, self._context = host, host.handlers, host.context(session)
         self._context.welcome(
             m.Welcome(
@@ -247,9 +251,11 @@ class Connection(asyncio.Protocol):
             transport.pause_reading()
 
     def check_login(self, logins: Logins) -> None:
-        """End the connection if its user was removed from the users file or has a new secret."""
+        """Apply a changed users file: new rights count, and a user who may no longer connect is cut off."""
         try:
             self._greeting.check_again(logins)
+            if self._context is not None and self._host is not None:
+                self._host.lifecycle.change_user(self._context.session, self._greeting.user)
         except AccessRefused as exc:
             self._cut_off(exc)
 

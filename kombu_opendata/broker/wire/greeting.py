@@ -14,6 +14,7 @@ from ...errors import AccessRefused, ProtocolError
 from ...private_folder import is_trusted, peer_uid, user_name
 from ...protocol import messages as m
 from ...protocol.framing import PREAMBLE, PREAMBLE_BYTES, check_preamble
+from ..access.user import ANONYMOUS
 from ..calls.all_calls import InstanceCalls
 from .connection_limits import Slot
 from .logins import Logins
@@ -35,9 +36,10 @@ class Greeting:
     Attributes:
         needs_preamble: the preamble is not complete yet.
         admitted: set when the client has logged in.
+        user: who has logged in; what the users file says now.
     """
 
-    __slots__ = ("_busy", "_hash", "_host_for", "_logins", "_preamble", "_slot", "_user", "admitted", "needs_preamble")
+    __slots__ = ("_busy", "_hash", "_host_for", "_logins", "_preamble", "_slot", "admitted", "needs_preamble", "user")
 
     def __init__(self, slot: Slot, logins: Logins | None, host_for: HostFor) -> None:
         self._slot = slot
@@ -46,7 +48,8 @@ class Greeting:
         self._preamble = b""
         self.needs_preamble = True
         self._busy = False  # the Hello is being checked
-        self._user = self._hash = ""
+        self.user = ANONYMOUS
+        self._hash = ""
         self.admitted: Admitted | None = None
 
     def read_preamble(self, data: bytes) -> bytes:
@@ -90,10 +93,11 @@ class Greeting:
         """
         if self._logins is not None:
             address = self._slot.host or self._slot.peer  # for a local client: its user
-            self._user = hello.user
             self._hash = await self._logins.check(hello.user, hello.secret, address)
+            self.user = self._logins.users.users[hello.user]
         elif sock is not None and sock.family == socket.AF_UNIX:
             _check_peer(peer_uid(sock))
+        self.user.rights(hello.instance)
         self.admitted = Admitted(await self._host_for(hello), hello)
         self._busy = False
         return self.admitted
@@ -104,9 +108,12 @@ class Greeting:
         Raises:
             AccessRefused: the client's user is gone or has another secret.
         """
-        if self._hash and not logins.is_valid(self._user, self._hash):
-            text = f"user {self._user!r} was removed, or has a new secret: connect again with that"
-            raise AccessRefused(text, user=self._user)
+        name = self.user.name
+        if not self._hash:
+            return
+        if not logins.is_valid(name, self._hash):
+            raise AccessRefused(f"user {name!r} was removed, or has a new secret: connect again with that", user=name)
+        self.user = logins.users.users[name]
 
 
 def _check_peer(uid: int) -> None:

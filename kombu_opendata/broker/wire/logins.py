@@ -18,7 +18,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from ...errors import AccessRefused, BrokerStopping, RetryLater, TooManyLogins
-from .users import UsersFile
+from ..access.users_file import UsersFile
 
 #: wrong secrets that are checked at once, and then again over this period
 FAILURES_PER_ADDRESS = 10
@@ -87,7 +87,7 @@ class Logins:
             TooManyLogins: there were too many wrong secrets, or too many logins wait.
             BrokerStopping: the broker stops.
         """
-        hashed = self.users.hashes.get(user, "")
+        hashed = self.users.hash_of(user)
         digest = self._digest(user, hashed, secret)
         right = self._right.get(user) == digest
         if not right and digest not in self._wrong:
@@ -104,7 +104,7 @@ class Logins:
 
     def is_valid(self, user: str, hashed: str) -> bool:
         """Whether the file still has this hash for the user."""
-        return self.users.hashes.get(user) == hashed
+        return bool(hashed) and self.users.hash_of(user) == hashed
 
     def _digest(self, user: str, hashed: str, secret: str) -> bytes:
         state = hashlib.blake2b(key=self._key, digest_size=32)

@@ -22,6 +22,7 @@ from ...support.neighbour import Neighbour
 from ...support.processes import Children
 from ...support.raw import RawClient
 from ...support.served import ServedBroker
+from ...support.users import user_table, write_users
 
 
 @pytest.mark.parametrize(
@@ -166,10 +167,8 @@ def test_a_payload_above_the_configured_maximum(
 
 
 def test_wrong_credentials(started: Children, store_folder: Path) -> None:
-    from kombu_opendata.broker.wire.users import hash_secret
-
     users = store_folder / "users"
-    users.write_text(f"alice:{hash_secret('right')}\n")
+    write_users(users, user_table("alice", "right"))
     options = ("--store", f"file://{store_folder}/s", "--listen", "tcp:127.0.0.1:0", "--users", str(users))
     served = ServedBroker(store_folder, *options)
     started.add(served)

@@ -23,8 +23,7 @@ from kombu_opendata.broker.process.broker_options import BrokerOptions, parse_li
 from ...support.kombu_client import connected, declare, drain_until, refused
 from ...support.processes import Children, wait_until
 from ...support.served import COMMAND, ServedBroker
-
-CHEAP = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
+from ...support.users import CHEAP, user_table, write_users
 
 
 class Site:
@@ -47,11 +46,9 @@ class Site:
 
     def write_users(self, **secrets: str) -> None:
         """Replace the file; a user keeps the hash of a secret."""
-        new = self.users.with_suffix(".new")
         for secret in secrets.values():
             self._hashes.setdefault(secret, CHEAP.hash(secret))
-        new.write_text("".join(f"{name}:{self._hashes[secret]}\n" for name, secret in secrets.items()))
-        new.rename(self.users)
+        write_users(self.users, *(user_table(name, hashed=self._hashes[secret]) for name, secret in secrets.items()))
 
     def serve(self, *options: str) -> ServedBroker:
         store = ("--store", f"file://{self.folder}/store", "--listen", "tcp:127.0.0.1:0")
@@ -83,8 +80,8 @@ def test_a_user_who_is_removed_loses_open_connections(site: Site) -> None:
         with pytest.raises(errors.AccessRefused, match="user 'bob' was removed, or has a new secret"):
             drain_until(bob, lambda: False)
         declare(alice.channel(), "q2")
-        site.users.write_text("alice:right\n")
-        wait_until(lambda: "the users stay as they were: line 1 of the users" in broker.log.read_text(), 10, "a line")
+        site.users.write_text("[users.alice]\nsecret = 'right'\n")
+        wait_until(lambda: "the users stay as they were: the users file" in broker.log.read_text(), 10, "a line")
         declare(alice.channel(), "q3")
         with connected(url % "carol:new"):
             pass
@@ -105,7 +102,7 @@ def test_a_refusal_says_in_the_log_from_where(site: Site) -> None:
 @pytest.mark.slow
 def test_a_valid_login_beside_guessers(site: Site) -> None:
     """Guessers at one address, who are refused in the end; at another one, a user logs in for the first time."""
-    site.users.write_text(f"alice:{PasswordHasher().hash('right')}\n")
+    write_users(site.users, user_table("alice", hashed=PasswordHasher().hash("right")))
     broker = site.serve("--users", str(site.users))
     stop, seen = threading.Event(), []
 
@@ -150,7 +147,7 @@ class _from_another_address:
 
 # ------------------------------------------------------------------ starting
 def test_a_users_file_that_can_not_be_used_is_refused_at_the_start(site: Site) -> None:
-    for data, text in ((b"# us\nalice:plain\n", "line 2 of the users file"), (b"\xff:x\n", "is not UTF-8")):
+    for data, text in ((b"# us\nalice:$argon2id$\n", "line 2 of the users file"), (b"\xff:x\n", "is not UTF-8")):
         site.users.write_bytes(data)
         assert text in site.fail("--listen", "tcp:127.0.0.1:0", "--users", str(site.users))
 

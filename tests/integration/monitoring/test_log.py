@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.broker.wire.users import hash_secret
 from kombu_opendata.errors import AccessRefused, StoreUnwritable
 
 from ...support.broker import EmbeddedBroker
@@ -18,6 +17,7 @@ from ...support.kombu_client import connected, declare, refused, send
 from ...support.processes import wait_until
 from ...support.raw import RawClient
 from ...support.served import COMMAND
+from ...support.users import user_table, write_users
 from .conftest import Serve
 
 
@@ -74,7 +74,7 @@ def test_a_level_leaves_out_what_is_below(serve: Serve) -> None:
 
 def test_a_client_that_is_refused_again_and_again(serve: Serve, store_folder: Path) -> None:
     users = store_folder / "users"
-    users.write_text(f"me:{hash_secret('right')}\n")
+    write_users(users, user_table("me", "right"))
     served = serve("--log-format", "json", "--users", str(users))
     for _ in range(8):
         assert isinstance(refused(f"opendata://me:wrong@127.0.0.1:{served.port}"), AccessRefused)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from argon2 import PasswordHasher
 
+from kombu_opendata.broker.access.users_file import UsersFile
 from kombu_opendata.broker.wire import logins as module
 from kombu_opendata.broker.wire.logins import FAILURES_PER_ADDRESS, FAILURES_PER_USER, Logins
-from kombu_opendata.broker.wire.users import UsersFile, hash_secret
-from kombu_opendata.errors import AccessRefused, BrokerStopping, InvalidUsersFile, RequestError, TooManyLogins
-
-CHEAP = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
+from kombu_opendata.errors import AccessRefused, BrokerStopping, TooManyLogins
+from tests.support.users import user_table, write_users
 
 
 class Time:
@@ -27,7 +24,7 @@ class Time:
 
 def users_file(folder: Path, **secrets: str) -> UsersFile:
     path = folder / "users"
-    path.write_text("".join(f"{name}:{CHEAP.hash(secret)}\n" for name, secret in secrets.items()))
+    write_users(path, *(user_table(name, secret) for name, secret in secrets.items()))
     return UsersFile(path)
 
 
@@ -52,7 +49,7 @@ async def guess(logins: Logins, user: str, address: str, count: int, name: str =
 def test_a_storm_of_logins_costs_one_run(tmp_path: Path) -> None:
     async def test(logins: Logins, _time: Time) -> None:
         hashes = await asyncio.gather(*(logins.check("alice", "right", f"host-{n % 7}") for n in range(200)))
-        assert set(hashes) == {logins.users.hashes["alice"]}
+        assert set(hashes) == {logins.users.hash_of("alice")}
         for _ in range(200):
             await logins.check("alice", "right", "elsewhere")
         assert logins.runs == 1
@@ -194,71 +191,3 @@ def test_no_secret_is_kept(tmp_path: Path) -> None:
         assert "wrong-secret" not in kept
 
     run(tmp_path, test, alice="right-secret")
-
-
-# ------------------------------------------------------------------ the file
-HASH = CHEAP.hash("secret")
-
-
-@pytest.mark.parametrize(
-    ("data", "line", "text"),
-    [
-        (b"alice:secret\n", 1, "has no Argon2 hash for user 'alice': make one with opendata-queue hash-secret"),
-        (b"# users\n\nalice:%b\nbob:%b" % (HASH.encode(), HASH[:-6].encode()), 4, "has no Argon2 hash for user 'bob'"),
-        (b"alice:" + HASH.replace("m=64", "m=99999999").encode(), 1, "has no Argon2 hash"),
-        (b"alice:\n", 1, "has no Argon2 hash"),
-        (b"alice\n", 1, "has no name and hash with a colon in between"),
-        (b":" + HASH.encode(), 1, "has no name and hash"),
-        (b"alice:%b\nal\xefce:%b" % (HASH.encode(), HASH.encode()), 2, "is not UTF-8"),
-        (b"alice:%b\nalice:%b" % (HASH.encode(), HASH.encode()), 2, "names user 'alice' a second time"),
-        (b"# nobody\n", 0, "names no user, so nobody could log in"),
-        (None, 0, "can't be read: No such file or directory"),
-    ],
-    # Not the data, which has a random salt: each process of a distributed run must collect the same names.
-    ids=[
-        "plain text",
-        "cut hash",
-        "costly hash",
-        "no hash",
-        "no colon",
-        "no name",
-        "bytes",
-        "twice",
-        "empty",
-        "missing",
-    ],
-)
-def test_a_file_that_can_not_be_used(tmp_path: Path, data: bytes | None, line: int, text: str) -> None:
-    path = tmp_path / "users"
-    if data is not None:
-        path.write_bytes(data)
-    with pytest.raises(InvalidUsersFile, match=text) as caught:
-        UsersFile(path)
-    assert caught.value.values == {"path": str(path), "line": line}
-    assert "secret\n" not in caught.value.text
-
-
-def test_what_hash_secret_makes_is_a_users_line(tmp_path: Path) -> None:
-    path = tmp_path / "users"
-    path.write_text(f" # who\n\n alice : {hash_secret('sécret')} \nbob:{HASH}\n")
-    assert set(UsersFile(path).hashes) == {"alice", "bob"}
-    with pytest.raises(RequestError, match="the secret is empty"):
-        hash_secret("")
-
-
-def test_a_file_that_breaks_leaves_the_users_as_they_were(tmp_path: Path) -> None:
-    users = users_file(tmp_path, alice="a")
-    path, before = users.path, dict(users.hashes)
-    path.write_text("alice:plain\n")
-    with pytest.raises(InvalidUsersFile, match="line 1"):
-        users.reload()
-    assert not users.reload(), "said once for each change"
-    path.unlink()
-    with pytest.raises(InvalidUsersFile, match="can't be read"):
-        users.reload()
-    assert not users.reload()
-    assert users.hashes == before
-    path.write_text(f"bob:{HASH}\n")
-    os.utime(path, ns=(5, 5))
-    assert users.reload()
-    assert set(users.hashes) == {"bob"}

@@ -1,0 +1,1 @@
+"""Who may do what: the users file, users, their rights, roles and limits (docs/permissions.md)."""

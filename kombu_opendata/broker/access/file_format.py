@@ -1,0 +1,57 @@
+"""The tables of the users file, as they are decoded (docs/permissions.md)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+Role = Literal["monitor", "operator", "admin"]
+Count = Annotated[int, Meta(ge=1)]
+
+
+class Patterns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a user may configure, write and read in an instance; an empty pattern permits nothing."""
+
+    configure: str = ""
+    write: str = ""
+    read: str = ""
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
+    """The limits of a user or of an instance; None means no limit."""
+
+    connections: Count | None = None
+    channels: Count | None = None
+    consumers: Count | None = None
+    queues: Count | None = None
+    bindings: Count | None = None
+    message_bytes: Count | None = None
+    publishes_per_second: Count | None = None
+
+
+class UserTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``[users.NAME]``.
+
+    Attributes:
+        secret: an Argon2 hash; empty: the user logs in by certificate only.
+        certificates: names of client certificates (subject CN, SAN DNS, URI or email) that log in as this user.
+        instances: patterns by instance; ``*`` means any instance without patterns of its own.
+    """
+
+    secret: str = ""
+    certificates: tuple[str, ...] = ()
+    roles: frozenset[Role] = frozenset()
+    limits: Limits = Limits()
+    instances: dict[str, Patterns] = {}
+
+    def __repr__(self) -> str:
+        """Without the hash."""
+        return f"UserTable(roles={sorted(self.roles)}, instances={self.instances})"
+
+
+class InstanceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``[instances.NAME]``."""
+
+    limits: Limits = Limits()
