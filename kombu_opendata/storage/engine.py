@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,6 +75,7 @@ class Engine:
     ) -> None:
         self.store, self.journal, self.clock, self.settings = store, journal, clock, settings
         self._files = files
+        self._tidying = asyncio.Lock()
         state = self.state = StoreState()
         payloads = self.payloads = Payloads(store, settings.payload_cache_bytes)
         self.figures = EngineFigures(settings.slow_commit_seconds)
@@ -162,8 +164,11 @@ class Engine:
 
     # ------------------------------------------------------------------ maintenance
     async def tidy(self) -> None:
-        """Sync the store's files, release the journal, delete SlateDB's garbage; called every few seconds."""
-        async with self.commits.checkpointing:
+        """Sync the store's files, release the journal, delete SlateDB's garbage; called every few seconds.
+
+        This takes seconds on a busy disk, and checkpoints go on meanwhile.
+        """
+        async with self._tidying:
             upto = self.commits.released_upto
             await self.store.flush_memtable(keys.STORE_HEADER_KEY)
             await self._files.sync()
@@ -180,6 +185,25 @@ class Engine:
         Raises:
             StoreError: the store failed for good.
         """
+        await asyncio.gather(self._checkpoint_for_ever(), self._tidy_for_ever())
+
+    async def _checkpoint_for_ever(self) -> None:
+        """Write the journal's content to the store; without a journal, commits themselves do that."""
+        commits, journal = self.commits, self.journal
+        while journal is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.settings.checkpoint_interval_ms / 1000):
+                    await commits.is_large.wait()
+            if commits.is_dirty:
+                try:
+                    await commits.checkpoint()
+                except StoreFull:
+                    log.warning("the journal is full; waiting for the store")
+                    await asyncio.sleep(self.settings.checkpoint_interval_ms / 1000)
+            if not journal.has_spare:
+                await asyncio.to_thread(journal.prepare_spare)
+
+    async def _tidy_for_ever(self) -> None:
         loop = asyncio.get_running_loop()
         next_tidy = loop.time() + self.settings.tidy_interval_seconds
         next_look = loop.time()
@@ -189,14 +213,6 @@ class Engine:
             idle = IdleStore(self.store, self.settings.slate, self.settings.idle_seconds)
         while True:
             await asyncio.sleep(self.settings.checkpoint_interval_ms / 1000)
-            if self.journal is not None:
-                if self.commits.is_dirty:
-                    try:
-                        await self.commits.checkpoint()
-                    except StoreFull:
-                        log.warning("the journal is full; waiting for the store")
-                if not self.journal.has_spare:
-                    await asyncio.to_thread(self.journal.prepare_spare)
             if loop.time() >= next_look:
                 if idle is None or not idle.is_idle or self.disk_space.is_held:
                     await self.disk_space.read()
@@ -204,15 +220,15 @@ class Engine:
             if loop.time() >= next_tidy:
                 was_written = self.commits.stored != tidied_at
                 if was_written or self.disk_space.is_worth_collecting:
-                    await self.tidy()
                     tidied_at = self.commits.stored
+                    await self.tidy()
                 if idle is not None and (settings := idle.change(was_written)) is not None:
                     # a cancellation must not interrupt this: close() needs an open store
                     await asyncio.shield(loop.create_task(self._reopen(idle, settings)))
                 next_tidy = loop.time() + self.settings.tidy_interval_seconds
 
     async def _reopen(self, idle: IdleStore, settings: SlateSettings) -> None:
-        async with self.commits.checkpointing:
+        async with self._tidying, self.commits.checkpointing:
             try:
                 await idle.reopen(settings)
             except StoreError as exc:

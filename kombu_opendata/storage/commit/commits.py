@@ -29,6 +29,8 @@ from .measurements import EngineFigures, stopwatch
 
 #: journal bytes that publishes leave for settlements, so that consumers go on when the disk is full
 RESERVED_BYTES = 4 << 20
+#: a batch of this size is written at once; writing it takes about five times as much memory
+LARGE_BATCH_BYTES = 4 << 20
 
 
 class Participant(Protocol):
@@ -59,6 +61,7 @@ class Commits:
         batch: records for the next checkpoint.
         checkpointing: is held during a checkpoint: the dirty sets are cleared, but the store lacks the changes.
         count: appends to the journal, or batches where there is no journal.
+        is_large: set while the next checkpoint's batch is large; only with a journal.
         released_upto: the number of the last journal record that the store has.
         watches: sets to which checkpoints add the messages that they delete.
         failure: the error after which nothing can be committed.
@@ -90,6 +93,7 @@ class Commits:
         self.checkpointing = asyncio.Lock()
         self.checkpoint_started_at: float | None = None
         self.count = 0
+        self.is_large = asyncio.Event()
         self.released_upto: int | None = None
         self.watches: list[set[int]] = []
         self.participants: list[Participant] = []
@@ -157,6 +161,8 @@ class Commits:
             self.count += 1
             self.effects.clear()
             self.new_bytes = 0
+            if self.batch.nbytes >= LARGE_BATCH_BYTES:
+                self.is_large.set()
         if self.needs_sync:
             self._journal.sync()
             self.needs_sync = self.sync_soon = False
@@ -220,6 +226,7 @@ class Commits:
             now = self._clock.now_ms()
             self._state.time(now)
             batch, self.batch = self.batch, self._store.batch()
+            self.is_large.clear()
             self._payloads.begin_flush()
             began = self.checkpoint_started_at = asyncio.get_running_loop().time()
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from kombu_opendata.errors import InvalidMessage, NewerFormat, RequestError, StoreFull, UnsupportedFormat
 from kombu_opendata.storage.commit import commits
 from kombu_opendata.storage.commit.journal import Journal
+from kombu_opendata.storage.engine import EngineSettings
 from kombu_opendata.storage.records import header, keys
 from kombu_opendata.storage.records.keys import RecordKind
 from tests.support.engine import World, nothing, run, small_buckets
@@ -139,3 +141,35 @@ def test_effects_that_found_no_room_are_committed_later(tmp_path: Path, monkeypa
         assert len(world.queue("q").messages) == 1
 
     run(tmp_path / "s", steps)
+
+
+@pytest.mark.parametrize("tidying", [False, True])
+def test_a_large_batch_does_not_wait(tmp_path: Path, tidying: bool) -> None:
+    """Neither for its time nor for the disk's sync, which takes seconds: it would fill the memory."""
+
+    async def steps(world: World) -> None:
+        engine, synced, begun = world.engine, asyncio.Event(), asyncio.Event()
+
+        async def slow_sync() -> None:
+            begun.set()
+            await synced.wait()
+
+        if tidying:
+            engine._files.sync = slow_sync  # type: ignore[method-assign]
+        maintenance = asyncio.create_task(engine.run_maintenance())
+        if tidying:
+            world.publish("q")
+            await asyncio.wait_for(begun.wait(), 20)
+        for _ in range(5):
+            world.publish("q", envelope=bytes(1 << 20))
+        engine.commits.commit_journal()
+        async with asyncio.timeout(20):
+            while engine.payloads.pending or engine.payloads.flushing:  # noqa: ASYNC110 - nothing says so
+                await asyncio.sleep(0.01)
+        synced.set()
+        maintenance.cancel()
+        await asyncio.wait([maintenance])
+
+    tidy_seconds = 0.0 if tidying else 3600
+    settings = EngineSettings(checkpoint_interval_ms=200 if tidying else 3_600_000, tidy_interval_seconds=tidy_seconds)
+    run(tmp_path / "s", steps, settings)
