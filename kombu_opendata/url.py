@@ -7,6 +7,8 @@ URL                                                        what it names
 ``opendata://[user:secret@]host[:port][/instance]``        a broker on a host, over TCP
 ``opendatas://[user:secret@]host[:port][/instance]``       a broker on a host, over TLS
 ``opendata://[user:secret@]%2Frun%2Fq.sock[/instance]``    a broker on this machine, over its Unix socket
+``opendata://[user:secret@]host,host:port[/instance]``     the active broker of a store and its standbys, in any order;
+                                                           also with TLS, and for Unix sockets
 ``opendata+memory://name``                                 a broker inside this process, for unit tests
 =========================================================  ==========================================================
 
@@ -18,7 +20,8 @@ from __future__ import annotations
 
 import posixpath
 import re
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Literal
 from urllib.parse import quote, unquote
@@ -43,10 +46,13 @@ _STORE_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 STORE_SCHEMES = frozenset({"s3", "s3a", "az", "abfs", "abfss", "adl", "azure", "gs", "gcs", "http", "https"})
 
 _ENCODE = "percent-encode the user and the secret: '/' is %2F, '?' is %3F, '#' is %23, ';' is %3B"
+_SOCKET = "a Unix socket has neither a port nor TLS; write opendata://%2Frun%2Fapp.sock/instance"
 SCHEMES = ("opendata", "opendatas", "opendata+memory")
 
 Kind = Literal["embedded", "tcp", "unix", "memory"]
-Place = tuple[str, str, str, int, str, str]
+#: a host and its port; or the path of a Unix socket, and the default port
+Host = tuple[str, int]
+Place = tuple[str, str, frozenset[Host], str, str]
 
 
 @dataclass(frozen=True)
@@ -56,8 +62,9 @@ class Address:
     Attributes:
         kind: how to reach the broker.
         folder: the absolute path of the store (for embedded).
-        host: the host (for tcp), or the absolute path of the socket (for unix).
+        host: the (first) host (for tcp), or the absolute path of the socket (for unix).
         port, tls: (for tcp).
+        others: where the store's other brokers are; one of all is active, the others stand by (for tcp and unix).
         user, secret: (for tcp and unix).
         instance: the database inside the broker's store, AMQP's virtual host.
         name: the name of a broker in this process (for memory).
@@ -72,11 +79,25 @@ class Address:
     secret: str = field(default="", repr=False)
     tls: bool = False
     name: str = ""
+    others: tuple[Host, ...] = ()
 
     @property
     def place(self) -> Place:
-        """The address without the user and the secret."""
-        return (self.kind, self.folder, self.host, self.port, self.instance, self.name)
+        """The address without the user and the secret; the order of the hosts does not matter."""
+        hosts = frozenset(((self.host, self.port), *self.others))
+        return (self.kind, self.folder, hosts, self.instance, self.name)
+
+    @property
+    def each(self) -> list[Address]:
+        """The address of each broker in the list."""
+        if not self.others:
+            return [self]
+        return [replace(self, host=host, port=port, others=()) for host, port in ((self.host, self.port), *self.others)]
+
+    @property
+    def hosts(self) -> str:
+        """The hosts as they are in a URL: with ports (for tcp), or percent-encoded (for unix)."""
+        return ",".join(_host_text(host, port) for host, port in ((self.host, self.port), *self.others))
 
     @property
     def socket_path(self) -> str:
@@ -98,11 +119,7 @@ class Address:
         if self.user or self.secret:
             secret = quote(self.secret, safe="") if include_secret else mask
             login = quote(self.user, safe="") + (f":{secret}" if self.secret else "") + "@"
-        host = quote(self.host, safe="")
-        if self.kind == "unix":
-            return f"opendata://{login}{host}/{self.instance}"
-        host = f"[{self.host}]" if ":" in self.host else host
-        return f"opendata{'s' if self.tls else ''}://{login}{host}:{self.port}/{self.instance}"
+        return f"opendata{'s' if self.tls else ''}://{login}{self.hosts}/{self.instance}"
 
     def __str__(self) -> str:
         return self.as_uri()
@@ -155,25 +172,58 @@ def _parse_host(url: str, scheme: str, rest: str) -> Address:
     user, _, secret = login.partition(":")
     if not place:
         raise invalid(url, "it names neither a folder nor a host; write opendata:///absolute/folder")
-    found = _HOST.fullmatch(place)
-    if found is None or int(found[2] or 0) > 65_535:
+    if "," in login.rpartition("@")[2] and "@" in login:
         raise invalid(
             url,
-            f"the host is followed by nothing or by ':' and a port up to 65535; if it has a secret, {_ENCODE}",
+            "the user and the secret are written once, before the first host; if that is the secret, percent-encode "
+            "'@' as %40 and ',' as %2C",
         )
+    try:
+        hosts = read_hosts(place)
+    except ValueError as exc:
+        raise invalid(url, f"{exc}; if it has a secret, {_ENCODE}") from None
+    if scheme == "opendatas" and _is_socket(hosts[0][0]):
+        raise invalid(url, _SOCKET)
+    return at_hosts(hosts, unquote(path), unquote(user), unquote(secret), tls=scheme == "opendatas")
+
+
+def read_hosts(text: str, port: int | None = None) -> list[Host]:
+    """The hosts, or the percent-encoded paths of Unix sockets, in a list separated by commas.
+
+    Args:
+        port: of those that name none; None means the default port.
+
+    Raises:
+        ValueError: the text says what is wrong.
+    """
+    hosts = list(dict.fromkeys(_read_host(part, port) for part in text.split(",")))
+    if len({_is_socket(host) for host, _ in hosts}) > 1:
+        raise ValueError("a list has either hosts or Unix sockets, not both")
+    return hosts
+
+
+def _read_host(text: str, port: int | None) -> Host:
+    if not text:
+        raise ValueError("a host is missing before or after a ','")
+    found = _HOST.fullmatch(text)
+    if found is None or int(found[2] or 0) > 65_535:
+        raise ValueError("each host is followed by nothing or by ':' and a port up to 65535")
     host = unquote(found[1].strip("[]"))
-    if host.startswith("/"):
-        if found[2] is not None or scheme == "opendatas":
-            raise invalid(url, "a Unix socket has neither a port nor TLS; write opendata://%2Frun%2Fapp.sock/instance")
-        return unix(host, unquote(path), unquote(user), unquote(secret))
-    return tcp(
-        host.lower(),
-        int(found[2] or 0) or None,
-        unquote(path),
-        unquote(user),
-        unquote(secret),
-        tls=scheme == "opendatas",
-    )
+    if not _is_socket(host):
+        return host.lower(), int(found[2] or 0) or port or DEFAULT_PORT
+    if found[2] is not None:
+        raise ValueError(_SOCKET)
+    return host, DEFAULT_PORT
+
+
+def _host_text(host: str, port: int) -> str:
+    if _is_socket(host):
+        return quote(host, safe="")
+    return f"[{host}]:{port}" if ":" in host else f"{quote(host, safe='')}:{port}"
+
+
+def _is_socket(host: str) -> bool:
+    return host.startswith("/")
 
 
 def _split_authority(rest: str) -> tuple[str, str]:
@@ -195,17 +245,15 @@ def embedded(folder: str) -> Address:
     return Address("embedded", folder=clean)
 
 
-def tcp(
-    host: str, port: int | None, instance: str = "", user: str = "", secret: str = "", *, tls: bool = False
-) -> Address:
-    """A broker on a host; an empty instance (or AMQP's ``/``) means the default instance."""
-    instance = _instance(host, instance)
-    return Address("tcp", host=host, port=port or DEFAULT_PORT, instance=instance, user=user, secret=secret, tls=tls)
+def at_hosts(hosts: Sequence[Host], instance: str, user: str, secret: str, *, tls: bool) -> Address:
+    """The brokers of one store on these hosts, or behind these sockets.
 
-
-def unix(path: str, instance: str = "", user: str = "", secret: str = "") -> Address:
-    """A broker on this machine, by the absolute path of its socket."""
-    return Address("unix", host=path, instance=_instance(quote(path, safe=""), instance), user=user, secret=secret)
+    An empty instance (or AMQP's ``/``) means the default instance.
+    """
+    (host, port), *others = hosts
+    instance = _instance(_host_text(host, port), instance)
+    kind: Kind = "unix" if _is_socket(host) else "tcp"
+    return Address(kind, "", host, port, instance, user, secret, tls, others=tuple(others))
 
 
 def _instance(host: str, instance: str) -> str:
@@ -259,7 +307,7 @@ def _is_cut(url: str) -> bool:
     if found is None or "@" in url:
         return False
     authority, _ = _split_authority(url[found.end() :])
-    return ":" in authority and _HOST.fullmatch(authority) is None
+    return ":" in authority and not all(map(_HOST.fullmatch, authority.split(",")))
 
 
 def invalid(url: str, why: str) -> InvalidURL:

@@ -27,11 +27,14 @@ URL                                                       broker
 ``opendata:///abs/folder``                                embedded; the first client that needs it starts it
 ``opendata://[USER:SECRET@]HOST[:PORT][/INSTANCE]``       over TCP; port 5677 and instance ``default`` if not given
 ``opendatas://[USER:SECRET@]HOST[:PORT][/INSTANCE]``      over TLS
+``opendata://[USER:SECRET@]HOST,HOST:PORT[/INSTANCE]``    the active broker of a store and its standbys
 ``opendata://[USER:SECRET@]%2FPATH%2FSOCKET[/INSTANCE]``  on this machine, over its Unix socket
 ``opendata+memory://NAME``                                inside this process, for unit tests
 ========================================================  =========================================================
 
-Several URLs, separated by ``;``, are tried in turn. Give the URL of an object store to the broker, never to a client.
+Hosts separated by ``,`` share one store: sessions, leases and unconfirmed publishes go on at whichever of them is
+active. Several URLs, separated by ``;``, are tried in turn, each with a session of its own. Give the URL of an object
+store to the broker, never to a client.
 
 Transport Options
 =================

@@ -15,7 +15,8 @@ virtual_host  the instance                                          the instance
 ============  ====================================================  ==================
 
 For a broker behind a Unix socket, hostname is the percent-encoded path of the socket (its slashes too), and port is
-None. ``opendata+memory://`` URLs and invalid ones stay whole.
+None. For a list of hosts, hostname is the list with all ports, and port is None. ``opendata+memory://`` URLs and
+invalid ones stay whole.
 """
 
 from __future__ import annotations
@@ -61,9 +62,9 @@ def fill_in(client: Any) -> None:
         return
     if address.kind == "memory":
         return
-    hostname = {"embedded": quote(address.folder), "unix": quote(address.host, safe="")}.get(address.kind, address.host)
-    client.hostname = FilledIn(hostname)
-    client.port = address.port if address.kind == "tcp" else None
+    is_one_host = address.kind == "tcp" and not address.others
+    client.hostname = FilledIn(quote(address.folder) or (address.host if is_one_host else address.hosts))
+    client.port = address.port if is_one_host else None
     client.virtual_host = address.instance
     client.userid = address.user or client.userid
     if address.secret:
@@ -95,9 +96,13 @@ def address_of(client: Any) -> Address:
     if hostname.startswith("/"):
         return urls.embedded(unquote(hostname))
     secret = "" if callable(client.password) else str(client.password or "")
-    if hostname.startswith("%2F"):
-        return urls.unix(unquote(hostname), vhost, client.userid or "", secret)
-    return urls.tcp(str(hostname), client.port, vhost, client.userid or "", secret, tls=scheme == "opendatas")
+    hosts = [(str(hostname), client.port or urls.DEFAULT_PORT)]
+    if hostname.startswith("%2F") or "," in hostname:
+        try:
+            hosts = urls.read_hosts(hostname, client.port)
+        except ValueError as exc:
+            raise urls.invalid(f"{scheme}://{hostname}", str(exc)) from None
+    return urls.at_hosts(hosts, vhost, client.userid or "", secret, tls=scheme == "opendatas")
 
 
 def addresses_of(client: Any) -> list[Address]:
@@ -117,7 +122,10 @@ def check_alternates(client: Any) -> None:
             try:
                 parse_url(alternate)
             except ValueError:
-                raise urls.invalid(alternate, "percent-encode the user and the secret") from None
+                why = "Kombu can't fail over to a list of hosts with ports: list all in one URL"
+                raise urls.invalid(
+                    alternate, why if urls.parse(alternate).others else "percent-encode the user and the secret"
+                ) from None
 
 
 def _whole(client: Any) -> str:

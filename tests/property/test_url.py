@@ -21,10 +21,17 @@ KombuConnection: Any = kombu_connection.Connection
 
 MARK = "s3cr3t"
 #: what ends a user, a host or a URL, and what is told apart by it
-around = st.lists(st.sampled_from([*":/?#@;[]%&= \t\n\\", "//", "://", "1", "x", "ü", "℀", "%2F"]), max_size=6)
+around = st.lists(st.sampled_from([*":/?#@;,[]%&= \t\n\\", "//", "://", "1", "x", "ü", "℀", "%2F"]), max_size=6)
 secrets = st.builds(lambda before, after: "".join([*before, MARK, *after]), around, around)
 #: a list of two URLs with the mark in a host's name is no secret that is cut
 _LIST = re.compile(r";[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+hosts = st.lists(
+    st.tuples(st.sampled_from(["a", "b.example.org", "10.0.0.1", "[::1]"]), st.sampled_from([5677, 1, 65535])),
+    min_size=1,
+    unique=True,
+)
 
 
 def url_with(secret: str) -> str:
@@ -70,6 +77,20 @@ def test_an_encoded_secret_is_read_as_it_was(secret: str) -> None:
         assert parse(one.as_uri(include_password=True)) == parse(url)
 
 
+@given(hosts, st.sampled_from(["opendata", "opendatas"]), st.booleans())
+def test_a_list_of_hosts_is_read_as_it_was(hosts: list[tuple[str, int]], scheme: str, ports: bool) -> None:
+    texts = [f"{host}:{port}" if ports or port != 5677 else host for host, port in hosts]
+    url = f"{scheme}://alice:{MARK}@{','.join(texts)}/inst"
+    address = parse(url)
+    assert [(each.host, each.port) for each in address.each] == [(host.strip("[]"), port) for host, port in hosts]
+    assert parse(address.as_uri(include_secret=True)) == address
+    connection = KombuConnection(url)
+    for one in (connection, connection.clone(), KombuConnection(**connection.info())):
+        assert address_of(one) == address
+        assert parse(one.as_uri(include_password=True)) == address
+        assert MARK not in f"{one!r} {one.info()} {one.as_uri()} {masked(url)} {address!r}"
+
+
 @given(secrets)
 def test_a_kombu_connection_shows_no_raw_secret(secret: str) -> None:
     assume(not re.search(r"[][℀]|;[A-Za-z+.-]*:|\s", secret))  # what urllib refuses before we see it, in its own words
@@ -95,6 +116,9 @@ def test_a_slash_in_the_secret_is_told_to_be_encoded() -> None:
         ("opendata://a:cut", "opendata://a:**"),
         ("cut@h", "**@h"),
         ("opendata://[::1]:9/x", "opendata://[::1]:9/x"),
+        ("opendata://a:1,b:2,[::1]:9", "opendata://a:1,b:2,[::1]:9"),
+        ("opendata://u:1@a:1,b:2", "opendata://u:**@a:1,b:2"),
+        ("opendata://u:cut,b:2", "opendata://u:**"),
         ("opendata:///srv/a:b", "opendata:///srv/a:b"),
         ("/srv/a:b", "/srv/a:b"),
         ("opendata://h/x?password=secret&a=&ssl", "opendata://h/x?password=**&a=&ssl"),

@@ -22,6 +22,11 @@ from kombu_opendata.url import Address, masked, parse
             Address("tcp", host="host", port=1, instance="inst-1", user="us@er", secret="se/cret"),
         ),
         ("opendatas://[::1]:9/x", Address("tcp", host="::1", port=9, instance="x", tls=True)),
+        (
+            "opendatas://u:s@A,b:12,[::1]:9,a/x",
+            Address("tcp", "", "a", 5677, "x", "u", "s", tls=True, others=(("b", 12), ("::1", 9))),
+        ),
+        ("opendata://%2Frun%2Fa%2C.sock,%2Fb", Address("unix", host="/run/a,.sock", others=(("/b", 5677),))),
         ("opendata+memory://name", Address("memory", name="name")),
         ("memory://name", Address("memory", name="name")),
         ("opendata+memory://", Address("memory", name="default")),
@@ -49,6 +54,12 @@ def test_a_url_is_read(url: str, address: Address) -> None:
         ("opendata://tmp/some/folder", "three slashes"),
         ("opendata://host/a b", "instance is one name"),
         ("opendatas:///tmp/q", "without TLS"),
+        ("opendata://a,", "a host is missing before or after a ','"),
+        ("opendata://a:1,,b", "a host is missing"),
+        ("opendata://a:1,b:no", "a port up to 65535"),
+        ("opendata://u:s@a,u:s@b", "written once, before the first host"),
+        ("opendata://a,%2Frun%2Fb.sock", "either hosts or Unix sockets"),
+        ("opendatas://%2Frun%2Fa.sock,%2Frun%2Fb.sock", "neither a port nor TLS"),
     ],
 )
 def test_a_wrong_url_says_what_to_write(url: str, says: str) -> None:
@@ -73,6 +84,8 @@ def test_a_file_url_is_told_how_to_write_the_folder() -> None:
         ("opendata:///tmp/a%20b", "opendata:///tmp/a%20b"),
         ("opendata://u:secret@host", "opendata://u:**@host:5677/default"),
         ("opendatas://host/x", "opendatas://host:5677/x"),
+        ("opendata://u:secret@a,[::1]:9/x", "opendata://u:**@a:5677,[::1]:9/x"),
+        ("opendata://:secret@%2Fa,%2Fb%2C", "opendata://:**@%2Fa,%2Fb%2C/default"),
         ("opendata+memory://n", "opendata+memory://n"),
     ],
 )
@@ -81,6 +94,14 @@ def test_the_secret_is_masked_and_the_rest_reads_back(url: str, shown: str) -> N
     assert str(address) == shown
     assert "secret" not in repr(address).replace("secret=", "")
     assert parse(address.as_uri(include_secret=True)) == address
+
+
+def test_the_order_of_the_hosts_makes_no_other_place() -> None:
+    assert parse("opendata://u:s@a,b/x").place == parse("opendata://b,a/x").place != parse("opendata://a/x").place
+    assert [str(each) for each in parse("opendata://a,b:1").each] == [
+        "opendata://a:5677/default",
+        "opendata://b:1/default",
+    ]
 
 
 def test_an_error_masks_the_secret() -> None:

@@ -13,6 +13,9 @@ log = logging.getLogger(__name__)
 
 #: the shortest interval that a client can ask for
 MIN_HEARTBEAT_MS = 100
+#: how long a client's host may be silent, at least, unless the broker's own interval is shorter than half of it:
+#: a client may want to know soon whether its broker is alive, and still keep its leases over a cut of its link
+_PATIENCE_SECONDS = 30.0
 #: without heartbeats, the client's host is checked as if they had this interval
 _CHECK_MS = 60_000
 _HEARTBEAT = frame(m.BrokerHeartbeat())
@@ -25,12 +28,12 @@ class Heartbeat:
         is_quiet: nothing was sent since the last check; cleared by each write.
     """
 
-    __slots__ = ("_audible", "_seconds", "_timer", "_transport", "is_quiet")
+    __slots__ = ("_audible", "_patience", "_seconds", "_timer", "_transport", "is_quiet")
 
     def __init__(self) -> None:
         self.is_quiet = True
         self._audible = False
-        self._seconds = 0.0
+        self._seconds = self._patience = 0.0
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -42,6 +45,7 @@ class Heartbeat:
         heartbeat_ms = max(min(wishes), MIN_HEARTBEAT_MS) if wishes else 0
         self._transport, self._audible = transport, bool(heartbeat_ms)
         self._seconds = (heartbeat_ms or _CHECK_MS) / 2000
+        self._patience = max(4 * self._seconds, min(2 * (ours_ms or _CHECK_MS) / 1000, _PATIENCE_SECONDS))
         self._wait()
         return heartbeat_ms
 
@@ -58,9 +62,8 @@ class Heartbeat:
         sock = transport.get_extra_info("socket") if transport is not None else None
         if transport is None or transport.is_closing() or sock is None:
             return
-        seconds = 4 * self._seconds
-        if peer_is_gone(sock, seconds):
-            log.warning("a client's host has not answered for %.1f s: its connection is closed", seconds)
+        if peer_is_gone(sock, self._patience):
+            log.warning("a client's host has not answered for %.1f s: its connection is closed", self._patience)
             transport.abort()
             return
         if self._audible and self.is_quiet:

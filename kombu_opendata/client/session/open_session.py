@@ -6,73 +6,95 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from typing import Any
 
-from ...errors import ConnectionLost
+from ...errors import ConnectionLost, OpenDataError
 from ...protocol.framing import frame
-from ...protocol.messages import Welcome
+from ...protocol.messages import Hello, Welcome
 from ...url import Address
 from ..clock import Clock
 from ..connection_options import Options
-from ..socket.connect import connect_memory, connect_socket_url, connect_tcp
+from ..socket.connect import secured
 from ..socket.framed_socket import FramedSocket
 from ..socket.handshake import shake_hands
+from .route import Attempt, Route
 from .session import Session
 
 log = logging.getLogger(__name__)
 
 
 def open_session(
-    session: Session, address: Address, options: Options, clock: Clock, more: Callable[[], Iterable[Any]]
+    session: Session, route: Route, options: Options, clock: Clock, more: Callable[[], Iterable[Any]]
 ) -> tuple[FramedSocket, Welcome]:
-    """Connect to the broker; what a resumed session needs is sent again, and the unanswered requests last.
+    """Connect to the active broker; what a resumed session needs is sent again, and the unanswered requests last.
 
     Args:
         more: returns messages that every new connection begins with, beside the session's state.
 
     Raises:
         ConnectionLost: nobody answers, or the connection broke.
+        NotActive: only standbys answer.
         OpenDataError: the broker refuses, or can't be started.
     """
-    sock = _connect(address, options, clock)
+    refusals: list[OpenDataError] = []
+    with closing(route.attempts(options, clock)) as attempts:
+        for attempt in attempts:
+            try:
+                opened = _begin(session, route, attempt, options, clock, more)
+            except OpenDataError as exc:
+                route.failed(attempt.endpoint)
+                refusals.append(exc)
+            else:
+                route.worked(attempt.endpoint)
+                return opened
+    raise route.refusal(refusals)
+
+
+def _begin(
+    session: Session,
+    route: Route,
+    attempt: Attempt,
+    options: Options,
+    clock: Clock,
+    more: Callable[[], Iterable[Any]],
+) -> tuple[FramedSocket, Welcome]:
+    """Log in over the connected socket and restore the session."""
+    if isinstance(attempt.result, OpenDataError):
+        raise attempt.result
+    broker, sock = attempt.endpoint.broker, attempt.result
     try:
-        opened, welcome = _log_in(sock, session, address, options)
+        if broker.kind == "tcp":
+            sock = secured(sock, broker, options, attempt.seconds)
+        hello = _hello(session, broker, options, route.heartbeat(options))
+        opened, welcome = _log_in(sock, session, hello, attempt.seconds)
         if welcome.heartbeat_ms:
             opened.expect_heartbeats(welcome.heartbeat_ms / 1000, clock.monotonic)
         _restore(opened, session, options)
         opened.send_all(b"".join(map(frame, more())), session.receive)
     except OSError as exc:
         sock.close()
-        raise ConnectionLost(f"the connection to {address} broke: {exc}") from exc
+        raise ConnectionLost(f"the connection to {broker} broke: {exc}") from exc
     except BaseException:
         sock.close()
         raise
     return opened, welcome
 
 
-def _connect(address: Address, options: Options, clock: Clock) -> socket.socket:
-    if address.kind == "memory":
-        return connect_memory(address.name)
-    if address.kind == "tcp":
-        return connect_tcp(address, options)
-    if address.kind == "unix":
-        return connect_socket_url(address, options)
-    from ..launch_broker import attach  # only a folder has a broker that a client may start
-
-    return attach(address, options, clock)
-
-
-def _log_in(sock: socket.socket, session: Session, address: Address, options: Options) -> tuple[FramedSocket, Welcome]:
-    """Greet the broker and tell it what the client holds of the session."""
-    hello = session.hello(
+def _hello(session: Session, broker: Address, options: Options, heartbeat: float) -> Hello:
+    return session.hello(
         options.name or f"{socket.gethostname()}:{os.getpid()}",
-        address.instance,
-        options.user or address.user,
-        options.resolve_secret() or address.secret,
-        heartbeat_ms=int(1000 * options.heartbeat),
+        broker.instance,
+        options.user or broker.user,
+        options.resolve_secret() or broker.secret,
+        heartbeat_ms=int(1000 * heartbeat),
     )
+
+
+def _log_in(sock: socket.socket, session: Session, hello: Hello, seconds: float) -> tuple[FramedSocket, Welcome]:
+    """Greet the broker and tell it what the client holds of the session."""
     resume = session.resume()
-    opened, welcome, rest = shake_hands(sock, hello, options.connect_timeout, resume)
+    opened, welcome, rest = shake_hands(sock, hello, seconds, resume)
     if resume is not None and welcome.adopted < len(resume.held):
         log.info("%d leases ended while the connection was lost", len(resume.held) - welcome.adopted)
     session.welcomed()

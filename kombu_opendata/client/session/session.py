@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
-from ...errors import BrokerStopping, OpenDataError, from_wire
+from ...errors import BrokerStopping, NotActive, OpenDataError, from_wire
 from ...protocol.framing import frame
 from ...protocol.messages import (
     BrokerMessage,
@@ -39,6 +39,8 @@ from .publishes_in_flight import PublishesInFlight
 
 log = logging.getLogger(__name__)
 
+#: codes of failed requests that the broker's successor will answer
+LEFT_TO_SUCCESSOR = frozenset({BrokerStopping.code, NotActive.code})
 #: what a connection hands out: a delivery, the end of a consumer, or changed results
 Event: TypeAlias = Delivery | Cancelled | ResultsChanged
 
@@ -124,7 +126,7 @@ class Session:
     def _receive_answer(self, message: Any) -> None:
         rid = getattr(message, "rid", None)  # a BrokerHeartbeat or a BrokerGoodbye has none
         if rid in self.in_flight.by_rid:
-            if message.code != BrokerStopping.code:  # else its successor will answer
+            if message.code not in LEFT_TO_SUCCESSOR:
                 self.unanswered.pop(rid, None)
                 self.in_flight.fail(rid, from_wire(message.code, message.text, message.values))
         elif rid in self.unanswered:

@@ -8,7 +8,7 @@ from typing import Any, cast
 from ...errors import BrokerStopping, MessageTooLarge, OpenDataError, RetryLater, from_wire
 from ...protocol.framing import frame
 from ...protocol.messages import Failed, Publish, Published
-from .session import Session
+from .session import LEFT_TO_SUCCESSOR, Session
 from .session_link import SessionLink
 
 
@@ -49,9 +49,9 @@ class SessionIO:
                         self.wait_until(deadline)
                     self.pump()
                 answer = answers.pop(rid)
-                if not (type(answer) is Failed and answer.code == BrokerStopping.code) or link.is_closing:
+                if not (type(answer) is Failed and answer.code in LEFT_TO_SUCCESSOR) or link.is_closing:
                     break
-                unanswered[rid] = data  # its successor will answer
+                unanswered[rid] = data
                 link.recover(BrokerStopping(answer.text))
         except BaseException:
             unanswered.pop(rid, None)

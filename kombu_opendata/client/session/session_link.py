@@ -27,18 +27,17 @@ from ..socket.framed_socket import FramedSocket, Waker
 from .observer import Observer
 from .open_session import open_session
 from .reconnect_thread import ReconnectThread, threads_are_native
+from .route import FIRST_BACKOFF_SECONDS, Route, longer
 from .session import Session
 
 log = logging.getLogger(__name__)
-
-FIRST_BACKOFF_SECONDS = 0.05
-MAX_BACKOFF_SECONDS = 1.0
 
 
 class SessionLink:
     """Keeps one session connected.
 
     Attributes:
+        route: the order in which the address's brokers are tried.
         lock: held by whoever uses the session or its socket.
         current: the connected socket; None while there is none.
         welcome: the broker's last one.
@@ -55,6 +54,7 @@ class SessionLink:
     ) -> None:
         self.session = session
         self.address = address
+        self.route = Route(address)
         self.options = options
         self.clock = clock
         self.lock = threading.RLock()
@@ -93,7 +93,7 @@ class SessionLink:
                     if hopeless or self.clock.monotonic() >= deadline:
                         raise
                 self.clock.sleep(pause)
-                pause = min(pause * 2, MAX_BACKOFF_SECONDS)  # a broker with too many clients should not be hammered
+                pause = longer(pause)  # a broker with too many clients should not be hammered
 
     def resume_once(self) -> bool:
         """Try to resume; False means not yet: try again after ``backoff`` seconds.
@@ -119,7 +119,7 @@ class SessionLink:
                 if self._last_error is None:
                     log.warning("the connection to %s is lost, resuming it: %s", self.address, exc)
                 self._last_error = exc
-                self.backoff = min(self.backoff * 2, MAX_BACKOFF_SECONDS)
+                self.backoff = longer(self.backoff)
                 return False
             return True
 
@@ -159,7 +159,7 @@ class SessionLink:
         )
 
     def _attempt(self) -> None:
-        self.current, self.welcome = open_session(self.session, self.address, self.options, self.clock, self._more)
+        self.current, self.welcome = open_session(self.session, self.route, self.options, self.clock, self._more)
         if self._last_error is not None:
             log.warning("the connection to %s is back after %.1f s", self.address, self._lost_seconds())
         self._last_error = self._lost_at = None

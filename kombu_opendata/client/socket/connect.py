@@ -23,36 +23,30 @@ MAX_SOCKET_PATH_BYTES = 107 if sys.platform.startswith("linux") else 103
 _TIMEVAL = struct.Struct("ll")
 
 
-def connect_tcp(address: Address, options: Options) -> socket.socket:
-    """A connected TCP or TLS socket.
+def secured(sock: socket.socket, broker: Address, options: Options, timeout: float) -> socket.socket:
+    """The connected TCP socket, with TLS if the address or the options want it.
 
     Raises:
-        ConnectionLost: nobody answers there.
+        ConnectionLost: the handshake failed, or the broker's certificate is not trusted.
         InvalidURL: the broker does not speak TLS.
         RequestError: a TLS option is unknown or wrong.
     """
-    context_needed = address.tls or bool(options.tls)
     tls: Mapping[str, Any] = options.tls if isinstance(options.tls, Mapping) else {}
-    context = tls_context(tls) if context_needed else None
+    context = tls_context(tls) if broker.tls or options.tls else None
     try:
-        sock = socket.create_connection((address.host, address.port), options.connect_timeout)
-    except OSError as exc:
-        raise _unreachable(address, exc) from exc
-    try:
+        sock.settimeout(timeout)
         set_tcp_options(sock)
         if context is None:
             return sock
-        name = tls.get("server_hostname") or address.host
-        return context.wrap_socket(sock, server_hostname=name)
+        return context.wrap_socket(sock, server_hostname=tls.get("server_hostname") or broker.host)
     except OSError as exc:
-        sock.close()
         if getattr(exc, "reason", None) in _NO_TLS:
             raise InvalidURL(
-                f"the broker at {address} does not speak TLS: start it with --tls-cert and --tls-key; or, to "
+                f"the broker at {broker} does not speak TLS: start it with --tls-cert and --tls-key; or, to "
                 "connect without TLS, write opendata:// in place of opendatas:// and don't set broker_use_ssl",
-                address=str(address),
+                address=str(broker),
             ) from exc
-        raise _unreachable(address, exc) from exc
+        raise unreachable(broker, exc) from exc
 
 
 def connect_socket_url(address: Address, options: Options) -> socket.socket:
@@ -141,7 +135,8 @@ def connect_memory(name: str) -> socket.socket:
     return sock
 
 
-def _unreachable(address: Address, exc: OSError) -> ConnectionLost:
+def unreachable(address: Address, exc: OSError) -> ConnectionLost:
+    """The error that says why nobody was reached there."""
     hint = ""
     if isinstance(exc, socket.gaierror):
         hint = f" (for a folder write three slashes: opendata:///{address.host}/…)"

@@ -12,11 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from kombu_opendata.client.clock import SYSTEM
 from kombu_opendata.client.connection_options import Options
+from kombu_opendata.client.session.route import Route
 from kombu_opendata.client.socket import connect, tls
 from kombu_opendata.client.socket.framed_socket import PollingSocket
 from kombu_opendata.client.socket.handshake import shake_hands
-from kombu_opendata.errors import ConnectionLost, RequestError
+from kombu_opendata.errors import ConnectionLost, OpenDataError, RequestError
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.framing import PREAMBLE, frame
 from kombu_opendata.url import Address
@@ -47,8 +49,18 @@ def address(listener: socket.socket, host: str = "127.0.0.1", *, tls: bool = Fal
     return Address("tcp", host=host, port=listener.getsockname()[1], tls=tls)
 
 
+def connect_tcp(broker: Address, options: Options) -> socket.socket:
+    """The first socket of a connection to the broker."""
+    (attempt, *_) = attempts = list(Route(broker).attempts(options, SYSTEM))
+    if len(attempts) > 1:  # of a name with several addresses
+        attempt = next(each for each in attempts if isinstance(each.result, socket.socket))
+    if isinstance(attempt.result, OpenDataError):
+        raise attempt.result
+    return connect.secured(attempt.result, broker, options, attempt.seconds)
+
+
 def test_tcp_sends_at_once_and_notices_a_dead_peer(listener: socket.socket) -> None:
-    with listener, connect.connect_tcp(address(listener), Options()) as sock:
+    with listener, connect_tcp(address(listener), Options()) as sock:
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 10
@@ -59,12 +71,12 @@ def test_nobody_there(listener: socket.socket) -> None:
     nobody = address(listener)
     listener.close()
     with pytest.raises(ConnectionLost, match=r"cannot connect to the broker at opendata://127.0.0.1:\d+/default: "):
-        connect.connect_tcp(nobody, Options())
+        connect_tcp(nobody, Options())
 
 
 def test_a_host_that_looks_like_a_folder_gets_a_hint() -> None:
     with pytest.raises(ConnectionLost, match=r"write three slashes: opendata:///tmp\.invalid"):
-        connect.connect_tcp(Address("tcp", host="tmp.invalid"), Options())
+        connect_tcp(Address("tcp", host="tmp.invalid"), Options())
 
 
 def serve_tls(listener: socket.socket, certificate: tuple[str, str], data: bytes) -> threading.Thread:
@@ -92,7 +104,7 @@ def test_a_tls_wire_reads_and_writes_without_blocking(listener: socket.socket, c
     data = PREAMBLE + frame(m.Welcome(1, "0", 1 << 20, 1 << 20, 0, 0, 0)) + frame(big)
     server = serve_tls(listener, certificate, data)
     options = Options(tls={"ssl_ca_certs": certificate[0]})
-    sock = connect.connect_tcp(address(listener, "localhost", tls=True), options)
+    sock = connect_tcp(address(listener, "localhost", tls=True), options)
     wire, welcome, messages = shake_hands(sock, m.Hello(1, b"s" * 16, "n"), 5)
     assert isinstance(wire, PollingSocket)
     assert welcome.max_frame_bytes == 1 << 20
@@ -110,7 +122,7 @@ def test_a_tls_wire_reads_and_writes_without_blocking(listener: socket.socket, c
 def test_an_unknown_certificate_is_refused(listener: socket.socket, certificate: tuple[str, str]) -> None:
     server = serve_tls(listener, certificate, b"")
     with pytest.raises(ConnectionLost, match=r"(?i)certificate"):
-        connect.connect_tcp(address(listener, "localhost", tls=True), Options())
+        connect_tcp(address(listener, "localhost", tls=True), Options())
     server.join(10)
     listener.close()
 
