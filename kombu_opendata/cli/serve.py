@@ -68,6 +68,18 @@ def _store_url(_context: click.Context, _param: click.Parameter, text: str) -> s
 @click.option("--users", type=click.Path(path_type=Path), help="TOML file of users and their rights; see user add")
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="certificate chain (PEM) for opendatas:// clients")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="its private key (PEM), if it is not in that file")
+@click.option(
+    "--tls-client-ca",
+    type=click.Path(path_type=Path),
+    help="authorities (PEM) whose certificates clients log in with; may hold their revocation lists, too",
+)
+@click.option(
+    "--tls-client-auth",
+    type=click.Choice(["required", "optional"]),
+    default="required",
+    show_default=True,
+    help="with --tls-client-ca: whether a client without a certificate may log in with a secret (optional)",
+)
 @click.option("--allow-anonymous", is_flag=True, help="listen on a network without --users")
 @click.option("--allow-cleartext", is_flag=True, help="listen on a network with --users but without TLS")
 @click.option(

@@ -7,7 +7,7 @@ client does, if there is a store; only ``queue create`` makes a new store.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
@@ -26,26 +26,36 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 ENVIRONMENT = "OPENDATA_QUEUE_URL"
-CA_ENVIRONMENT = "OPENDATA_QUEUE_CA"
+#: the files of TLS: by the option's ending, its variable, the name in Kombu's ssl, and what it is
+_TLS_OPTIONS = {
+    "ca": ("OPENDATA_QUEUE_CA", "ca_certs", "CA certificates (PEM) for opendatas:// brokers"),
+    "cert": ("OPENDATA_QUEUE_CERT", "certfile", "this client's certificate (PEM), for brokers that want one"),
+    "key": ("OPENDATA_QUEUE_KEY", "keyfile", "its private key (PEM), if it is not in that file"),
+}
 #: every database in a store's folder has a subfolder of this name
 _DATABASE = "manifest"
 
 
 def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``--url`` and ``--tls-ca``, which the command gets as its ``target``."""
+    """``--url`` and the options of TLS, which the command gets as its ``target``."""
 
     @wraps(command)
-    def with_target(*args: Any, url: str | None, tls_ca: str | None, **given: Any) -> Any:
-        return command(*args, target=Target(url, tls_ca), **given)
+    def with_target(*args: Any, url: str | None, **given: Any) -> Any:
+        return command(*args, target=Target(url, _take_tls(given)), **given)
 
-    url_option = click.option(
+    wrapped: Callable[..., Any] = with_target
+    for name, (variable, _, text) in reversed(_TLS_OPTIONS.items()):
+        file = click.Path(exists=True, dir_okay=False)
+        wrapped = click.option(f"--tls-{name}", metavar="FILE", type=file, envvar=variable, help=text)(wrapped)
+    return click.option(
         "--url", metavar="URL|FOLDER", help=f"the broker, or a store's folder; default: the app's, or ${ENVIRONMENT}"
-    )
-    ca_option = click.option(
-        "--tls-ca", metavar="FILE", type=click.Path(exists=True, dir_okay=False), envvar=CA_ENVIRONMENT,
-        help="CA certificates (PEM) for opendatas:// brokers",
-    )  # fmt: skip
-    return url_option(ca_option(with_target))
+    )(wrapped)
+
+
+def _take_tls(given: dict[str, Any]) -> dict[str, str]:
+    """Remove the options of TLS from a command's; returns them with the names of Kombu's ``ssl``."""
+    taken = {known: given.pop(f"tls_{name}", None) for name, (_, known, _) in _TLS_OPTIONS.items()}
+    return {name: file for name, file in taken.items() if file}
 
 
 def json_option(command: F) -> F:
@@ -54,7 +64,7 @@ def json_option(command: F) -> F:
 
 
 def call_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``--url``, ``--tls-ca`` and ``--json``: what most commands have."""
+    """``--url``, the options of TLS and ``--json``: what most commands have."""
     return target_options(json_option(command))
 
 
@@ -77,13 +87,13 @@ class Target:
     It is looked up when it is first needed, so a command may check its other arguments before.
     """
 
-    def __init__(self, url: str | None = None, tls_ca: str | None = None) -> None:
+    def __init__(self, url: str | None = None, tls: Mapping[str, str] | None = None) -> None:
         self._url = url
-        self._tls_ca = tls_ca
+        self._tls = tls
 
     def or_at(self, place: str | None) -> Target:
         """The broker at this place, if one is given, else this one."""
-        return Target(place, self._tls_ca) if place else self
+        return Target(place, self._tls) if place else self
 
     @cached_property
     def _places(self) -> list[Place]:
@@ -101,7 +111,7 @@ class Target:
             raise click.UsageError(
                 f"which broker? Give --url (opendata://…, or a store's folder), or set {ENVIRONMENT}."
             )
-        return [_place(url, self._tls_ca)]
+        return [_place(url, self._tls)]
 
     @property
     def folder(self) -> str:
@@ -220,13 +230,12 @@ def _no_broker(place: Place, error: Any) -> Failure:
     return Failure(text, NO_BROKER)
 
 
-def _place(url: str, tls_ca: str | None) -> Place:
+def _place(url: str, tls: Mapping[str, str] | None) -> Place:
     from ..client.connection_options import Options
     from ..url import embedded, parse
 
     address = parse(url) if "://" in url else embedded(os.path.abspath(url))
-    tls = {"ca_certs": tls_ca} if tls_ca else None
-    return Place(address, Options(name="opendata-queue", tls=tls))
+    return Place(address, Options(name="opendata-queue", tls=tls or None))
 
 
 def _places_of(app: Any) -> list[Place]:
@@ -252,7 +261,7 @@ def completion(names_of: Callable[[QueueClient], list[str]]) -> Callable[..., li
 
     def complete(context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
         try:
-            place = _place(context.params.get("url") or os.environ[ENVIRONMENT], context.params.get("tls_ca"))
+            place = _place(context.params.get("url") or os.environ[ENVIRONMENT], _take_tls(dict(context.params)))
             target = Target()
             target._places = [replace(place, options=replace(place.options, connect_timeout=0.5))]
             with target.client(looks=True) as client:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import trustme
 
 from kombu_opendata.broker import memory
 from kombu_opendata.broker.access.secret_hashes import hash_secret
 
 from ..support.broker import EmbeddedBroker
+from ..support.certificates import Authority
 from ..support.kombu_client import connected
 from ..support.processes import children
 from ..support.served import ServedBroker
@@ -42,20 +42,16 @@ def _unix(folder: Path) -> Iterator[Reach]:
 
 
 def _tls(folder: Path) -> Iterator[Reach]:
-    authority = trustme.CA()
-    certificate = authority.issue_cert("localhost")
-    ca, chain, key, users = (folder / name for name in ("ca.pem", "chain.pem", "key.pem", "users"))
-    authority.cert_pem.write_to_path(ca)
-    certificate.private_key_pem.write_to_path(key)
-    for part in certificate.cert_chain_pems:
-        part.write_to_path(chain, append=True)
+    authority = Authority(folder)
+    chain, key, _both = authority.issue("server", "localhost")
+    users = folder / "users"
     write_users(users, user_table(USER, hashed=hash_secret(SECRET)))
     options = ["--store", f"file://{folder}/store", "--listen", "tcp:127.0.0.1:0", "--users", str(users)]
     with children() as started:
         broker = ServedBroker(folder, *options, "--tls-cert", str(chain), "--tls-key", str(key))
         started.add(broker)
         url = f"opendatas://{USER}:s3cret%3A%2F%40@localhost:{broker.port}"
-        yield Reach("tls", url, {"ssl": {"ca_certs": str(ca)}})
+        yield Reach("tls", url, {"ssl": {"ca_certs": str(authority.path)}})
         assert broker.terminate() == 0, broker.log.read_text()
 
 

@@ -124,6 +124,11 @@ BROKER = (
     _broker_counter("connections_opened_total", "Client connections opened."),
     _broker_counter("connections_refused_total", "Connections refused or closed by the broker, by error code.", "code"),
     _broker_counter("requests_refused_total", "Client calls answered with an error, by error code.", "code"),
+    _broker_gauge(
+        "tls_certificate_expiry_timestamp_seconds",
+        "When a TLS certificate ends, in seconds since the epoch: the server's, or the first of client_ca.",
+        "certificate",
+    ),
     _broker_gauge("event_loop_delay_seconds", "How long this scrape waited for the broker's event loop."),
     _broker_gauge("snapshot_duration_seconds", "How long collecting the figures of this scrape took."),
 )

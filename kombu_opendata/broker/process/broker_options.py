@@ -16,8 +16,9 @@ from ...storage.engine import EngineSettings
 from ...storage.slatedb.slate_settings import SlateSettings
 from ..access.users_file import UsersFile
 from ..wire.broker_settings import BrokerSettings
-from ..wire.certificates import server_context
+from ..wire.certificates import TlsFiles
 from ..wire.connection_limits import DEFAULT_GREETING_SECONDS, DEFAULT_MAX_CONNECTIONS, ConnectionLimits
+from ..wire.server_tls import ServerTls
 
 MAX_SOCKET_PATH_BYTES = 107
 DEFAULT_PORT = 5677
@@ -101,6 +102,8 @@ class BrokerOptions:
     users: Path | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    tls_client_ca: Path | None = None
+    tls_client_auth: str = "required"
     allow_anonymous: bool = False
     allow_cleartext: bool = False
     instances: tuple[str, ...] = ("default",)
@@ -141,12 +144,13 @@ class BrokerOptions:
                 "reach this broker"
             )
         open_to_all = [listen.host for listen in self.listen if listen.host and listen.host not in LOOPBACK]
-        if open_to_all and self.users is None and not self.allow_anonymous:
+        tls = self._tls()
+        only_certified = tls is not None and tls.files.client_ca is not None and tls.files.clients_need_certificates
+        if open_to_all and self.users is None and not self.allow_anonymous and not only_certified:
             raise StartError(
                 f"listening on {open_to_all[0]} without --users would let everybody in: "
                 "give --users FILE, or --allow-anonymous if you want that"
             )
-        tls = server_context(self.tls_cert, self.tls_key)
         if open_to_all and self.users is not None and tls is None and not self.allow_cleartext:
             raise StartError(
                 f"listening on {open_to_all[0]} with --users and without TLS would show secrets to the network: give "
@@ -173,6 +177,15 @@ class BrokerOptions:
                 log_retention_seconds=self.log_retention_seconds,
             ),
         )
+
+    def _tls(self) -> ServerTls | None:
+        if self.tls_cert is None:
+            for name, given in (("--tls-key", self.tls_key), ("--tls-client-ca", self.tls_client_ca)):
+                if given is not None:
+                    raise StartError(f"{name} without --tls-cert: give the certificate, too")
+            return None
+        required = self.tls_client_auth == "required"
+        return ServerTls(TlsFiles(self.tls_cert, self.tls_key, self.tls_client_ca, required))
 
     def _retention_bytes(self) -> int:
         if self.retention_bytes is not None or self.folder is None:

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import socket
-import ssl
 from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
@@ -22,6 +21,7 @@ from ..wire.connection_limits import Slot, descriptor_limit
 from ..wire.connections import Connections
 from ..wire.listener import BACKLOG, Listener
 from ..wire.logins import Logins
+from ..wire.server_tls import ServerTls
 from ..wire.sockets import bind_tcp, bind_unix
 from .instances import Instances
 from .logs import code_of
@@ -58,7 +58,7 @@ class Server:
         opened = [self._listen(sock, self.settings.tls) for sock in await bind_tcp(host, port)]
         return int(opened[0].address[1])
 
-    def _listen(self, sock: socket.socket, tls: ssl.SSLContext | None = None) -> Listener:
+    def _listen(self, sock: socket.socket, tls: ServerTls | None = None) -> Listener:
         sock.listen(BACKLOG)
         listener = Listener(sock, self.connections.admission, self.connection, self.connections.turned_away, tls)
         self._listeners.append(listener)
@@ -72,6 +72,8 @@ class Server:
         """Add the totals over all connections and instances to a scrape of the metrics."""
         self.connections.measure(snapshot)
         self.instances.measure(snapshot)
+        if self.settings.tls is not None:
+            self.settings.tls.measure(snapshot)
 
     # ------------------------------------------------------------------ life
     async def run(self, begin: Coroutine[Any, Any, None] | None = None) -> str:
@@ -159,6 +161,8 @@ class Server:
             if idle and not self.connections.open and loop.time() - self.connections.idle_since > idle:
                 self.stop(f"no client for {idle:g} s")
             self._reload_users()
+            if self.settings.tls is not None:
+                self.settings.tls.tick()
 
     def _reload_users(self) -> None:
         """If the file of users changed, end the connections of users who were removed or have a new secret."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from dataclasses import dataclass, field
 
 from ...protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES
@@ -10,6 +9,7 @@ from ...protocol.framing import DEFAULT_MAX_FRAME_BYTES
 from ...storage.engine import EngineSettings
 from ..access.users_file import UsersFile
 from .connection_limits import ConnectionLimits
+from .server_tls import ServerTls
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class BrokerSettings:
     idle_exit_seconds: float = 0.0  # 0 means never
     heartbeat_seconds: float = 60.0  # over TCP; 0 means what the client asks for
     users: UsersFile | None = None  # None lets everybody connect
-    tls: ssl.SSLContext | None = None
+    tls: ServerTls | None = None
     create_instances: bool = False  # whether a client may name any instance
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
     engine: EngineSettings = field(default_factory=EngineSettings)

@@ -1,37 +1,82 @@
-"""Loads the broker's TLS certificate and key, with errors that name the wrong file."""
+"""Loads the broker's TLS certificate and key and the authorities of its clients, with errors that name the wrong file.
+
+A context is tried before it is used: it shakes hands in memory with a client that trusts the certificate. That finds
+what no clients would accept, such as a certificate for another purpose, and tells when the certificate ends.
+"""
 
 from __future__ import annotations
 
 import ssl
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from ...errors import StartError
+from ...private_file import read_private
+from .tls_alerts import ServerContext
+
+#: OpenSSL's X509_V_FLAG_NO_CHECK_TIME: the handshake in memory reads the dates, and they are judged here
+_NO_CHECK_TIME = 0x200000
+#: flights of a handshake, at most
+_FLIGHTS = 4
 
 
-def server_context(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
-    """The SSL context of a server; None without a certificate.
+@dataclass(frozen=True)
+class TlsFiles:
+    """The files of TLS, all PEM.
 
-    Args:
-        certificate: PEM, the chain; it may hold the key, too.
-        key: PEM.
+    Attributes:
+        certificate: the chain; it may hold the key, too.
+        client_ca: authorities whose certificates clients log in with, and their revocation lists.
+        clients_need_certificates: otherwise a client without one may log in with a secret.
+    """
+
+    certificate: Path
+    key: Path | None = None
+    client_ca: Path | None = None
+    clients_need_certificates: bool = True
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A context, and when the first of its certificates ends, in seconds since the epoch, by what they are for."""
+
+    context: ssl.SSLContext
+    ends_at: dict[str, float]
+
+
+def load(files: TlsFiles, now: float) -> Loaded:
+    """The SSL context of a server.
 
     Raises:
-        StartError: a file is missing, is not PEM, or they don't belong together.
+        StartError: a file is missing, is not PEM, is open to everybody or not valid now, or two don't fit.
     """
-    if certificate is None:
-        if key is not None:
-            raise StartError("--tls-key without --tls-cert: give the certificate, too")
-        return None
+    context = ServerContext()
+    _load_certificate(context, files)
+    certificate = _try(context, files.certificate)
+    _check_dates(certificate, files.certificate, now)
+    ends_at = {"server": _end(certificate)}
+    if files.client_ca is not None:
+        authorities = _load_authorities(context, files.client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED if files.clients_need_certificates else ssl.CERT_OPTIONAL
+        ends_at["client_ca"] = min(map(_end, authorities))
+    return Loaded(context, ends_at)
+
+
+def _load_certificate(context: ssl.SSLContext, files: TlsFiles) -> None:
+    certificate, key = files.certificate, files.key
     if b"-----BEGIN CERTIFICATE-----" not in _read(certificate):
         raise StartError(f"{certificate} holds no certificate in PEM form (BEGIN CERTIFICATE)", path=str(certificate))
-    held = _read(key or certificate)
+    held = read_private(key or certificate, "the private key", StartError)
     if b"PRIVATE KEY-----" not in held:
         what = "give --tls-key FILE" if key is None else "is it another file's name?"
         raise StartError(f"{key or certificate} holds no private key in PEM form: {what}", path=str(key or certificate))
     if b"ENCRYPTED" in held:
         text = f"the private key in {key or certificate} is encrypted: decrypt it with openssl pkey -in FILE -out FILE"
         raise StartError(text, path=str(key or certificate))
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
         context.load_cert_chain(certificate, key)
     except ssl.SSLError as exc:
@@ -40,7 +85,64 @@ def server_context(certificate: Path | None, key: Path | None) -> ssl.SSLContext
         else:
             text = f"the TLS certificate {certificate} can't be used: {exc.reason or exc}"
         raise StartError(text, path=str(certificate)) from exc
-    return context
+
+
+def _load_authorities(context: ssl.SSLContext, path: Path) -> list[dict[str, Any]]:
+    """Trust the authorities of a file, and check its revocation lists if it has any; returns the authorities."""
+    data = _read(path)
+    try:
+        context.load_verify_locations(path)
+    except ssl.SSLError as exc:
+        text = f"{path} holds no certificates of authorities in PEM form: {exc.reason or exc}"
+        raise StartError(text, path=str(path)) from exc
+    if b"-----BEGIN X509 CRL-----" in data:
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+    authorities: Any = context.get_ca_certs()
+    if not authorities:
+        text = f"{path} holds no certificate of an authority: give --tls-client-ca the certificate that signs clients'"
+        raise StartError(text, path=str(path))
+    return list(authorities)
+
+
+def _try(context: ssl.SSLContext, path: Path) -> dict[str, Any]:
+    """Shake hands with a client that trusts the certificate; returns the certificate.
+
+    Raises:
+        StartError: no client would accept it.
+    """
+    trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trusting.check_hostname = False
+    trusting.load_verify_locations(path)
+    trusting.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | _NO_CHECK_TIME
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = trusting.wrap_bio(to_client, to_server)
+    server = context.wrap_bio(to_server, to_client, server_side=True)
+    try:
+        for _ in range(_FLIGHTS):
+            for side in (client, server):
+                with suppress(ssl.SSLWantReadError):
+                    side.do_handshake()
+    except ssl.SSLError as exc:
+        why = getattr(exc, "verify_message", None) or exc.reason or exc
+        raise StartError(f"no client would accept the TLS certificate {path}: {why}", path=str(path)) from exc
+    return dict(client.getpeercert() or {})
+
+
+def _check_dates(certificate: dict[str, Any], path: Path, now: float) -> None:
+    begin, end = ssl.cert_time_to_seconds(certificate["notBefore"]), _end(certificate)
+    if now >= end:
+        raise StartError(f"the TLS certificate {path} expired on {_day(end)}: renew it", path=str(path))
+    if now < begin:
+        text = f"the TLS certificate {path} is not valid before {_day(begin)}: wait, or check this machine's clock"
+        raise StartError(text, path=str(path))
+
+
+def _end(certificate: dict[str, Any]) -> float:
+    return ssl.cert_time_to_seconds(certificate["notAfter"])
+
+
+def _day(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _read(path: Path) -> bytes:
@@ -48,3 +150,16 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as exc:
         raise StartError(f"the TLS file {path} can't be read: {exc.strerror}", path=str(path)) from exc
+
+
+def names_of(certificate: dict[str, Any] | None) -> tuple[str, ...]:
+    """The names in a client's certificate, as getpeercert() gives it: alternative names first, then common names.
+
+    Only those of a user or a host count: DNS, URI and email.
+    """
+    if not certificate:
+        return ()
+    alternative = [value for kind, value in certificate.get("subjectAltName", ()) if kind in ("DNS", "URI", "email")]
+    subject: Iterable[Any] = certificate.get("subject", ())
+    common = [value for pairs in subject for kind, value in pairs if kind == "commonName"]
+    return tuple(dict.fromkeys(alternative + common))

@@ -6,9 +6,8 @@ import asyncio
 import errno
 import logging
 import socket
-import ssl
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import Any
 
 from ...errors import InvalidURL, OpenDataError, TooManyConnections
@@ -16,6 +15,8 @@ from ...private_folder import peer_uid
 from ...protocol.framing import PREAMBLE, frame
 from ...protocol.messages import Failed
 from .connection_limits import Admission, Slot
+from .server_tls import ServerTls
+from .tls_alerts import send_alert
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ class Listener:
         admission: Admission,
         serve: Serve,
         refused: Refused,
-        tls: ssl.SSLContext | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
         self._sock = sock
         self._admission = admission
@@ -170,12 +171,12 @@ class Listener:
 
     async def _connect(self, sock: socket.socket, slot: Slot) -> None:
         """Connect the socket to its protocol, after the TLS handshake if there is one."""
-        seconds = self._admission.limits.greeting_seconds if self._tls is not None else None
         protocol = self._serve(slot)
         try:
-            await self._loop.connect_accepted_socket(
-                lambda: protocol, sock, ssl=self._tls, ssl_handshake_timeout=seconds
-            )
+            if self._tls is None:
+                await self._loop.connect_accepted_socket(lambda: protocol, sock)
+            else:
+                await self._connect_tls(self._tls, protocol, sock)
         except asyncio.CancelledError:
             # The loop has closed the socket, here and below. If the protocol has just got it, uvloop does not call
             # connection_lost.
@@ -185,6 +186,22 @@ class Listener:
             if self._tls is not None:
                 self._refused(OpenDataError(f"the TLS handshake failed: {_reason(exc)}"), slot.peer)
 
+    async def _connect_tls(self, tls: ServerTls, protocol: asyncio.Protocol, sock: socket.socket) -> None:
+        seconds = self._admission.limits.greeting_seconds
+        try:
+            kept = sock.dup()  # the loop closes the other one before the client has an alert
+        except OSError:  # no descriptor is left
+            sock.close()
+            raise
+        with closing(kept):
+            try:
+                await self._loop.connect_accepted_socket(
+                    lambda: protocol, sock, ssl=tls.context, ssl_handshake_timeout=seconds
+                )
+            except OSError as exc:
+                send_alert(kept, exc)
+                raise
+
 
 def _tell(sock: socket.socket, exc: OpenDataError) -> None:
     sock.send(PREAMBLE + frame(Failed(0, exc.code, exc.text, exc.values)))
@@ -192,4 +209,5 @@ def _tell(sock: socket.socket, exc: OpenDataError) -> None:
 
 def _reason(exc: OSError) -> str:
     """The reason of a failed handshake, without OpenSSL's file and line."""
-    return getattr(exc, "reason", None) or exc.strerror or str(exc) or type(exc).__name__
+    reason = getattr(exc, "verify_message", None) or getattr(exc, "reason", None)
+    return reason or exc.strerror or str(exc) or type(exc).__name__

@@ -14,7 +14,7 @@ from ...private_folder import denied, is_alone_at, is_trusted, peer_uid, user_na
 from ...protocol.tcp import set_tcp_options
 from ...url import Address
 from ..connection_options import Options
-from .tls import tls_context
+from .tls import certificate_refusal, tls_context
 
 #: OpenSSL's reasons for an answer that is not TLS; they differ by version
 _NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL"})
@@ -30,6 +30,7 @@ def secured(sock: socket.socket, broker: Address, options: Options, timeout: flo
         ConnectionLost: the handshake failed, or the broker's certificate is not trusted.
         InvalidURL: the broker does not speak TLS.
         RequestError: a TLS option is unknown or wrong.
+        AccessRefused: the broker refused the client's certificate.
     """
     tls: Mapping[str, Any] = options.tls if isinstance(options.tls, Mapping) else {}
     context = tls_context(tls) if broker.tls or options.tls else None
@@ -40,6 +41,8 @@ def secured(sock: socket.socket, broker: Address, options: Options, timeout: flo
             return sock
         return context.wrap_socket(sock, server_hostname=tls.get("server_hostname") or broker.host)
     except OSError as exc:
+        if (refusal := certificate_refusal(exc)) is not None:
+            raise refusal from exc
         if getattr(exc, "reason", None) in _NO_TLS:
             raise InvalidURL(
                 f"the broker at {broker} does not speak TLS: start it with --tls-cert and --tls-key; or, to "

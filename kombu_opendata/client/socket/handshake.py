@@ -17,6 +17,7 @@ from ...protocol.framing import (
 )
 from ...protocol.messages import BrokerGoodbye, BrokerMessage, Failed, Hello, LoggedIn, Resume, Welcome
 from .framed_socket import RECEIVE_BYTES, FramedSocket, framed
+from .tls import certificate_refusal
 
 
 def shake_hands(
@@ -36,12 +37,14 @@ def shake_hands(
     reader = FrameReader(broker_messages, DEFAULT_MAX_FRAME_BYTES)
     try:
         sock.settimeout(timeout)
-        sock.sendall(PREAMBLE)
+        _send(sock, PREAMBLE)
         check_preamble(_receive_preamble(sock), peer="broker")
         first, *rest = _ask(sock, reader, hello)
         if resume is not None and isinstance(first, LoggedIn):
             first, *rest = _ask(sock, reader, resume)
     except OSError as exc:
+        if (refusal := certificate_refusal(exc)) is not None:
+            raise refusal from exc
         raise ConnectionLost(f"the broker did not answer the handshake: {exc}") from exc
     if isinstance(first, Welcome):
         reader.max_frame_bytes = first.max_frame_bytes
@@ -55,12 +58,16 @@ def shake_hands(
 
 def _ask(sock: socket.socket, reader: FrameReader[BrokerMessage], message: Hello | Resume) -> list[BrokerMessage]:
     """Send a message; returns the first messages that come back."""
-    with suppress(BrokenPipeError, ConnectionResetError):  # a broker that refuses the connection has sent the reason
-        sock.sendall(frame(message))
+    _send(sock, frame(message))
     messages: list[BrokerMessage] = []
     while not messages:
         messages = list(reader.feed(_receive(sock, RECEIVE_BYTES)))
     return messages
+
+
+def _send(sock: socket.socket, data: bytes) -> None:
+    with suppress(BrokenPipeError, ConnectionResetError):  # a broker that refuses the connection has sent the reason
+        sock.sendall(data)
 
 
 def _receive_preamble(sock: socket.socket) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...errors import RequestError
+from ...errors import AccessRefused, RequestError
 
 if TYPE_CHECKING:
     import ssl
@@ -14,6 +14,15 @@ TLS_OPTIONS = frozenset(
     {
         "ca_certs", "certfile", "keyfile", "keyfile_password", "cert_reqs", "check_hostname", "ciphers",
         "server_hostname", "context",
+    }
+)  # fmt: skip
+#: OpenSSL's reasons for a broker that refuses the client's certificate; the first two are for a missing one
+_NO_CERTIFICATE = frozenset({"TLSV13_ALERT_CERTIFICATE_REQUIRED", "SSLV3_ALERT_HANDSHAKE_FAILURE"})
+_CERTIFICATE_REFUSED = frozenset(
+    {
+        "SSLV3_ALERT_BAD_CERTIFICATE", "SSLV3_ALERT_CERTIFICATE_EXPIRED", "SSLV3_ALERT_CERTIFICATE_REVOKED",
+        "SSLV3_ALERT_CERTIFICATE_UNKNOWN", "SSLV3_ALERT_UNSUPPORTED_CERTIFICATE", "TLSV1_ALERT_ACCESS_DENIED",
+        "TLSV1_ALERT_DECRYPT_ERROR", "TLSV1_ALERT_UNKNOWN_CA",
     }
 )  # fmt: skip
 
@@ -39,6 +48,7 @@ def tls_context(options: Mapping[str, Any]) -> ssl.SSLContext:
         return ready
     try:
         context = ssl.create_default_context(cafile=given.get("ca_certs"))
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
         if given.get("certfile"):
             context.load_cert_chain(given["certfile"], given.get("keyfile"), given.get("keyfile_password"))
         if given.get("ciphers"):
@@ -64,3 +74,18 @@ def _verify_mode(value: int | str | None) -> ssl.VerifyMode:
             raise RequestError(f"cert_reqs {value!r} is not one of required, optional and none")
         return names[key]
     return ssl.VerifyMode(value)
+
+
+def certificate_refusal(exc: OSError) -> AccessRefused | None:
+    """The refusal of this client's certificate that a TLS error stands for; None if it is another error.
+
+    With TLS 1.3 it arrives after the handshake, at the first read.
+    """
+    reason = str(getattr(exc, "reason", None))
+    if reason in _NO_CERTIFICATE:
+        text = "the broker wants a certificate of this client: give certfile and keyfile (--tls-cert and --tls-key)"
+        return AccessRefused(text)
+    if reason in _CERTIFICATE_REFUSED:
+        why = reason.partition("ALERT_")[2].lower().replace("_", " ")
+        return AccessRefused(f"the broker refused this client's certificate ({why}); the broker's log says more")
+    return None

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 from argon2 import PasswordHasher
 
 from kombu_opendata import errors
 from kombu_opendata.broker.process.broker_options import BrokerOptions, parse_listen
 
+from ...support.certificates import Authority, write_private
 from ...support.kombu_client import connected, declare, drain_until, refused
 from ...support.processes import Children, wait_until
 from ...support.served import COMMAND, ServedBroker
@@ -32,15 +32,10 @@ class Site:
     def __init__(self, folder: Path, started: Children) -> None:
         self.folder = folder
         self._started = started
-        authority = trustme.CA()
-        issued = authority.issue_cert("localhost")
-        self.users, self.ca, self.chain, self.key, self.both = (
-            folder / name for name in ("users", "ca.pem", "chain.pem", "key.pem", "both.pem")
-        )
-        authority.cert_pem.write_to_path(self.ca)
-        issued.cert_chain_pems[0].write_to_path(self.chain)
-        issued.private_key_pem.write_to_path(self.key)
-        issued.private_key_and_cert_chain_pem.write_to_path(self.both)
+        authority = Authority(folder)
+        self.ca = authority.path
+        self.chain, self.key, self.both = authority.issue("chain", "localhost")
+        self.users = folder / "users"
         self._hashes: dict[str, str] = {}
         self.write_users(alice="right", bob="right too")
 
@@ -168,17 +163,17 @@ def test_users_on_a_network_need_tls(site: Site) -> None:
     [
         ("chain", None, "chain.pem holds no private key in PEM form: give --tls-key FILE"),
         ("chain", "chain", "chain.pem holds no private key"),
-        ("key", None, "key.pem holds no certificate in PEM form"),
+        ("chain.key", None, "chain.key.pem holds no certificate in PEM form"),
         ("users", None, "users holds no certificate in PEM form"),
         ("missing", None, "missing.pem can't be read: No such file or directory"),
         ("chain", "other", "other.pem does not belong to the certificate in"),
         ("chain", "encrypted", "is encrypted: decrypt it with openssl pkey"),
-        (None, "key", "--tls-key without --tls-cert"),
+        (None, "chain.key", "--tls-key without --tls-cert"),
     ],
 )
 def test_certificates_that_can_not_be_used(site: Site, cert: str | None, key: str | None, text: str) -> None:
-    trustme.CA().issue_cert("localhost").private_key_pem.write_to_path(site.folder / "other.pem")
-    (site.folder / "encrypted.pem").write_text("-----BEGIN ENCRYPTED PRIVATE KEY-----\n")
+    write_private(site.folder / "other.pem", Authority(site.folder, "x").issue("x", "localhost").key.read_bytes())
+    write_private(site.folder / "encrypted.pem", b"-----BEGIN ENCRYPTED PRIVATE KEY-----\n")
     files = {
         option: site.folder / (name if name == "users" else f"{name}.pem")
         for option, name in (("tls_cert", cert), ("tls_key", key))

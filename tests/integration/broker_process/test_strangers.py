@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
@@ -23,6 +22,7 @@ from kombu_opendata.protocol.framing import PREAMBLE, PREAMBLE_BYTES, FrameReade
 from kombu_opendata.url import parse
 
 from ...support.broker import EmbeddedBroker
+from ...support.certificates import Authority
 from ...support.kombu_client import connected, declare, drain_until, open_connection, send, take_bodies
 from ...support.processes import Children, wait_until
 from ...support.raw import RawClient
@@ -48,11 +48,8 @@ def serve_tcp(store_folder: Path, started: Children) -> Callable[..., ServedBrok
 @pytest.fixture
 def tls(tmp_path: Path) -> tuple[str, ...]:
     """The options of a broker with a certificate for localhost."""
-    authority = trustme.CA()
-    certificate = authority.issue_cert("localhost")
-    certificate.private_key_and_cert_chain_pem.write_to_path(tmp_path / "both.pem")
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    return "--tls-cert", str(tmp_path / "both.pem"), "--tls-key", str(tmp_path / "both.pem")
+    both = Authority(tmp_path).issue("server", "localhost").both
+    return "--tls-cert", str(both), "--tls-key", str(both)
 
 
 @contextmanager

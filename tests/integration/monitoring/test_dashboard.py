@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -14,6 +15,7 @@ from kombu_opendata.broker.metrics.catalogue import ALL, PREFIX
 from kombu_opendata.broker.metrics.catalogue import Metric as Row
 from kombu_opendata.broker.process.logs import CONTEXT
 
+from ...support.certificates import Authority
 from ...support.kombu_client import connected, declare, send
 from ...support.processes import Children
 from ...support.raw import RawClient
@@ -40,9 +42,10 @@ def found(module_store_folder: Path) -> Iterator[Scrape]:
 
 def _busy(folder: Path, started: Children) -> Scrape:
     options = ("--store", f"file://{folder}/s", "--listen", "tcp:127.0.0.1:0", "--listen", f"unix:{folder}/x.sock")
-    served = ServedBroker(folder, *options, "--metrics", "0")
+    certificate = Authority(folder).issue("server", "localhost").both
+    served = ServedBroker(folder, *options, "--metrics", "0", "--tls-cert", str(certificate))
     started.add(served)
-    with connected(f"opendata://127.0.0.1:{served.port}") as connection:
+    with connected(f"opendata://{quote(f'{folder}/x.sock', safe='')}") as connection:
         channel = connection.channel()
         declare(channel, "q")
         send(channel, "q", "a", "b")

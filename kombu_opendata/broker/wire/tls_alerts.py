@@ -1,0 +1,59 @@
+"""TLS alerts of failed handshakes: they tell the client why.
+
+asyncio and uvloop close a connection whose handshake failed without sending the alert that OpenSSL has written, so a
+client whose certificate is refused would see the end of the connection and no reason. The context here hands the alert
+over with the error; who accepted the socket sends it.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from contextlib import suppress
+from typing import Any
+
+
+class _Handshake(ssl.SSLObject):
+    """One side of a connection.
+
+    Attributes:
+        outgoing: what is to be sent to the client.
+    """
+
+    outgoing: ssl.MemoryBIO
+
+    def do_handshake(self) -> None:
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError as exc:
+            exc.alert = self.outgoing.read()  # type: ignore[attr-defined]
+            raise
+
+
+class ServerContext(ssl.SSLContext):
+    """The context of a server: TLS 1.2 or newer, with the ciphers that Python trusts."""
+
+    sslobject_class = _Handshake
+
+    def __new__(cls) -> ServerContext:
+        made = super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
+        made.minimum_version = ssl.TLSVersion.TLSv1_2
+        return made
+
+    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **more: Any) -> ssl.SSLObject:
+        made = super().wrap_bio(incoming, outgoing, *args, **more)
+        assert isinstance(made, _Handshake)
+        made.outgoing = outgoing
+        return made
+
+
+def send_alert(sock: socket.socket, exc: OSError) -> None:
+    """Send the alert of a failed handshake, if there is one."""
+    alert = getattr(exc, "alert", b"")
+    with suppress(OSError):
+        if alert:
+            sock.send(alert)
+            sock.shutdown(socket.SHUT_WR)
+            sock.recv(1 << 16)  # unread data would make the kernel discard the alert
