@@ -104,11 +104,6 @@ class Bucket(Folder):
         except CorruptRecord as exc:
             raise FileNotFoundError(path) from exc
 
-    def put(self, path: str, pieces: Iterable[bytes]) -> None:
-        """Make or replace an object, which appears when it is complete."""
-        with self.errors():
-            self._obs.put(self._store, path, iter(pieces), chunk_size=_PART_BYTES, max_concurrency=_UPLOADS)
-
     def delete(self, paths: Iterable[str]) -> int:
         count = 0
         for path in paths:
@@ -119,7 +114,7 @@ class Bucket(Folder):
 
 
 class _BucketOutput(Output):
-    """An upload in parts. The object appears when it is complete."""
+    """An upload, in parts if it is large. The object appears when it is complete."""
 
     def __init__(self, bucket: Bucket, path: str) -> None:
         self._bucket = bucket

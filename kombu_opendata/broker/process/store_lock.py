@@ -6,9 +6,9 @@ import fcntl
 import os
 from pathlib import Path
 
-from ...errors import StoreInUse
+from ...errors import StoreInUse, StoreUnwritable
 from ...private_folder import PrivateFolder
-from ...url import LOCK_NAME
+from ...url import LOCK_NAME, RESTORE_NAME
 
 PID_NAME = "broker.pid"
 
@@ -30,7 +30,7 @@ class StoreLock:
         """Take the lock and write the pid file.
 
         Raises:
-            StoreUnwritable: the folder can't be created or written.
+            StoreUnwritable: the folder can't be created or written, or has a part of a store only.
             UnsafeFolder: other users own or may write to the folder or something in it.
             StoreInUse: another broker has the lock.
         """
@@ -55,6 +55,11 @@ class StoreLock:
         except BlockingIOError:
             return False
         self._is_held = True
+        if self.folder.read_text(RESTORE_NAME):
+            raise StoreUnwritable(
+                f"{self._path} has a part of a store only: run the interrupted 'opendata-queue store restore' again",
+                path=str(self._path),
+            )
         with open(self.folder.open_file(PID_NAME, os.O_WRONLY | os.O_CREAT), "w") as file:
             file.truncate()
             file.write(f"{os.getpid()}\n")

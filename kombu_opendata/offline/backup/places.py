@@ -197,7 +197,14 @@ class BucketPlace(Place):
         return self._bucket.stream(path)
 
     def write(self, path: str, pieces: Iterable[bytes]) -> None:
-        self._bucket.put(path, pieces)
+        output = self._bucket.create(path)
+        try:
+            for piece in pieces:
+                output.write(piece)
+            output.commit()
+        except BaseException:
+            output.abort()
+            raise
 
     def delete(self, path: str) -> None:
         self._bucket.delete([path])

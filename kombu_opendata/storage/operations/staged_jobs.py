@@ -157,10 +157,16 @@ class Staging:
         return len(rows)
 
     async def remove_unneeded(self) -> None:
-        """Remove the objects whose messages are all deleted, after a sync. Errors are logged and retried later."""
+        """Remove the objects whose messages are all deleted, after a sync. Errors are logged and retried later.
+
+        Readers of the store and backups may still need them: while one has a checkpoint, the objects wait.
+        """
         while self.state.unneeded:
             paths, self.state.unneeded = self.state.unneeded[:_DELETE], self.state.unneeded[_DELETE:]
             try:
+                if await self._store.admin.is_held(self._store.clock.now_ms()):
+                    self.state.unneeded += paths
+                    break
                 self.removed += await asyncio.to_thread(self.folder().delete, paths)
             except OpenDataError as exc:
                 log.warning("unneeded staged batches can't be removed now: %s", exc)

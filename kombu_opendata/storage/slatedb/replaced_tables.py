@@ -97,6 +97,10 @@ class SlateAdmin:
         with translated(self._url):
             return [_checkpoint(one) for one in await self._admin.list_checkpoints(None)]
 
+    async def is_held(self, now_ms: int) -> bool:
+        """Whether a reader keeps an earlier state."""
+        return any(one.name and (one.expires_at_ms or now_ms) >= now_ms for one in await self.checkpoints())
+
     async def create_checkpoint(self, name: str, lifetime_seconds: float) -> MadeCheckpoint:
         """Keep the tables of the current manifest for this time."""
         options = ffi.public().CheckpointOptions(lifetime_ms=int(lifetime_seconds * 1000), source=None, name=name)

@@ -1,0 +1,79 @@
+"""Backups to, from and between buckets, on an S3 server in a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kombu_opendata import QueueClient
+
+from ...support.backups import back_up, bodies, command, drained
+from ...support.broker import EmbeddedBroker
+from ...support.processes import Children, children
+from ...support.s3 import BUCKET, S3, s3_server
+from ...support.served import ServedBroker
+from ...support.verified import assert_verified
+
+pytest.importorskip("obstore", reason="obstore is not installed: pip install kombu-opendata[objectstore]")
+pytest.importorskip("moto", reason="moto is not installed: pip install kombu-opendata[test]")
+
+
+@pytest.fixture
+def processes() -> Iterator[Children]:
+    with children() as started:
+        yield started
+
+
+@pytest.fixture
+def s3(processes: Children, tmp_path: Path) -> Iterator[S3]:
+    with s3_server(processes, tmp_path) as found:
+        yield found
+
+
+def served(processes: Children, folder: Path, name: str) -> ServedBroker:
+    broker = ServedBroker(folder, "--store", f"s3://{BUCKET}/{name}", "--listen", "tcp:127.0.0.1:0")
+    processes.add(broker)
+    return broker
+
+
+def test_from_a_live_bucket_to_a_folder_and_through_a_bucket_back(
+    s3: S3, processes: Children, store_folder: Path, tmp_path: Path
+) -> None:
+    broker = served(processes, tmp_path, "live")
+    sent = [b"%06d" % number for number in range(300)]
+    with QueueClient(f"opendata://127.0.0.1:{broker.port}") as client:
+        client.create("q")
+        client.send_batch("q", sent)
+        made = back_up(tmp_path / "backups", f"s3://{BUCKET}/live")
+        assert made["instances"]["default"]["queues"] == {"q": 300}
+        client.send("q", b"later")
+        back_up(f"s3://{BUCKET}/backups", f"s3://{BUCKET}/live")
+    restored = store_folder / "from-folder"
+    command("restore", tmp_path / "backups", restored)
+    assert_verified(restored)
+    assert sorted(bodies(restored, "q")) == sent
+    EmbeddedBroker(restored).terminate()
+    restored = store_folder / "from-bucket"
+    command("restore", f"s3://{BUCKET}/backups", restored)
+    assert_verified(restored)
+    assert sorted(bodies(restored, "q")) == [*sent, b"later"]
+
+
+def test_a_folder_moves_into_a_bucket(s3: S3, processes: Children, store_folder: Path, tmp_path: Path) -> None:
+    store, target = store_folder / "store", f"s3://{BUCKET}/backups"
+    sent = [b"%06d" % number for number in range(300)]
+    with QueueClient(f"opendata://{store}") as client:
+        client.create("q")
+        client.send_batch("q", sent)
+        back_up(target, store)  # with messages that are in the journal only
+    assert "300" in command("backup", target, "--list").stdout
+    command("restore", target, f"s3://{BUCKET}/moved")
+    broker = served(processes, tmp_path, "moved")
+    assert sorted(drained(f"opendata://127.0.0.1:{broker.port}", "q")) == sent
+    broker.terminate()
+    command("verify", f"s3://{BUCKET}/moved")
+    refused = command("restore", target, f"s3://{BUCKET}/moved", ok=False)
+    assert refused.returncode
+    assert "is not empty" in refused.stderr
