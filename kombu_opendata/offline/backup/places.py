@@ -16,7 +16,8 @@ from ...staging.bucket_folder import Bucket
 from ...url import masked
 
 _CHUNK_BYTES = 4 << 20
-_PART = ".part"
+#: what the names of unfinished files in a folder end with
+PART = ".part"
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -121,7 +122,7 @@ class FolderPlace(Place):
 
     def write(self, path: str, pieces: Iterable[bytes]) -> None:
         final = self.root / path
-        temporary = final.with_name(final.name + _PART)
+        temporary = final.with_name(final.name + PART)
         with self._errors():
             self._make_folder(final.parent)
             flags = os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW

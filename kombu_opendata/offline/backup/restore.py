@@ -19,10 +19,10 @@ from ...url import LOCK_NAME, RESTORE_NAME
 from ..files.location import StoreLocation, store_url
 from ..findings import OnProgress, Progress
 from .catalogue import Backup, Catalogue, SavedFile, file_path
-from .places import FolderPlace, Place, open_place
+from .places import PART, FolderPlace, Place, open_place
 
 _THREADS = 4
-_IGNORED = {LOCK_NAME, "lost+found"}
+_IGNORED = {LOCK_NAME, RESTORE_NAME + PART, "lost+found"}
 
 
 async def restore(target: str, destination: str, id: str = "", *, progress: OnProgress = lambda _: None) -> Backup:
