@@ -274,6 +274,12 @@ class StartError(OpenDataError, code="start_error"):
     path: str | None  # the file, folder or socket that is wrong
 
 
+class InvalidConfiguration(StartError, code="invalid_configuration"):
+    """Options of the broker are missing or wrong, on its command line, in its environment or in its config file."""
+
+    faults: list[str]  # all that is wrong, each with its source
+
+
 class InvalidUsersFile(StartError, code="invalid_users_file"):
     """The broker's file of users can't be used."""
 

@@ -1,31 +1,15 @@
-"""Types of options and arguments: times, durations, sizes, positions in the log, headers; and options that repeat."""
+"""Types of options and arguments: times, durations, positions in the log, headers; and options that repeat."""
 
 from __future__ import annotations
 
 import json
-import math
-import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
 
-_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_LENGTH = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhdw]))+")
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
-_MAX_SECONDS = 1e10  # three hundred years
-
-
-def seconds_of(text: str) -> float | None:
-    """``30m``, ``1h30m`` or ``30d`` in seconds; None if the text is not a duration."""
-    if not _LENGTH.fullmatch(text):
-        return None
-    total = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
-    return total if total <= _MAX_SECONDS else None
-
-
-_SIZE = re.compile(r"(\d{1,18})([KMGTkmgt]?)")
+from ..configuration.units import seconds_of
 
 
 class Length(click.ParamType):  # type: ignore[type-arg]
@@ -40,32 +24,6 @@ class Length(click.ParamType):  # type: ignore[type-arg]
         if found is None:
             self.fail(f"{value!r} is not a duration: write 90s, 30m, 2h, 30d, 1w, or 1h30m", param, ctx)
         return found
-
-
-class Keep(Length):
-    """How long something is kept, in seconds: 0 for ``settled``, infinite for ``forever``."""
-
-    name = "DURATION"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if value in ("settled", "forever"):
-            return 0.0 if value == "settled" else math.inf
-        found = super().convert(value, param, ctx)
-        if found <= 0:
-            self.fail(f"{value!r} is not a time to keep anything: write 7d, settled or forever", param, ctx)
-        return found
-
-
-class Size(click.ParamType):  # type: ignore[type-arg]
-    """A number of bytes."""
-
-    name = "BYTES"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        found = _SIZE.fullmatch(str(value).strip())
-        if found is None:
-            self.fail(f"{value!r} is not a size: write a number of bytes, or 500M, 20G, 1T", param, ctx)
-        return int(found[1]) << 10 * ("KMGT".index(found[2].upper()) + 1 if found[2] else 0)
 
 
 class Moment(click.ParamType):  # type: ignore[type-arg]
@@ -128,7 +86,7 @@ class MessageId(click.ParamType):  # type: ignore[type-arg]
 
 
 MESSAGE_ID = MessageId()
-LENGTH, KEEP, MOMENT, POINT = Length(), Keep(), Moment(), Point()
+LENGTH, MOMENT, POINT = Length(), Moment(), Point()
 
 
 def json_value(text: str | bytes) -> Any:

@@ -15,12 +15,11 @@ from kombu.transport import TRANSPORT_ALIASES
 import kombu_opendata  # noqa: F401 - registers the URLs
 from kombu_opendata import url
 from kombu_opendata.broker.instance.maintenance import DUTIES
-from kombu_opendata.broker.process.broker_options import BrokerOptions
 from kombu_opendata.celery_integration import setup_maintenance
-from kombu_opendata.cli.serve import broker
 from kombu_opendata.client.connection_options import BROKER_OPTIONS, SECONDS
 from kombu_opendata.client.connection_options import DEFAULTS as CLIENT
 from kombu_opendata.client.socket.tls import TLS_OPTIONS
+from kombu_opendata.configuration.options import public_specs
 from kombu_opendata.storage.effects.codec import Stored
 from kombu_opendata.storage.effects.effect import Effect
 from kombu_opendata.transport import Channel
@@ -126,26 +125,18 @@ def test_every_url_scheme_is_there() -> None:
 
 def test_every_option_of_the_broker_is_there_with_its_default() -> None:
     (rows,) = tables(section("The broker's options"))
-    shown = defaults_by_name(rows, "option")
     actual = {}
-    for option in broker.params:
-        if getattr(option, "hidden", False):
-            continue
-        default = option.default
-        if isinstance(default, tuple):
-            (default,) = default
-        if option.required:
-            actual[option.opts[0]] = "required"
-        elif getattr(option, "is_flag", False):
-            actual[option.opts[0]] = "off"
-        elif isinstance(default, (int, float, str)):
-            actual[option.opts[0]] = text(default)
+    for spec in public_specs():
+        default = None if spec.required else spec.shown(spec.default)
+        if isinstance(default, list):
+            default = ", ".join(default) or None
+        if spec.required:
+            actual[spec.flag] = "required"
+        elif isinstance(default, bool):
+            actual[spec.flag] = "off"
         else:
-            actual[option.opts[0]] = "none"
-    assert shown == actual
-    fields = {field.name: field.default for field in dataclasses.fields(BrokerOptions)}
-    assert text(fields["max_message_bytes"]) == shown["--max-message-bytes"]
-    assert text(fields["maintain_every_seconds"]) == shown["--maintain-every"]
+            actual[spec.flag] = "none" if default is None else text(default)
+    assert defaults_by_name(rows, "option") == actual
 
 
 def test_maintenance_is_as_its_tables_say() -> None:

@@ -10,19 +10,22 @@ import os
 import platform
 import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from ...configuration.addresses import LOOPBACK, Listen
+from ...configuration.options import BrokerOptions
 from ...errors import OpenDataError, StartError, StoreInUse
 from ...url import masked
 from ...version import __version__
 from ..wire.broker_settings import BrokerSettings
 from ..wire.connection_limits import raise_descriptor_limit
 from . import logs
-from .broker_options import LOOPBACK, BrokerOptions, Listen
 from .seat import EXIT_FAILED, Seat, choose_seat
 from .server import Server
+from .start_settings import broker_settings
 
 if TYPE_CHECKING:
     from ..metrics.scrape import Metrics
@@ -51,14 +54,21 @@ class Readiness:
             self._fd = None
 
 
-def run(options: BrokerOptions) -> int:
-    """Run a broker until a signal or idleness ends it; returns the exit code."""
+def run(options: BrokerOptions, ready_fd: int | None = None, warnings: Sequence[str] = ()) -> int:
+    """Run a broker until a signal or idleness ends it; returns the exit code.
+
+    Args:
+        ready_fd: where to report whether the broker is ready.
+        warnings: what is to be said in the log about where the options come from.
+    """
     logs.set_up(options.log_format, options.log_level)
+    for text in warnings:
+        log.warning("%s", text)
     _bound_memory()
     raise_descriptor_limit()
-    readiness = Readiness(options.ready_fd)
+    readiness = Readiness(ready_fd)
     try:
-        settings = options.settings()
+        settings = broker_settings(options)
         seat = choose_seat(options)
     except OpenDataError as exc:
         return _failed(readiness, exc, options.log_format)
@@ -125,7 +135,7 @@ def _serve_metrics(server: Server, at: Listen, max_queues: int) -> Metrics:
 
     metrics = Metrics(server.instances.open, server.measure, at.host, at.port, max_queues)
     metrics.start()
-    shown = str(Listen(host=at.host, port=metrics.port)).removeprefix("tcp:")
+    shown = Listen(host=at.host, port=metrics.port).authority
     log.info("metrics at http://%s/metrics", shown)
     if at.host not in LOOPBACK:
         log.warning("whoever reaches %s can read the metrics, names of queues included", shown)
@@ -169,7 +179,7 @@ async def _begin(
     if not await server.unless_stopped(seat.take(gate)):
         return
     server.keep(seat.watch())
-    for name in options.instances:
+    for name in options.instance:
         await server.instances.get(name)
     if not options.standby:
         addresses = await _listen(server, options)

@@ -8,10 +8,10 @@ import os
 import secrets
 from typing import Protocol
 
+from ...configuration.options import BrokerOptions
 from ...errors import NewerFormat, OpenDataError
 from ..standby.active_record import RECORD_NAME, ActiveRecord, decode, encode
 from ..wire.gate import Gate
-from .broker_options import BrokerOptions
 from .store_lock import StoreLock
 
 log = logging.getLogger(__name__)

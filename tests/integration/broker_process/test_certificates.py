@@ -17,11 +17,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
 from kombu_opendata import errors
-from kombu_opendata.broker.process.broker_options import BrokerOptions, parse_listen
+from kombu_opendata.broker.process.start_settings import broker_settings
 from kombu_opendata.broker.wire.certificates import TlsFiles
 from kombu_opendata.broker.wire.server_tls import ServerTls
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.socket.connect import secured
+from kombu_opendata.configuration.addresses import parse_listen
+from kombu_opendata.configuration.options import BrokerOptions
 from kombu_opendata.url import parse
 
 from ...support.certificates import Authority, Issued, write_private
@@ -166,12 +168,12 @@ def test_certificates_alone_protect_a_network(site: Site) -> None:
         "tls_cert": site.server.both,
         "tls_client_ca": site.clients.path,
     }
-    assert BrokerOptions(**options).settings().tls is not None
+    assert broker_settings(BrokerOptions(**options)).tls is not None
     with pytest.raises(errors.StartError, match="without --users would let everybody in"):
-        BrokerOptions(**options, tls_client_auth="optional").settings()
+        broker_settings(BrokerOptions(**options, tls_client_auth="optional"))
     del options["tls_cert"]
     with pytest.raises(errors.StartError, match="--tls-client-ca without --tls-cert"):
-        BrokerOptions(**options).settings()
+        broker_settings(BrokerOptions(**options))
 
 
 # ------------------------------------------------------------------ files that can't be used

@@ -17,7 +17,9 @@ import pytest
 from argon2 import PasswordHasher
 
 from kombu_opendata import errors
-from kombu_opendata.broker.process.broker_options import BrokerOptions, parse_listen
+from kombu_opendata.broker.process.start_settings import broker_settings
+from kombu_opendata.configuration.addresses import parse_listen
+from kombu_opendata.configuration.options import BrokerOptions
 
 from ...support.certificates import Authority, write_private
 from ...support.kombu_client import connected, declare, drain_until, refused
@@ -155,7 +157,7 @@ def test_users_on_a_network_need_tls(site: Site) -> None:
     for more in ({"allow_cleartext": True}, {"tls_cert": site.both}):
         listen = (parse_listen("tcp:0.0.0.0:0"),)
         options: Any = {"store": "memory://x", "listen": listen, "users": site.users, **more}
-        assert BrokerOptions(**options).settings().users is not None
+        assert broker_settings(BrokerOptions(**options)).users is not None
 
 
 @pytest.mark.parametrize(
@@ -181,7 +183,7 @@ def test_certificates_that_can_not_be_used(site: Site, cert: str | None, key: st
     }
     options: Any = {"store": "memory://x", "listen": (parse_listen("tcp:127.0.0.1:0"),), **files}
     with pytest.raises(errors.StartError, match=text):
-        BrokerOptions(**options).settings()
+        broker_settings(BrokerOptions(**options))
 
 
 def test_a_certificate_and_its_key_in_one_file(site: Site) -> None:

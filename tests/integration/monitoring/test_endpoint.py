@@ -74,8 +74,8 @@ def test_ipv6(serve: Serve) -> None:
 def test_an_address_that_is_none(serve: Serve) -> None:
     text = "127.0.0.1"
     served = serve(metrics=text)
-    assert served.report["code"] == "start_error"
-    assert served.report["text"] == f"--metrics {text!r} is not HOST:PORT, such as 127.0.0.1:9464 or [::1]:9464"
+    assert served.report["code"] == "invalid_configuration"
+    assert served.report["text"] == f"--metrics: {text!r} is not HOST:PORT, such as 127.0.0.1:9464 or [::1]:9464"
     assert served.wait(10) == 2
 
 
@@ -137,7 +137,7 @@ def test_an_embedded_broker_whose_port_is_taken_is_refused(broker_url: str) -> N
         ({"metric": "1"}, "broker_options has the unknown key 'metric'; known are metrics, log_retention"),
         ({"retention_bytes": "lots"}, "broker_options: retention_bytes 'lots' is not a number of bytes"),
         ({"log_format": "yaml"}, "broker_options: log_format 'yaml' is not one of text, json"),
-        ({"metrics": "nonsense"}, "--metrics 'nonsense' is not HOST:PORT"),
+        ({"metrics": "nonsense"}, "--metrics: 'nonsense' is not HOST:PORT"),
     ],
 )
 def test_options_for_the_embedded_broker_that_are_none(broker_url: str, given: Any, text: str) -> None:

@@ -50,8 +50,8 @@ def test_from_start_to_end(serve: Serve, store_folder: Path) -> None:
         f"kombu-opendata {version('kombu-opendata')} (SlateDB {version('slatedb')}, Python "
     )
     assert f"starts on file://{store_folder}/store: listen=" in start["message"]
-    assert "heartbeat_seconds=5.0" in start["message"]
-    assert "log_format=json" in start["message"]
+    assert "heartbeat=5," in start["message"]
+    assert "log-format=json" in start["message"]
     deleted = next(line for line in found if "deleted" in line["message"])
     assert deleted["message"] == "queue 'gone' was deleted, with 2 messages"
     assert (deleted["queue"], deleted["instance"], deleted["level"]) == ("gone", "default", "INFO")
@@ -129,7 +129,7 @@ def test_options_that_are_none(store_folder: Path, options: tuple[str, ...]) -> 
     command = [str(COMMAND), "broker", "--store", f"file://{store_folder}/s", "--listen", "tcp:127.0.0.1:0", *options]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert f"Invalid value for '{options[0]}'" in ended.stderr
+    assert f"Error: {options[0]}: '" in ended.stderr
 
 
 def test_broker_log_of_a_folder(broker_url: str, broker: EmbeddedBroker) -> None:

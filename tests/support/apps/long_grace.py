@@ -13,10 +13,11 @@ GRACE_SECONDS = 600.0
 
 def set_grace(seconds: float) -> None:
     """Have brokers of this process hold so long what was claimed by clients that are gone."""
-    from kombu_opendata.broker.process.broker_options import BrokerOptions  # imports what reads the defaults of queues
+    from kombu_opendata.broker.process import process  # imports what reads the defaults of queues
+    from kombu_opendata.broker.process.start_settings import broker_settings
 
-    asked = BrokerOptions.settings
-    BrokerOptions.settings = lambda self: replace(asked(self), session_grace_seconds=seconds)  # type: ignore[method-assign]
+    changed = {"broker_settings": lambda options: replace(broker_settings(options), session_grace_seconds=seconds)}
+    vars(process).update(changed)
 
 
 if __name__ == "__main__":

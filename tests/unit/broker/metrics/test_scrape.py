@@ -19,10 +19,8 @@ from kombu_opendata.broker.metrics.scrape import Metrics
 from kombu_opendata.broker.metrics.snapshot import InstanceView, Snapshot
 from kombu_opendata.broker.model.queue import QueueProperties
 from kombu_opendata.broker.model.queue_arguments import parse
-from kombu_opendata.broker.process.broker_options import Listen, parse_listen, parse_metrics
 from kombu_opendata.broker.process.server import Server
 from kombu_opendata.broker.wire.broker_settings import BrokerSettings
-from kombu_opendata.errors import StartError
 from tests.support.scrape import Scrape, fetch
 from tests.unit.broker.model.test_queue import World
 
@@ -291,33 +289,3 @@ def test_a_broker_that_ends_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_cumulated() -> None:
     assert cumulated((0.1, 1), (3, 0, 2)) == [("0.1", 3), ("1.0", 3), ("+Inf", 5)]
-
-
-@pytest.mark.parametrize(
-    ("text", "host", "port"),
-    [
-        ("9464", "127.0.0.1", 9464),
-        (":9464", "127.0.0.1", 9464),
-        ("0", "127.0.0.1", 0),
-        ("0.0.0.0:1", "0.0.0.0", 1),
-        ("[::1]:65535", "::1", 65535),
-        ("metrics.example:80", "metrics.example", 80),
-    ],
-)
-def test_where_metrics_are_served(text: str, host: str, port: int) -> None:
-    assert parse_metrics(text) == Listen(host=host, port=port)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "host", "1.2.3.4:", "a:b", "::1:9", "[::1]", "h:99999", "99999", "h h:1", "unix:/x", "٣", "h:٣", "-1"]
-)
-def test_an_address_that_is_none(text: str) -> None:
-    with pytest.raises(StartError) as caught:
-        parse_metrics(text)
-    assert str(caught.value) == f"--metrics {text!r} is not HOST:PORT, such as 127.0.0.1:9464 or [::1]:9464"
-    assert caught.value.values == {"value": text}
-
-
-def test_a_listen_address_is_shown_as_it_is_given() -> None:
-    for text in ("unix:/a/b.sock", "tcp:127.0.0.1:5677", "tcp:[::1]:0"):
-        assert str(parse_listen(text)) == text

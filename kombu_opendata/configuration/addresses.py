@@ -1,0 +1,75 @@
+"""Addresses that a broker listens on."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+MAX_SOCKET_PATH_BYTES = 107
+DEFAULT_PORT = 5677
+#: listening there is listening on all addresses
+WILDCARDS = {"0.0.0.0", "::"}
+LOOPBACK = {"127.0.0.1", "::1", "localhost"}
+
+
+@dataclass(frozen=True)
+class Listen:
+    """Where to listen: a Unix socket's ``path``, or ``host`` and ``port``."""
+
+    path: str = ""
+    host: str = ""
+    port: int = DEFAULT_PORT
+
+    def __str__(self) -> str:
+        return f"unix:{self.path}" if self.path else f"tcp:{self.authority}"
+
+    @property
+    def authority(self) -> str:
+        """``HOST:PORT``."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_listen(text: str, folder: str = "") -> Listen:
+    """Read ``unix:PATH`` or ``tcp:host:port`` (``tcp:[::1]:5677`` for IPv6).
+
+    Args:
+        folder: where a relative PATH begins; empty means the current one.
+
+    Raises:
+        ValueError: it is not valid.
+    """
+    kind, _, rest = text.partition(":")
+    if kind == "unix" and rest and "\0" not in rest:
+        path = os.path.join(folder, rest)
+        size = len(os.fsencode(path))
+        if size > MAX_SOCKET_PATH_BYTES:
+            raise ValueError(
+                f"the socket path {path} has {size} bytes, the system's limit is {MAX_SOCKET_PATH_BYTES}: "
+                "use a shorter folder, or tcp:HOST:PORT"
+            )
+        return Listen(path=path)
+    address = _parse_authority(rest, DEFAULT_PORT)
+    if kind != "tcp" or address is None:
+        raise ValueError(f"{text!r} is neither unix:PATH nor tcp:HOST:PORT")
+    return address
+
+
+def parse_authority(text: str) -> Listen:
+    """Read ``HOST:PORT``, ``[::1]:PORT``, or a ``PORT`` on loopback; 0 means any free port.
+
+    Raises:
+        ValueError: it is not valid.
+    """
+    address = _parse_authority(f":{text}" if text.isdecimal() else text, -1)
+    if address is None or address.port < 0:
+        raise ValueError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:9464 or [::1]:9464")
+    return address
+
+
+def _parse_authority(text: str, default_port: int) -> Listen | None:
+    """Read a host and a port, each of which may be missing; the default host is loopback."""
+    found = re.fullmatch(r"(\[[^\]\s\0]+\]|[^:\[\]\s\0]*)(?::([0-9]{1,5}))?", text)
+    if found is None or int(found[2] or 0) > 65_535:
+        return None
+    return Listen(host=found[1].strip("[]") or "127.0.0.1", port=int(found[2]) if found[2] else default_port)

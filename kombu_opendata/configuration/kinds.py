@@ -1,0 +1,256 @@
+"""The kinds of values that options have.
+
+A kind reads a text as it is given on the command line or in the environment, or a value of a TOML file: a number may
+be given as a number, and everything may be given as a text.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+from urllib.parse import quote
+
+from .addresses import Listen, parse_authority, parse_listen
+from .units import bytes_of, seconds_of
+
+T = TypeVar("T")
+_SHOWN = 100
+
+
+def brief(value: Any) -> str:
+    """A value as errors show it."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+class Kind(Generic[T]):
+    """A kind of values.
+
+    Attributes:
+        metavar: how the help names a value.
+        allowed: what is allowed, in words, if the metavar does not say it.
+    """
+
+    metavar = "TEXT"
+    allowed = ""
+
+    def read(self, value: object, folder: str = "") -> T:
+        """The value that was given.
+
+        Args:
+            folder: where relative paths begin; empty means the current folder.
+
+        Raises:
+            ValueError: it is not of this kind; the text says what would be.
+        """
+        raise NotImplementedError
+
+    def shown(self, value: T) -> Any:
+        """A value as a TOML file may have it."""
+        return value
+
+
+class _OfText(Kind[T]):
+    """A kind whose values are given as texts."""
+
+    def read(self, value: object, folder: str = "") -> T:
+        if isinstance(value, bool) or not isinstance(value, (str, int)):
+            raise ValueError(f"{brief(value)} is not a text")
+        return self.parse(str(value), folder)
+
+    def parse(self, text: str, folder: str) -> T:
+        """The value of a text; raises ValueError."""
+        raise NotImplementedError
+
+
+class Flag(Kind[bool]):
+    """Yes or no."""
+
+    metavar = ""
+    _WORDS: ClassVar[dict[str, bool]] = {
+        "true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False,
+    }  # fmt: skip
+
+    def read(self, value: object, folder: str = "") -> bool:
+        if isinstance(value, bool):
+            return value
+        found = self._WORDS.get(value.strip().lower()) if isinstance(value, str) else None
+        if found is None:
+            raise ValueError(f"{brief(value)} is neither true nor false")
+        return found
+
+
+class Word(_OfText[str]):
+    """A text without spaces."""
+
+    def __init__(self, metavar: str) -> None:
+        self.metavar = metavar
+
+    def parse(self, text: str, folder: str) -> str:
+        if not text or not text.isprintable() or " " in text:
+            raise ValueError(f"{brief(text)} is not a name")
+        return text
+
+
+class Choice(_OfText[str]):
+    """One of a few words, in upper or lower case."""
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+        self.metavar = f"[{'|'.join(words)}]"
+
+    def parse(self, text: str, folder: str) -> str:
+        for word in self.words:
+            if text.lower() == word.lower():
+                return word
+        raise ValueError(f"{brief(text)} is not one of {', '.join(self.words)}")
+
+
+class Number(Kind[float]):
+    """A number within bounds."""
+
+    what = "a number"
+    most: float = 10**10  # whatever an option says, so that no sum or product overflows
+
+    def __init__(self, low: float = 0, high: float | None = None, *, above: float = -math.inf, metavar: str = "N"):
+        self.low, self.high, self.above, self.metavar = low, high, above, metavar
+        if self.above > -math.inf:
+            self.allowed = f"more than {above:g}"
+        elif self.high is not None:
+            self.allowed = f"{low:,.15g} to {high:,.15g}"
+        else:
+            self.allowed = f"at least {low:,.15g}"
+
+    def read(self, value: object, folder: str = "") -> float:
+        number = self.parse(value.strip()) if isinstance(value, str) else value
+        if isinstance(number, bool) or not isinstance(number, (int, float)) or not math.isfinite(number):
+            raise ValueError(f"{brief(value)} is not {self.what}")
+        if not (self.low <= number and self.above < number):
+            raise ValueError(f"{brief(value)} is out of range: give {self.allowed}")
+        if number > (self.most if self.high is None else self.high):
+            raise ValueError(
+                f"{brief(value)} is out of range: give {self.allowed if self.high else f'at most {self.most:,}'}"
+            )
+        return float(number)
+
+    def parse(self, text: str) -> float | None:
+        """The number that a text names; None if it is none."""
+        try:
+            return float(text)
+        except ValueError:
+            return None
+
+    def shown(self, value: float) -> Any:
+        return int(value) if value == int(value) else value
+
+
+class Whole(Number):
+    """A whole number within bounds."""
+
+    what = "a whole number"
+
+    def read(self, value: object, folder: str = "") -> int:
+        if isinstance(value, float):
+            raise ValueError(f"{brief(value)} is not {self.what}")
+        return int(super().read(value))
+
+    def parse(self, text: str) -> int | None:
+        return int(text) if len(text) < _SHOWN and text.lstrip("-").isdecimal() and text.isascii() else None
+
+
+class Size(Whole):
+    """A number of bytes."""
+
+    what = "a size: write a number of bytes, or 500M, 20G, 1T"
+    most = 1 << 60
+
+    def __init__(self, low: int = 0, high: int | None = None) -> None:
+        super().__init__(low, high, metavar="BYTES")
+
+    def parse(self, text: str) -> int | None:
+        return bytes_of(text)
+
+
+class Seconds(Number):
+    """A time in seconds, or with units."""
+
+    what = "a time: write a number of seconds, or 500ms, 30s, 2h, 7d, 1h30m"
+
+    def __init__(self, low: float = 0, *, above: float = -math.inf) -> None:
+        super().__init__(low, above=above, metavar="SECONDS")
+
+    def parse(self, text: str) -> float | None:
+        found = seconds_of(text)
+        return super().parse(text) if found is None else found
+
+
+class Keep(Kind[float]):
+    """How long something is kept, in seconds: 0 for ``settled``, infinite for ``forever``."""
+
+    metavar = "DURATION"
+
+    def read(self, value: object, folder: str = "") -> float:
+        if value in ("settled", "forever"):
+            return 0.0 if value == "settled" else math.inf
+        found = seconds_of(value.strip()) if isinstance(value, str) else None
+        if found is None:
+            raise ValueError(f"{brief(value)} is not a duration: write 90s, 30m, 2h, 30d, 1w, or 1h30m")
+        if found <= 0:
+            raise ValueError(f"{brief(value)} is not a time to keep anything: write 7d, settled or forever")
+        return found
+
+    def shown(self, value: float) -> Any:
+        if value in (0, math.inf):
+            return "forever" if value else "settled"
+        return f"{int(value)}s" if value == int(value) else f"{round(1000 * value)}ms"
+
+
+class File(_OfText[Path]):
+    """A file."""
+
+    metavar = "FILE"
+
+    def parse(self, text: str, folder: str) -> Path:
+        if not text or "\0" in text:
+            raise ValueError(f"{brief(text)} is not the name of a file")
+        return Path(folder, text)
+
+    def shown(self, value: Path) -> Any:
+        return str(value)
+
+
+class Store(_OfText[str]):
+    """A store: its URL, or a folder, which becomes one."""
+
+    metavar = "FOLDER|URL"
+
+    def parse(self, text: str, folder: str) -> str:
+        if not text or "\0" in text:
+            raise ValueError(f"{brief(text)} is not a store: give a folder, or a URL such as s3://bucket/prefix")
+        return text if "://" in text else f"file://{quote(os.path.abspath(os.path.join(folder, text)))}"
+
+
+class ListenAddress(_OfText[Listen]):
+    """Where to listen for clients."""
+
+    metavar = "ADDRESS"
+
+    def parse(self, text: str, folder: str) -> Listen:
+        return parse_listen(text, folder)
+
+    def shown(self, value: Listen) -> Any:
+        return str(value)
+
+
+class HostPort(_OfText[Listen]):
+    """A host and a port."""
+
+    metavar = "HOST:PORT"
+
+    def parse(self, text: str, folder: str) -> Listen:
+        return parse_authority(text)
+
+    def shown(self, value: Listen) -> Any:
+        return value.authority

@@ -1,0 +1,232 @@
+"""The options of ``opendata-queue broker``.
+
+:class:`BrokerOptions` is their one definition: the options of the command line, the keys of a TOML file and the
+environment variables are made from it. A field's option is its name with ``-`` for ``_``, without the unit
+``_seconds``: ``idle_exit_seconds`` is ``--idle-exit``, ``idle-exit`` and ``OPENDATA_QUEUE_IDLE_EXIT``. Another name
+is given with ``msgspec.field(name=…)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, get_args
+from urllib.parse import unquote
+
+import msgspec
+from msgspec.structs import fields
+
+from .addresses import WILDCARDS, Listen
+from .kinds import Choice, File, Flag, HostPort, Keep, Kind, ListenAddress, Number, Seconds, Size, Store, Whole, Word
+
+ENVIRONMENT = "OPENDATA_QUEUE_"
+
+
+@dataclass(frozen=True)
+class Option:
+    """What is said about a field.
+
+    Attributes:
+        kind: which values it takes.
+        help: what it does, for ``--help``.
+        repeated: it takes several values: the option is repeated, the key has a list, the variable has commas.
+        internal: only the command line has it, without being shown: it is for whoever starts an embedded broker.
+    """
+
+    kind: Kind[Any]
+    help: str = ""
+    repeated: bool = False
+    internal: bool = False
+
+
+def _key(field: str) -> str:
+    return field.removesuffix("_seconds").replace("_", "-")
+
+
+class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, rename=_key):
+    """The options of a broker, in the order in which ``--help`` shows them."""
+
+    store: Annotated[
+        str, Option(Store(), "a folder, or an object store: s3://bucket/prefix, gs://…, az://…, memory://name")
+    ]
+    listen: Annotated[tuple[Listen, ...], Option(ListenAddress(), "unix:PATH or tcp:HOST:PORT", repeated=True)]
+    instance: Annotated[
+        tuple[str, ...],
+        Option(Word("NAME"), "open it at the start, and create it if it does not exist", repeated=True),
+    ] = ("default",)
+    standby: Annotated[
+        bool,
+        Option(
+            Flag(),
+            "be active if no other broker of the store is; else wait, send clients there, and take over when it is "
+            "gone",
+        ),
+    ] = False
+    advertise: Annotated[
+        tuple[Listen, ...],
+        Option(HostPort(), "where clients and the standby reach this broker; default: where it listens", repeated=True),
+    ] = ()
+    create_instances: Annotated[
+        bool, Option(Flag(), "create any instance that a client names, even a misspelt one")
+    ] = False
+    users: Annotated[Path | None, Option(File(), "TOML file of users and their rights; see user add")] = None
+    tls_cert: Annotated[Path | None, Option(File(), "certificate chain (PEM) for opendatas:// clients")] = None
+    tls_key: Annotated[Path | None, Option(File(), "its private key (PEM), if it is not in that file")] = None
+    tls_client_ca: Annotated[
+        Path | None,
+        Option(
+            File(), "authorities (PEM) whose certificates clients log in with; may hold their revocation lists, too"
+        ),
+    ] = None
+    tls_client_auth: Annotated[
+        str,
+        Option(
+            Choice("required", "optional"),
+            "with --tls-client-ca: whether a client without a certificate may log in with a secret (optional)",
+        ),
+    ] = "required"
+    allow_anonymous: Annotated[bool, Option(Flag(), "listen on a network without --users")] = False
+    allow_cleartext: Annotated[bool, Option(Flag(), "listen on a network with --users but without TLS")] = False
+    max_connections: Annotated[
+        int, Option(Whole(1, 1_000_000), "connections of clients; fewer if ulimit -n does not allow as many")
+    ] = 10_000
+    greeting_timeout_seconds: Annotated[
+        float, Option(Seconds(0.1), "time within which a new connection must log in, TLS handshake included")
+    ] = 10.0
+    max_message_bytes: Annotated[int, Option(Size(1 << 10, 512 << 20), "the largest message, or result of a task")] = (
+        128 << 20
+    )
+    no_sync: Annotated[
+        bool,
+        Option(Flag(), "skip fsync: a power loss may then lose confirmed messages, a crash of the broker does not"),
+    ] = False
+    idle_exit_seconds: Annotated[float, Option(Seconds(), "stop after this long without a client; 0: never")] = 0.0
+    maintain_every_seconds: Annotated[
+        float,
+        Option(
+            Seconds(0.1),
+            "time between the broker's own maintenance runs; a client that asks for maintenance postpones them",
+        ),
+    ] = 10.0
+    retention_bytes: Annotated[
+        int | None,
+        Option(
+            Size(),
+            "above this size, the oldest settled messages of an instance are removed early; 0: no limit; "
+            "default: a quarter of the disk for a folder, no limit for a bucket",
+        ),
+    ] = None
+    history_days: Annotated[
+        float, Option(Number(0, 36_500, metavar="DAYS"), "how long finished attempts are kept; 0: no history")
+    ] = 14.0
+    log_retention_seconds: Annotated[
+        float,
+        Option(
+            Keep(),
+            "how long messages that no queue needs any more can still be replayed: a time since they were received "
+            "(7d), or forever; settled: not at all",
+        ),
+    ] = 0.0
+    heartbeat_seconds: Annotated[
+        float, Option(Seconds(), "time between heartbeats to TCP clients; 0: as the clients ask")
+    ] = 60.0
+    metrics: Annotated[
+        Listen | None,
+        Option(HostPort(), "serve Prometheus metrics there at /metrics; a PORT alone: for this host only"),
+    ] = None
+    metrics_max_queues: Annotated[
+        int, Option(Whole(0, 10_000), "how many queues have their own series; the others are summed")
+    ] = 200
+    log_format: Annotated[str, Option(Choice("text", "json"), "one line a record, or one JSON object a line")] = "text"
+    log_level: Annotated[
+        str, Option(Choice("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), "the least level that is logged")
+    ] = "INFO"
+    slow_commit_seconds: Annotated[float, Option(Seconds(above=0), "log each commit that takes at least this long")] = (
+        1.0
+    )
+    embedded: Annotated[bool, Option(Flag(), internal=True)] = False
+
+    @property
+    def folder(self) -> Path | None:
+        """The store's folder; None if it is not local."""
+        return Path(unquote(self.store.removeprefix("file://"))) if self.store.startswith("file://") else None
+
+    def advertised(self, addresses: Iterable[Listen]) -> tuple[str, ...]:
+        """Where clients reach this broker: as given, else where it listens."""
+        reached = self.advertise or tuple(listen for listen in addresses if listen.host not in WILDCARDS)
+        return tuple(listen.path or listen.authority for listen in reached)
+
+    def described(self) -> Iterator[str]:
+        """The options that are not the default, for the log. None of them is secret."""
+        for spec in specs():
+            value = getattr(self, spec.field)
+            if value != spec.default and spec.field != "store":
+                yield f"{spec.key}={spec.shown(value)}"
+
+
+@dataclass(frozen=True)
+class Spec:
+    """An option with its names.
+
+    Attributes:
+        field: of :class:`BrokerOptions`.
+        key: of a TOML file.
+        default: ``msgspec.NODEFAULT`` if it must be given.
+    """
+
+    field: str
+    key: str
+    option: Option
+    default: Any
+
+    @property
+    def flag(self) -> str:
+        """The option of the command line."""
+        return f"--{self.key}"
+
+    @property
+    def variable(self) -> str:
+        """The environment variable."""
+        return ENVIRONMENT + self.key.upper().replace("-", "_")
+
+    @property
+    def required(self) -> bool:
+        return self.default is msgspec.NODEFAULT
+
+    def read(self, value: object, folder: str = "") -> Any:
+        """The field's value from one of a TOML file, or from a text (or a list of texts, if it is repeated).
+
+        Raises:
+            ValueError: it is not valid.
+        """
+        kind = self.option.kind
+        if not self.option.repeated:
+            return kind.read(value, folder)
+        found = tuple(kind.read(one, folder) for one in (value if isinstance(value, (list, tuple)) else (value,)))
+        if not found:
+            raise ValueError("the list is empty: give at least one")
+        return found
+
+    def shown(self, value: Any) -> Any:
+        """A value as a TOML file may have it; None if there is none."""
+        if value is None:
+            return None
+        kind = self.option.kind
+        return [kind.shown(one) for one in value] if self.option.repeated else kind.shown(value)
+
+
+@cache
+def specs() -> tuple[Spec, ...]:
+    """All options."""
+    found = []
+    for field in fields(BrokerOptions):
+        (option,) = (one for one in get_args(field.type) if isinstance(one, Option))
+        found.append(Spec(field.name, field.encode_name, option, field.default))
+    return tuple(found)
+
+
+def public_specs() -> tuple[Spec, ...]:
+    """Those that files and the environment have, too."""
+    return tuple(spec for spec in specs() if not spec.option.internal)

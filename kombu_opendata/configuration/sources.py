@@ -1,0 +1,165 @@
+"""Where options come from: the command line, then the environment, then a TOML file, then the defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..errors import InvalidConfiguration
+from .kinds import brief
+from .options import ENVIRONMENT, BrokerOptions, Spec, public_specs, specs
+
+CONFIG_VARIABLE = f"{ENVIRONMENT}CONFIG"
+COMMAND_LINE, DEFAULT = "command line", "default"
+MAX_FILE_BYTES = 1 << 20
+#: variables of this prefix that are not the broker's options
+_OTHERS = {CONFIG_VARIABLE, f"{ENVIRONMENT}URL", f"{ENVIRONMENT}CA"}
+
+
+@dataclass
+class Configuration:
+    """What was given, from all sources.
+
+    Attributes:
+        values: by field of BrokerOptions, without defaults.
+        sources: where each of these comes from: ``command line``, a variable, or a file.
+        faults: what is wrong, each with its source.
+        warnings: what is probably a mistake.
+    """
+
+    values: dict[str, Any] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def options(self) -> BrokerOptions:
+        """The options.
+
+        Raises:
+            InvalidConfiguration: there are faults.
+        """
+        if self.faults:
+            raise invalid(self.faults)
+        return BrokerOptions(**self.values)
+
+
+def invalid(faults: list[str]) -> InvalidConfiguration:
+    """The error for all these faults."""
+    text = faults[0] if len(faults) == 1 else "\n  ".join((f"{len(faults)} faults in the configuration:", *faults))
+    return InvalidConfiguration(text, faults=faults)
+
+
+def configuration(given: Mapping[str, Any], environment: Mapping[str, str], file: Path | None) -> Configuration:
+    """Collect the options from all sources; all faults are found, not only the first.
+
+    Args:
+        given: the options of the command line, by field, as they are given.
+        file: the file of ``--config``; without one, that of the variable, if it is set.
+    """
+    found = Configuration()
+    for spec in specs():
+        if spec.field in given:
+            _add(found, spec, COMMAND_LINE, spec.flag, given[spec.field])
+    _add_environment(found, environment)
+    if file is None and environment.get(CONFIG_VARIABLE):
+        file = Path(environment[CONFIG_VARIABLE])
+    if file is not None:
+        _add_file(found, file)
+    found.faults += [_missing(spec, file) for spec in specs() if spec.required and spec.field not in found.sources]
+    return found
+
+
+def _missing(spec: Spec, file: Path | None) -> str:
+    where = f"{spec.key} in {file}" if file else f"{spec.key} in a --config file"
+    return f"{spec.flag} is missing: give it, or {spec.variable}, or {where}"
+
+
+def _add(found: Configuration, spec: Spec, source: str, place: str, given: Any, folder: str = "") -> None:
+    """Add a value unless a source of a higher rank has one; what is wrong is a fault all the same."""
+    try:
+        value = spec.read(given, folder)
+    except ValueError as exc:
+        found.faults.append(f"{place}: {exc}")
+        found.sources.setdefault(spec.field, source)  # it was given: not missing, and not the default
+        return
+    if spec.field not in found.sources:
+        found.values[spec.field], found.sources[spec.field] = value, source
+
+
+# ---------------------------------------------------------------------- environment
+def _add_environment(found: Configuration, environment: Mapping[str, str]) -> None:
+    for spec in public_specs():
+        text = environment.get(spec.variable, "")
+        if text:  # an empty variable counts as none, as a container's configuration often leaves it
+            value = [part.strip() for part in text.split(",")] if spec.option.repeated else text
+            _add(found, spec, spec.variable, spec.variable, value)
+    found.warnings += _misspelt(environment)
+
+
+def _misspelt(environment: Mapping[str, str]) -> Iterator[str]:
+    """Variables that look like an option's. Kubernetes sets others for a service of the broker's name."""
+    known = [spec.variable.removeprefix(ENVIRONMENT) for spec in public_specs()]
+    for name in sorted(environment):
+        end = name.removeprefix(ENVIRONMENT)
+        if end == name or end in known or name in _OTHERS:
+            continue
+        for close in get_close_matches(end, known, n=1, cutoff=0.8):
+            yield f"the variable {name} is not an option: do you mean {ENVIRONMENT}{close}?"
+
+
+# ---------------------------------------------------------------------- file
+def _add_file(found: Configuration, file: Path) -> None:
+    try:
+        table = read_table(file)
+    except InvalidConfiguration as exc:
+        found.faults.append(exc.text)
+        return
+    known = {spec.key: spec for spec in public_specs()}
+    folder = str(file.absolute().parent)
+    for key, value in table.items():
+        if (spec := known.get(key)) is None:
+            found.faults.append(f"{file}: {_unknown(key, list(known))}")
+            continue
+        _add(found, spec, str(file), f"{file}: {key}", value, folder)
+
+
+def _unknown(key: str, known: list[str]) -> str:
+    close = get_close_matches(key.lower().replace("_", "-"), known, n=1)
+    advice = f"do you mean {close[0]}?" if close else "opendata-queue config show lists all keys"
+    return f"there is no option {brief(key)}: {advice}"
+
+
+def read_table(file: Path) -> dict[str, Any]:
+    """The keys and values of a TOML file.
+
+    Raises:
+        InvalidConfiguration: it can't be read, or is not TOML.
+    """
+    try:
+        with open(file, "rb") as opened:
+            data = opened.read(MAX_FILE_BYTES + 1)
+    except (OSError, ValueError) as exc:
+        reason = getattr(exc, "strerror", None) or exc
+        raise InvalidConfiguration(f"the config file {file} can't be read: {reason}", path=str(file)) from exc
+    if len(data) > MAX_FILE_BYTES:
+        raise InvalidConfiguration(
+            f"the config file {file} is larger than {MAX_FILE_BYTES >> 20} MiB: is it another file?", path=str(file)
+        )
+    return parse_table(data, f"the config file {file}")
+
+
+def parse_table(data: bytes, name: str) -> dict[str, Any]:
+    """The keys and values of TOML.
+
+    Raises:
+        InvalidConfiguration: it is not TOML.
+    """
+    try:
+        return msgspec.toml.decode(data, type=dict[str, Any])
+    except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
+        raise InvalidConfiguration(f"{name} is not valid TOML: {exc}", path=name) from exc

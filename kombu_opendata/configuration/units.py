@@ -1,0 +1,27 @@
+"""Texts with units: durations (``1h30m``) and sizes (``20G``)."""
+
+from __future__ import annotations
+
+import re
+
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhdw]))+", re.ASCII)
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])", re.ASCII)
+_MAX_SECONDS = 1e10  # three hundred years
+_SIZE = re.compile(r"(\d{1,18})([KMGTkmgt]?)", re.ASCII)
+
+
+def seconds_of(text: str) -> float | None:
+    """``30m``, ``1h30m`` or ``30d`` in seconds; None if the text is not a duration."""
+    if not _DURATION.fullmatch(text):
+        return None
+    total = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+    return total if total <= _MAX_SECONDS else None
+
+
+def bytes_of(text: str) -> int | None:
+    """``500``, ``20G`` or ``1T`` in bytes; None if the text is not a size."""
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        return None
+    return int(found[1]) << 10 * ("KMGT".index(found[2].upper()) + 1 if found[2] else 0)
