@@ -152,13 +152,13 @@ def _read(path: Path) -> bytes:
         raise StartError(f"the TLS file {path} can't be read: {exc.strerror}", path=str(path)) from exc
 
 
-def names_of(certificate: dict[str, Any] | None) -> tuple[str, ...]:
+def names_of(certificate: dict[str, Any] | None) -> tuple[str, ...] | None:
     """The names in a client's certificate, as getpeercert() gives it: alternative names first, then common names.
 
-    Only those of a user or a host count: DNS, URI and email.
+    Only those of a user or a host count: DNS, URI and email. None if the client has no certificate.
     """
     if not certificate:
-        return ()
+        return None
     alternative = [value for kind, value in certificate.get("subjectAltName", ()) if kind in ("DNS", "URI", "email")]
     subject: Iterable[Any] = certificate.get("subject", ())
     common = [value for pairs in subject for kind, value in pairs if kind == "commonName"]

@@ -70,8 +70,8 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
         self.slot.turn_away = self._cut_off
         self._connections.add(self)
-        if is_tcp(self._socket()):
-            set_tcp_options(self._socket(), user_timeout_ms=None)
+        if is_tcp(sock := self._extra("socket")):
+            set_tcp_options(sock, user_timeout_ms=None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -184,7 +184,7 @@ class Connection(asyncio.Protocol):
     async def _log_in(self, hello: m.Hello) -> None:
         try:
             await self._connections.gate.check()
-            admitted = await self._greeting.check(hello, self._socket())
+            admitted = await self._greeting.check(hello, self._extra("socket"), self._extra("peercert"))
         except OpenDataError as exc:
             who = f"{hello.name[:100]!r} at {self.slot.peer}"
             self._connections.note_refused(exc, "a client was refused", who)
@@ -221,8 +221,8 @@ class Connection(asyncio.Protocol):
             )
         )
 
-    def _socket(self) -> Any:
-        return self._transport.get_extra_info("socket") if self._transport is not None else None
+    def _extra(self, name: str) -> Any:
+        return self._transport.get_extra_info(name) if self._transport is not None else None
 
     # ------------------------------------------------------------------ writing
     def send_all(self, outgoing: list[Any]) -> None:

@@ -14,8 +14,10 @@ from ...errors import AccessRefused, ProtocolError
 from ...private_folder import is_trusted, peer_uid, user_name
 from ...protocol import messages as m
 from ...protocol.framing import PREAMBLE, PREAMBLE_BYTES, check_preamble
+from ..access.certificate_users import user_by_certificate
 from ..access.user import ANONYMOUS
 from ..calls.all_calls import InstanceCalls
+from .certificates import names_of
 from .connection_limits import Slot
 from .logins import Logins
 
@@ -39,7 +41,10 @@ class Greeting:
         user: who has logged in; what the users file says now.
     """
 
-    __slots__ = ("_busy", "_hash", "_host_for", "_logins", "_preamble", "_slot", "admitted", "needs_preamble", "user")
+    __slots__ = (
+        "_busy", "_certificate", "_hash", "_host_for", "_logins", "_preamble", "_slot", "admitted", "needs_preamble",
+        "user",
+    )  # fmt: skip
 
     def __init__(self, slot: Slot, logins: Logins | None, host_for: HostFor) -> None:
         self._slot = slot
@@ -49,7 +54,8 @@ class Greeting:
         self.needs_preamble = True
         self._busy = False  # the Hello is being checked
         self.user = ANONYMOUS
-        self._hash = ""
+        self._hash = ""  # empty if a certificate alone was enough
+        self._certificate: tuple[str, ...] | None = None  # the names in that of a client with TLS
         self.admitted: Admitted | None = None
 
     def read_preamble(self, data: bytes) -> bytes:
@@ -85,16 +91,18 @@ class Greeting:
         self._slot.greeted()
         return message
 
-    async def check(self, hello: m.Hello, sock: Any) -> Admitted:
+    async def check(self, hello: m.Hello, sock: Any, certificate: dict[str, Any] | None = None) -> Admitted:
         """Check the login, and find the instance.
+
+        Args:
+            certificate: the client's, as getpeercert() gives it.
 
         Raises:
             OpenDataError: the client is refused; the text says why.
         """
         if self._logins is not None:
-            address = self._slot.host or self._slot.peer  # for a local client: its user
-            self._hash = await self._logins.check(hello.user, hello.secret, address)
-            self.user = self._logins.users.users[hello.user]
+            self._certificate = names_of(certificate)
+            await self._log_in(self._logins, hello)
         elif sock is not None and sock.family == socket.AF_UNIX:
             _check_peer(peer_uid(sock))
         self.user.rights(hello.instance)
@@ -102,16 +110,29 @@ class Greeting:
         self._busy = False
         return self.admitted
 
+    async def _log_in(self, logins: Logins, hello: m.Hello) -> None:
+        name = self._user_by_certificate(logins, hello.user, has_secret=bool(hello.secret))
+        if not name:
+            name, address = hello.user, self._slot.host or self._slot.peer  # for a local client: its user
+            self._hash = await logins.check(hello.user, hello.secret, address)
+        self.user = logins.users.users[name]
+
+    def _user_by_certificate(self, logins: Logins, user: str, *, has_secret: bool) -> str:
+        if self._certificate is None:
+            return ""
+        return user_by_certificate(logins.users, self._certificate, user, has_secret=has_secret)
+
     def check_again(self, logins: Logins) -> None:
         """Check the login again after the users file changed.
 
         Raises:
-            AccessRefused: the client's user is gone or has another secret.
+            AccessRefused: the client's user is gone, or has another secret or other certificates.
         """
         name = self.user.name
-        if not self._hash:
+        if not name:
             return
-        if not logins.is_valid(name, self._hash):
+        self._user_by_certificate(logins, name, has_secret=bool(self._hash))
+        if self._hash and not logins.is_valid(name, self._hash):
             raise AccessRefused(f"user {name!r} was removed, or has a new secret: connect again with that", user=name)
         self.user = logins.users.users[name]
 

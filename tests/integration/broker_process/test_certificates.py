@@ -27,12 +27,14 @@ from kombu_opendata.configuration.options import BrokerOptions
 from kombu_opendata.url import parse
 
 from ...support.certificates import Authority, Issued, write_private
-from ...support.kombu_client import connected, declare, refused, send, take_bodies
+from ...support.kombu_client import connected, declare, drain_until, refused, send, take_bodies
 from ...support.processes import Children, wait_until
 from ...support.scrape import scrape
 from ...support.served import COMMAND, ServedBroker
+from ...support.users import user_table, write_users
 
 DAY = datetime.timedelta(days=1)
+ONLY_OWN = {"configure": "^own$", "write": ".*", "read": ".*"}
 
 
 class Site:
@@ -174,6 +176,71 @@ def test_certificates_alone_protect_a_network(site: Site) -> None:
     del options["tls_cert"]
     with pytest.raises(errors.StartError, match="--tls-client-ca without --tls-cert"):
         broker_settings(BrokerOptions(**options))
+
+
+# ------------------------------------------------------------------ users
+def test_a_certificate_logs_in_as_the_user_that_has_one_of_its_names(site: Site) -> None:
+    users = write_users(
+        site.folder / "users",
+        user_table("celery", certificates=("worker.example.org",), instances={"default": ONLY_OWN}),
+        user_table("alice", "right", certificates=("alice@example.org",)),
+        user_table("bob", "right too"),
+    )
+    broker = site.serve("--users", str(users))
+    at = f"localhost:{broker.port}"
+    worker = site.ssl(site.worker)
+    for login in ("", "celery@"):
+        with connected(f"opendatas://{login}{at}", ssl=worker) as connection, connection.channel() as channel:
+            declare(channel, "own")
+            with pytest.raises(errors.AccessRefused, match="user 'celery' may not configure queue 'other'"):
+                declare(channel, "other")
+    for login, client, said in (
+        ("alice@", worker, "(worker.example.org, worker) is not one of user 'alice': use that user's certificate"),
+        ("alice:right@", worker, "is not one of user 'alice'"),
+        ("bob:right too@", worker, "is not one of user 'bob'"),
+        ("alice:wrong@", site.ssl(site.clients.issue("alice", "alice@example.org")), "the secret is wrong"),
+        ("", site.ssl(site.clients.issue("x", "x.example.org")), "(x.example.org) is no user's: add one of its names"),
+        ("celery@", site.ssl(site.clients.issue("x", "x.example.org")), "(x.example.org) is no user's"),
+        ("alice:right@", site.ssl(site.clients.issue("x", "x.example.org")), "is not one of user 'alice'"),
+    ):
+        error = refused(f"opendatas://{login}{at}", ssl=client)
+        assert isinstance(error, errors.AccessRefused), login
+        assert said in str(error)
+    for login, name in (("bob:right too@", "x.example.org"), ("alice:right@", "alice@example.org")):
+        with connected(f"opendatas://{login}{at}", ssl=site.ssl(site.clients.issue("y", name))) as connection:
+            declare(connection.channel(), "own")
+    assert broker.terminate() == 0
+
+
+def test_with_optional_certificates_a_user_without_one_gives_a_secret(site: Site) -> None:
+    users = write_users(site.folder / "users", user_table("celery", "right", certificates=("worker.example.org",)))
+    broker = site.serve("--users", str(users), "--tls-client-auth", "optional")
+    at = f"localhost:{broker.port}"
+    with connected(f"opendatas://{at}", ssl=site.ssl(site.worker)):
+        pass
+    with connected(f"opendatas://celery:right@{at}", ssl=site.ssl(None)):
+        pass
+    for login in ("", "celery@"):
+        assert "the secret is wrong" in str(refused(f"opendatas://{login}{at}", ssl=site.ssl(None)))
+    assert broker.terminate() == 0
+
+
+def test_a_user_who_loses_a_certificate_loses_its_connections(site: Site) -> None:
+    path = site.folder / "users"
+    other = user_table("other", "right")
+    users = write_users(path, user_table("celery", certificates=("worker", "more.example.org")), other)
+    broker = site.serve("--users", str(users))
+    url = f"opendatas://localhost:{broker.port}"
+    with connected(url, ssl=site.ssl(site.worker)) as connection:
+        channel = connection.channel()
+        write_users(path, user_table("celery", certificates=("worker.example.org",)), other)
+        wait_until(lambda: "users file was read again" in broker.log.read_text(), 10, broker.log.read_text)
+        declare(channel, "q")
+        channel.basic_consume("q", callback=print)
+        write_users(path, user_table("celery", certificates=("more.example.org",)), other)
+        with pytest.raises(errors.AccessRefused, match="is no user's"):
+            drain_until(connection, lambda: False)
+    assert broker.terminate() == 0
 
 
 # ------------------------------------------------------------------ files that can't be used
