@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from ..errors import StoreError, StoreFull
 from .clock import Clock
@@ -18,7 +18,7 @@ from .commit.journal import SEGMENT_BYTES, Journal
 from .commit.measurements import EngineFigures
 from .commit.store_files import StoreFiles, prepare
 from .history.service import DEFAULT_RETENTION_SECONDS, History
-from .maintain.disk_space import READ_SECONDS, DiskSpace
+from .maintain.disk_space import BUCKET_READ_SECONDS, READ_SECONDS, DiskSpace
 from .maintain.idle_store import IdleStore
 from .maintain.log_retention import LogSweep
 from .maintain.retention import Collector
@@ -43,6 +43,9 @@ from .state.store_state import StoreState
 
 log = logging.getLogger(__name__)
 
+#: of a bucket, after which they are tidied away: a broker that opens the store reads each of them
+_WAL_FILES = 64
+
 
 @dataclass(frozen=True)
 class EngineSettings:
@@ -51,6 +54,7 @@ class EngineSettings:
     sync: bool = True
     checkpoint_interval_ms: int = 100
     tidy_interval_seconds: float = 5.0
+    bucket_tidy_seconds: float = 60.0  # as long as a bucket has few WAL files; a tidy makes a dozen requests
     retention_interval_seconds: float = 10.0
     payload_cache_bytes: int = 16 << 20
     result_cache_bytes: int = 16 << 20
@@ -75,7 +79,6 @@ class Engine:
     ) -> None:
         self.store, self.journal, self.clock, self.settings = store, journal, clock, settings
         self._files = files
-        self._tidying = asyncio.Lock()
         state = self.state = StoreState()
         payloads = self.payloads = Payloads(store, settings.payload_cache_bytes)
         self.figures = EngineFigures(settings.slow_commit_seconds)
@@ -127,6 +130,8 @@ class Engine:
                 url, instance, folder,
                 sync=settings.sync, room_bytes=settings.journal_max_bytes, seconds=settings.close_seconds,
             )  # fmt: skip
+        if urlsplit(url).scheme not in ("file", "memory"):
+            settings = replace(settings, slate=settings.slate.for_bucket())
         store = await SlateStore.open(url, instance, settings=settings.slate)
         journal = None
         try:
@@ -164,11 +169,11 @@ class Engine:
 
     # ------------------------------------------------------------------ maintenance
     async def tidy(self) -> None:
-        """Sync the store's files, release the journal, delete SlateDB's garbage; called every few seconds.
+        """Sync the store's files, release the journal, delete SlateDB's garbage; called now and then.
 
-        This takes seconds on a busy disk, and checkpoints go on meanwhile.
+        This takes seconds on a busy disk, and some 30 requests in a row to a bucket. Checkpoints go on meanwhile.
         """
-        async with self._tidying:
+        async with self.commits.tidying:
             upto = self.commits.released_upto
             await self.store.flush_memtable(keys.STORE_HEADER_KEY)
             await self._files.sync()
@@ -205,9 +210,10 @@ class Engine:
 
     async def _tidy_for_ever(self) -> None:
         loop = asyncio.get_running_loop()
+        read_seconds = READ_SECONDS if self.journal is not None else BUCKET_READ_SECONDS
         next_tidy = loop.time() + self.settings.tidy_interval_seconds
-        next_look = loop.time()
-        tidied_at = self.commits.stored
+        next_look = tidied = loop.time()
+        tidied_at = seen = self.commits.stored
         idle = None
         if self.journal is None and self.settings.idle_seconds:
             idle = IdleStore(self.store, self.settings.slate, self.settings.idle_seconds)
@@ -216,19 +222,28 @@ class Engine:
             if loop.time() >= next_look:
                 if idle is None or not idle.is_idle or self.disk_space.is_held:
                     await self.disk_space.read()
-                next_look = loop.time() + READ_SECONDS
+                next_look = loop.time() + read_seconds
             if loop.time() >= next_tidy:
-                was_written = self.commits.stored != tidied_at
-                if was_written or self.disk_space.is_worth_collecting:
+                if self._is_untidy(tidied_at, loop.time() - tidied) or self.disk_space.is_worth_collecting:
                     tidied_at = self.commits.stored
                     await self.tidy()
-                if idle is not None and (settings := idle.change(was_written)) is not None:
+                    tidied = loop.time()
+                before, seen = seen, self.commits.stored
+                if idle is not None and (settings := idle.change((seen or 0) - (before or 0))) is not None:
                     # a cancellation must not interrupt this: close() needs an open store
                     await asyncio.shield(loop.create_task(self._reopen(idle, settings)))
                 next_tidy = loop.time() + self.settings.tidy_interval_seconds
 
+    def _is_untidy(self, tidied_at: int | None, seconds: float) -> bool:
+        """Whether enough was written since the last tidy, which was so many seconds ago."""
+        stored = self.commits.stored
+        if self.journal is not None or stored == tidied_at:
+            return stored != tidied_at
+        files = (stored or 0) - (tidied_at or 0)
+        return files >= _WAL_FILES or seconds >= self.settings.bucket_tidy_seconds
+
     async def _reopen(self, idle: IdleStore, settings: SlateSettings) -> None:
-        async with self._tidying, self.commits.checkpointing:
+        async with self.commits.tidying, self.commits.checkpointing:
             try:
                 await idle.reopen(settings)
             except StoreError as exc:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from kombu_opendata import QueueClient
-from kombu_opendata.broker.process.server import Server
-from kombu_opendata.broker.wire.broker_settings import BrokerSettings
 from kombu_opendata.storage.engine import EngineSettings
 
+from ..support.bucket_broker import bucket_broker
 from ..support.processes import children, wait_until
-from ..support.s3 import BUCKET, S3, s3_server
+from ..support.s3 import S3, s3_server
 
 pytest.importorskip("moto", reason="moto is not installed: pip install kombu-opendata[test]")
 
@@ -31,33 +27,6 @@ def s3(tmp_path: Path) -> Iterator[S3]:
         yield found
 
 
-@contextmanager
-def broker() -> Iterator[tuple[Server, int]]:
-    """A broker in a thread; gives its port, too."""
-    engine = EngineSettings(idle_seconds=IDLE_SECONDS, tidy_interval_seconds=0.5, retention_interval_seconds=1)
-    started: list[tuple[Server, int]] = []
-    loops: list[asyncio.AbstractEventLoop] = []
-    is_ready = threading.Event()
-
-    async def serve() -> None:
-        server = Server(BrokerSettings(f"s3://{BUCKET}/idle", engine=engine))
-        await server.instances.get("default")
-        started.append((server, await server.listen_tcp("127.0.0.1", 0)))
-        loops.append(asyncio.get_running_loop())
-        is_ready.set()
-        await server.run()
-
-    thread = threading.Thread(target=asyncio.run, args=(serve(),))
-    thread.start()
-    assert is_ready.wait(60)
-    try:
-        yield started[0]
-    finally:
-        loops[0].call_soon_threadsafe(started[0][0].stop, "the test is over")
-        thread.join(60)
-        assert not thread.is_alive()
-
-
 @pytest.mark.slow
 def test_an_idle_broker_hardly_asks_and_answers_at_once(s3: S3) -> None:
     """All duties go on ten times as often as usual."""
@@ -67,7 +36,8 @@ def test_an_idle_broker_hardly_asks_and_answers_at_once(s3: S3) -> None:
         time.sleep(3)
         return len(s3.requests()) == before
 
-    with broker() as (server, port), QueueClient(f"opendata://127.0.0.1:{port}") as client:
+    engine = EngineSettings(idle_seconds=IDLE_SECONDS, tidy_interval_seconds=0.5, retention_interval_seconds=1)
+    with bucket_broker("idle", engine) as (server, port), QueueClient(f"opendata://127.0.0.1:{port}") as client:
         client.create("q")
         client.send("q", b"first")
         wait_until(is_quiet, 90, lambda: "\n".join(s3.requests()[-50:]))
@@ -80,13 +50,13 @@ def test_an_idle_broker_hardly_asks_and_answers_at_once(s3: S3) -> None:
             client.send("q", b"%d" % number)
             assert len([path for path in s3.requests()[before:] if "/wal/" in path]) < 6
         assert [message.body for message in client.pop("q", 10)] == [b"first", b"0", b"1", b"2"]
-        engine = server.instances.open["default"].engine
-        idle_settings = engine.store.settings
+        opened = server.instances.open["default"].engine
+        idle_settings = opened.store.settings
 
         def is_busy() -> bool:
             client.send("q", b"more")
-            return engine.store.settings.manifest_poll_ms < idle_settings.manifest_poll_ms
+            return opened.store.settings.manifest_poll_ms < idle_settings.manifest_poll_ms
 
-        wait_until(is_busy, 60, lambda: repr(engine.store.settings))
-        assert engine.commits.failure is None
+        wait_until(is_busy, 60, lambda: repr(opened.store.settings))
+        assert opened.commits.failure is None
         assert client.pop("q", 1)[0].body == b"more"

@@ -60,6 +60,7 @@ class Commits:
         new_bytes: the size of the payloads in ``effects``.
         batch: records for the next checkpoint.
         checkpointing: is held during a checkpoint: the dirty sets are cleared, but the store lacks the changes.
+        tidying: is held while the memtable is written out or the store is reopened. Taken before ``checkpointing``.
         count: appends to the journal, or batches where there is no journal.
         is_large: set while the next checkpoint's batch is large; only with a journal.
         released_upto: the number of the last journal record that the store has.
@@ -91,6 +92,7 @@ class Commits:
         self.new_bytes = 0
         self.batch = store.batch()
         self.checkpointing = asyncio.Lock()
+        self.tidying = asyncio.Lock()
         self.checkpoint_started_at: float | None = None
         self.count = 0
         self.is_large = asyncio.Event()

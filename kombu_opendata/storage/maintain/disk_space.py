@@ -13,6 +13,7 @@ log = logging.getLogger(__name__)
 
 #: more often than a compaction's checkpoint expires, so that each is seen
 READ_SECONDS = 10.0
+BUCKET_READ_SECONDS = 60.0
 #: an idle store keeps garbage below this: collecting it writes a small table, which may cause another compaction
 _WORTH_BYTES = 1 << 20
 

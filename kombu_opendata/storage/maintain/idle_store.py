@@ -1,8 +1,8 @@
 """Makes SlateDB poll an idle bucket less often.
 
-SlateDB's writer, its compactor and the compactor's worker each poll the bucket every second (30,000 requests an hour),
-and the interval is fixed when the database is opened. So an idle database is reopened with longer intervals, and
-reopened once more after it has been in use again for a few steps. The first messages after a pause don't wait for it.
+SlateDB's writer, its compactor and the compactor's worker each poll the bucket every few seconds (6,000 requests an
+hour), and the interval is fixed when the database is opened. So an idle database is reopened with longer intervals. It
+is reopened once more when it is written so often that compaction may be late. Only commits at that moment wait for it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from ..slatedb.store_writer import SlateStore
 
 log = logging.getLogger(__name__)
 
-#: steps in a row with a write, after which the store is no longer idle
+#: steps in a row with so many commits, after which the store is no longer idle
 _BUSY_STEPS = 3
+_BUSY_COMMITS = 10
 
 
 class IdleStore:
@@ -32,18 +33,16 @@ class IdleStore:
         self._busy_steps = 0
         self.is_idle = False
 
-    def change(self, was_written: bool) -> SlateSettings | None:
+    def change(self, commits: int) -> SlateSettings | None:
         """The settings that the store should be reopened with now; None to leave it. To be called every few seconds.
 
         Args:
-            was_written: since the last call.
+            commits: since the last call.
         """
         now = asyncio.get_running_loop().time()
-        if was_written:
+        if commits:
             self._written_at = now
-            self._busy_steps += 1
-        else:
-            self._busy_steps = 0
+        self._busy_steps = self._busy_steps + 1 if commits >= _BUSY_COMMITS else 0
         if self.is_idle and self._busy_steps >= _BUSY_STEPS:
             return self._settings
         if not self.is_idle and now - self._written_at >= self._idle_seconds:

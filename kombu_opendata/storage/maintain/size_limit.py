@@ -134,7 +134,7 @@ class SizeLimit:
         await self._tidy()  # deletions are in tables then
         for _ in range(_TRIES):
             with contextlib.suppress(StoreError):  # a compaction that began just now, for one: retry
-                async with self._commits.checkpointing:  # nothing else is flushed now
+                async with self._commits.tidying, self._commits.checkpointing:  # nothing else is flushed now
                     manifest = await store.admin.manifest_at_rest()
                     if manifest is not None and len(manifest.unsorted) == 1:
                         await store.flush_memtable(keys.STORE_HEADER_KEY)  # a single table is not compacted, two are

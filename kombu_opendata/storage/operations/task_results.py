@@ -183,7 +183,7 @@ class Results:
             self.close_chord(group)
         start, end = keys.kind_range(keys.RecordKind.RESULT_EXPIRY)[0], keys.result_expiry_key(now + 1, b"")
         removed = seen = 0
-        while seen < _SWEEP_LIMIT:
+        while seen < _SWEEP_LIMIT and await self._store.scan(start, end, limit=1):  # a commit does not wait for this
             async with self._commits.checkpointing:  # values that are put meanwhile stay pending, and so known
                 rows = await self._store.scan(start, end, limit=_SWEEP_PAGE)
                 reached = [keys.parse(key) for key, _value in rows]

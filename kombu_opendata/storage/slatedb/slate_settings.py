@@ -8,6 +8,8 @@ from typing import Any
 from . import ffi
 
 _IDLE_POLL_MS = 120_000
+#: each poll of a bucket is two requests; a broker notices at its next commit that it is fenced
+_BUCKET_POLL_MS = 5000
 #: bound of the cache of the files' indexes and filters: about 0.3 MB for each file of 16 MiB
 INDEX_CACHE_BYTES = 24 << 20
 #: compactions that run at once, and fetches of one compaction
@@ -50,6 +52,13 @@ class SlateSettings:
     table_min_age_seconds: float = 10
     block_cache_bytes: int | None = None
     metrics: bool = False
+
+    def for_bucket(self) -> SlateSettings:
+        """The settings for a bucket, where a request costs money and may take half a second."""
+        return replace(
+            self, manifest_poll_ms=_BUCKET_POLL_MS, compactor_poll_ms=_BUCKET_POLL_MS,
+            commit_compaction_ms=_BUCKET_POLL_MS, replaced_seconds=90, table_min_age_seconds=300,
+        )  # fmt: skip
 
     def for_idleness(self) -> SlateSettings:
         """The settings for a store that nobody uses now: SlateDB then reads it some 300 times an hour."""

@@ -16,17 +16,17 @@ def test_idle_after_a_time_and_busy_after_some_steps() -> None:
     async def main() -> None:
         store = await SlateStore.open(f"memory://{uuid.uuid4()}", "db", settings=BUSY)
         idle = IdleStore(store, BUSY, 0.05)
-        assert idle.change(False) is None
+        assert idle.change(0) is None
         await asyncio.sleep(0.06)
-        assert idle.change(True) is None  # it was written
+        assert idle.change(1) is None  # it was written
         await asyncio.sleep(0.06)
-        settings = idle.change(False)
+        settings = idle.change(0)
         assert settings == BUSY.for_idleness()
         await idle.reopen(settings)
         assert idle.is_idle
-        for was_written in (True, True, False, True, True):  # now and then is no use yet
-            assert idle.change(was_written) is None
-        settings = idle.change(True)
+        for commits in (20, 20, 9, 20, 20):  # now and then is no use yet
+            assert idle.change(commits) is None
+        settings = idle.change(20)
         assert settings == BUSY
         await idle.reopen(settings)
         assert not idle.is_idle
