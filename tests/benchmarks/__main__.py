@@ -19,7 +19,21 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from . import backlog, celery_rows, disk, filters, floor, history, machine, replay, report, spark_rows, staging, startup
+from . import (
+    backlog,
+    celery_rows,
+    disk,
+    filters,
+    floor,
+    history,
+    machine,
+    reconnect,
+    replay,
+    report,
+    spark_rows,
+    staging,
+    startup,
+)
 from .peers import Peer, embedded, running
 from .processes import BenchError
 from .results import Results
@@ -117,6 +131,7 @@ def _measure(
             ("replay", lambda: replay.measure(sizes, results, folder, step)),
             ("history", lambda: history.measure(sizes, results, folder, step)),
             ("disk", lambda: disk.measure(sizes, results, folder, step)),
+            ("reconnect", lambda: reconnect.measure(sizes, results, folder, step)),
             ("spark", lambda: spark_rows.measure(sizes, results, folder, step)),
             ("import", lambda: _imports(peers, sizes, results, step)),
             ("connect", lambda: _connects(sizes, results, folder, step)),
@@ -136,6 +151,7 @@ def _total(only: tuple[str, ...], peers: tuple[str, ...], brokers: int, sizes: S
         total += replay.steps(sizes) * ("replay" in only)
         total += history.steps(sizes) * ("history" in only)
         total += disk.steps(sizes) * ("disk" in only)
+        total += reconnect.steps(sizes) * ("reconnect" in only)
         total += spark_rows.steps(sizes) * ("spark" in only)
         total += sum(celery_rows.steps(name, sizes) for name in celery_rows.MEASURES if name in only)
     return total + sizes.rounds * ("import" in only)

@@ -113,6 +113,10 @@ ROWS: tuple[Row, ...] = (
     Row("gap.time", "kill -9 of the broker under load: gap until tasks flow again", "s", (AtMost(3),)),
     Row("gap.lost", "the same: tasks lost", "tasks", (AtMost(0),)),
     Row("gap.twice", "the same: tasks run twice", "tasks", (AtMost(0),)),
+    Row("reconnect.plain", "kill -9 and restart: until the last of 500 clients over TCP is served", "s", (AtMost(5),)),
+    Row("reconnect.tls", "the same over TLS, all as one user", "s", (AtMost(5),)),
+    Row("reconnect.users", "the same over TLS, as 50 users (each of whom costs an Argon2 run)", "s"),
+    Row("reconnect.standby", "the same over TLS, all as one user, at a standby that takes over", "s", (AtMost(5),)),
     Row("history.page", "history of 1,000,000 messages: slowest first page of a single filter", "ms", (AtMost(50),)),
     Row(
         "history.growth",
@@ -133,6 +137,6 @@ ROWS: tuple[Row, ...] = (
 
 WORKLOADS = (
     "publish", "publish8", "consume", "celery", "results", "backlog", "staging", "filters", "replay", "history",
-    "spark", "import", "connect", "eta", "gap", "disk", "idle",
+    "spark", "import", "connect", "eta", "gap", "reconnect", "disk", "idle",
 )  # fmt: skip
 """What ``--only`` takes: the part of a row's key before the dot."""

@@ -46,7 +46,10 @@ def waiting(pair: Pair) -> Iterator[list[Future[Any]]]:
 
     with QueueClient(url_of(pair)) as client, ThreadPoolExecutor() as pool:
         client.create("letters")
-        yield [pool.submit(client.read_with_poll, "letters", max_poll_seconds=SECONDS), pool.submit(asyncio.run, wait())]
+        yield [
+            pool.submit(client.read_with_poll, "letters", max_poll_seconds=SECONDS),
+            pool.submit(asyncio.run, wait()),
+        ]
 
 
 def test_every_client_goes_on_at_the_successor(

@@ -1,4 +1,4 @@
-"""Checks logins: hashes one secret at a time in a thread, and limits the number of wrong guesses.
+"""Checks logins: hashes few secrets at a time, in threads, and limits the number of wrong guesses.
 
 Argon2 is slow on purpose, so nothing is hashed twice: logins with the same user and secret share one run. Its result is
 remembered while the broker runs and the file keeps that user's hash. Only a hash of the secret under a random key is
@@ -30,6 +30,8 @@ MAX_WAITING_PER_ADDRESS = 4
 #: wrong secrets, addresses and users that are remembered
 _MAX_REMEMBERED = 10_000
 _SHOWN = 100
+#: each takes 64 MiB and has up to four threads of its own
+_RUNS_AT_ONCE = min(max((os.cpu_count() or 1) // 2, 1), 4)
 
 
 class FailureLimit:
@@ -72,12 +74,12 @@ class Logins:
         self._by_address = FailureLimit(FAILURES_PER_ADDRESS, FAILURE_SECONDS, time)
         self._by_user = FailureLimit(FAILURES_PER_USER, FAILURE_SECONDS, time)
         self._closed = False
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="login")
+        self._threads = ThreadPoolExecutor(_RUNS_AT_ONCE, thread_name_prefix="login")
 
     def close(self) -> None:
         """Stop checking: the broker stops."""
         self._closed = True
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def check(self, user: str, secret: str, address: str) -> str:
         """Check a login; returns the user's hash in the file, for :meth:`is_valid`.
@@ -134,7 +136,7 @@ class Logins:
         self.runs += 1
         try:
             loop = asyncio.get_running_loop()
-            right = await loop.run_in_executor(self._thread, _verify, hashed or self.users.decoy, secret)
+            right = await loop.run_in_executor(self._threads, _verify, hashed or self.users.decoy, secret)
         finally:
             del self._running[digest]
             self._waiting[address] -= 1
