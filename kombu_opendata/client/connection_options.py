@@ -59,8 +59,9 @@ class Options:
 
     Attributes:
         name: the consumer id that the broker records; empty means ``host:pid``.
-        user: overrides the address's user.
-        secret: overrides the address's secret; a callable is called before each login.
+        user: for an address without one.
+        secret: for an address without one; a callable is called before each login. Without any secret, a user's is read
+            from the file that ``OPENDATA_SECRET_FILE`` names, or is the value of ``OPENDATA_SECRET``.
         tls: None leaves the choice to the URL, True means TLS with the system's certificates, and a mapping may have
             ``ca_certs``, ``certfile``, ``keyfile``, ``keyfile_password``, ``cert_reqs``, ``check_hostname``,
             ``ciphers``, ``server_hostname`` or a ready ``context``.
@@ -94,7 +95,7 @@ class Options:
     pipeline_depth: int = 1000
 
     def resolve_secret(self) -> str | None:
-        """The secret for the next login; None leaves it to the address."""
+        """The secret for the next login, or None."""
         return (self.secret() if callable(self.secret) else self.secret) or None
 
 

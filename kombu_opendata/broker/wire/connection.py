@@ -251,13 +251,15 @@ class Connection(asyncio.Protocol):
             transport.pause_reading()
 
     def check_login(self, logins: Logins) -> None:
-        """Apply a changed users file: new rights count, and a user who may no longer connect is cut off."""
+        """Apply a changed users file: new rights count, and a user who may no longer connect so has to log in again."""
         try:
             self._greeting.check_again(logins)
             if self._context is not None and self._host is not None:
                 self._host.lifecycle.change_user(self._context.session, self._greeting.user)
         except AccessRefused as exc:
-            self._cut_off(exc)
+            self._connections.note_refused(exc, "a connection was closed", self.slot.peer)
+            self._write(frame(m.BrokerGoodbye(exc.text)))  # the client may know the new secret
+            self._close_soon()
 
     def _cut_off(self, exc: OpenDataError) -> None:
         self._connections.note_refused(exc, "a connection was closed", self.slot.peer)

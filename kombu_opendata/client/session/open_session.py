@@ -15,6 +15,7 @@ from ...protocol.messages import Hello, Welcome
 from ...url import Address
 from ..clock import Clock
 from ..connection_options import Options
+from ..login_secret import secret_of
 from ..socket.connect import secured
 from ..socket.framed_socket import FramedSocket
 from ..socket.handshake import shake_hands
@@ -82,11 +83,12 @@ def _begin(
 
 
 def _hello(session: Session, broker: Address, options: Options, heartbeat: float) -> Hello:
+    user = broker.user or options.user
     return session.hello(
         options.name or f"{socket.gethostname()}:{os.getpid()}",
         broker.instance,
-        options.user or broker.user,
-        options.resolve_secret() or broker.secret,
+        user,
+        secret_of(user, broker, options),
         heartbeat_ms=int(1000 * heartbeat),
     )
 

@@ -74,7 +74,7 @@ def test_a_user_who_is_removed_loses_open_connections(site: Site) -> None:
         declare(alice.channel(), "q")
         bob.channel().basic_consume("q", callback=print)
         site.write_users(alice="right", carol="new")
-        with pytest.raises(errors.AccessRefused, match="user 'bob' was removed, or has a new secret"):
+        with pytest.raises(errors.AccessRefused, match="user 'bob' is unknown or the secret is wrong"):
             drain_until(bob, lambda: False)
         declare(alice.channel(), "q2")
         site.users.write_text("[users.alice]\nsecret = 'right'\n")
