@@ -6,24 +6,36 @@ pattern and no name can keep the broker busy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any
 
 import re2
 
 from ...errors import AccessRefused
-from .file_format import Patterns
+from .file_format import Patterns, Role
 
 #: what patterns call the default exchange, whose name is empty
 DEFAULT_EXCHANGE = "amq.default"
-#: what patterns call all exchanges together, whose messages a queue with a filter gets
+#: what patterns call all exchanges together: all messages of an instance
 ALL_EXCHANGES = "amq.all"
+#: what patterns call the results of tasks, and chords
+RESULTS = "amq.results"
+#: what patterns call staged jobs, whose messages may go to any exchange
+STAGED_JOBS = "amq.staged"
+#: each includes those before it
+ROLES: tuple[Role, ...] = ("monitor", "operator", "admin")
 #: the pattern that permits every name
 EVERYTHING = ".*"
 #: names of queues and exchanges have at most so many bytes
 _MAX_NAME = 255
 _MAX_REMEMBERED = 10_000
 _SHOWN = 100
+_MEANINGS = {
+    ALL_EXCHANGES: " (all messages)",
+    RESULTS: " (the results of tasks)",
+    STAGED_JOBS: " (staged jobs)",
+}
+_VERBS = {"configure": "configure", "write": "write to", "read": "read from"}
 _OPTIONS = re2.Options()
 _OPTIONS.log_errors = False
 _OPTIONS.max_mem = 1 << 20
@@ -68,23 +80,41 @@ class Rights:
 
     Attributes:
         configure, write, read: whether the user may do so with a name: ``rights.write["celery"]``.
-        monitors: may see all queues and messages, without their contents.
-        operates: may settle, purge, redrive and replay messages and control workers; includes ``monitors``.
-        administers: may do everything.
+        roles: those of ``monitor`` (see queues and messages, without their contents), ``operator`` (settle, purge, redrive
+            and replay messages, control workers), ``admin`` (everything), and those that they include.
     """
 
-    __slots__ = ("administers", "configure", "instance", "monitors", "operates", "read", "user", "write")
+    __slots__ = ("configure", "instance", "read", "roles", "user", "write")
 
-    def __init__(self, user: str, instance: str, patterns: Patterns, roles: Iterable[str] = ()) -> None:
+    def __init__(self, user: str, instance: str, patterns: Patterns, roles: Collection[Role] = ()) -> None:
         self.user = user
         self.instance = instance
-        self.administers = "admin" in roles
-        self.operates = self.administers or "operator" in roles
-        self.monitors = self.operates or "monitor" in roles
-        given = Patterns(EVERYTHING, EVERYTHING, EVERYTHING) if self.administers else patterns
+        self.roles = frozenset(ROLES[: 1 + max(map(ROLES.index, roles))]) if roles else frozenset()
+        given = Patterns(EVERYTHING, EVERYTHING, EVERYTHING) if "admin" in self.roles else patterns
         self.configure, self.write, self.read = Names(given.configure), Names(given.write), Names(given.read)
 
     # ------------------------------------------------------------------ checks
+    def check(self, right: str, kind: str, name: str, *, or_role: str = "") -> None:
+        """Check a right on a queue or an exchange; the role does, too.
+
+        Args:
+            right: ``configure``, ``write`` or ``read``.
+            kind: ``queue`` or ``exchange``.
+
+        Raises:
+            AccessRefused: it is missing.
+        """
+        if not getattr(self, right)[name] and or_role not in self.roles:
+            raise self._refusal(right, kind, name, or_role=or_role)
+
+    def may_see(self, queue: str) -> bool:
+        """Whether the user may see that a queue exists: with any right on it, or the role monitor."""
+        return "monitor" in self.roles or self.read[queue] or self.write[queue] or self.configure[queue]
+
+    def may_watch(self, queue: str) -> bool:
+        """Whether the user may see the figures of a queue: with read on it, or the role monitor."""
+        return "monitor" in self.roles or self.read[queue]
+
     def check_publish(self, exchange: str, routing_key: str) -> None:
         """Check that messages may be published to an exchange.
 
@@ -96,59 +126,41 @@ class Rights:
         write = self.write
         if write[exchange] or (not exchange and routing_key and write[routing_key]):
             return
-        if exchange:
-            raise self.refusal("write", "exchange", exchange)
-        raise self.refusal("write", "queue", routing_key, f"over the default exchange ({DEFAULT_EXCHANGE!r})")
+        if exchange or not routing_key:
+            raise self._refusal("write", "exchange", exchange)
+        raise self._refusal("write", "queue", routing_key, f" over the default exchange ({DEFAULT_EXCHANGE!r})")
 
-    def check_write(self, exchange: str) -> None:
-        """Raise :class:`AccessRefused` without ``write`` on an exchange."""
-        if not self.write[exchange]:
-            raise self.refusal("write", "exchange", exchange)
+    def check_role(self, role: str, what: str) -> None:
+        """Check that the user has a role; ``what`` says what it is needed for.
 
-    def check_configure(self, kind: str, name: str) -> None:
-        """Raise :class:`AccessRefused` without ``configure`` on a queue or an exchange."""
-        if not self.configure[name]:
-            raise self.refusal("configure", kind, name)
-
-    def check_read(self, name: str, kind: str = "queue") -> None:
-        """Raise :class:`AccessRefused` without ``read`` on a queue or an exchange."""
-        if not self.read[name]:
-            raise self.refusal("read", kind, name)
-
-    def refusal(self, right: str, kind: str, name: str, how: str = "") -> AccessRefused:
-        """The error for a missing right.
-
-        Args:
-            right: ``configure``, ``write`` or ``read``.
-            kind: ``queue`` or ``exchange``.
-            how: what else there is to say about the place.
+        Raises:
+            AccessRefused: it does not.
         """
+        if role not in self.roles:
+            raise AccessRefused(
+                f"user {self.user!r} may not {what} in instance {self.instance!r}: that needs the role {role!r}. "
+                f"{self._whom_to_ask()} --role {role})",
+                **self._values(role, "role", role),
+            )
+
+    def _refusal(self, right: str, kind: str, name: str, how: str = "", or_role: str = "") -> AccessRefused:
         pattern = getattr(self, right).pattern
-        verb = {"configure": "configure", "write": "write to", "read": "read from"}[right]
         shown = (name or DEFAULT_EXCHANGE)[:_SHOWN]
-        place = f"{kind} {shown!r}{f' {how}' if how else ''} in instance {self.instance!r}"
+        how = how or _MEANINGS.get(name, "")
         because = f"its {right} pattern is {pattern[:_SHOWN]!r}" if pattern else f"it has no {right} pattern"
+        if or_role:
+            because += f", nor has it the role {or_role!r}"
         return AccessRefused(
-            f"user {self.user!r} may not {verb} {place}: {because}. Ask whoever keeps the users file "
-            f"(opendata-queue user permit {self.user})",
-            right=right,
-            kind=kind,
-            name=shown,
-            user=self.user,
-            instance=self.instance,
+            f"user {self.user!r} may not {_VERBS[right]} {kind} {shown!r}{how} in instance {self.instance!r}: "
+            f"{because}. {self._whom_to_ask()})",
+            **self._values(right, kind, shown),
         )
 
-    def missing_role(self, role: str, what: str) -> AccessRefused:
-        """The error for a missing role; ``what`` says what it is needed for."""
-        return AccessRefused(
-            f"user {self.user!r} may not {what} in instance {self.instance!r}: that needs the role {role!r}. Ask "
-            "whoever keeps the users file",
-            right=role,
-            kind="role",
-            name=role,
-            user=self.user,
-            instance=self.instance,
-        )
+    def _whom_to_ask(self) -> str:
+        return f"Ask whoever keeps the users file (opendata-queue user permit {self.user}"
+
+    def _values(self, right: str, kind: str, name: str) -> dict[str, str]:
+        return {"right": right, "kind": kind, "name": name, "user": self.user, "instance": self.instance}
 
 
 #: of everybody, if the broker has no users file

@@ -35,6 +35,11 @@ class User:
         for instance, patterns in table.instances.items():
             self._rights[instance] = Rights(name, instance, patterns, table.roles)
 
+    def may_enter(self, instance: str) -> bool:
+        """Whether the user has an entry for an instance."""
+        tables = self.table.instances
+        return instance in tables or ANY_INSTANCE in tables or "admin" in self.table.roles
+
     def rights(self, instance: str) -> Rights:
         """What the user may do in an instance.
 
@@ -43,8 +48,7 @@ class User:
         """
         found = self._rights.get(instance)
         if found is None:
-            patterns = self.table.instances.get(ANY_INSTANCE)
-            if patterns is None and "admin" not in self.table.roles:
+            if not self.may_enter(instance):
                 shown = instance[:100]
                 raise AccessRefused(
                     f"user {self.name!r} may not use instance {shown!r}: ask whoever keeps the users file for an entry "
@@ -55,7 +59,7 @@ class User:
                     user=self.name,
                     instance=shown,
                 )
-            found = Rights(self.name, instance, patterns or Patterns(), self.table.roles)
+            found = Rights(self.name, instance, self.table.instances.get(ANY_INSTANCE, Patterns()), self.table.roles)
             if len(self._rights) >= _MAX_REMEMBERED:  # names that clients gave
                 self._rights = {name: self._rights[name] for name in self.table.instances}
             self._rights[instance] = found

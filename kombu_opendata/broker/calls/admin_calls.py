@@ -8,6 +8,7 @@ from typing import Any
 
 from ...protocol import messages as m
 from ..instance.maintenance import Maintenance
+from . import required_rights as needs
 from .context import Context
 from .registry import handles
 
@@ -34,20 +35,24 @@ class AdminCalls:
     _maintenance: Maintenance
     _directory: Directory
 
-    @handles(m.GetStatus, query=True)
+    @handles(m.GetStatus, needs=needs.role("monitor", "see the broker's status"), query=True)
     async def get_status(self, call: Context, msg: m.GetStatus) -> m.Status:
-        return m.Status(msg.rid, await self._directory.status())
+        report, user = await self._directory.status(), call.session.user
+        if "instances" in report:
+            report["instances"] = {name: one for name, one in report["instances"].items() if user.may_enter(name)}
+        return m.Status(msg.rid, report)
 
-    @handles(m.Maintain)
+    @handles(m.Maintain, needs=needs.role("operator", "run the broker's maintenance"))
     async def maintain(self, call: Context, msg: m.Maintain) -> m.Maintained:
         """Answered when the duties are done."""
         name, again = call.session.name, msg.again_in_seconds
         return m.Maintained(msg.rid, await self._maintenance.run(msg.duties, name, again_in_seconds=again))
 
-    @handles(m.ListInstances, query=True)
+    @handles(m.ListInstances, needs=needs.entry, query=True)
     def list_instances(self, call: Context, msg: m.ListInstances) -> None:
-        call.reply(m.InstanceList(msg.rid, self._directory.listing()))
+        user, listing = call.session.user, self._directory.listing()
+        call.reply(m.InstanceList(msg.rid, {name: opened for name, opened in listing.items() if user.may_enter(name)}))
 
-    @handles(m.CreateInstance, query=True)
+    @handles(m.CreateInstance, needs=needs.role("admin", "create instances"), query=True)
     async def create_instance(self, call: Context, msg: m.CreateInstance) -> m.InstanceCreated:
         return m.InstanceCreated(msg.rid, await self._directory.create(msg.name))

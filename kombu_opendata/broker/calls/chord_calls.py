@@ -19,6 +19,7 @@ from ...storage.records.results import NO_INDEX
 from ...storage.state.result_state import ChordState
 from ..delivery.result_watches import MAX_NAME_BYTES, MAX_TTL_MS
 from ..model.sessions import Session
+from . import required_rights as needs
 from .context import Context
 from .registry import handles
 
@@ -47,7 +48,7 @@ class ChordCalls:
         chord.sender = session.id
         return True
 
-    @handles(m.OpenChord)
+    @handles(m.OpenChord, needs=needs.on_results("write"))
     def open_chord(self, call: Context, msg: m.OpenChord) -> None:
         check_name(msg.chord, "chord")
         check_ttl(msg.ttl_ms)
@@ -61,7 +62,7 @@ class ChordCalls:
         self._results.open_chord(msg.chord, msg.ttl_ms, msg.size, msg.added, msg.header, again=msg.again, body=msg.body)
         call.reply(m.Ok(msg.rid))
 
-    @handles(m.GetChord, query=True)
+    @handles(m.GetChord, needs=needs.on_results("read"), query=True)
     async def get_chord(self, call: Context, msg: m.GetChord) -> m.ChordParts:
         check_name(msg.chord, "chord")
         chord = self._chords.get(msg.chord)
@@ -81,7 +82,7 @@ class ChordCalls:
                 break
         return m.ChordParts(msg.rid, chord.header, parts, len(order))
 
-    @handles(m.CloseChord)
+    @handles(m.CloseChord, needs=needs.on_results("write"))
     def close_chord(self, call: Context, msg: m.CloseChord) -> None:
         check_name(msg.chord, "chord")
         self._results.close_chord(msg.chord)

@@ -63,7 +63,7 @@ class ConsumeCalls:
     _outbox: Outbox
     _clock: Clock
 
-    @handles(m.Consume, needs=needs.read_queue, definition=True)
+    @handles(m.Consume, needs=needs.on_queue("read"), definition=True)
     def consume(self, call: Context, msg: m.Consume) -> None:
         queue = call.queue(msg.queue)
         if len(msg.tag.encode()) > MAX_NAME_BYTES:  # every delivery carries it
@@ -81,14 +81,14 @@ class ConsumeCalls:
         self._queues.wake(queue)
         call.reply(m.Ok(msg.rid))
 
-    @handles(m.Cancel)
+    @handles(m.Cancel, needs=needs.entry)
     def cancel(self, call: Context, msg: m.Cancel) -> None:
         consumer = call.session.channel(msg.channel).consumers.get(msg.tag)
         if consumer is not None:
             self._queues.remove_consumer(consumer)
         call.reply(m.Ok(msg.rid))
 
-    @handles(m.Qos)
+    @handles(m.Qos, needs=needs.entry)
     def qos(self, call: Context, msg: m.Qos) -> None:
         channel = call.session.channel(msg.channel)
         channel.prefetch = max(msg.prefetch, 0)
@@ -96,13 +96,13 @@ class ConsumeCalls:
         if msg.rid:
             call.reply(m.Ok(msg.rid))
 
-    @handles(m.Credit)
+    @handles(m.Credit, needs=needs.entry)
     def credit(self, call: Context, msg: m.Credit) -> None:
         channel = call.session.channel(msg.channel)
         channel.credit = max(msg.count, 0)
         self._queues.wake_channel(channel)
 
-    @handles(m.Get, needs=needs.read_queue, definition=True)
+    @handles(m.Get, needs=needs.on_queue("read"), definition=True)
     def get(self, call: Context, msg: m.Get) -> None:
         queue = call.queue(msg.queue)
         queue.used_at_ms = self._clock.now_ms()
@@ -110,13 +110,13 @@ class ConsumeCalls:
         queue.getters.append(GetOne(call.session, channel, msg.rid, msg.no_ack, self._outbox.reply))
         self._queues.wake(queue)
 
-    @handles(m.Settle)
+    @handles(m.Settle, needs=needs.entry)
     def settle(self, call: Context, msg: m.Settle) -> None:
         if msg.outcome not in _OUTCOMES:
             raise RequestError(f"settle outcome {msg.outcome} is unknown")
         self._leases.settle(call.session, msg.outcome, msg.leases)
 
-    @handles(m.CloseChannel)
+    @handles(m.CloseChannel, needs=needs.entry)
     def close_channel(self, call: Context, msg: m.CloseChannel) -> None:
         self._leases.close_channel(call.session, msg.channel)
         call.reply(m.Ok(msg.rid))

@@ -60,7 +60,7 @@ class ExchangeCalls:
         check_storable(msg.arguments, f"exchange {msg.exchange!r}")
         return self._topology.check_declare(msg.exchange, msg.type, msg.durable, msg.auto_delete, msg.arguments)
 
-    @handles(m.DeleteExchange, definition=True)
+    @handles(m.DeleteExchange, needs=needs.on_exchange("configure"), definition=True)
     def delete_exchange(self, call: Context, msg: m.DeleteExchange) -> None:
         exchange = self._topology.exchanges.get(msg.exchange)
         if msg.exchange == "" or msg.exchange.startswith(_RESERVED_PREFIX):
@@ -75,7 +75,7 @@ class ExchangeCalls:
         call.reply(m.Ok(msg.rid))
 
     # ------------------------------------------------------------------ bindings
-    @handles(m.Bind, definition=True)
+    @handles(m.Bind, needs=needs.bind, definition=True)
     def bind(self, call: Context, msg: m.Bind) -> None:
         queue = call.queue(msg.queue)
         if msg.exchange == "":
@@ -92,7 +92,7 @@ class ExchangeCalls:
             self._replays.bound(queue.name)
         call.reply(m.Ok(msg.rid))
 
-    @handles(m.Unbind, definition=True)
+    @handles(m.Unbind, needs=needs.bind, definition=True)
     def unbind(self, call: Context, msg: m.Unbind) -> None:
         queue = self._queues.get(msg.queue)
         exchange = self._topology.exchanges.get(msg.exchange)
@@ -103,17 +103,19 @@ class ExchangeCalls:
         call.reply(m.Ok(msg.rid))
 
     # ------------------------------------------------------------------ listing and testing
-    @handles(m.ListBindings, query=True)
+    @handles(m.ListBindings, needs=needs.entry, query=True)
     async def list_bindings(self, call: Context, msg: m.ListBindings) -> m.Bindings:
-        pace, answer = Pace(), m.Bindings(msg.rid, [])
+        pace, answer, may_see = Pace(), m.Bindings(msg.rid, []), call.session.rights.may_see
         async for queue, exchange, key, given in pace.over(self._topology.bindings()):
-            answer.bindings.append(encoded((queue, exchange, key)))
-            answer.arguments.append(given)
+            if may_see(queue) or may_see(exchange):
+                answer.bindings.append(encoded((queue, exchange, key)))
+                answer.arguments.append(given)
         async for e in pace.over(list(self._topology.exchanges.values())):
-            answer.exchanges.append(encoded((e.name, e.type, e.durable, e.auto_delete, e.arguments)))
+            if may_see(e.name):
+                answer.exchanges.append(encoded((e.name, e.type, e.durable, e.auto_delete, e.arguments)))
         return answer
 
-    @handles(q.AskRoutes)
+    @handles(q.AskRoutes, needs=needs.ask_routes)
     def ask_routes(self, call: Context, msg: q.AskRoutes) -> None:
         """Route a message without storing it."""
         check_short(msg.routing_key, "routing key")

@@ -18,6 +18,7 @@ from ...storage.records import keys
 from ...storage.routing import header_match
 from ...storage.routing.queue_definition import Binding
 from ...storage.state.store_state import StoreState
+from . import required_rights as needs
 from .context import Context
 from .registry import handles
 
@@ -38,7 +39,7 @@ class ExplainCalls:
     _payloads: Payloads
     _pages: QueuePages
 
-    @handles(m.Explain, query=True, filter_of=lambda _self, msg: msg.filter)
+    @handles(m.Explain, needs=needs.explain, query=True, filter_of=lambda _self, msg: msg.filter)
     async def explain(self, call: Context, msg: m.Explain) -> m.Explained:
         if not msg.queue:
             if not msg.filter:

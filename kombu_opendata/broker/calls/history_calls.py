@@ -11,6 +11,8 @@ from ...protocol.history_messages import AttemptInfo, EventInfo, MessageInfo, Qu
 from ...storage.history.lists import query
 from ...storage.history.lists.candidates import AttemptRecord, MessageRecord
 from ...storage.history.service import History
+from . import required_rights as needs
+from .contents import shown_attempt, shown_message
 from .context import Context
 from .registry import handles
 
@@ -31,7 +33,7 @@ class HistoryCalls:
         return self._all
 
     # ------------------------------------------------------------------ lists
-    @handles(m.ListMessages, query=True)
+    @handles(m.ListMessages, needs=needs.history, query=True)
     async def list_messages(self, call: Context, msg: m.ListMessages) -> m.MessagePage:
         history = self._history
         filters = query.check_filters(
@@ -42,9 +44,11 @@ class HistoryCalls:
             query.MESSAGES, filters, order=msg.order, limit=msg.limit, after=msg.next, before=msg.prev
         )
         page = await history.list_messages(filters, paging)
-        return m.MessagePage(msg.rid, tuple(map(stored_message, page.items)), page.next, page.prev)
+        rights = call.session.rights
+        items = [one for item in page.items if (one := shown_message(rights, stored_message(item))) is not None]
+        return m.MessagePage(msg.rid, tuple(items), page.next, page.prev)
 
-    @handles(m.ListAttempts, query=True)
+    @handles(m.ListAttempts, needs=needs.history, query=True)
     async def list_attempts(self, call: Context, msg: m.ListAttempts) -> m.AttemptPage:
         history = self._history
         filters = query.check_filters(
@@ -55,24 +59,28 @@ class HistoryCalls:
             query.ATTEMPTS, filters, order=msg.order, limit=msg.limit, after=msg.next, before=msg.prev
         )
         page = await history.list_attempts(filters, paging, bodies=msg.bodies)
-        return m.AttemptPage(msg.rid, tuple(map(stored_attempt, page.items)), page.next, page.prev)
+        rights = call.session.rights
+        items = [one for item in page.items if (one := shown_attempt(rights, stored_attempt(item))) is not None]
+        return m.AttemptPage(msg.rid, tuple(items), page.next, page.prev)
 
     # ------------------------------------------------------------------ single ones
-    @handles(m.RetrieveMessage, query=True)
+    @handles(m.RetrieveMessage, needs=needs.entry, query=True)
     async def retrieve_message(self, call: Context, msg: m.RetrieveMessage) -> m.MessagePage:
         history = self._history
         if not 0 <= msg.id < 1 << 63:
             raise RequestError(f"{msg.id} is not a message id", value=msg.id)
         found = await history.message(msg.id)
-        return m.MessagePage(msg.rid, () if found is None else (stored_message(found),))
+        shown = shown_message(call.session.rights, stored_message(found)) if found is not None else None
+        return m.MessagePage(msg.rid, () if shown is None else (shown,))
 
-    @handles(m.RetrieveAttempt, query=True)
+    @handles(m.RetrieveAttempt, needs=needs.entry, query=True)
     async def retrieve_attempt(self, call: Context, msg: m.RetrieveAttempt) -> m.AttemptPage:
         found = await self._history.attempt(attempt_number(msg.id), bodies=msg.bodies)
-        return m.AttemptPage(msg.rid, () if found is None else (stored_attempt(found),))
+        shown = shown_attempt(call.session.rights, stored_attempt(found)) if found is not None else None
+        return m.AttemptPage(msg.rid, () if shown is None else (shown,))
 
     # ------------------------------------------------------------------ counts
-    @handles(m.CountMessages, query=True)
+    @handles(m.CountMessages, needs=needs.history, query=True)
     async def count_messages(self, call: Context, msg: m.CountMessages) -> m.Counts:
         history, buckets = self._history, query.check_buckets(msg.gte, msg.lt, msg.bucket_ms)
         filters = query.check_filters(
@@ -80,7 +88,7 @@ class HistoryCalls:
         )
         return m.Counts(msg.rid, *buckets[:2], await history.count_messages(filters, buckets))
 
-    @handles(m.CountAttempts, query=True)
+    @handles(m.CountAttempts, needs=needs.history, query=True)
     async def count_attempts(self, call: Context, msg: m.CountAttempts) -> m.Counts:
         history, buckets = self._history, query.check_buckets(msg.gte, msg.lt, msg.bucket_ms)
         filters = query.check_filters(

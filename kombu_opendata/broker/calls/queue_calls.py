@@ -75,7 +75,7 @@ class QueueCalls:
         call.reply(m.QueueInfo(rid, queue.name, len(queue.messages), len(queue.consumers), warnings))
 
     # ------------------------------------------------------------------ deleting
-    @handles(m.DeleteQueue, needs=needs.configure_queue)
+    @handles(m.DeleteQueue, needs=needs.on_queue("configure"))
     async def delete_queue(self, call: Context, msg: m.DeleteQueue) -> m.Count:
         async with self._queues.lock:
             queue, removal = self._queues.get(msg.queue), Call(call.session.id, msg.rid)
@@ -91,17 +91,17 @@ class QueueCalls:
                 raise PreconditionFailed(f"queue {queue.name!r} has {len(queue.messages)} messages", queue=queue.name)
             return m.Count(msg.rid, await self._queues.delete(queue, removal))
 
-    @handles(m.PurgeQueue, needs=needs.read_queue)
+    @handles(m.PurgeQueue, needs=needs.on_queue("read", or_role="operator"))
     async def purge_queue(self, call: Context, msg: m.PurgeQueue) -> m.Count:
         async with self._queues.lock:
             return m.Count(msg.rid, await call.queue(msg.queue).purge(Call(call.session.id, msg.rid)))
 
     # ------------------------------------------------------------------ listing
-    @handles(q.ListQueues, query=True)
+    @handles(q.ListQueues, needs=needs.entry, query=True)
     async def list_queues(self, call: Context, msg: q.ListQueues) -> q.QueueList:
-        listed = q.QueueList(msg.rid, [], [])
+        listed, rights = q.QueueList(msg.rid, [], []), call.session.rights
         async for queue in Pace().over(list(self._queues.values())):
-            if not queue.deleting:
+            if not queue.deleting and rights.may_see(queue.name):
                 listed.queues.append(encoded((queue.name, *queue.properties, len(queue.consumers))))
                 listed.created_at_ms.append(queue.counts.created_at_ms)
         return listed

@@ -58,7 +58,7 @@ _marks: dict[Callable[..., object], _Mark] = {}
 def handles(
     message: type[Call],
     *,
-    needs: Needs = entry,
+    needs: Needs,
     query: bool = False,
     definition: bool = False,
     once: bool = False,

@@ -13,6 +13,7 @@ from ...storage.state.store_state import StoreState
 from ..instance.replay_cursors import Replays
 from ..model import log_positions
 from ..model.queue import BrokerQueue
+from . import required_rights as needs
 from .context import Context
 from .registry import handles
 
@@ -26,15 +27,15 @@ class ReplayCalls:
     _state: StoreState
     _clock: Clock
 
-    @handles(m.Cursors, query=True)
+    @handles(m.Cursors, needs=needs.on_queues("read", or_role="monitor"), query=True)
     def cursors(self, call: Context, msg: m.Cursors) -> None:
         for name in msg.queues:
             call.queue(name)
-        names = msg.queues or list(self._state.cursors)
+        names = msg.queues or list(filter(call.session.rights.may_watch, self._state.cursors))
         found = [self._replays.report(name) for name in names]
         call.reply(m.CursorList(msg.rid, [report for report in found if report is not None]))
 
-    @handles(m.Replay, filter_of=lambda _self, msg: msg.selector)
+    @handles(m.Replay, needs=needs.replay, filter_of=lambda _self, msg: msg.selector)
     def replay(self, call: Context, msg: m.Replay) -> None:
         queue, replays = stored_queue(call, msg.queue), self._replays
         if msg.stop:

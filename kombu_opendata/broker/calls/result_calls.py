@@ -14,6 +14,7 @@ from ...protocol import messages as m
 from ...storage.operations.task_results import Results
 from ...storage.records.results import FINAL, INTERIM, NO_INDEX, Result
 from ..delivery.result_watches import ResultWatches
+from . import required_rights as needs
 from .chord_calls import PAGE_BYTES, READS, ChordCalls, check_name, check_ttl
 from .context import Context
 from .registry import handles
@@ -32,7 +33,7 @@ class ResultCalls:
     _watches: ResultWatches
     _max_message_bytes: int
 
-    @handles(m.StoreResult)
+    @handles(m.StoreResult, needs=needs.on_results("write"))
     def store_result(self, call: Context, msg: m.StoreResult) -> None:
         size, limit = len(msg.value), self._max_message_bytes
         if size > limit:
@@ -69,7 +70,7 @@ class ResultCalls:
         complete = bool(msg.chord) and self._chords.claim_callback(call.session, msg.chord)
         return m.ResultStored(msg.rid, stored, complete)
 
-    @handles(m.GetResults, query=True)
+    @handles(m.GetResults, needs=needs.on_results("read"), query=True)
     def get_results(self, call: Context, msg: m.GetResults) -> None:
         _check_names(msg.names)
         values: list[bytes | None] = []
@@ -97,7 +98,7 @@ class ResultCalls:
                 break
         return m.Results(msg.rid, values)
 
-    @handles(m.WatchResults)
+    @handles(m.WatchResults, needs=needs.on_results("read"))
     def watch_results(self, call: Context, msg: m.WatchResults) -> None:
         _check_names(msg.names)
         watches, unknown = self._watches, []
@@ -128,14 +129,14 @@ class ResultCalls:
                 elif found is not None and watches.is_waiting(call.session, name):
                     watches.push(call.session, name, found)
 
-    @handles(m.UnwatchResults)
+    @handles(m.UnwatchResults, needs=needs.entry)
     def unwatch_results(self, call: Context, msg: m.UnwatchResults) -> None:
         for name in msg.names:
             self._watches.unwatch(call.session, name)
         if msg.rid:
             call.reply(m.Ok(msg.rid))
 
-    @handles(m.ForgetResults)
+    @handles(m.ForgetResults, needs=needs.on_results("write"))
     def forget_results(self, call: Context, msg: m.ForgetResults) -> None:
         _check_names(msg.names)
         self._results.forget(msg.names)

@@ -9,6 +9,7 @@ from ...protocol import queue_messages as q
 from ...storage.commit.commits import Commits
 from ..delivery.outbox import Outbox
 from ..delivery.session_lifecycle import SessionLifecycle
+from . import required_rights as needs
 from .context import Context
 from .registry import handles
 
@@ -21,17 +22,17 @@ class SessionCalls:
     _outbox: Outbox
     _commits: Commits
 
-    @handles(m.Heartbeat)
+    @handles(m.Heartbeat, needs=needs.entry)
     def heartbeat(self, call: Context, msg: m.Heartbeat) -> None:
         """Nothing to do: its arrival is the point."""
 
-    @handles(q.Ping)
+    @handles(q.Ping, needs=needs.entry)
     def ping(self, call: Context, msg: q.Ping) -> None:
         """Answered after a commit."""
         self._commits.needs_sync = True
         call.reply(m.Ok(msg.rid))
 
-    @handles(m.Goodbye)
+    @handles(m.Goodbye, needs=needs.entry)
     def goodbye(self, call: Context, msg: m.Goodbye) -> None:
         """End the session; its connection closes after the answer."""
         connection = call.session.connection

@@ -14,6 +14,7 @@ from ...storage.state.settled_list import list_name
 from ..delivery.outbox import Outbox
 from ..instance.replay_cursors import Replays, room
 from ..model.queue import BrokerQueue
+from . import required_rights as needs
 from .context import Context
 from .registry import handles
 from .replay_calls import selector_of, stored_queue
@@ -33,7 +34,7 @@ class SettledCalls:
     _clock: Clock
     _outbox: Outbox
 
-    @handles(m.Redrive, query=True, filter_of=lambda _self, msg: msg.selector)
+    @handles(m.Redrive, needs=needs.redrive, query=True, filter_of=lambda _self, msg: msg.selector)
     async def redrive(self, call: Context, msg: m.Redrive) -> m.Redriven:
         source = stored_queue(call, msg.queue)
         target = stored_queue(call, msg.target) if msg.target else source
@@ -52,7 +53,7 @@ class SettledCalls:
         done = await self._redrives.run(source.state(), target.state(), selection, accepts, on_step, which)
         return m.Redriven(msg.rid, done.moved, done.already, done.expired, done.waiting, done.is_full)
 
-    @handles(m.DeleteSettled, query=True)
+    @handles(m.DeleteSettled, needs=needs.on_queue("configure", or_role="operator"), query=True)
     async def delete_settled(self, call: Context, msg: m.DeleteSettled) -> m.SettledDeleted:
         queue, which = stored_queue(call, msg.queue), list_name(msg.which)
         before = self._before(msg.older_than_ms)
@@ -62,7 +63,7 @@ class SettledCalls:
         deleted = await self._settled_moves.delete(queue.state(), which, selection, self._go_on(call, queue))
         return m.SettledDeleted(msg.rid, deleted)
 
-    @handles(m.ArchiveFailed, query=True)
+    @handles(m.ArchiveFailed, needs=needs.on_queue("configure", or_role="operator"), query=True)
     async def archive_failed(self, call: Context, msg: m.ArchiveFailed) -> m.Count:
         queue = stored_queue(call, msg.queue)
         _check_limit(msg.limit)

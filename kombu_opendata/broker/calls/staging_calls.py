@@ -13,6 +13,7 @@ from ...staging.job import INLINE_BYTES, INLINE_ROWS, BatchInfo, check_job_id
 from ...storage.operations.staged_jobs import Staging
 from ...storage.state.staged_job import StagedJob
 from ..instance.staged_job_commits import StagingService
+from . import required_rights as needs
 from .context import Context
 from .registry import handles
 
@@ -34,7 +35,7 @@ class StagingCalls:
     _staging: Staging
     _max_message_bytes: int
 
-    @handles(m.GetStagingTarget)
+    @handles(m.GetStagingTarget, needs=needs.on_staged_jobs())
     def get_staging_target(self, call: Context, msg: m.GetStagingTarget) -> None:
         """Where executors write; an error if the store can't hold staged batches."""
         self._staging.folder()
@@ -44,7 +45,7 @@ class StagingCalls:
         limits = self._max_message_bytes, INLINE_BYTES, INLINE_ROWS
         call.reply(m.StagingInfo(msg.rid, url, self._instance_name, shown, *limits))
 
-    @handles(m.CommitJob)
+    @handles(m.CommitJob, needs=needs.on_staged_jobs())
     async def commit_job(self, call: Context, msg: m.CommitJob) -> m.JobReport:
         check_job_id(msg.job_id)
         batches = [BatchInfo(uri, rows, size, crc, data=data) for uri, rows, size, crc, data in msg.batches]
@@ -56,19 +57,19 @@ class StagingCalls:
         same = job.rows == sum(batch.rows for batch in batches)
         return m.JobReport(msg.rid, _job(job), added, same, self._service.router.blocked(job.id))
 
-    @handles(m.AbortJob)
+    @handles(m.AbortJob, needs=needs.on_staged_jobs())
     async def abort_job(self, call: Context, msg: m.AbortJob) -> m.Count:
         check_job_id(msg.job_id)
         return m.Count(msg.rid, await self._service.abort(msg.job_id, msg.uris))
 
-    @handles(m.GetJob)
+    @handles(m.GetJob, needs=needs.on_staged_jobs(or_role="monitor"))
     async def get_job(self, call: Context, msg: m.GetJob) -> m.JobReport:
         check_job_id(msg.job_id)
         job = await self._staging.find(msg.job_id)
         blocked = self._service.router.blocked(msg.job_id)
         return m.JobReport(msg.rid, _job(job) if job is not None else Job(msg.job_id), blocked=blocked)
 
-    @handles(m.ListJobs)
+    @handles(m.ListJobs, needs=needs.on_staged_jobs(or_role="monitor"))
     async def list_jobs(self, call: Context, msg: m.ListJobs) -> m.Jobs:
         if msg.after:
             check_job_id(msg.after)

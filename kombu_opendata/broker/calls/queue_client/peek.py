@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from ....errors import RequestError
 from ....protocol import queue_messages as q
 from ....protocol.envelope import headers_in
@@ -13,8 +15,11 @@ from ....storage.history.service import History
 from ....storage.messages.payloads import Payloads
 from ....storage.read.queue_pages import AVAILABLE, DELAYED, STATES, QueuePages, Row
 from ....storage.records.metadata import Metadata
+from ...access.rights import ALL_EXCHANGES, Rights
 from ...delivery.queues import Queues
 from ...model.queue import BrokerQueue
+from .. import required_rights as needs
+from ..contents import shown_envelope, shown_headers
 from ..context import Context
 from ..registry import handles
 from .call_limits import MAX_PAGE, PAGE_BYTES, check_quantity
@@ -37,10 +42,10 @@ class PeekCalls:
     _commits: Commits
     _history: History
 
-    @handles(q.Peek, query=True)
+    @handles(q.Peek, needs=needs.on_queue("read", or_role="monitor"), query=True)
     async def peek(self, call: Context, msg: q.Peek) -> q.Peeked:
         check_quantity(msg.limit, MAX_PAGE)
-        queue = call.queue(msg.queue)
+        queue, is_readable = call.queue(msg.queue), call.session.rights.read[msg.queue]
         rows, after = await queue.page((AVAILABLE, DELAYED), msg.after, msg.limit)
         found: list[tuple[q.StateRow, int, bytes]] = []
         size = 0
@@ -49,13 +54,13 @@ class PeekCalls:
             if waiting is None:
                 continue  # settled meanwhile
             received, envelope = waiting
-            found.append((self._holders.row(row), received, envelope))
+            found.append((self._holders.row(row), received, envelope if is_readable else shown_envelope(envelope)))
             size += len(envelope)
             if size >= PAGE_BYTES:
                 break
         return q.Peeked(msg.rid, found, size >= PAGE_BYTES or after >= 0)
 
-    @handles(q.ListByState, query=True)
+    @handles(q.ListByState, needs=needs.on_queue("read", or_role="monitor"), query=True)
     async def list_by_state(self, call: Context, msg: q.ListByState) -> q.StatePage:
         check_quantity(msg.limit, MAX_PAGE)
         if msg.state not in STATES:
@@ -63,7 +68,7 @@ class PeekCalls:
         rows, after = await call.queue(msg.queue).page((msg.state,), msg.after, msg.limit)
         return q.StatePage(msg.rid, [self._holders.row(row) for row in rows], after)
 
-    @handles(q.GetMessage, query=True)
+    @handles(q.GetMessage, needs=needs.get_message, query=True)
     async def get_message(self, call: Context, msg: q.GetMessage) -> q.FoundMessage:
         if not 0 <= msg.id < 1 << 63:
             raise RequestError(f"message id {msg.id} is out of range", message_id=msg.id)
@@ -93,7 +98,8 @@ class PeekCalls:
         elif envelope is not None:
             headers = headers_in(envelope, 255 - states[0][1].priority if states else 0) or {}
         rows = [(name, self._holders.row(row)) for name, row in states]
-        return q.FoundMessage(msg.rid, envelope, headers, created, received, visible, rows, left > 0)
+        found = q.FoundMessage(msg.rid, envelope, headers, created, received, visible, rows, left > 0)
+        return _shown(call.session.rights, found)
 
     async def _queues_of(self, id: int) -> list[BrokerQueue]:
         """The queues that may hold a message: those in its history, or all if there is none."""
@@ -102,6 +108,18 @@ class PeekCalls:
         if record is not None and record.queues:
             return [queues[status.queue] for status in record.queues if status.queue in queues]
         return list(queues.values())
+
+
+def _shown(rights: Rights, found: q.FoundMessage) -> q.FoundMessage:
+    """What these rights show of a message: all of it if it is in a queue that may be read."""
+    if rights.read[ALL_EXCHANGES] or found.envelope is None:
+        return found
+    readable = [state for state in found.states if rights.read[state[0]]]
+    if "monitor" not in rights.roles:
+        return replace(found, states=readable) if readable else q.FoundMessage(found.rid, None, {}, 0, 0, 0, [], True)
+    if readable:
+        return found
+    return replace(found, envelope=shown_envelope(found.envelope), headers=shown_headers(found.headers))
 
 
 def _times(about: Metadata) -> tuple[int, int, int]:

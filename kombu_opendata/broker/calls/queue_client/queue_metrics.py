@@ -13,6 +13,7 @@ from ...delivery.queues import Queues
 from ...delivery.rates import Rates
 from ...delivery.time_slices import encoded
 from ...model.queue import BrokerQueue
+from .. import required_rights as needs
 from ..context import Context
 from ..registry import handles
 
@@ -25,10 +26,10 @@ class MetricsCalls:
     _rates: Rates
     _clock: Clock
 
-    @handles(q.GetMetrics, query=True)
+    @handles(q.GetMetrics, needs=needs.on_queues("read", or_role="monitor"), query=True)
     async def get_metrics(self, call: Context, msg: q.GetMetrics) -> q.Metrics:
         queues = [call.queue(name) for name in msg.queues] or [
-            queue for queue in self._queues.values() if not queue.deleting
+            queue for queue in self._queues.values() if not queue.deleting and call.session.rights.may_watch(queue.name)
         ]
         found = {}
         for queue in queues:

@@ -11,6 +11,7 @@ from ....storage.state.queue_buckets import Entry
 from ...delivery.queues import Queues
 from ...model.queue import BrokerQueue
 from ...model.sessions import ConsumedQueue, Session
+from .. import required_rights as needs
 from ..context import Context
 from ..registry import handles
 from .call_limits import MAX_WAIT_MS, check_ms, check_quantity
@@ -77,7 +78,7 @@ class ReadCalls:
     _uses: Claiming
     _queues: Queues
 
-    @handles(q.Read, once=True, filter_of=lambda _self, msg: msg.selector)
+    @handles(q.Read, needs=needs.on_queue("read"), once=True, filter_of=lambda _self, msg: msg.selector)
     def read(self, call: Context, msg: q.Read) -> None:
         check_quantity(msg.quantity)
         check_ms(msg.vt_ms, 1, "the visibility timeout")
@@ -92,7 +93,7 @@ class ReadCalls:
             queue.getters.append(Reader(session, queue, msg, Claimed(self._uses, session, queue, msg)))
             self._queues.wake(queue)
 
-    @handles(q.StopReading)
+    @handles(q.StopReading, needs=needs.entry)
     def stop_reading(self, call: Context, msg: q.StopReading) -> None:
         self.stop(call.session, msg.read_rid)
 

@@ -16,6 +16,7 @@ from ....storage.records.idempotency import Sending
 from ...delivery.queue_upkeep import Upkeep
 from ...model.queue import BrokerQueue
 from ...model.stored_queue import stored_in
+from .. import required_rights as needs
 from ..context import Context
 from ..publish import PublishCalls
 from ..registry import handles
@@ -36,7 +37,7 @@ class SendCalls:
     _commits: Commits
     _upkeep: Upkeep
 
-    @handles(q.Send, once=True)
+    @handles(q.Send, needs=needs.send, once=True)
     def send(self, call: Context, msg: q.Send) -> None:
         if not 0 < len(msg.messages) <= MAX_MESSAGES:
             raise RequestError(

@@ -16,6 +16,7 @@ from ...delivery.outbox import Outbox
 from ...delivery.queues import Queues
 from ...delivery.visibility_timeouts import TimedLeases, is_timed
 from ...model.queue import DELETED, BrokerQueue
+from .. import required_rights as needs
 from ..context import Context
 from ..registry import handles
 from .call_limits import check_ms, check_quantity
@@ -39,7 +40,7 @@ class SettleCalls:
     _outbox: Outbox
     _clock: Clock
 
-    @handles(q.SettleMessages, once=True)
+    @handles(q.SettleMessages, needs=needs.on_queue("read", or_role="operator"), once=True)
     def settle_messages(self, call: Context, msg: q.SettleMessages) -> None:
         if msg.ending not in Ending.__members__.values():
             raise RequestError(f"a message can't be settled by {msg.ending}")

@@ -24,6 +24,7 @@ from ...delivery.time_slices import Pace
 from ...delivery.visibility_timeouts import is_timed, session_of
 from ...model.queue import BrokerQueue
 from ...model.sessions import Consumer, Session
+from .. import required_rights as needs
 from ..context import Context
 from ..registry import handles
 from .call_limits import MAX_PAGE, check_quantity
@@ -45,7 +46,7 @@ class WorkerCalls:
     _outbox: Outbox
 
     # ------------------------------------------------------------------ listing
-    @handles(q.ListWorkers, query=True)
+    @handles(q.ListWorkers, needs=needs.role("monitor", "see the workers"), query=True)
     async def list_workers(self, call: Context, msg: q.ListWorkers) -> q.Workers:
         leases: Counter[bytes] = Counter()
         pace = Pace()
@@ -69,7 +70,7 @@ class WorkerCalls:
         ]
         return q.Workers(msg.rid, found)
 
-    @handles(q.WorkerMessages)
+    @handles(q.WorkerMessages, needs=needs.role("monitor", "see the workers"))
     def worker_messages(self, call: Context, msg: q.WorkerMessages) -> None:
         check_quantity(msg.limit, MAX_PAGE)
         held = self._held(msg.session)[: msg.limit]
@@ -97,7 +98,7 @@ class WorkerCalls:
         return found
 
     # ------------------------------------------------------------------ control
-    @handles(q.ControlWorker, once=True)
+    @handles(q.ControlWorker, needs=needs.role("operator", "control workers"), once=True)
     def control_worker(self, call: Context, msg: q.ControlWorker) -> None:
         if msg.action not in ACTIONS:
             raise RequestError(f"a worker can be told to {', '.join(ACTIONS)}, not to {msg.action!r}")
@@ -133,7 +134,7 @@ class WorkerCalls:
             cancelled = m.Cancelled(consumer.channel.number, consumer.tag, f"shut down by {by}")
             self._outbox.reply(session, cancelled)
 
-    @handles(q.Reclaim, once=True)
+    @handles(q.Reclaim, needs=needs.role("operator", "take messages from lost workers"), once=True)
     def reclaim(self, call: Context, msg: q.Reclaim) -> None:
         """Return at once what absent clients hold, without waiting for their grace period or leases to end."""
         only = call.queue(msg.queue) if msg.queue else None

@@ -68,12 +68,10 @@ def test_a_refusal_says_which_right_on_what_is_missing() -> None:
     with pytest.raises(
         AccessRefused, match="may not read from queue 'q' in instance 'default': it has no read pattern"
     ):
-        rights.check_read("q")
+        rights.check("read", "queue", "q")
 
 
 def test_roles_include_each_other() -> None:
     of = {role: Rights("u", "i", Patterns(), [role]) for role in ("monitor", "operator", "admin")}
-    assert [(r.monitors, r.operates, r.administers) for r in of.values()] == [
-        (True, False, False), (True, True, False), (True, True, True),
-    ]  # fmt: skip
+    assert [len(rights.roles) for rights in of.values()] == [1, 2, 3]
     assert [r.read["q"] for r in of.values()] == [False, False, True]

@@ -9,6 +9,7 @@ import pytest
 
 from kombu_opendata.broker.calls.context import Context
 from kombu_opendata.broker.calls.registry import bind_handlers, handles
+from kombu_opendata.broker.calls.required_rights import entry
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.messages import ClientMessage
 from tests.unit.broker.delivery.test_background import connect
@@ -25,10 +26,10 @@ def test_every_message_of_a_client_has_one_handler() -> None:
 
 def test_a_message_with_two_handlers_is_noticed() -> None:
     class Twice:
-        @handles(m.Heartbeat)
+        @handles(m.Heartbeat, needs=entry)
         def one(self, call: Context, msg: m.Heartbeat) -> None: ...
 
-        @handles(m.Heartbeat)
+        @handles(m.Heartbeat, needs=entry)
         def two(self, call: Context, msg: m.Heartbeat) -> None: ...
 
     with pytest.raises(ValueError, match="Heartbeat has two handlers"):
