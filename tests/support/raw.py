@@ -29,10 +29,11 @@ PATIENCE_SECONDS = 20
 class RawClient:
     """One socket. ``deliveries`` are all that came in; ``session`` is the id of the last :meth:`hello`."""
 
-    def __init__(self, path: str, *, preamble: bytes = PREAMBLE) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
+    def __init__(self, at: str | int, *, preamble: bytes = PREAMBLE) -> None:
+        """Connect to a path, or to a port of this host."""
+        self.sock = socket.socket(socket.AF_UNIX if isinstance(at, str) else socket.AF_INET)
         self.sock.settimeout(PATIENCE_SECONDS)
-        self.sock.connect(path)
+        self.sock.connect(at if isinstance(at, str) else ("127.0.0.1", at))
         self.deliveries: list[Delivery] = []
         self.session = b""
         self._messages: list[BrokerMessage] = []

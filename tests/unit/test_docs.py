@@ -29,7 +29,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 SETTINGS = (DOCS / "settings.md").read_text()
 PAGES = [
     "settings.md", "monitoring.md", "migrating.md", "failure-modes.md", "queue-arguments.md", "filters.md",
-    "client-api.md", "spark.md", "verify.md", "cli.md", "tour.md", "ARCHITECTURE.md", "../README.md",
+    "client-api.md", "permissions.md", "spark.md", "verify.md", "cli.md", "tour.md", "ARCHITECTURE.md", "../README.md",
     "../CONTRIBUTING.md",
 ]  # fmt: skip
 

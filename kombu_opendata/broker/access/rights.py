@@ -80,8 +80,8 @@ class Rights:
 
     Attributes:
         configure, write, read: whether the user may do so with a name: ``rights.write["celery"]``.
-        roles: those of ``monitor`` (see queues and messages, without their contents), ``operator`` (settle, purge, redrive
-            and replay messages, control workers), ``admin`` (everything), and those that they include.
+        roles: those of ``monitor`` (see queues and messages, no contents), ``operator`` (settle, purge, redrive and
+            replay messages, control workers), ``admin`` (everything), and those that they include.
     """
 
     __slots__ = ("configure", "instance", "read", "roles", "user", "write")

@@ -1,0 +1,116 @@
+"""What users see of messages and queues that they may not read: nothing, or as monitors no contents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kombu_opendata import QueueClient, errors
+
+from ...support.processes import children
+from ...support.served import ServedBroker
+from ...support.users import EVERYTHING, user_table, write_users
+
+HEADERS = {"task": "mail.send", "id": "1", "token": "s3cret", "argsrepr": "('s3cret',)"}
+MINE = {"configure": "^mine", "write": "^mine", "read": "^mine"}
+
+
+class World:
+    """A broker whose queues ``mine`` and ``other`` have a message each, a third message is in both, one failed."""
+
+    def __init__(self, port: int) -> None:
+        self.url = f"opendata://%s:x@127.0.0.1:{port}"
+
+    def client(self, user: str) -> QueueClient:
+        return QueueClient(self.url % user)
+
+
+@pytest.fixture(scope="module")
+def world(module_store_folder: Path) -> Iterator[World]:
+    folder = module_store_folder
+    users = write_users(
+        folder / "users",
+        user_table("root", "x", {}, roles=("admin",)),
+        user_table("all", "x", {"default": EVERYTHING}),
+        user_table("mine", "x", {"default": MINE}),
+        user_table("watcher", "x", {"default": {}}, roles=("monitor",)),
+        user_table("both", "x", {"default": MINE}, roles=("monitor",)),
+    )
+    with children() as started:
+        options = ("--store", f"file://{folder}/store", "--listen", "tcp:127.0.0.1:0", "--users", str(users))
+        broker = ServedBroker(folder, *options, "--instance", "default", "--instance", "hidden")
+        started.add(broker)
+        found = World(broker.port)
+        with found.client("root") as admin:
+            for name in ("mine", "other"):
+                admin.create(name)
+                admin.send(name, {"secret": "s3cret"}, headers=HEADERS)
+            admin.send("other", "fails", headers=HEADERS)
+            for message in admin.read("other", qty=2):
+                if message.body == "fails":
+                    admin.reject("other", message)
+                else:
+                    admin.release("other", message)
+        yield found
+        assert broker.terminate() == 0
+        assert "s3cret" not in broker.log.read_text()
+
+
+def ids(page: Any) -> set[str]:
+    return {status.queue for one in page for status in one.queues}
+
+
+def test_a_monitor_sees_messages_without_their_contents(world: World) -> None:
+    with world.client("watcher") as watcher:
+        (peeked,) = watcher.peek("other", 10)
+        found = watcher.get(peeked.id)
+        listed = watcher.list_messages()
+        attempts = watcher.list_attempts()
+        assert (peeked.body, found.message.body) == (b"", b"")
+        assert peeked.headers == {"task": "mail.send", "id": "1"}
+        for headers in (found.metadata, *(one.headers for one in listed.items)):
+            assert (headers["task"], headers["token"]) == ("mail.send", "")
+        assert ids(listed.items) == {"mine", "other"}
+        assert attempts.items
+        assert all(one.event is None or one.event.headers["token"] == "" for one in attempts.items)
+        with pytest.raises(errors.AccessRefused, match=r"may not read from exchange 'amq\.all' \(all messages\)"):
+            watcher.list_attempts(bodies=True)
+        with pytest.raises(errors.AccessRefused):
+            watcher.list_messages(headers={"token": ["s3cret"]})
+        for seen in (peeked, found, listed, attempts):
+            assert "s3cret" not in repr(seen)
+
+
+def test_who_may_read_a_queue_sees_its_messages_whole(world: World) -> None:
+    for user in ("mine", "both", "all"):
+        with world.client(user) as client:
+            (peeked,) = client.peek("mine")
+            assert peeked.body == {"secret": "s3cret"}
+            assert client.get(peeked.id).metadata["token"] == "s3cret"
+            (listed,) = client.list_messages(queues=["mine"], headers={"token": ["s3cret"]}).items
+            assert listed.headers["token"] == "s3cret"
+    with world.client("both") as both:
+        assert both.peek("other")[0].body == b""
+
+
+def test_what_a_user_may_not_see_is_not_there(world: World) -> None:
+    with world.client("root") as root, world.client("mine") as mine:
+        (other,) = root.peek("other")
+        with pytest.raises(errors.MessageNotFound):
+            mine.get(other.id)
+        assert [queue.name for queue in mine.list_queues()] == ["mine"]
+        assert list(mine.metrics_all()) == ["mine"]
+        assert mine.retrieve_message(other.id) is None
+        attempt = root.list_attempts().items[0]
+        assert mine.retrieve_attempt(attempt.id) is None
+        with pytest.raises(errors.AccessRefused):
+            mine.metrics("other")
+
+
+def test_only_instances_with_an_entry_are_listed(world: World) -> None:
+    with world.client("watcher") as watcher, world.client("root") as root:
+        assert list(watcher.status()["instances"]) == ["default"]
+        assert set(root.status()["instances"]) == {"default", "hidden"}
