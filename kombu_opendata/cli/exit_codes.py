@@ -53,7 +53,7 @@ def exit_code(error: Exception) -> int:
     """The exit code for an error."""
     from .. import errors as e
 
-    usage = (e.InvalidURL, e.SelectorError, e.InvalidFilter, e.LimitOutOfRange, e.CursorError)
+    usage = (e.InvalidConfiguration, e.InvalidURL, e.SelectorError, e.InvalidFilter, e.LimitOutOfRange, e.CursorError)
     if isinstance(error, usage):
         return USAGE
     if isinstance(error, e.CorruptRecord):

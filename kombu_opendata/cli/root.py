@@ -8,6 +8,7 @@ import click
 
 from .backups import backup, restore
 from .brokers import broker_tools, instance_group, maintain, status
+from .config import config_group
 from .exchanges import binding_group, exchange_group
 from .exit_codes import EPILOG, HELP, Group
 from .filters import filter_group
@@ -50,7 +51,7 @@ def main() -> None:
     """
 
 
-for _command in (broker, hash_secret, *SHARED):
+for _command in (broker, config_group, hash_secret, *SHARED):
     main.add_command(_command)
 for _command in (backup, restore):
     store_group.add_command(_command)

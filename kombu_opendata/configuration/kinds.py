@@ -215,7 +215,7 @@ class File(_OfText[Path]):
     def parse(self, text: str, folder: str) -> Path:
         if not text or "\0" in text:
             raise ValueError(f"{brief(text)} is not the name of a file")
-        return Path(folder, text)
+        return Path(os.path.abspath(os.path.join(folder, text)))
 
     def shown(self, value: Path) -> Any:
         return str(value)
@@ -241,7 +241,7 @@ class ListenAddress(_OfText[Listen]):
         return parse_listen(text, folder)
 
     def shown(self, value: Listen) -> Any:
-        return str(value)
+        return f"unix:{os.path.abspath(value.path)}" if value.path else str(value)
 
 
 class HostPort(_OfText[Listen]):

@@ -47,10 +47,16 @@ class Configuration:
             raise invalid(self.faults)
         return BrokerOptions(**self.values)
 
+    def valid_part(self) -> BrokerOptions | None:
+        """The options, with defaults for those that are wrong; None if one of these has no default."""
+        is_whole = all(spec.field in self.values for spec in specs() if spec.required)
+        return BrokerOptions(**self.values) if is_whole else None
+
 
 def invalid(faults: list[str]) -> InvalidConfiguration:
     """The error for all these faults."""
-    text = faults[0] if len(faults) == 1 else "\n  ".join((f"{len(faults)} faults in the configuration:", *faults))
+    told = faults if len(faults) == 1 else (f"{len(faults)} faults in the configuration:", *faults)
+    text = "\n  ".join(told)
     return InvalidConfiguration(text, faults=faults)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
+from collections.abc import Iterator
 
 from ...configuration.addresses import LOOPBACK, WILDCARDS
 from ...configuration.options import BrokerOptions
@@ -23,24 +25,8 @@ def broker_settings(options: BrokerOptions) -> BrokerSettings:
     Raises:
         StartError: options contradict each other, or a file can't be read.
     """
-    if options.standby and not options.advertise and all(listen.host in WILDCARDS for listen in options.listen):
-        raise StartError(
-            f"clients can't be told to connect to {options.listen[0]}: say with --advertise HOST:PORT where they "
-            "reach this broker"
-        )
-    open_to_all = [listen.host for listen in options.listen if listen.host and listen.host not in LOOPBACK]
-    tls = _tls(options)
-    only_certified = tls is not None and tls.files.client_ca is not None and tls.files.clients_need_certificates
-    if open_to_all and options.users is None and not options.allow_anonymous and not only_certified:
-        raise StartError(
-            f"listening on {open_to_all[0]} without --users would let everybody in: "
-            "give --users FILE, or --allow-anonymous if you want that"
-        )
-    if open_to_all and options.users is not None and tls is None and not options.allow_cleartext:
-        raise StartError(
-            f"listening on {open_to_all[0]} with --users and without TLS would show secrets to the network: give "
-            "--tls-cert FILE and --tls-key FILE, or --allow-cleartext if the network is trusted or has TLS itself"
-        )
+    for text in contradictions(options):
+        raise StartError(text)
     return BrokerSettings(
         store=options.store,
         max_message_bytes=options.max_message_bytes,
@@ -48,7 +34,7 @@ def broker_settings(options: BrokerOptions) -> BrokerSettings:
         idle_exit_seconds=options.idle_exit_seconds,
         heartbeat_seconds=options.heartbeat_seconds,
         users=UsersFile(options.users) if options.users is not None else None,
-        tls=tls,
+        tls=server_tls(options),
         create_instances=options.create_instances,
         connections=ConnectionLimits(options.max_connections, greeting_seconds=options.greeting_timeout_seconds),
         engine=EngineSettings(
@@ -56,7 +42,7 @@ def broker_settings(options: BrokerOptions) -> BrokerSettings:
             retention_interval_seconds=options.maintain_every_seconds,
             slow_commit_seconds=options.slow_commit_seconds,
             slate=SlateSettings(metrics=options.metrics is not None),
-            retention_bytes=_retention_bytes(options),
+            retention_bytes=retention_bytes(options),
             history=options.history_days > 0,
             history_retention_seconds=86_400 * options.history_days,
             log_retention_seconds=options.log_retention_seconds,
@@ -64,7 +50,37 @@ def broker_settings(options: BrokerOptions) -> BrokerSettings:
     )
 
 
-def _tls(options: BrokerOptions) -> ServerTls | None:
+def contradictions(options: BrokerOptions) -> Iterator[str]:
+    """Which options don't go together, and what to do about it."""
+    if options.standby and not options.advertise and all(listen.host in WILDCARDS for listen in options.listen):
+        yield (
+            f"clients can't be told to connect to {options.listen[0]}: say with --advertise HOST:PORT where they "
+            "reach this broker"
+        )
+    open_to_all = next((listen.host for listen in options.listen if listen.host and listen.host not in LOOPBACK), None)
+    only_certified = options.tls_client_ca is not None and options.tls_client_auth == "required"
+    if open_to_all and options.users is None and not options.allow_anonymous and not only_certified:
+        yield (
+            f"listening on {open_to_all} without --users would let everybody in: "
+            "give --users FILE, or --allow-anonymous if you want that"
+        )
+    if open_to_all and options.users is not None and options.tls_cert is None and not options.allow_cleartext:
+        yield (
+            f"listening on {open_to_all} with --users and without TLS would show secrets to the network: give "
+            "--tls-cert FILE and --tls-key FILE, or --allow-cleartext if the network is trusted or has TLS itself"
+        )
+    places = Counter((*options.listen, *((options.metrics,) if options.metrics else ())))
+    for place, count in places.items():
+        if count > 1 and (place.path or place.port):
+            yield f"{place.path or place.authority} is given twice: --listen and --metrics need addresses of their own"
+
+
+def server_tls(options: BrokerOptions) -> ServerTls | None:
+    """TLS for clients; None without a certificate.
+
+    Raises:
+        StartError: a file can't be used.
+    """
     if options.tls_cert is None:
         for name, given in (("--tls-key", options.tls_key), ("--tls-client-ca", options.tls_client_ca)):
             if given is not None:
@@ -74,7 +90,12 @@ def _tls(options: BrokerOptions) -> ServerTls | None:
     return ServerTls(TlsFiles(options.tls_cert, options.tls_key, options.tls_client_ca, required))
 
 
-def _retention_bytes(options: BrokerOptions) -> int:
+def retention_bytes(options: BrokerOptions) -> int:
+    """The size limit of each instance; 0 means none.
+
+    Raises:
+        StartError: the size of the disk is unknown.
+    """
     if options.retention_bytes is not None or options.folder is None:
         return options.retention_bytes or 0
     place = options.folder
