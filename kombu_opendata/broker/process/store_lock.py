@@ -9,6 +9,7 @@ from pathlib import Path
 from ...errors import StoreInUse, StoreUnwritable
 from ...private_folder import PrivateFolder
 from ...url import LOCK_NAME, RESTORE_NAME
+from .file_systems import check_file_system
 
 PID_NAME = "broker.pid"
 
@@ -30,7 +31,8 @@ class StoreLock:
         """Take the lock and write the pid file.
 
         Raises:
-            StoreUnwritable: the folder can't be created or written, or has a part of a store only.
+            StoreUnwritable: the folder can't be created or written, other hosts may use it, or it has only a part of a
+                store.
             UnsafeFolder: other users own or may write to the folder or something in it.
             StoreInUse: another broker has the lock.
         """
@@ -46,6 +48,7 @@ class StoreLock:
         if self._is_held:
             return True
         if self.folder is None:
+            check_file_system(self._path)
             self.folder = PrivateFolder(str(self._path))
             self.folder.check_entries()
         if self._fd < 0:
