@@ -104,6 +104,24 @@ class Bucket(Folder):
         except CorruptRecord as exc:
             raise FileNotFoundError(path) from exc
 
+    def read_version(self, path: str) -> tuple[bytes, dict[str, str]] | None:
+        """A small object and its version; None if there is none."""
+        with self.errors():
+            try:
+                found = self._obs.get(self._store, path)
+                return bytes(found.bytes()), _version(found.meta)
+            except self._missing:
+                return None
+
+    def put_if(self, path: str, data: bytes, version: dict[str, str] | None) -> dict[str, str] | None:
+        """Write an object if it still has this version, or None: if there is none; returns its version if it did."""
+        refused = self._obs.exceptions.AlreadyExistsError, self._obs.exceptions.PreconditionError, *self._missing
+        with self.errors():
+            try:
+                return _version(self._obs.put(self._store, path, data, mode=version or "create", use_multipart=False))
+            except refused:
+                return None
+
     def delete(self, paths: Iterable[str]) -> int:
         count = 0
         for path in paths:
@@ -111,6 +129,11 @@ class Bucket(Folder):
                 self._obs.delete(self._store, path)
                 count += 1
         return count
+
+
+def _version(meta: Mapping[str, Any]) -> dict[str, str]:
+    """What a conditional write names the version of an object by."""
+    return {name: meta[name] for name in ("e_tag", "version") if meta[name] is not None}
 
 
 class _BucketOutput(Output):

@@ -50,6 +50,6 @@ def test_killed_in_the_middle_of_a_file(store_folder: Path, tmp_path: Path) -> N
             broker = [str(COMMAND), "broker", "--store", f"file://{restored}", "--listen", listen]
             started = subprocess.run(broker, capture_output=True, text=True, timeout=60, check=False)
             assert (started.returncode, "restore' again" in started.stderr) == (1, True), started.stderr
-    assert kills > 2
+    assert kills > 1
     assert_verified(restored)
     assert sorted(bodies(restored, "q")) == sent

@@ -1,24 +1,22 @@
-"""``store backup`` and ``store restore``, run as commands, and what they made."""
+"""``store backup`` and ``store restore``, and what they made."""
 
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner, Result
+
 from kombu_opendata import QueueClient
+from kombu_opendata.cli.root import main
 
-from .served import COMMAND
 
-
-def command(*arguments: object, ok: bool = True) -> subprocess.CompletedProcess[str]:
+def command(*arguments: object, ok: bool = True) -> Result:
     """Run ``opendata-queue store …``."""
-    ended = subprocess.run(
-        [str(COMMAND), "store", *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False
-    )
+    ended = CliRunner().invoke(main, ["store", *map(str, arguments)])
     if ok:
-        assert ended.returncode == 0, ended.stdout + ended.stderr
+        assert ended.exit_code == 0, ended.output
     return ended
 
 

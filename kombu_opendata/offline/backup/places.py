@@ -210,6 +210,14 @@ class BucketPlace(Place):
     def delete(self, path: str) -> None:
         self._bucket.delete([path])
 
+    def read_version(self, path: str) -> tuple[bytes, dict[str, str]] | None:
+        """A small object and its version; None if there is none."""
+        return self._bucket.read_version(path)
+
+    def put_if(self, path: str, data: bytes, version: dict[str, str] | None) -> dict[str, str] | None:
+        """Write an object if it still has this version, or None: if there is none; returns its version if it did."""
+        return self._bucket.put_if(path, data, version)
+
 
 def _unless_missing(exc: OSError) -> None:
     if not isinstance(exc, FileNotFoundError):

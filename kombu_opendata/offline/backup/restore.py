@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from ...errors import CorruptRecord, NewerFormat, StoreInUse, StoreUnwritable
+from ...errors import CorruptRecord, NewerFormat, PreconditionFailed, RetryLater
 from ...private_folder import PrivateFolder
 from ...storage.records.header import FORMAT_VERSION
 from ...storage.slatedb.object_store import locate
@@ -34,7 +34,8 @@ async def restore(target: str, destination: str, id: str = "", *, progress: OnPr
         id: of the backup; empty for the newest.
 
     Raises:
-        StoreUnwritable: there are files at the destination.
+        PreconditionFailed: there are files at the destination.
+        RetryLater: a broker or another restore uses it.
         CorruptRecord: a file of the backup is missing or damaged; the text names it.
         NewerFormat: a newer version made the backup.
         StoreFull: no space; the same call goes on later.
@@ -67,26 +68,26 @@ def _alone(place: Place) -> Iterator[None]:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError as exc:
-        raise StoreInUse(f"a broker, or another restore, uses {place.name}: stop it first", path=place.name) from exc
+        raise RetryLater(f"a broker, or another restore, uses {place.name}: stop it first", path=place.name) from exc
     finally:
         os.close(fd)
         folder.close()
 
 
 def _check_empty(place: Place, backup: Backup) -> None:
-    """Raises StoreUnwritable unless the destination is empty, or the same restore was interrupted there."""
+    """Raises PreconditionFailed unless the destination is empty, or the same restore was interrupted there."""
     try:
         begun = place.read_all(RESTORE_NAME).decode()
     except FileNotFoundError:
         begun = ""
     if begun and begun != backup.id:
         text = f"{place.name} has a part of the backup {begun}: restore that one, or remove the files there first"
-        raise StoreUnwritable(text, path=place.name)
+        raise PreconditionFailed(text, path=place.name)
     if not begun:
         found = next((file.path for file in place.files() if file.path.split("/")[0] not in _IGNORED), None)
         if found is not None:
             text = f"{place.name} is not empty, it has {found}: a store is restored into an empty folder or prefix"
-            raise StoreUnwritable(text, path=place.name)
+            raise PreconditionFailed(text, path=place.name)
         place.write(RESTORE_NAME, [backup.id.encode()])
 
 

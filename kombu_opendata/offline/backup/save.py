@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import hashlib
-import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 
-from ...errors import CorruptRecord, InvalidURL, NewerFormat, StoreChanged, StoreError, StoreFull, StoreInUse
+from ...errors import CorruptRecord, InvalidURL, NewerFormat, StoreChanged, StoreError, StoreFull
 from ...storage.records import active, keys
 from ...storage.records.keys import RecordKind
 from ...version import __version__
@@ -21,13 +19,13 @@ from ..findings import OnProgress, Progress
 from ..records.offline_store import OfflineStore
 from ..records.open_store import open_store
 from .catalogue import Backup, Catalogue, SavedFile, SavedInstance, file_path
-from .places import FolderPlace, FoundFile, Place, open_place
+from .places import FoundFile, Place, open_place
 from .snapshot import take
+from .target_lock import locked
 
 _THREADS = 4
 #: larger files are read twice: to know their checksums, and to copy them
 _IN_MEMORY_BYTES = 32 << 20
-_LOCK = "backup.lock"
 #: free space that a backup leaves
 _MARGIN_BYTES = 16 << 20
 
@@ -71,19 +69,20 @@ async def backup(
         StoreFull: the target has no space; the same command goes on later.
         StoreChanged: the broker wrote too fast; try again.
         CorruptRecord: the store is damaged, so nothing was written that would be taken for a backup.
-        StoreInUse: another backup writes to the target.
+        RetryLater: another backup writes to the target.
         InvalidURL: the target is in the store, or the store in the target.
     """
     source = open_place(store)
     place = open_place(target)
     _check_apart(source, place)
-    with _alone(place):
+    with locked(place) as check:
         catalogue = Catalogue(place)
         writer = _Writer(catalogue, source, progress)
         names = [instance] if instance is not None else _instances(source)
         id, began = catalogue.new_id(now)
         saved = {name: await _save(store, name, source, writer) for name in names}
         made = Backup(id, began, __version__, source.name, saved)
+        check()
         catalogue.add(made)
         removed, freed = catalogue.prune(keep) if keep is not None else ([], 0)
     return Saved(made, writer.copied_files, writer.copied_bytes, removed, freed)
@@ -106,24 +105,6 @@ def _check_apart(source: Place, target: Place) -> None:
         together = a_name.startswith(b_name) or b_name.startswith(a_name)
     if together:
         raise InvalidURL(f"the store {source.name} and the backups {target.name} must not be in one another")
-
-
-@contextlib.contextmanager
-def _alone(target: Place) -> Iterator[None]:
-    """Keep other backups away from a target in a folder, so that none prunes what another one is about to use."""
-    if not isinstance(target, FolderPlace):
-        yield
-        return
-    target.make()
-    fd = os.open(target.root / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as exc:
-            raise StoreInUse(f"another backup writes to {target.name}: wait for it", path=target.name) from exc
-        yield
-    finally:
-        os.close(fd)
 
 
 async def _save(location: str, instance: str, source: Place, writer: _Writer) -> SavedInstance:

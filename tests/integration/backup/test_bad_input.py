@@ -29,7 +29,7 @@ def target(store: Path, tmp_path: Path) -> Path:
 
 def refused(*arguments: object, code: int, text: str) -> None:
     ended = command(*arguments, ok=False)
-    assert ended.returncode == code, ended.stderr
+    assert ended.exit_code == code, ended.stderr
     assert text in ended.stderr
     assert "Traceback" not in ended.stderr
 
@@ -94,7 +94,7 @@ def test_a_damaged_or_newer_description(target: Path, tmp_path: Path) -> None:
 def test_the_destination(target: Path, tmp_path: Path) -> None:
     (tmp_path / "used").mkdir(mode=0o700)
     (tmp_path / "used" / "file").write_text("x")
-    refused("restore", target, tmp_path / "used", code=3, text="is not empty, it has file")
+    refused("restore", target, tmp_path / "used", code=1, text="is not empty, it has file")
     refused("restore", target, tmp_path / "r", "--backup", "20200101T000000Z", code=1, text="there is no backup 2020")
     refused("restore", tmp_path / "none", tmp_path / "r", code=1, text="there is no backup in")
 

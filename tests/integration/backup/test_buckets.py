@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata import QueueClient
+from kombu_opendata.errors import RetryLater
+from kombu_opendata.offline.backup import target_lock
+from kombu_opendata.offline.backup.places import open_place
 
 from ...support.backups import back_up, bodies, command, drained
 from ...support.broker import EmbeddedBroker
@@ -20,15 +23,15 @@ pytest.importorskip("obstore", reason="obstore is not installed: pip install kom
 pytest.importorskip("moto", reason="moto is not installed: pip install kombu-opendata[test]")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def processes() -> Iterator[Children]:
     with children() as started:
         yield started
 
 
-@pytest.fixture
-def s3(processes: Children, tmp_path: Path) -> Iterator[S3]:
-    with s3_server(processes, tmp_path) as found:
+@pytest.fixture(scope="module")
+def s3(processes: Children, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    with s3_server(processes, tmp_path_factory.mktemp("s3")) as found:
         yield found
 
 
@@ -62,7 +65,7 @@ def test_from_a_live_bucket_to_a_folder_and_through_a_bucket_back(
 
 
 def test_a_folder_moves_into_a_bucket(s3: S3, processes: Children, store_folder: Path, tmp_path: Path) -> None:
-    store, target = store_folder / "store", f"s3://{BUCKET}/backups"
+    store, target = store_folder / "store", f"s3://{BUCKET}/of-folder"
     sent = [b"%06d" % number for number in range(300)]
     with QueueClient(f"opendata://{store}") as client:
         client.create("q")
@@ -75,5 +78,20 @@ def test_a_folder_moves_into_a_bucket(s3: S3, processes: Children, store_folder:
     broker.terminate()
     command("verify", f"s3://{BUCKET}/moved")
     refused = command("restore", target, f"s3://{BUCKET}/moved", ok=False)
-    assert refused.returncode
+    assert refused.exit_code == 1
     assert "is not empty" in refused.stderr
+
+
+def test_two_backups_at_once(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second one is refused, unless the first one is dead."""
+    monkeypatch.setattr(target_lock, "RENEW_SECONDS", 0.2)
+    monkeypatch.setattr(target_lock, "WATCH_SECONDS", 2.0)
+    for target in (open_place(f"s3://{BUCKET}/backups"), open_place(str(tmp_path / "backups"))):
+        with target_lock.locked(target) as check:
+            with pytest.raises(RetryLater, match=r"another backup.*writes to"), target_lock.locked(target):
+                pass
+            check()
+    with target_lock.locked(target := open_place(f"s3://{BUCKET}/backups")) as check:
+        target.write("backup.lock", [b"other host, pid 1; 1"])  # who took it over and died
+        with target_lock.locked(target), pytest.raises(RetryLater):
+            check()

@@ -1,0 +1,116 @@
+"""Keeps other backups away from a target, so that none removes files that another one is about to use.
+
+In a folder it is an flock. In a bucket it is an object that the backup writes again and again: who finds it watches it
+for a while, and takes it over if it does not change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import platform
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from ...errors import RetryLater, StoreError
+from .places import BucketPlace, FolderPlace, Place
+
+log = logging.getLogger(__name__)
+
+_NAME = "backup.lock"
+#: how often the object is written, and how long another backup watches it
+RENEW_SECONDS, WATCH_SECONDS = 10.0, 45.0
+
+#: raises RetryLater if another backup has taken over
+Check = Callable[[], None]
+
+
+@contextlib.contextmanager
+def locked(target: Place) -> Iterator[Check]:
+    """Hold the lock of a target.
+
+    Raises:
+        RetryLater: another backup has it.
+    """
+    if isinstance(target, BucketPlace):
+        with _object(target) as check:
+            yield check
+    elif isinstance(target, FolderPlace):
+        with _flock(target):
+            yield lambda: None
+
+
+@contextlib.contextmanager
+def _flock(target: FolderPlace) -> Iterator[None]:
+    target.make()
+    fd = os.open(target.root / _NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as exc:
+        raise _in_use(target, "") from exc
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def _object(target: BucketPlace) -> Iterator[Check]:
+    owner = f"{platform.node()}, pid {os.getpid()}"
+    version = _take(target, owner)
+    lost = False
+    end = threading.Event()
+
+    def renew() -> None:
+        nonlocal version, lost
+        while not lost and not end.wait(RENEW_SECONDS):
+            try:
+                written = target.put_if(_NAME, _content(owner), version)
+            except StoreError as exc:
+                log.warning("the lock on %s could not be renewed: %s", target.name, exc.text)
+            else:
+                lost, version = written is None, written or version
+
+    def check() -> None:
+        if lost:
+            raise _in_use(target, "")
+
+    thread = threading.Thread(target=renew, name="backup lock", daemon=True)
+    thread.start()
+    try:
+        yield check
+    finally:
+        end.set()
+        thread.join()
+        if not lost:
+            target.delete(_NAME)
+
+
+def _take(target: BucketPlace, owner: str) -> dict[str, str]:
+    """Write the object, once nobody renews it any more; returns its version."""
+    seen, until = None, 0.0
+    while True:
+        found = target.read_version(_NAME)
+        if found is None or (found == seen and time.monotonic() > until):
+            written = target.put_if(_NAME, _content(owner), found[1] if found is not None else None)
+            if written is not None:
+                return written
+        elif seen is not None and found != seen:
+            raise _in_use(target, found[0].decode(errors="replace").partition(";")[0])
+        elif seen is None:
+            seen, until = found, time.monotonic() + WATCH_SECONDS
+            log.warning("a backup was interrupted, or writes to %s: wait for %g s to see", target.name, WATCH_SECONDS)
+        time.sleep(1)
+
+
+def _content(owner: str) -> bytes:
+    """The object's bytes, each time others: some buckets tell versions apart only by their content."""
+    return f"{owner}; {secrets.token_hex(8)}".encode()
+
+
+def _in_use(target: Place, owner: str) -> RetryLater:
+    text = f"another backup{f' ({owner})' if owner else ''} writes to {target.name}: wait for it"
+    return RetryLater(text, path=target.name)
