@@ -68,6 +68,16 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, rename=_key):
         tuple[Listen, ...],
         Option(HostPort(), "where clients and the standby reach this broker; default: where it listens", repeated=True),
     ] = ()
+    renew_every_seconds: Annotated[
+        float,
+        Option(
+            Seconds(0.2),
+            "time between looks at the record of the active broker in a bucket; a standby waits three times as long",
+        ),
+    ] = 1.0
+    take_over: Annotated[
+        bool, Option(Flag(), "with a bucket: end the broker that is active there, even if it is alive, and go on")
+    ] = False
     create_instances: Annotated[
         bool, Option(Flag(), "create any instance that a client names, even a misspelt one")
     ] = False

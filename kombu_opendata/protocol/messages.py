@@ -37,6 +37,7 @@ from .session_messages import (
     BrokerGoodbye, BrokerHeartbeat, Failed, Goodbye, Heartbeat, Hello, LoggedIn, Ok, Resume, Welcome,
 )  # fmt: skip
 from .staging_messages import AbortJob, CommitJob, GetJob, GetStagingTarget, JobReport, Jobs, ListJobs, StagingInfo
+from .standby_messages import HandingOver, HandOver, StandbyHello, StandbyWelcome, TakeOver
 from .topology_messages import (
     Bind, Bindings, Count, DeclareExchange, DeclareQueue, DeleteExchange, DeleteQueue, Explain, Explained,
     ListBindings, PurgeQueue, QueueInfo, Unbind,
@@ -54,6 +55,7 @@ ClientMessage = (
     | ListMessages | ListAttempts | RetrieveMessage | RetrieveAttempt | CountAttempts | CountMessages
     | Send | Read | StopReading | SettleMessages | Peek | GetMessage | ListByState | GetMetrics | ListQueues | AskRoutes
     | ListWorkers | WorkerMessages | ControlWorker | Reclaim | Ping
+    | StandbyHello | HandOver
 )  # fmt: skip
 
 #: what a broker sends
@@ -68,4 +70,5 @@ BrokerMessage = (
     | MessagePage | AttemptPage | Counts
     | Sent | ReadMessages | SettledMessages | Peeked | FoundMessage | StatePage | Metrics | QueueList | Routed
     | Workers | HeldMessages
+    | StandbyWelcome | TakeOver | HandingOver
 )  # fmt: skip

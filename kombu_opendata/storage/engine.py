@@ -38,7 +38,7 @@ from .read.queue_pages import QueuePages
 from .read.settled_buckets import SettledBuckets
 from .records import keys
 from .slatedb.slate_settings import SlateSettings
-from .slatedb.store_writer import SlateStore
+from .slatedb.store_writer import MayOpen, SlateStore
 from .state.store_state import StoreState
 
 log = logging.getLogger(__name__)
@@ -79,6 +79,7 @@ class Engine:
     ) -> None:
         self.store, self.journal, self.clock, self.settings = store, journal, clock, settings
         self._files = files
+        self.before_reopening: MayOpen | None = None
         state = self.state = StoreState()
         payloads = self.payloads = Payloads(store, settings.payload_cache_bytes)
         self.figures = EngineFigures(settings.slow_commit_seconds)
@@ -245,7 +246,7 @@ class Engine:
     async def _reopen(self, idle: IdleStore, settings: SlateSettings) -> None:
         async with self.commits.tidying, self.commits.checkpointing:
             try:
-                await idle.reopen(settings)
+                await idle.reopen(settings, self.before_reopening)
             except StoreError as exc:
                 self.commits.failure = exc
                 raise

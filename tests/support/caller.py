@@ -31,7 +31,7 @@ class Caller:
         self, instance: Instance, session: Session, status: Callable[[], Awaitable[dict[str, Any]]] = no_status
     ) -> None:
         self.session = session
-        directory = Directory(status, dict, no_instances)
+        directory = Directory(status, dict, no_instances, list)
         calls = InstanceCalls(instance, DEFAULT_MAX_MESSAGE_BYTES, directory)
         self.handlers = calls.handlers
         self._context = calls.context(session)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+import socket
 import time
 from pathlib import Path
 
-from kombu_opendata.client.connection_options import Options
-from kombu_opendata.client.session.broker_connection import BrokerConnection
+from kombu_opendata.client.socket.handshake import shake_hands
 from kombu_opendata.errors import ConnectionLost, NotActive, OpenDataError
-from kombu_opendata.protocol.messages import GetStatus
-from kombu_opendata.url import parse
+from kombu_opendata.protocol.messages import Hello
 
 from .processes import POLL_SECONDS, Children, tail
 from .served import ServedBroker
@@ -60,14 +60,14 @@ def url(broker: ServedBroker) -> str:
 
 def greet(port: int) -> OpenDataError | None:
     """Why a broker does not serve; None if it does."""
-    connection = BrokerConnection(parse(f"opendata://127.0.0.1:{port}"), Options(name="greet", connect_timeout=0.01))
+    hello = Hello(1, os.urandom(16), "greet")
     try:
-        connection.connect()
-        connection.call(GetStatus(0))
+        with socket.create_connection(("127.0.0.1", port), 10) as sock:
+            shake_hands(sock, hello, 10)
+    except OSError as exc:
+        return ConnectionLost(str(exc))
     except (NotActive, ConnectionLost) as exc:
         return exc
-    finally:
-        connection.close()
     return None
 
 

@@ -21,11 +21,13 @@ class Directory:
         status: the report of the status call.
         listing: all known instances, and whether each is open.
         create: opens an instance; returns whether it is new.
+        hand_over: lets the standby go on in place of this broker, and ends it; returns where clients reach that.
     """
 
     status: Callable[[], Awaitable[dict[str, Any]]]
     listing: Callable[[], dict[str, bool]]
     create: Callable[[str], Awaitable[bool]]
+    hand_over: Callable[[], list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +58,8 @@ class AdminCalls:
     @handles(m.CreateInstance, needs=needs.role("admin", "create instances"), query=True)
     async def create_instance(self, call: Context, msg: m.CreateInstance) -> m.InstanceCreated:
         return m.InstanceCreated(msg.rid, await self._directory.create(msg.name))
+
+    @handles(m.HandOver, query=True)
+    def hand_over(self, call: Context, msg: m.HandOver) -> None:
+        """Answered before this broker ends."""
+        call.reply(m.HandingOver(msg.rid, self._directory.hand_over()))

@@ -19,6 +19,7 @@ from .failure import Failure
 from .outbox import Outbox, send
 from .queue_upkeep import Upkeep
 from .queues import Queues
+from .tenure import Tenure
 
 #: deliveries of one queue in one turn, so that others get their turn
 _DELIVERIES_PER_TURN = 1000
@@ -93,7 +94,17 @@ class Delivery:
 class Turn:
     """The turns of one instance."""
 
-    __slots__ = ("_commits", "_committer", "_delivery", "_failure", "_has_journal", "_loop", "_outbox", "_upkeep")
+    __slots__ = (
+        "_commits",
+        "_committer",
+        "_delivery",
+        "_failure",
+        "_has_journal",
+        "_loop",
+        "_outbox",
+        "_tenure",
+        "_upkeep",
+    )
 
     def __init__(
         self,
@@ -102,6 +113,7 @@ class Turn:
         upkeep: Upkeep,
         commits: Commits,
         failure: Failure,
+        tenure: Tenure,
         *,
         has_journal: bool,
     ) -> None:
@@ -110,6 +122,7 @@ class Turn:
         self._upkeep = upkeep
         self._commits = commits
         self._failure = failure
+        self._tenure = tenure
         self._has_journal = has_journal
         self._loop = asyncio.get_running_loop()
         self._committer: asyncio.Task[None] | None = None
@@ -160,6 +173,7 @@ class Turn:
                 await self._commits.checkpoint()
             else:
                 await self._commits.checkpoint_ended()  # a running checkpoint may contain what the answers need
+            await self._tenure.renewed()
             send(parcels)
 
     def _checkpointed(self, task: asyncio.Task[None]) -> None:

@@ -22,6 +22,7 @@ from ..delivery.rate_limited_log import Notices, WarnOnce
 from ..delivery.rates import Rates
 from ..delivery.result_watches import ResultWatches
 from ..delivery.session_lifecycle import SessionLifecycle
+from ..delivery.tenure import Tenure
 from ..delivery.time_slices import Pace, encoded
 from ..delivery.visibility_timeouts import TimedLeases
 from ..model.queue_kinds import QueueMaker
@@ -46,13 +47,16 @@ class Instance:
     """A virtual host of the broker.
 
     Args:
+        tenure: of the broker; None where no other broker can replace it.
         grace_ms: how long a session without a connection keeps its leases.
 
     Attributes:
         sessions: those of its clients, by id, also while they have no connection.
     """
 
-    def __init__(self, name: str, engine: Engine, *, grace_ms: int, max_message_bytes: int) -> None:
+    def __init__(
+        self, name: str, engine: Engine, tenure: Tenure | None = None, *, grace_ms: int, max_message_bytes: int
+    ) -> None:
         loop, clock, state = asyncio.get_running_loop(), engine.clock, engine.state
         self.name = name
         self.engine = engine
@@ -70,7 +74,7 @@ class Instance:
             name, clock, engine.commits, self.sessions, self.outbox, self.queues, self.failure, self.traffic,
             self.notices,
         )  # fmt: skip
-        self.upkeep = self._turn(core, grace_ms)
+        self.upkeep = self._turn(core, tenure or Tenure(), grace_ms)
         self.results = ResultWatches(self.outbox)
         self.leases = Leases(self.queues, state.leases, self.outbox)
         self.timed = TimedLeases(core, self.leases, state.session_names)
@@ -92,12 +96,12 @@ class Instance:
         self._is_stalled = False
 
     # ------------------------------------------------------------------ composing
-    def _turn(self, core: Core, grace_ms: int) -> Upkeep:
+    def _turn(self, core: Core, tenure: Tenure, grace_ms: int) -> Upkeep:
         """Compose the turn, which the outbox runs; returns the upkeep, which is part of it."""
         delivery = Delivery(self.queues, self.outbox, core.clock, self.traffic)
         upkeep = Upkeep(core, delivery.deliver, grace_ms)
         has_journal = self.engine.journal is not None
-        turn = Turn(self.outbox, delivery, upkeep, core.commits, self.failure, has_journal=has_journal)
+        turn = Turn(self.outbox, delivery, upkeep, core.commits, self.failure, tenure, has_journal=has_journal)
         self.outbox.turn = turn.run
         return upkeep
 

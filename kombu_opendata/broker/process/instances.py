@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from ...errors import OpenDataError, RequestError
 from ...protocol import messages as m
@@ -15,6 +14,7 @@ from ...storage.engine import Engine
 from ...storage.slatedb.databases import database_exists
 from ..calls.admin_calls import Directory
 from ..calls.all_calls import InstanceCalls
+from ..delivery.tenure import Tenure
 from ..delivery.visibility_timeouts import is_timed
 from ..instance.instance import Instance
 from ..metrics.snapshot import Snapshot
@@ -37,17 +37,20 @@ class Instances:
         self,
         settings: BrokerSettings,
         clock: Clock,
-        status: Callable[[], Awaitable[dict[str, Any]]],
-        stop: Callable[[str], None],
+        directory: Directory,
+        tenure: Tenure,
+        opening: Callable[[str], Awaitable[None]],
+        failed: Callable[[str, BaseException], None],
     ) -> None:
         self.open: dict[str, Instance] = {}
         self._hosts: dict[str, InstanceCalls] = {}
         self._settings = settings
         self._clock = clock
-        self._directory = Directory(status, self.listing, self.create)
-        self._stop = stop
+        self._directory = directory
+        self._tenure, self._before_opening = tenure, opening
+        self._failed = failed
         self._names = InstanceNames(settings.store, settings.create_instances)
-        self._opening = asyncio.Lock()
+        self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def get(self, name: str) -> Instance:
         """The instance of this name, opened on first use.
@@ -57,23 +60,26 @@ class Instances:
             StoreError, StartError: it can't be opened.
         """
         check_name(name)
-        async with self._opening:
+        async with self._opening[name]:
             found = self.open.get(name)
             if found is None:
+                await self._before_opening(name)
                 engine = await Engine.open(self._settings.store, name, self._clock, self._settings.engine)
                 largest = self._settings.max_message_bytes
                 grace_ms = int(1000 * self._settings.session_grace_seconds)
-                found = Instance(name, engine, grace_ms=grace_ms, max_message_bytes=largest)
+                engine.before_reopening = self._tenure.renewed
+                found = Instance(name, engine, self._tenure, grace_ms=grace_ms, max_message_bytes=largest)
                 self.open[name] = found
                 self._hosts[name] = calls = InstanceCalls(found, largest, self._directory)
                 found.start(calls.publishing.store)
-                found.failure.future.add_done_callback(lambda done: self._failed(name, done))
+                found.failure.future.add_done_callback(lambda done: self._note_failure(name, done))
         return found
 
-    def _failed(self, name: str, failure: asyncio.Future[None]) -> None:
-        text = "instance %s failed, the broker stops: %s"
-        log.critical(text, name, failure.exception(), extra={"instance": name, **code_of(failure.exception())})
-        self._stop(f"instance {name} failed: {failure.exception()}")
+    def _note_failure(self, name: str, failure: asyncio.Future[None]) -> None:
+        exc = failure.exception()
+        assert exc is not None
+        log.critical("instance %s failed, the broker stops: %s", name, exc, extra={"instance": name, **code_of(exc)})
+        self._failed(name, exc)
 
     async def host_for(self, hello: m.Hello) -> InstanceCalls:
         """The calls of the instance that a client asks for.

@@ -17,20 +17,22 @@ from typing import TYPE_CHECKING, Any
 
 from ...configuration.addresses import LOOPBACK, Listen
 from ...configuration.options import BrokerOptions
-from ...errors import OpenDataError, StartError, StoreInUse
+from ...errors import OpenDataError, StartError, StoreFenced, StoreInUse
 from ...url import masked
 from ...version import __version__
+from ..standby.seat import Seat
 from ..wire.broker_settings import BrokerSettings
 from ..wire.connection_limits import raise_descriptor_limit
 from . import logs
-from .seat import EXIT_FAILED, Seat, choose_seat
 from .server import Server
-from .start_settings import broker_settings
+from .start_settings import broker_settings, choose_seat
 
 if TYPE_CHECKING:
     from ..metrics.scrape import Metrics
 
 log = logging.getLogger(__name__)
+
+EXIT_FAILED, EXIT_FENCED = 1, 4
 
 # from malloc.h; blocks of this size are returned to the system at once, and so is this much at the end of the heap
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
@@ -91,14 +93,15 @@ def _say_start(options: BrokerOptions) -> None:
 
 
 def _failed(readiness: Readiness, exc: OpenDataError, log_format: str) -> int:
+    exit_code = EXIT_FENCED if isinstance(exc, StoreFenced) else EXIT_FAILED
     readiness.report({"code": exc.code, "text": exc.text, "values": exc.values})
     if log_format == "json":  # no text lines between the JSON lines
         log.error("%s", exc.text, extra=logs.code_of(exc))
-        return EXIT_FAILED
+        return exit_code
     if not isinstance(exc, StoreInUse):
         log.error("%s", exc.text)
     print(f"opendata-queue: {exc.text}", file=sys.stderr)
-    return EXIT_FAILED
+    return exit_code
 
 
 def _bound_memory() -> None:
@@ -143,48 +146,42 @@ def _serve_metrics(server: Server, at: Listen, max_queues: int) -> Metrics:
 
 
 async def _serve(options: BrokerOptions, settings: BrokerSettings, readiness: Readiness, seat: Seat) -> int:
-    server = Server(settings)
+    server = Server(settings, seat)
     if options.metrics is None:
-        return await _run(server, options, readiness, seat, {})
+        return await _run(server, options, readiness, {})
     metrics = _serve_metrics(server, options.metrics, options.metrics_max_queues)
     try:
-        return await _run(server, options, readiness, seat, {"metrics_port": metrics.port})
+        return await _run(server, options, readiness, {"metrics_port": metrics.port})
     finally:
         metrics.stop()
 
 
-async def _run(server: Server, options: BrokerOptions, readiness: Readiness, seat: Seat, report: dict[str, Any]) -> int:
+async def _run(server: Server, options: BrokerOptions, readiness: Readiness, report: dict[str, Any]) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, server.stop, signal.Signals(number).name)
-    reason = await server.run(_begin(server, options, readiness, seat, report))
+        loop.add_signal_handler(number, server.terminate, signal.Signals(number).name)
+    reason = await server.run(_begin(server, options, readiness, report))
     log.info("stopped: %s", reason)
     return 0
 
 
-async def _begin(
-    server: Server, options: BrokerOptions, readiness: Readiness, seat: Seat, report: dict[str, Any]
-) -> None:
+async def _begin(server: Server, options: BrokerOptions, readiness: Readiness, report: dict[str, Any]) -> None:
     """Serve; a standby listens at once, and serves when it has taken over.
 
     Raises:
         StartError, StoreError: it can't.
     """
-    gate, addresses = server.connections.gate, []
-    gate.hold()
+    addresses: list[Listen] = []
+    server.front.gate.hold()
     report = {"ready": True, "pid": os.getpid(), **report}
     if options.standby:
         addresses = await _listen(server, options)
         readiness.report({**report, "listening": [str(each) for each in addresses]})
-    if not await server.unless_stopped(seat.take(gate)):
+    if not await server.become_active(options.advertised(addresses), options.instance):
         return
-    server.keep(seat.watch())
-    for name in options.instance:
-        await server.instances.get(name)
     if not options.standby:
         addresses = await _listen(server, options)
-    await seat.announce(options.advertised(addresses))
-    gate.open()
+    await server.serve(options.advertised(addresses))
     readiness.report({**report, "listening": [str(each) for each in addresses]})
     if options.standby:
         log.warning("this broker is the active one now")

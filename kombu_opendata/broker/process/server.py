@@ -10,11 +10,15 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
-from ...errors import InvalidUsersFile
+from ...errors import InvalidUsersFile, OpenDataError, PreconditionFailed, StoreFenced
+from ...protocol.messages import BrokerGoodbye, Failed
 from ...storage.clock import Clock, SystemClock
 from ...url import masked
 from ...version import __version__
+from ..calls.admin_calls import Directory
+from ..delivery.tenure import Tenure
 from ..metrics.snapshot import Snapshot
+from ..standby.seat import FreeSeat, Front, Seat
 from ..wire.broker_settings import BrokerSettings
 from ..wire.connection import Connection
 from ..wire.connection_limits import Slot, descriptor_limit
@@ -23,23 +27,33 @@ from ..wire.listener import BACKLOG, Listener
 from ..wire.logins import Logins
 from ..wire.server_tls import ServerTls
 from ..wire.sockets import bind_tcp, bind_unix
+from ..wire.standbys import Standby
 from .instances import Instances
 from .logs import code_of
 
 log = logging.getLogger(__name__)
 
 _TICK_SECONDS = 0.5
+#: how long the answer to a hand-over has to be sent
+_ANSWER_SECONDS = 0.05
 
 
 class Server:
     """A broker. :meth:`run` serves until :meth:`stop`."""
 
-    def __init__(self, settings: BrokerSettings, clock: Clock | None = None) -> None:
+    def __init__(self, settings: BrokerSettings, seat: Seat | None = None, clock: Clock | None = None) -> None:
         loop = asyncio.get_running_loop()
         self.settings = settings
         self.connections = Connections(settings.connections.within(descriptor_limit()))
         self.logins = Logins(settings.users, loop.time) if settings.users is not None else None
-        self.instances = Instances(settings, clock or SystemClock(), self.status, self.stop)
+        self.seat: Seat = seat or FreeSeat()
+        self.front = Front(self.connections.gate, self.connections.standbys, Tenure(), self.fenced)
+        directory = Directory(self.status, lambda: self.instances.listing(), self._create_instance, self.hand_over)
+        self.instances = Instances(
+            settings, clock or SystemClock(), directory, self.front.tenure, self._before_opening, self._instance_failed
+        )  # fmt: skip
+        self._successor: Standby | None = None
+        self._fenced: OpenDataError | None = None
         self._listeners: list[Listener] = []
         self._socket_paths: list[str] = []
         self._stopping = asyncio.Event()
@@ -97,9 +111,10 @@ class Server:
                 await beginning
             return self._stopped_by
         finally:
+            ticking.cancel()
+            await self.close()
             for task in self._kept:
                 task.cancel()
-            await self.close()
 
     def _begun(self, task: asyncio.Task[None]) -> None:
         if task.exception() is not None:
@@ -110,7 +125,32 @@ class Server:
         self._kept.append(asyncio.get_running_loop().create_task(work))
         return self._kept[-1]
 
-    async def unless_stopped(self, work: Coroutine[Any, Any, None]) -> bool:
+    async def become_active(self, addresses: tuple[str, ...], instances: tuple[str, ...]) -> bool:
+        """Wait until this broker is the active one, and open the instances; returns False if it was stopped before.
+
+        Args:
+            addresses: where clients reach it, as far as that is known.
+
+        Raises:
+            StoreInUse: another broker is active, and this one shall not wait.
+            StoreError, StartError: a store can't be opened.
+        """
+        if not await self._unless_stopped(self.seat.take(self.front, addresses)):
+            return False
+        self.keep(self.seat.watch())
+        names = sorted({*instances, *self.seat.instances})
+        opened = await asyncio.gather(*map(self.instances.get, names), return_exceptions=True)
+        for failure in opened:
+            if isinstance(failure, BaseException):
+                raise failure
+        return True
+
+    async def serve(self, addresses: tuple[str, ...]) -> None:
+        """Let clients in, who reach this broker at these addresses."""
+        await self.seat.announce(addresses)
+        self.front.gate.open()
+
+    async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> bool:
         """Wait for something, but not longer than until :meth:`stop`; returns whether it is done."""
         loop = asyncio.get_running_loop()
         task, stopping = loop.create_task(work), loop.create_task(self._stopping.wait())
@@ -135,20 +175,102 @@ class Server:
         self._stopped_by = self._stopped_by or reason
         self._stopping.set()
 
+    async def _create_instance(self, name: str) -> bool:
+        return await self.instances.create(name)
+
+    async def _before_opening(self, name: str) -> None:
+        await self.seat.opening(name)
+
+    def _instance_failed(self, name: str, exc: BaseException) -> None:
+        if isinstance(exc, StoreFenced):
+            self.fenced(exc)
+        else:
+            self.stop(f"instance {name} failed: {exc}")
+
+    # ------------------------------------------------------------------ another broker goes on
+    def fenced(self, error: OpenDataError) -> None:
+        """Another broker has taken over: answer nobody any more, and end."""
+        self.front.tenure.lose(error)
+        self._fenced = self._fenced or error
+        self.stop(error.text)
+
+    def hand_over(self) -> list[str]:
+        """End, and let a connected standby go on at once; returns where clients reach that.
+
+        Raises:
+            PreconditionFailed: no standby is connected.
+        """
+        ready = self.front.standbys.ready
+        if not ready:
+            raise PreconditionFailed(
+                "no standby is connected that could go on: start one with --standby, or end this broker with "
+                "'opendata-queue broker stop' or SIGTERM"
+            )
+        asyncio.get_running_loop().call_later(_ANSWER_SECONDS, self.terminate, "hand-over")
+        return ready[0].addresses
+
+    def terminate(self, reason: str) -> None:
+        """Let :meth:`run` end, and a standby go on at once if one is connected."""
+        ready = self.front.standbys.ready
+        if ready and not self._stopping.is_set():
+            self._successor = ready[0]
+            reason = f"{reason}: {', '.join(ready[0].addresses)} goes on"
+        self.stop(reason)
+
+    # ------------------------------------------------------------------ the end
     async def close(self) -> None:
-        """Say goodbye to the clients, commit everything and close the stores."""
-        for listener in self._listeners:
-            listener.close()
+        """Commit everything, say goodbye to the clients, and close the stores or leave them to another broker.
+
+        Raises:
+            StoreFenced: another broker has taken over.
+            OpenDataError: a store failed.
+        """
         if self.logins is not None:
             self.logins.close()
-        for path in self._socket_paths:
-            with suppress(FileNotFoundError):
-                os.unlink(path)
-        failures: list[BaseException] = [*await self.instances.end_calls()]
-        self.connections.say_goodbye("the broker stops")
+        failures: list[BaseException] = []
+        if self._fenced is None:
+            failures += await self.instances.end_calls()
+            self._fenced = next((exc for exc in failures if isinstance(exc, StoreFenced)), None)
+        if self._fenced is not None:
+            await self.seat.find_successor()
+            self._send_clients_away()
+            raise self._fenced
+        if self._successor is not None and await self._hand_over_to(self._successor):
+            return
+        self._close_listeners()
+        self.connections.say_goodbye(BrokerGoodbye("the broker stops"))
         failures += await self.instances.close()
         if failures:
             raise failures[0]
+        await self.seat.leave()
+
+    async def _hand_over_to(self, standby: Standby) -> bool:
+        """Let a standby go on; False if the store does not take the news."""
+        self.front.gate.active = tuple(standby.addresses)
+        self.front.tenure.lose(StoreFenced("this broker has handed over"))
+        try:
+            is_closed = await self.seat.hand_over(standby)
+        except OpenDataError as exc:
+            log.error("the service could not be handed over: %s", exc.text, extra=code_of(exc))
+            return False
+        self._send_clients_away()
+        if not is_closed:
+            for failure in await self.instances.close():
+                raise failure
+        return True
+
+    def _send_clients_away(self) -> None:
+        self.front.gate.send_away()
+        refusal = self.front.gate.refusal()
+        self.connections.say_goodbye(Failed(0, refusal.code, refusal.text, refusal.values))
+        self._close_listeners()
+
+    def _close_listeners(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        for path in self._socket_paths:
+            with suppress(FileNotFoundError):
+                os.unlink(path)
 
     # ------------------------------------------------------------------ periodic work
     async def _tick_forever(self) -> None:
@@ -185,6 +307,7 @@ class Server:
             "version": __version__,
             "pid": os.getpid(),
             "store": masked(self.settings.store),
+            "standbys": self.front.standbys.report(),
             "connections": len(self.connections.open),
             "connections_limit": self.connections.admission.limits.connections,
             "connections_not_logged_in": self.connections.admission.strangers,

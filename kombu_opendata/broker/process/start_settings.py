@@ -13,6 +13,12 @@ from ...protocol.framing import FRAME_ROOM_BYTES
 from ...storage.engine import EngineSettings
 from ...storage.slatedb.slate_settings import SlateSettings
 from ..access.users_file import UsersFile
+from ..standby.active_link import link_context
+from ..standby.bucket_record import BucketRecord
+from ..standby.bucket_seat import BucketSeat
+from ..standby.folder_seat import FolderSeat
+from ..standby.seat import FreeSeat, Seat, SeatSettings
+from ..standby.store_lock import StoreLock
 from ..wire.broker_settings import BrokerSettings
 from ..wire.certificates import TlsFiles
 from ..wire.connection_limits import ConnectionLimits
@@ -57,6 +63,8 @@ def contradictions(options: BrokerOptions) -> Iterator[str]:
             f"clients can't be told to connect to {options.listen[0]}: say with --advertise HOST:PORT where they "
             "reach this broker"
         )
+    if options.take_over and options.folder is not None:
+        yield "--take-over is for buckets: stop the broker of a folder with 'opendata-queue broker stop'"
     open_to_all = next((listen.host for listen in options.listen if listen.host and listen.host not in LOOPBACK), None)
     only_certified = options.tls_client_ca is not None and options.tls_client_auth == "required"
     if open_to_all and options.users is None and not options.allow_anonymous and not only_certified:
@@ -105,3 +113,26 @@ def retention_bytes(options: BrokerOptions) -> int:
         return shutil.disk_usage(place).total // 4
     except OSError as exc:
         raise StartError(f"the size of the disk of {place} is unknown: {exc.strerror}") from exc
+
+
+def choose_seat(options: BrokerOptions) -> Seat:
+    """The seat of the options' store. That of a folder is taken already, unless this broker may be the standby.
+
+    Raises:
+        StoreInUse: another broker owns the folder.
+        StartError, StoreError: the store can't be used.
+    """
+    certificate, key = options.tls_cert, options.tls_key
+    settings = SeatSettings(
+        standby=options.standby,
+        take_over=options.take_over,
+        renew_seconds=options.renew_every_seconds,
+        instances=options.instance,
+        tls=lambda: link_context(certificate, key),
+        serves_tls=certificate is not None,
+    )
+    if options.folder is not None:
+        return FolderSeat(StoreLock(options.folder), settings)
+    if options.store.startswith("memory:"):
+        return FreeSeat()
+    return BucketSeat(BucketRecord(options.store), settings)

@@ -17,23 +17,53 @@ RECORD_FORMAT = 1
 ACTIVE, HANDING_OVER, STOPPED = "active", "handing-over", "stopped"
 
 
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """A broker's wish to replace the active one, which withdraws the claim if it is alive.
+
+    Attributes:
+        id: of the broker that claims.
+        forced: the active broker may not withdraw it, and ends.
+    """
+
+    id: str
+    forced: bool = False
+
+
 class ActiveRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The record's fields. New ones get a default; a change that an older broker must not miss raises ``format``.
 
     Attributes:
         id: random, of the process that is active, or was.
-        state: ``active``, ``handing-over`` (to the successor, who may go on at once) or ``stopped``.
+        serial: random, another one for each write: some buckets tell versions apart only by their content.
+        state: ``active``; ``handing-over``: the successor may go on at once; ``stopped``: everybody may.
         addresses: where clients reach it: HOST:PORT, or the path of a socket.
+        tls: whether the HOST:PORT addresses use TLS.
+        key: random, known to those that can read the store: the active broker and a standby prove that they can.
+        instances: those that it has opened, all of which a successor opens before it serves.
+        lease_seconds: how long the active broker goes on without reading the record; inf: it never looks.
+        claim: of a broker that has not heard from the active one.
+        successor: the id of the standby that a broker hands over to.
+        process: the process on its host, see :mod:`.process_identity`.
         version: of its package.
         store_format: the newest format of the store that it reads, and may have written.
+        written_at: for people; no broker reads it.
     """
 
     format: int = RECORD_FORMAT
     id: str
+    serial: str = ""
     state: str = ACTIVE
     addresses: list[str] = []
+    tls: bool = False
+    key: str = ""
+    instances: list[str] = []
+    lease_seconds: float = 0.0
+    claim: Claim | None = None
+    successor: str = ""
+    process: str = ""
     version: str = __version__
     store_format: int = FORMAT_VERSION
+    written_at: str = ""
 
 
 def encode(record: ActiveRecord) -> bytes:

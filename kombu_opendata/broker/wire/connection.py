@@ -172,6 +172,8 @@ class Connection(asyncio.Protocol):
 
     # ------------------------------------------------------------------ the beginning
     def _greet(self, message: Any) -> None:
+        if self._connections.standbys.takes(self, message):
+            return
         said = self._greeting.expect(message)
         admitted = self._greeting.admitted
         if isinstance(said, m.Resume) and admitted is not None:
@@ -277,10 +279,10 @@ class Connection(asyncio.Protocol):
             seconds = _STRANGER_LINGER_SECONDS if self._host is None else _LINGER_SECONDS
             self._lingering = asyncio.get_running_loop().call_later(seconds, self.abort)
 
-    def say_goodbye(self, reason: str) -> None:
-        """Tell the client that the broker stops, and close."""
+    def say_goodbye(self, message: Message) -> None:
+        """Tell the client that the broker stops, or that another one is active, and close."""
         if self._transport is not None:
-            self.send_all([m.BrokerGoodbye(reason)])
+            self.send_all([message])
             self._transport.close()
 
     def leave(self) -> None:

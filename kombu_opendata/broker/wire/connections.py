@@ -7,12 +7,14 @@ import logging
 from collections import Counter
 from typing import Protocol
 
-from ...errors import OpenDataError
+from ...errors import NotActive, OpenDataError
+from ...protocol.message_base import Message
 from ..delivery.rate_limited_log import Notices
 from ..metrics.snapshot import Snapshot
 from .connection_limits import Admission, ConnectionLimits, Slot
 from .gate import Gate
 from .logins import Logins
+from .standbys import Standbys
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +26,7 @@ class Open(Protocol):
 
     def check_login(self, logins: Logins) -> None: ...
 
-    def say_goodbye(self, reason: str) -> None: ...
+    def say_goodbye(self, message: Message) -> None: ...
 
 
 class Connections:
@@ -33,6 +35,7 @@ class Connections:
     Attributes:
         admission: limits their number.
         gate: keeps clients away from a standby.
+        standbys: those that are connected.
         opened: how many were opened since the start.
         refused: connections that were refused or cut off, by the error's code.
         idle_since: when the last one was closed, in the loop's time.
@@ -42,6 +45,7 @@ class Connections:
         self._loop = asyncio.get_running_loop()
         self.admission = Admission(limits)
         self.gate = Gate()
+        self.standbys = Standbys()
         self.open: set[Open] = set()
         self.opened = 0
         self.refused: Counter[str] = Counter()
@@ -56,6 +60,7 @@ class Connections:
     def discard(self, connection: Open) -> None:
         """A connection is gone."""
         self.open.discard(connection)
+        self.standbys.discard(connection)
         self.idle_since = self._loop.time()
 
     def turned_away(self, exc: OpenDataError, who: str) -> None:
@@ -70,6 +75,8 @@ class Connections:
             who: the client.
         """
         self.refused[exc.code] += 1
+        if isinstance(exc, NotActive):
+            return  # a standby's daily bread
         kind = f"{what} ({exc.code})"  # a flood of one kind must not hide the others
         self.notices.say(logging.WARNING, kind, "%s (%s): %s", what, who, exc.text, code=exc.code)
 
@@ -78,10 +85,10 @@ class Connections:
         for connection in list(self.open):
             connection.check_login(logins)
 
-    def say_goodbye(self, reason: str) -> None:
-        """Tell all clients that the broker stops, and close their connections."""
+    def say_goodbye(self, message: Message) -> None:
+        """Tell all clients that the broker stops, or that another one is active, and close their connections."""
         for connection in list(self.open):
-            connection.say_goodbye(reason)
+            connection.say_goodbye(message)
 
     def measure(self, snapshot: Snapshot) -> None:
         """Add their figures to a scrape of the metrics."""

@@ -17,24 +17,24 @@ class Gate:
 
     def __init__(self) -> None:
         self.active: tuple[str, ...] = ()
-        self._is_open = asyncio.Event()
-        self._is_open.set()
         self.sends_away = False
+        self._is_known = asyncio.Event()  # whether clients may pass or not
+        self._is_known.set()
 
     def send_away(self) -> None:
         """Another broker is active: send clients there."""
         self.sends_away = True
-        self._is_open.clear()
+        self._is_known.set()
 
     def hold(self) -> None:
         """This broker is about to be the active one: clients wait."""
         self.sends_away = False
-        self._is_open.clear()
+        self._is_known.clear()
 
     def open(self) -> None:
         """This broker is the active one."""
         self.sends_away = False
-        self._is_open.set()
+        self._is_known.set()
 
     async def check(self) -> None:
         """Let a client pass, perhaps after a while.
@@ -42,8 +42,8 @@ class Gate:
         Raises:
             NotActive: it must go to the active broker.
         """
-        if not self.sends_away and not self._is_open.is_set():
-            await self._is_open.wait()
+        while not self._is_known.is_set():
+            await self._is_known.wait()
         if self.sends_away:
             raise self.refusal()
 

@@ -11,7 +11,7 @@ import asyncio
 import logging
 
 from ..slatedb.slate_settings import SlateSettings
-from ..slatedb.store_writer import SlateStore
+from ..slatedb.store_writer import MayOpen, SlateStore
 
 log = logging.getLogger(__name__)
 
@@ -49,13 +49,13 @@ class IdleStore:
             return self._settings.for_idleness()
         return None
 
-    async def reopen(self, settings: SlateSettings) -> None:
+    async def reopen(self, settings: SlateSettings, may_open: MayOpen | None = None) -> None:
         """Reopen the store with these settings, unless a read is under way. No write may be under way.
 
         Raises:
             StoreFenced: another process writes to it.
             StoreError: it can't be reopened.
         """
-        if await self._store.reopen(settings):
+        if await self._store.reopen(settings, may_open):
             self.is_idle = settings is not self._settings
             log.debug("%s is %s", self._store.url, "idle" if self.is_idle else "busy again")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ... import errors
@@ -28,6 +29,10 @@ _BLOCKS_IN_A_FOLDER, _BLOCKS_ELSEWHERE = 8 << 20, 32 << 20
 _REOPEN_TRIES = 10
 #: how long :meth:`SlateStore.reopen` waits for reads to end
 _READS_SECONDS = 1.0
+
+
+#: see :meth:`SlateStore.reopen`
+MayOpen = Callable[[], Awaitable[None]]
 
 
 class SlateStore(Reads):
@@ -79,10 +84,14 @@ class SlateStore(Reads):
             builder.with_metrics_recorder(self._recorder)
         return await build(builder, self.url, deadline_seconds)
 
-    async def reopen(self, settings: SlateSettings) -> bool:
+    async def reopen(self, settings: SlateSettings, may_open: MayOpen | None = None) -> bool:
         """Close the database and open it with other settings. The caches stay as they are.
 
         Reads that begin meanwhile wait. No write may begin meanwhile.
+
+        Args:
+            may_open: waits until this process is surely the one that should write, just before the opening. It raises
+                StoreFenced if another one should.
 
         Returns:
             False if a read did not end within a second; the database then stays open as it is.
@@ -100,7 +109,7 @@ class SlateStore(Reads):
                     await asyncio.sleep(0.01)
             with translated(self.url):
                 await self._db.shutdown()
-            self._db = await self._build_again(settings)
+            self._db = await self._build_again(settings, may_open)
             if self.durable_seq != written:  # what this process knows of the store is no longer true
                 await self.close()
                 raise errors.StoreFenced(
@@ -114,8 +123,10 @@ class SlateStore(Reads):
         self.settings = settings
         return True
 
-    async def _build_again(self, settings: SlateSettings) -> Any:
+    async def _build_again(self, settings: SlateSettings, may_open: MayOpen | None) -> Any:
         for _ in range(_REOPEN_TRIES - 1):
+            if may_open is not None:
+                await may_open()
             with contextlib.suppress(errors.StoreError):
                 return await self._build(settings)
             await asyncio.sleep(1)

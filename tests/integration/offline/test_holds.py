@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kombu_opendata.broker.process.store_lock import StoreLock
+from kombu_opendata.broker.standby.store_lock import StoreLock
 from kombu_opendata.errors import StoreChanged, StoreError
 from kombu_opendata.offline import OfflineStore, open_store
 from kombu_opendata.offline.files import checkpoint_hold

@@ -1,0 +1,140 @@
+"""A standby's connection to the active broker: shows that this one is alive, and hears when it hands over."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import secrets
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+from ...errors import ConnectionLost, OpenDataError, ProtocolError
+from ...protocol import messages as m
+from ...protocol.framing import HELLO_MAX_FRAME_BYTES, PREAMBLE, PREAMBLE_BYTES, FrameReader, broker_messages, frame
+from ...protocol.standby_messages import prove
+from .active_record import ActiveRecord
+
+#: intervals without a heartbeat after which the active broker counts as gone
+SILENT_INTERVALS = 3
+_CONNECT_SECONDS = 2.0
+_NONCE_BYTES = 16
+
+
+class ActiveLink(asyncio.Protocol):
+    """One connection to the active broker.
+
+    Attributes:
+        is_welcome: set when the active broker has proved that it is the one of the record.
+        ended: whether the active broker hands over to this standby; False if the connection was lost.
+    """
+
+    def __init__(self, record: ActiveRecord, id: str, addresses: list[str]) -> None:
+        self._key, self._id, self._addresses = record.key, id, addresses
+        self._nonce = secrets.token_bytes(_NONCE_BYTES)
+        self._reader: FrameReader[Any] = FrameReader(broker_messages, HELLO_MAX_FRAME_BYTES)
+        self._preamble = b""
+        self._transport: asyncio.Transport | None = None
+        self._loop = asyncio.get_running_loop()
+        self._heard_at = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        self.is_welcome: asyncio.Future[None] = self._loop.create_future()
+        self.ended: asyncio.Future[bool] = self._loop.create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        proof = prove(self._key, "standby", self._id, self._nonce)
+        hello = m.StandbyHello(1, self._id, self._addresses, self._nonce, proof)
+        self._transport.write(PREAMBLE + frame(hello))
+
+    def data_received(self, data: bytes) -> None:
+        missing = PREAMBLE_BYTES - len(self._preamble)
+        self._preamble += data[:missing]
+        try:
+            for message in self._reader.feed(data[missing:] if missing else data):
+                self._take(message)
+        except OpenDataError as exc:
+            self._end(exc)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(ConnectionLost("the active broker closed the connection"))
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._end(ConnectionLost("closed"))
+
+    def _take(self, message: Any) -> None:
+        self._heard_at = self._loop.time()
+        if isinstance(message, m.StandbyWelcome):
+            if not hmac.compare_digest(message.proof, prove(self._key, "active", self._id, self._nonce)):
+                raise ProtocolError("the broker at the active one's address does not read the same store")
+            if not self.is_welcome.done():
+                self.is_welcome.set_result(None)
+                self._beat(message.heartbeat_ms / 1000)
+        elif isinstance(message, m.TakeOver) and not self.ended.done():
+            self.ended.set_result(True)
+        elif isinstance(message, m.Failed):
+            raise ConnectionLost(message.text)
+
+    def _beat(self, seconds: float) -> None:
+        """Send a heartbeat, and check that the active broker sends them, too."""
+        if self._loop.time() - self._heard_at > SILENT_INTERVALS * seconds:
+            self._end(ConnectionLost("the active broker is silent"))
+        elif self._transport is not None:
+            self._transport.write(frame(m.Heartbeat()))
+            self._timer = self._loop.call_later(seconds, self._beat, seconds)
+
+    def _end(self, error: OpenDataError) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.is_welcome.done():
+            self.is_welcome.set_exception(error)
+            self.is_welcome.exception()  # it may be that nobody waits any more
+        if not self.ended.done():
+            self.ended.set_result(False)
+        if self._transport is not None:
+            self._transport.abort()
+
+
+async def connect(
+    record: ActiveRecord, id: str, addresses: list[str], tls: Callable[[], ssl.SSLContext]
+) -> ActiveLink | None:
+    """Connect to the active broker; None if it can't be reached at any address.
+
+    Args:
+        id: this standby's, and ``addresses`` where clients reach it.
+        tls: makes a context, where the active broker uses TLS.
+    """
+    for address in record.addresses if record.key else []:
+        link = ActiveLink(record, id, addresses)
+        with suppress(OSError, TimeoutError, OpenDataError):
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                await _open(link, address, tls() if record.tls else None)
+                await asyncio.shield(link.is_welcome)
+                return link
+        link.close()
+    return None
+
+
+async def _open(link: ActiveLink, address: str, tls: ssl.SSLContext | None) -> None:
+    loop = asyncio.get_running_loop()
+    if address.startswith("/"):
+        await loop.create_unix_connection(lambda: link, address)
+        return
+    host, _, port = address.rpartition(":")
+    await loop.create_connection(lambda: link, host.strip("[]"), int(port), ssl=tls)
+
+
+def link_context(certificate: Path | None, key: Path | None) -> ssl.SSLContext:
+    """TLS towards the other broker. Both prove themselves by the store's key, so names of certificates don't matter.
+
+    Args:
+        certificate: PEM, shown to a broker that asks for certificates.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if certificate is not None:
+        context.load_cert_chain(certificate, key)
+    return context

@@ -1,0 +1,104 @@
+"""The active record in a bucket: read, and written only in place of the version that was read."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ...errors import StartError, StoreError
+from .active_record import RECORD_NAME, ActiveRecord, decode, encode
+
+#: how long one request may take, with the client's own attempts to repeat it
+_REQUEST_SECONDS = 10.0
+
+
+class Found(NamedTuple):
+    """A record, and the version of its object."""
+
+    record: ActiveRecord
+    version: dict[str, str]
+
+
+class RecordChanged(Exception):
+    """Another broker wrote the record since it was read."""
+
+
+class BucketRecord:
+    """The record of one store.
+
+    Raises:
+        StartError: the package ``obstore`` is missing.
+        StoreError: the URL or the environment is wrong.
+    """
+
+    def __init__(self, url: str) -> None:
+        try:
+            import obstore
+        except ImportError as exc:
+            raise StartError(
+                "a broker on a bucket needs the package obstore: install kombu-opendata[objectstore]",
+                extra="objectstore",
+            ) from exc
+        self.url = url
+        self._obs = obstore
+        self._changed = (
+            obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError,
+            obstore.exceptions.NotFoundError, FileNotFoundError,
+        )  # fmt: skip
+        try:
+            self._store = obstore.store.from_url(url)
+        except (obstore.exceptions.BaseError, ValueError, TypeError) as exc:
+            raise StoreError(f"the store {url} can't be used: {exc}", url=url) from exc
+
+    async def read(self) -> Found | None:
+        """The record; None if the store has none.
+
+        Raises:
+            StoreError: the store does not answer.
+            NewerFormat, CorruptRecord: it can't be read.
+        """
+        try:
+            got = await self._ask(self._obs.get_async(self._store, RECORD_NAME))
+            return Found(decode(bytes(await self._ask(got.bytes_async()))), _version(got.meta))
+        except (FileNotFoundError, self._obs.exceptions.NotFoundError):
+            return None
+
+    async def write(self, record: ActiveRecord, replacing: Found | None) -> Found:
+        """Write the record in place of another one, or as the first one.
+
+        Raises:
+            RecordChanged: another broker was faster.
+            StoreError: the store does not answer; the record may be written all the same.
+        """
+        at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        record = msgspec.structs.replace(record, serial=secrets.token_hex(8), written_at=at)
+        mode: Any = "create" if replacing is None else replacing.version
+        try:
+            put = await self._ask(self._obs.put_async(self._store, RECORD_NAME, encode(record), mode=mode))
+            return Found(record, _version(put))
+        except self._changed:
+            found = await self.read()  # the client repeats a put whose answer was lost
+            if found is None or found.record.serial != record.serial:
+                raise RecordChanged from None
+            return found
+
+    async def _ask(self, request: Any) -> Any:
+        try:
+            async with asyncio.timeout(_REQUEST_SECONDS):
+                return await request
+        except TimeoutError as exc:
+            raise StoreError(
+                f"the store {self.url} did not answer within {_REQUEST_SECONDS:g} s", url=self.url
+            ) from exc
+        except self._changed:
+            raise
+        except (self._obs.exceptions.BaseError, OSError) as exc:
+            raise StoreError(f"the store {self.url} failed: {exc}", url=self.url) from exc
+
+
+def _version(meta: Any) -> dict[str, str]:
+    return {name: meta[name] for name in ("e_tag", "version") if meta[name] is not None}

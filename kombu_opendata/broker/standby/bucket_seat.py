@@ -1,0 +1,279 @@
+"""The seat of a store in a bucket: the active record, which brokers replace only in place of the version they read.
+
+A standby that has lost the active broker *claims* the seat in the record. The active one reads the record once per
+period, and withdraws the claim if it is alive. It answers clients for ``lease_seconds`` after the last read of a record
+without a claim, and no longer. So after a longer wait the standby may take the seat: see RFC 0009.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from msgspec.structs import replace
+
+from ...errors import NewerFormat, StoreError, StoreFenced, StoreInUse
+from ...protocol.messages import TakeOver
+from ..delivery.tenure import seconds_since_boot
+from ..wire.standbys import Standby
+from .active_link import connect
+from .active_record import ACTIVE, HANDING_OVER, STOPPED, ActiveRecord, Claim
+from .bucket_record import BucketRecord, Found, RecordChanged
+from .process_identity import has_ended, own_process
+from .seat import Front, SeatSettings
+
+log = logging.getLogger(__name__)
+
+#: periods without a read of the record after which the active broker answers nobody
+LEASE_PERIODS = 3
+#: for a broker that no standby shall replace
+UNGUARDED_PERIOD_SECONDS, UNGUARDED_LEASE_SECONDS = 10.0, 25.0
+#: a claim waits so much longer than the lease, for clocks that don't run equally fast
+_MARGIN = 1.1
+#: how often a claim looks for its answer
+_CLAIM_LOOK_SECONDS = 0.5
+#: how often a standby looks again when the store does not answer
+_RETRY_SECONDS = 1.0
+
+
+class BucketSeat:
+    """The broker whose id is in the record is active."""
+
+    def __init__(self, record: BucketRecord, settings: SeatSettings) -> None:
+        self._record, self._settings = record, settings
+        self._period = settings.renew_seconds if settings.standby else UNGUARDED_PERIOD_SECONDS
+        self._lease = LEASE_PERIODS * settings.renew_seconds if settings.standby else UNGUARDED_LEASE_SECONDS
+        self._addresses: tuple[str, ...] = ()
+        self._mine: Found | None = None
+        self._writing = asyncio.Lock()
+        self._front: Front
+        self.instances: tuple[str, ...] = ()
+
+    # ------------------------------------------------------------------ taking it
+    async def take(self, front: Front, addresses: tuple[str, ...]) -> None:
+        self._front, self._addresses = front, addresses
+        is_first = True
+        while self._mine is None:
+            try:
+                found = await self._record.read()
+                if found is None or self._is_free(found.record, at_start=is_first):
+                    await self._sit_down(found)
+                elif self._settings.standby:
+                    await self._stand_by(found)
+                else:
+                    await self._push_in(found)
+            except RecordChanged:
+                pass
+            except NewerFormat:
+                raise
+            except StoreError as exc:
+                if is_first:
+                    raise
+                log.error("standby: %s", exc.text)
+                await asyncio.sleep(_RETRY_SECONDS)
+            is_first = False
+        front.gate.hold()
+
+    def _is_free(self, record: ActiveRecord, *, at_start: bool) -> bool:
+        if record.state == HANDING_OVER:
+            return record.successor == self._settings.id
+        return record.state == STOPPED or (at_start and has_ended(record.process))
+
+    async def _sit_down(self, found: Found | None) -> None:
+        """Write this broker's record.
+
+        Raises:
+            RecordChanged, StoreError: another one was faster, or the store does not answer.
+        """
+        settings, before = self._settings, found.record.instances if found is not None else []
+        record = ActiveRecord(
+            id=settings.id, addresses=list(self._addresses), tls=settings.serves_tls, key=settings.key,
+            instances=sorted({*settings.instances, *before}), lease_seconds=self._lease, process=own_process(),
+        )  # fmt: skip
+        began = seconds_since_boot()
+        self._mine = await self._record.write(record, found)
+        self.instances = tuple(self._mine.record.instances)
+        self._extend(began)
+
+    async def _stand_by(self, found: Found) -> None:
+        """Follow the active broker, until it may be gone; then claim its seat."""
+        gate, record = self._front.gate, found.record
+        gate.send_away()
+        if gate.active != tuple(record.addresses):
+            gate.active = tuple(record.addresses)
+            log.info("standby: the active broker is at %s", ", ".join(gate.active) or "an unknown address")
+        link = await connect(record, self._settings.id, list(self._addresses), self._settings.tls)
+        if link is None:
+            await self._claim(found)
+            return
+        try:
+            if await link.ended:
+                log.warning("take-over: the active broker hands over")
+                gate.hold()
+            else:
+                log.warning("standby: the connection to the active broker is lost")
+        finally:
+            link.close()
+
+    async def _push_in(self, found: Found) -> None:
+        """Replace a broker that is gone, or that is to be replaced.
+
+        Raises:
+            StoreInUse: it is alive.
+        """
+        record, forced = found.record, self._settings.take_over
+        if not forced:
+            link = await connect(record, self._settings.id, list(self._addresses), self._settings.tls)
+            if link is not None:
+                link.close()
+                raise self._in_use(record)
+        log.warning("the store has a record of another broker: this one waits %.0f s for it", record.lease_seconds)
+        await self._claim(found, forced=forced)
+        if self._mine is None:
+            raise self._in_use(record)
+
+    def _in_use(self, record: ActiveRecord) -> StoreInUse:
+        where = ", ".join(record.addresses) or "an unknown address"
+        return StoreInUse(
+            f"another broker, at {where}, is active on this store: connect to it, start this one as its --standby, or "
+            "replace it with --take-over",
+            active=",".join(record.addresses),
+        )
+
+    async def _claim(self, found: Found, *, forced: bool = False) -> None:
+        """Claim the seat, and sit down if the active broker does not withdraw the claim within its lease."""
+        seconds, other = _MARGIN * found.record.lease_seconds, found.record.claim
+        if other is not None and other.id != self._settings.id and not await self._stays(found, seconds):
+            return  # two claims would only replace each other
+        claim = Claim(id=self._settings.id, forced=forced)
+        claimed = await self._record.write(replace(found.record, claim=claim), found)
+        log.warning("take-over: the active broker can't be reached, and is given %.1f s to answer", seconds)
+        if await self._stays(claimed, seconds):
+            await self._sit_down(claimed)
+            log.warning("take-over: the active broker did not answer")
+        else:
+            log.warning("standby: the active broker answered in the store, this one waits on")
+            await asyncio.sleep(self._period)
+
+    async def _stays(self, found: Found, seconds: float) -> bool:
+        """Wait; returns whether the record is still the same."""
+        ends_at = seconds_since_boot() + seconds
+        while (left := ends_at - seconds_since_boot()) > 0:
+            await asyncio.sleep(min(left, _CLAIM_LOOK_SECONDS))
+            now = await self._record.read()
+            if now is None or now.version != found.version:
+                return False
+        return True
+
+    # ------------------------------------------------------------------ keeping it
+    def _extend(self, began: float) -> None:
+        if self._settings.standby:
+            self._front.tenure.extend(began + self._lease)
+
+    async def announce(self, addresses: tuple[str, ...]) -> None:
+        self._addresses = addresses
+        if self._found.record.addresses != list(addresses):
+            await self._change(addresses=list(addresses))
+        standbys = self._front.standbys
+        standbys.key, standbys.heartbeat_seconds = self._settings.key, self._settings.renew_seconds
+
+    async def opening(self, instance: str) -> None:
+        await self._front.tenure.renewed()
+        if instance not in self._found.record.instances:
+            await self._change(instances=[*self._found.record.instances, instance])
+
+    @property
+    def _found(self) -> Found:
+        assert self._mine is not None
+        return self._mine
+
+    async def _change(self, **fields: object) -> None:
+        """Write the own record with other fields.
+
+        Raises:
+            StoreFenced: another broker is active.
+            StoreError: the store does not answer.
+        """
+        async with self._writing:
+            while True:
+                try:
+                    self._mine = await self._record.write(replace(self._found.record, **fields), self._found)
+                    return
+                except RecordChanged:
+                    await self._look()
+
+    async def watch(self) -> None:
+        is_silent = False
+        while self._front.tenure.lost is None:
+            await asyncio.sleep(self._period)
+            try:
+                async with self._writing:
+                    await self._look()
+                if is_silent:
+                    log.info("the store shows again which broker is active: this one")
+                is_silent = False
+            except RecordChanged:
+                continue
+            except StoreFenced as exc:
+                self._front.fenced(exc)
+            except StoreError as exc:
+                if not is_silent:
+                    log.error("the active record can't be read: %s", exc.text)
+                is_silent = True
+
+    async def _look(self) -> None:
+        """Check that this broker is still the active one, and withdraw the claim of another one.
+
+        Raises:
+            StoreFenced: it is not.
+            RecordChanged: look again.
+            StoreError: the store does not answer.
+        """
+        began = seconds_since_boot()
+        try:
+            found = await self._record.read()
+        except NewerFormat as exc:
+            raise self._lost(()) from exc
+        if found is None:
+            log.error("the active record was deleted: it is written again")
+            found = await self._record.write(self._found.record, None)
+        elif found.record.id != self._settings.id or found.record.state != ACTIVE:
+            raise self._lost(tuple(found.record.addresses))
+        elif found.record.claim is not None:
+            if found.record.claim.forced:
+                raise self._lost(())
+            log.warning("another broker could not reach this one and claims its place: the claim is withdrawn")
+            found = await self._record.write(replace(found.record, claim=None), found)
+        self._mine = found
+        self._extend(began)
+
+    def _lost(self, active: tuple[str, ...]) -> StoreFenced:
+        """Stop to answer."""
+        self._front.gate.active = active
+        where = f", at {', '.join(active)}," if active else ""
+        error = StoreFenced(f"another broker{where} has taken over the store: this one ends", url=self._record.url)
+        self._front.tenure.lose(error)
+        return error
+
+    # ------------------------------------------------------------------ leaving it
+    async def find_successor(self) -> None:
+        try:
+            found = await self._record.read()
+        except StoreError:
+            return
+        if found is not None and found.record.id != self._settings.id:
+            self._front.gate.active = tuple(found.record.addresses)
+
+    async def hand_over(self, standby: Standby) -> bool:
+        await self._change(state=HANDING_OVER, successor=standby.id, claim=None)
+        standby.connection.send_all([TakeOver()])
+        return True
+
+    async def leave(self) -> None:
+        try:
+            await self._change(state=STOPPED)
+        except StoreError as exc:
+            log.warning("the next broker waits %.0f s before it starts: %s", self._lease, exc.text)
+
+    def release(self) -> None:
+        return

@@ -1,0 +1,113 @@
+"""The seat of a store in a folder: the lock on the folder. Its standby is a second process on the same host.
+
+The record only says where the active broker is. A frozen process keeps its lock, so nobody replaces it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+
+from ...errors import NewerFormat, OpenDataError
+from ...protocol.messages import TakeOver
+from ..wire.standbys import Standby
+from .active_link import connect
+from .active_record import RECORD_NAME, ActiveRecord, decode, encode
+from .seat import FreeSeat, Front, SeatSettings
+from .store_lock import StoreLock
+
+log = logging.getLogger(__name__)
+
+#: of a process whose store was deleted
+EXIT_FAILED = 1
+#: how often a standby tries to lock the folder
+_TRY_SECONDS = 0.05
+#: how often it looks where the active broker is, while it has no connection to that
+_LOOK_SECONDS = 0.5
+#: how often the active broker checks that the store's folder is still there
+_WATCH_SECONDS = 0.5
+
+
+class FolderSeat(FreeSeat):
+    """Who has the lock is active. The kernel releases the lock of a process that ends.
+
+    Raises:
+        StoreInUse: another broker has it, and this one shall not wait.
+        StoreUnwritable, UnsafeFolder: the folder can't be used.
+    """
+
+    def __init__(self, lock: StoreLock, settings: SeatSettings) -> None:
+        self._lock, self._settings = lock, settings
+        self._front: Front
+        if not settings.standby:
+            lock.acquire()
+
+    async def take(self, front: Front, addresses: tuple[str, ...]) -> None:
+        self._front = front
+        if self._lock.try_acquire():
+            return
+        front.gate.send_away()
+        log.info("standby: another broker owns the store")
+        following = asyncio.get_running_loop().create_task(self._follow(front, addresses))
+        try:
+            while not self._lock.try_acquire():
+                if following.done():
+                    following.result()
+                await asyncio.sleep(_TRY_SECONDS)
+        finally:
+            following.cancel()
+        front.gate.hold()
+        log.warning("take-over: the broker that owned the store is gone")
+
+    async def _follow(self, front: Front, addresses: tuple[str, ...]) -> None:
+        """Keep a connection to the active broker, and send clients there."""
+        gate = front.gate
+        while True:
+            record = self._read()
+            if record is not None and gate.active != tuple(record.addresses):
+                gate.active = tuple(record.addresses)
+                log.info("standby: the active broker is at %s", ", ".join(gate.active))
+            if record is not None:
+                link = await connect(record, self._settings.id, list(addresses), self._settings.tls)
+                try:
+                    if link is not None and await link.ended:
+                        gate.hold()
+                finally:
+                    if link is not None:
+                        link.close()
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def _read(self) -> ActiveRecord | None:
+        assert self._lock.folder is not None
+        text = self._lock.folder.read_text(RECORD_NAME)
+        try:
+            return decode(text.encode()) if text else None
+        except NewerFormat:
+            raise
+        except OpenDataError as exc:
+            log.error("%s", exc.text)
+            return None
+
+    async def announce(self, addresses: tuple[str, ...]) -> None:
+        assert self._lock.folder is not None
+        key = self._settings.key
+        record = ActiveRecord(
+            id=self._settings.id, addresses=list(addresses), tls=self._settings.serves_tls, key=key
+        )  # fmt: skip
+        self._lock.folder.replace(RECORD_NAME, encode(record))
+        self._front.standbys.key = key
+
+    async def watch(self) -> None:
+        """End the process when its store is deleted. A clean close would write to a new folder."""
+        while not self._lock.lost:  # noqa: ASYNC110 - there is no event for a deleted folder
+            await asyncio.sleep(_WATCH_SECONDS)
+        log.critical("the store's folder was deleted or replaced while the broker ran: it ends at once")
+        os._exit(EXIT_FAILED)
+
+    async def hand_over(self, standby: Standby) -> bool:
+        standby.connection.send_all([TakeOver()])
+        return False
+
+    def release(self) -> None:
+        self._lock.release()

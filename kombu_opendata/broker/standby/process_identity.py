@@ -1,0 +1,46 @@
+"""A name for a process by which another one on the same host can tell whether it has ended.
+
+``BOOT/NAMESPACE/PID/START``: the host's boot, the namespace of process ids (a container has its own), the process and
+its start in clock ticks after the boot. Empty where the system has no ``/proc``.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def own_process() -> str:
+    """The name of this process."""
+    try:
+        return f"{_place()}/{os.getpid()}/{_started(os.getpid())}"
+    except (OSError, IndexError):
+        return ""
+
+
+def has_ended(process: str) -> bool:
+    """Whether this process ran on this host, and surely does not run any more."""
+    try:
+        place, pid, started = process.rsplit("/", 2)
+        if place != _place():
+            return False
+    except (OSError, ValueError):
+        return False
+    try:
+        return _started(int(pid)) != started
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError, IndexError):
+        return False
+
+
+def _place() -> str:
+    return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}/{os.stat('/proc/self/ns/pid').st_ino}"
+
+
+def _started(pid: int) -> str:
+    """When a process started; a zombie does not count as running."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    if fields[0] in "ZX":
+        raise FileNotFoundError(f"process {pid} has ended")
+    return fields[19]

@@ -1,0 +1,105 @@
+"""The standbys that are connected to this broker, while it is the active one."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import time
+from typing import Any, Protocol
+
+from ...errors import ProtocolError
+from ...protocol import messages as m
+from ...protocol.standby_messages import prove
+from .connection_limits import Slot
+
+log = logging.getLogger(__name__)
+
+#: intervals without a heartbeat after which a standby is not handed over to
+_SILENT_INTERVALS = 3
+
+
+class Peer(Protocol):
+    """A standby's connection."""
+
+    slot: Slot
+
+    def send_all(self, outgoing: list[Any]) -> None: ...
+
+
+class Standby:
+    """One connected standby.
+
+    Attributes:
+        heard_at: when it last sent anything, by the monotonic clock.
+        since: when it connected, seconds since the Unix epoch.
+    """
+
+    __slots__ = ("addresses", "connection", "heard_at", "id", "since", "timer")
+
+    def __init__(self, id: str, addresses: list[str], connection: Peer) -> None:
+        self.id, self.addresses, self.connection = id, addresses, connection
+        self.heard_at = time.monotonic()
+        self.since = time.time()
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class Standbys:
+    """All of them, and their heartbeats.
+
+    Attributes:
+        key: the one in the active record; empty while this broker is not the active one.
+        heartbeat_seconds: the interval in which both sides send.
+    """
+
+    def __init__(self) -> None:
+        self.key = ""
+        self.heartbeat_seconds = 1.0
+        self._connected: dict[Peer, Standby] = {}
+
+    def takes(self, connection: Peer, message: Any) -> bool:
+        """Take a message if it comes from a standby.
+
+        Raises:
+            ProtocolError: the standby has not proved that it reads the same store.
+        """
+        known = self._connected.get(connection)
+        if known is not None:
+            known.heard_at = time.monotonic()
+            return True
+        if not isinstance(message, m.StandbyHello):
+            return False
+        if not self.key or not hmac.compare_digest(
+            message.proof, prove(self.key, "standby", message.id, message.nonce)
+        ):
+            raise ProtocolError("this is not the active broker of the standby's store, or no longer")
+        connection.slot.logged_in()
+        standby = self._connected[connection] = Standby(message.id, message.addresses, connection)
+        heartbeat_ms = int(1000 * self.heartbeat_seconds)
+        proof = prove(self.key, "active", message.id, message.nonce)
+        connection.send_all([m.StandbyWelcome(message.rid, proof, heartbeat_ms)])
+        self._beat(standby)
+        log.info("a standby is connected: %s", ", ".join(standby.addresses))
+        return True
+
+    def _beat(self, standby: Standby) -> None:
+        standby.connection.send_all([m.BrokerHeartbeat()])
+        standby.timer = asyncio.get_running_loop().call_later(self.heartbeat_seconds, self._beat, standby)
+
+    def discard(self, connection: Any) -> None:
+        """A connection is gone."""
+        standby = self._connected.pop(connection, None)
+        if standby is not None:
+            if standby.timer is not None:
+                standby.timer.cancel()
+            log.warning("a standby is gone: %s", ", ".join(standby.addresses))
+
+    @property
+    def ready(self) -> list[Standby]:
+        """Those that can take over, the longest connected first."""
+        silent = time.monotonic() - _SILENT_INTERVALS * self.heartbeat_seconds
+        return [standby for standby in self._connected.values() if standby.heard_at > silent]
+
+    def report(self) -> list[dict[str, Any]]:
+        """For the status call."""
+        return [{"addresses": each.addresses, "since_ms": int(1000 * each.since)} for each in self.ready]

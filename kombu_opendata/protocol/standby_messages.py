@@ -1,0 +1,50 @@
+"""The messages between the brokers of one store, and the call that moves the service from one to the other."""
+
+from __future__ import annotations
+
+import hmac
+
+from .message_base import Message, Numbered
+
+
+class StandbyHello(Numbered, tag=36):
+    """The first message of a standby to the active broker, in place of a Hello. Answer: StandbyWelcome.
+
+    ``proof`` shows that the standby reads the same store, see :func:`prove`. From then on both send heartbeats.
+    """
+
+    id: str  # the standby's, as in the active record
+    addresses: list[str]  # where clients reach the standby
+    nonce: bytes
+    proof: bytes
+
+
+class HandOver(Numbered, tag=37):
+    """Move the service to the standby, and end. Answer: HandingOver."""
+
+
+class TakeOver(Message, tag=135):
+    """To a standby: go on in my place, now."""
+
+
+class StandbyWelcome(Numbered, tag=136):
+    """Answer to a StandbyHello; ``proof`` is the active broker's."""
+
+    proof: bytes
+    heartbeat_ms: int
+
+
+class HandingOver(Numbered, tag=137):
+    """The broker ends now, and the standby at these addresses goes on."""
+
+    addresses: list[str]
+
+
+def prove(key: str, role: str, id: str, nonce: bytes) -> bytes:
+    """The proof that a broker knows the key in the active record.
+
+    Args:
+        role: ``standby`` or ``active``, of the one that proves it.
+        id: the standby's.
+    """
+    return hmac.digest(bytes.fromhex(key), b"\0".join((role.encode(), id.encode(), nonce)), "sha256")
