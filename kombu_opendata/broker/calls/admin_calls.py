@@ -59,7 +59,7 @@ class AdminCalls:
     async def create_instance(self, call: Context, msg: m.CreateInstance) -> m.InstanceCreated:
         return m.InstanceCreated(msg.rid, await self._directory.create(msg.name))
 
-    @handles(m.HandOver, query=True)
+    @handles(m.HandOver, needs=needs.role("admin", "move the service to the standby"), query=True)
     def hand_over(self, call: Context, msg: m.HandOver) -> None:
         """Answered before this broker ends."""
         call.reply(m.HandingOver(msg.rid, self._directory.hand_over()))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kombu_opendata.broker.process import file_systems
-from kombu_opendata.broker.process.file_systems import check_file_system, file_system
+from kombu_opendata.broker.standby import file_systems
+from kombu_opendata.broker.standby.file_systems import check_file_system, file_system
 from kombu_opendata.errors import StartError, StoreUnwritable
 
 MOUNTS = r"""
