@@ -151,7 +151,11 @@ class KeyReused(RequestError, code="key_reused"):
 
 
 class AccessRefused(RequestError, code="access_refused"):
-    """Wrong credentials, or an exclusive queue of another connection."""
+    """Wrong credentials, a missing right, or an exclusive queue of another connection."""
+
+    right: str | None  # the missing right (``configure``, ``write``, ``read``, ``enter`` an instance) or role
+    kind: str | None  # on what: ``queue``, ``exchange``, ``instance`` or ``role``, with this ``name``
+    user: str | None  # who lacks it
 
 
 class MessageTooLarge(RequestError, code="message_too_large"):

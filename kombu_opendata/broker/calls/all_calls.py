@@ -85,4 +85,4 @@ class InstanceCalls:
     def context(self, session: Session) -> Context:
         """The context of a session's calls."""
         instance = self._instance
-        return Context(session, instance.outbox, instance.background, instance.queues, instance.name)
+        return Context(session, instance.outbox, instance.background, instance.queues, instance.name, instance.audit)

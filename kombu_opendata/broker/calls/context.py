@@ -9,6 +9,7 @@ from typing import Any
 
 from ...errors import AccessRefused, NotFound
 from ...protocol.message_base import Message
+from ..access.audit import Audit
 from ..delivery.background import Background
 from ..delivery.outbox import Outbox
 from ..delivery.queues import Queues
@@ -26,10 +27,20 @@ class Context:
         waiting: how many definitions of the client wait for that.
     """
 
-    __slots__ = ("_background", "_instance_name", "_outbox", "_queues", "deletion", "reply", "session", "waiting")
+    __slots__ = (
+        "_audit",
+        "_background",
+        "_instance_name",
+        "_outbox",
+        "_queues",
+        "deletion",
+        "reply",
+        "session",
+        "waiting",
+    )
 
     def __init__(
-        self, session: Session, outbox: Outbox, background: Background, queues: Queues, instance_name: str
+        self, session: Session, outbox: Outbox, background: Background, queues: Queues, instance_name: str, audit: Audit
     ) -> None:
         self.session = session
         self.reply = partial(outbox.reply, session)
@@ -37,6 +48,7 @@ class Context:
         self._background = background
         self._queues = queues
         self._instance_name = instance_name
+        self._audit = audit
         self.deletion: asyncio.Lock = queues.lock
         self.waiting = 0
 
@@ -48,7 +60,7 @@ class Context:
 
     def refuse(self, rid: int, exc: Exception) -> None:
         """Answer a call that failed; see :meth:`.Background.refusal`."""
-        refusal = self._background.refusal(rid, exc)
+        refusal = self._background.refusal(self.session, rid, exc)
         if refusal is not None:
             self.reply(refusal)
 
@@ -64,6 +76,10 @@ class Context:
     def answer_once(self, rid: int, message: Message, size: int = 0) -> None:
         """Answer such a call; see :meth:`.Background.answer`."""
         self._background.answer(self.session, rid, message, size)
+
+    def audit(self, text: str, *args: object, **fields: Any) -> None:
+        """Write what the client has changed into the audit log; see :meth:`.Audit.changed`."""
+        self._audit.changed(self.session.user.name, repr(self.session.name), text, *args, **fields)
 
     # ------------------------------------------------------------------ queues
     def queue(self, name: str) -> BrokerQueue:

@@ -72,6 +72,7 @@ class ExchangeCalls:
                 self._definitions.delete_exchange(msg.exchange)
             else:
                 self._topology.remove_exchange(msg.exchange)
+            call.audit("deleted exchange %r", msg.exchange)
         call.reply(m.Ok(msg.rid))
 
     # ------------------------------------------------------------------ bindings

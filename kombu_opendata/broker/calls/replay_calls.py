@@ -41,6 +41,7 @@ class ReplayCalls:
         if msg.stop:
             if not self._router.stop(queue.state()):
                 raise PreconditionFailed(f"queue {queue.name!r} has no replay to stop", queue=queue.name)
+            call.audit("stopped the replay into queue %r", queue.name, queue=queue.name)
         else:
             selector_of(msg.selector)
             now = self._clock.now_ms()
@@ -48,6 +49,7 @@ class ReplayCalls:
                 msg.start, msg.until, next_id=self._state.next_id, now_ms=now, again=True, selector=msg.selector
             )
             replays.start(queue.state(), cursor)
+            call.audit("began a replay into queue %r", queue.name, queue=queue.name)
         call.reply(m.ReplayStarted(msg.rid, replays.report(queue.name) or {}))
 
 

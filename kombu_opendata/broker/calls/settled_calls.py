@@ -51,6 +51,7 @@ class SettledCalls:
 
         accepts = room(target, always=True)
         done = await self._redrives.run(source.state(), target.state(), selection, accepts, on_step, which)
+        call.audit("redrove %d messages from %r to %r", done.moved, source.name, target.name, queue=source.name)
         return m.Redriven(msg.rid, done.moved, done.already, done.expired, done.waiting, done.is_full)
 
     @handles(m.DeleteSettled, needs=needs.on_queue("configure", or_role="operator"), query=True)
@@ -61,6 +62,7 @@ class SettledCalls:
             raise RequestError("say which messages to delete by one of: an age (older than), ids, all")
         selection = Selection(_ids(msg.ids), None, before)
         deleted = await self._settled_moves.delete(queue.state(), which, selection, self._go_on(call, queue))
+        call.audit("deleted %d %s messages of queue %r", deleted, which, queue.name, queue=queue.name)
         return m.SettledDeleted(msg.rid, deleted)
 
     @handles(m.ArchiveFailed, needs=needs.on_queue("configure", or_role="operator"), query=True)
@@ -69,7 +71,9 @@ class SettledCalls:
         _check_limit(msg.limit)
         selection = Selection(_ids(msg.ids), selector_of(msg.selector), self._before(msg.older_than_ms), msg.limit)
         go_on = self._go_on(call, queue)
-        return m.Count(msg.rid, await self._settled_moves.archive_failed(queue.state(), selection, go_on))
+        count = await self._settled_moves.archive_failed(queue.state(), selection, go_on)
+        call.audit("archived %d failed messages of queue %r", count, queue.name, queue=queue.name)
+        return m.Count(msg.rid, count)
 
     def _go_on(self, call: Context, queue: BrokerQueue) -> Callable[[int], bool]:
         """Makes the callback of each step: commits it, and continues while the client waits and the queue exists."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...storage.engine import Engine
 from ...storage.state.store_state import DEFAULT_LEASE_SECONDS
+from ..access.audit import Audit
 from ..delivery.background import Background
 from ..delivery.core import Core, Traffic
 from ..delivery.delivery import Delivery, Turn
@@ -65,8 +66,9 @@ class Instance:
         self.failure = Failure(name, loop, engine.commits)
         self.notices = Notices(log, loop.time, instance=name)
         self.warnings = WarnOnce(log)
+        self.audit = Audit(loop.time, name)
         self.outbox = Outbox(loop)
-        self.background = Background(loop, self.outbox, self.sessions)
+        self.background = Background(loop, self.outbox, self.sessions, self.audit)
         self.queues = Queues(
             state.topology, engine.definitions, engine.idempotency, self.sessions, self.outbox, clock, self.notices
         )
@@ -143,6 +145,7 @@ class Instance:
         self.rates.tick()
         self._watch_store()
         self.notices.tick()
+        self.audit.tick()
         if self.loop.time() - self._renewed_at > _RENEW_SECONDS:
             self._renewed_at = self.loop.time()
             self.lease_expiry.renew()

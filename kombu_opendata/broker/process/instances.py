@@ -109,8 +109,6 @@ class Instances:
         check_name(name)
         created = name not in self.open and not await database_exists(self._settings.store, name)
         await self.get(name)
-        if created:
-            log.info("instance %s was created by a client", name, extra={"instance": name})
         return created
 
     def measure(self, snapshot: Snapshot) -> None:

@@ -160,6 +160,7 @@ async def _run(server: Server, options: BrokerOptions, readiness: Readiness, rep
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.terminate, signal.Signals(number).name)
+    loop.add_signal_handler(signal.SIGHUP, server.reloading.on_signal)
     reason = await server.run(_begin(server, options, readiness, report))
     log.info("stopped: %s", reason)
     return 0

@@ -7,8 +7,9 @@ import logging
 from collections import Counter
 from typing import Protocol
 
-from ...errors import NotActive, OpenDataError
+from ...errors import AccessRefused, NotActive, OpenDataError
 from ...protocol.message_base import Message
+from ..access.audit import Audit
 from ..delivery.rate_limited_log import Notices
 from ..metrics.snapshot import Snapshot
 from .connection_limits import Admission, ConnectionLimits, Slot
@@ -50,6 +51,7 @@ class Connections:
         self.opened = 0
         self.refused: Counter[str] = Counter()
         self.notices = Notices(log, self._loop.time)
+        self.audit = Audit(self._loop.time)
         self.idle_since = self._loop.time()
 
     def add(self, connection: Open) -> None:
@@ -77,6 +79,9 @@ class Connections:
         self.refused[exc.code] += 1
         if isinstance(exc, NotActive):
             return  # a standby's daily bread
+        if isinstance(exc, AccessRefused) and exc.right:
+            self.audit.refused(exc, who)
+            return
         kind = f"{what} ({exc.code})"  # a flood of one kind must not hide the others
         self.notices.say(logging.WARNING, kind, "%s (%s): %s", what, who, exc.text, code=exc.code)
 
