@@ -23,6 +23,7 @@ from ...support.raw import RawClient
 from ...support.served import ServedBroker
 from ...support.users import CHEAP, user_table, write_users
 
+GREETINGS = {m.Hello, m.Resume, m.StandbyHello}
 RIGHTS = ("configure", "write", "read")
 ROLES = ("monitor", "operator", "admin")
 PLAIN = encode_envelope("{}", "application/json", "utf-8", {"id": "1"}, {}, "", "")
@@ -182,6 +183,7 @@ CASES = [
     Case("control-worker", m.ControlWorker(0, b"w" * 16, "release"), role="operator"),
     Case("reclaim", m.Reclaim(0), role="operator"),
     Case("maintain", m.Maintain(0, ["expire_leases"]), role="operator"),
+    Case("hand-over", m.HandOver(0), role="admin"),
     Case("reload", m.Reload(0), role="admin"),
     Case("create-instance", m.CreateInstance(0, "created"), role="admin"),
 ]
@@ -307,7 +309,7 @@ def world(port: int, case: Case) -> Any:
 
 
 def test_each_message_of_a_client_is_here() -> None:
-    assert {type(case.message) for case in CASES} == set(get_args(ClientMessage)) - {m.Hello, m.Resume}
+    assert {type(case.message) for case in CASES} == set(get_args(ClientMessage)) - GREETINGS
     assert len({case.name for case in CASES}) == len(CASES)
 
 
@@ -336,4 +338,7 @@ def test_a_call_without_its_right_is_refused_and_changes_nothing(port: int, case
     roles = ROLES[ROLES.index(case.role) :] if case.role else ("admin",)
     for user in (case.name, *roles) if case.needs or not case.role else roles:
         said = answer(port, user, message_of(case))
-        assert not isinstance(said, m.Failed), (user, said)
+        if case.name == "hand-over":
+            assert said.code == "precondition_failed", "there is no standby"
+        else:
+            assert not isinstance(said, m.Failed), (user, said)
