@@ -221,6 +221,21 @@ class File(_OfText[Path]):
         return str(value)
 
 
+class Mode(_OfText[int]):
+    """The mode of a socket, in octal."""
+
+    metavar = "MODE"
+
+    def parse(self, text: str, folder: str) -> int:
+        mode = int(text, 8) if len(text) in (3, 4) and set(text) <= set("01234567") else -1
+        if mode & ~0o666 or mode & 0o600 != 0o600:
+            raise ValueError(f"{brief(text)} is not the mode of a socket: write 0600, 0660 or 0666")
+        return mode
+
+    def shown(self, value: int) -> Any:
+        return f"{value:04o}"
+
+
 class Store(_OfText[str]):
     """A store: its URL, or a folder, which becomes one."""
 

@@ -19,7 +19,22 @@ import msgspec
 from msgspec.structs import fields
 
 from .addresses import WILDCARDS, Listen
-from .kinds import Choice, File, Flag, HostPort, Keep, Kind, ListenAddress, Number, Seconds, Size, Store, Whole, Word
+from .kinds import (
+    Choice,
+    File,
+    Flag,
+    HostPort,
+    Keep,
+    Kind,
+    ListenAddress,
+    Mode,
+    Number,
+    Seconds,
+    Size,
+    Store,
+    Whole,
+    Word,
+)
 
 ENVIRONMENT = "OPENDATA_QUEUE_"
 
@@ -52,6 +67,15 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, rename=_key):
         str, Option(Store(), "a folder, or an object store: s3://bucket/prefix, gs://…, az://…, memory://name")
     ]
     listen: Annotated[tuple[Listen, ...], Option(ListenAddress(), "unix:PATH or tcp:HOST:PORT", repeated=True)]
+    socket_mode: Annotated[
+        int | None,
+        Option(
+            Mode(),
+            "of Unix sockets: who may write to one may connect; default: 0600, 0660 with --socket-group, 0666 with "
+            "--users",
+        ),
+    ] = None
+    socket_group: Annotated[str | None, Option(Word("GROUP"), "of Unix sockets: its members may connect")] = None
     instance: Annotated[
         tuple[str, ...],
         Option(Word("NAME"), "open it at the start, and create it if it does not exist", repeated=True),

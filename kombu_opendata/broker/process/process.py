@@ -13,11 +13,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...configuration.addresses import LOOPBACK, Listen
 from ...configuration.options import BrokerOptions
 from ...errors import OpenDataError, StartError, StoreFenced, StoreInUse
+from ...private_folder import PrivateFolder
 from ...url import masked
 from ...version import __version__
 from ..standby.seat import Seat
@@ -72,6 +74,8 @@ def run(options: BrokerOptions, ready_fd: int | None = None, warnings: Sequence[
     try:
         settings = broker_settings(options)
         seat = choose_seat(options)
+        if options.folder is not None and not settings.socket_access.is_private:
+            _hide_store(options.folder)
     except OpenDataError as exc:
         return _failed(readiness, exc, options.log_format)
     _say_start(options)
@@ -84,6 +88,13 @@ def run(options: BrokerOptions, ready_fd: int | None = None, warnings: Sequence[
         return _failed(readiness, StartError(f"the broker failed: {exc!r}; see its log"), options.log_format)
     finally:
         seat.release()
+
+
+def _hide_store(folder: Path) -> None:
+    """Let users who may enter the store's folder, to reach the socket, read nothing in it."""
+    os.umask(0o077)
+    with PrivateFolder(str(folder)) as opened:
+        opened.hide_entries()
 
 
 def _say_start(options: BrokerOptions) -> None:

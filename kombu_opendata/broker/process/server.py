@@ -67,8 +67,8 @@ class Server:
 
     # ------------------------------------------------------------------ listening
     async def listen_unix(self, path: str) -> None:
-        """Listen on a Unix socket, for this user only unless users log in. A stale socket is replaced."""
-        sock = bind_unix(path, 0o177 if self.logins is None else 0o111)
+        """Listen on a Unix socket. A stale one is replaced."""
+        sock = bind_unix(path, self.settings.socket_access)
         self._socket_paths.append(path)
         self._listen(sock)
 

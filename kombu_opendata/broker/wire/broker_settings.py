@@ -10,6 +10,7 @@ from ...storage.engine import EngineSettings
 from ..access.users_file import UsersFile
 from .connection_limits import ConnectionLimits
 from .server_tls import ServerTls
+from .socket_access import SocketAccess
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class BrokerSettings:
     heartbeat_seconds: float = 60.0  # over TCP; 0 means what the client asks for
     users: UsersFile | None = None  # None lets everybody connect
     tls: ServerTls | None = None
+    socket_access: SocketAccess = field(default_factory=SocketAccess)
     create_instances: bool = False  # whether a client may name any instance
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
     engine: EngineSettings = field(default_factory=EngineSettings)

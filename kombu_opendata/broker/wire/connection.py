@@ -57,7 +57,7 @@ class Connection(asyncio.Protocol):
         self._tasks: set[asyncio.Task[None]] = set()
         self._backlog: deque[Any] = deque()  # received messages that must wait
         self._queries = Queries()
-        self._greeting = Greeting(slot, logins, host_for)
+        self._greeting = Greeting(slot, logins, settings.socket_access, host_for)
         self._heartbeat = Heartbeat()
         self._preparing = False  # a message and all after it wait for its filter to be compiled
         self._leaving = False
