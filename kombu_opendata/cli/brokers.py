@@ -75,7 +75,10 @@ def _print_report(report: dict[str, Any]) -> None:
         for line in _about(instance):
             say(line)
         if instance["stalled_seconds"]:
-            stalled = f"STALLED: the store has taken no writes for {instance['stalled_seconds']:g} s (disk full?)"
+            seconds = f"{instance['stalled_seconds']:g} s"
+            stalled = (
+                f"STALLED: the store has taken no writes for {seconds} (disk full, or does the bucket not answer?)"
+            )
             console().print(stalled, style="bold red")
 
 

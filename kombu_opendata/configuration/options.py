@@ -136,6 +136,10 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, rename=_key):
         bool,
         Option(Flag(), "skip fsync: a power loss may then lose confirmed messages, a crash of the broker does not"),
     ] = False
+    store_timeout_seconds: Annotated[
+        float,
+        Option(Seconds(), "refuse publishes that have waited this long for a bucket that does not answer; 0: never"),
+    ] = 10.0
     idle_exit_seconds: Annotated[float, Option(Seconds(), "stop after this long without a client; 0: never")] = 0.0
     maintain_every_seconds: Annotated[
         float,

@@ -61,6 +61,7 @@ class EngineSettings:
     journal_segment_bytes: int = SEGMENT_BYTES
     journal_max_bytes: int = 1 << 30
     stall_seconds: float = 5.0
+    store_timeout_seconds: float = 10.0  # for which a call waits for a bucket that does not answer; 0: for ever
     close_seconds: float = 20.0
     slow_commit_seconds: float = 1.0  # slower commits are logged
     retention_bytes: int = 0  # of a larger store the oldest settled messages are deleted early; 0: no limit
@@ -285,8 +286,8 @@ class Engine:
     # ------------------------------------------------------------------ figures
     @property
     def stalled_seconds(self) -> float:
-        """How long the checkpoint under way has taken, if that is unusually long; else 0."""
-        waited = self.commits.checkpoint_seconds
+        """How long no checkpoint has ended although one is wanted, if that is unusually long; else 0."""
+        waited = self.commits.waiting_seconds
         return waited if waited > self.settings.stall_seconds else 0.0
 
     def report(self) -> dict[str, Any]:

@@ -39,6 +39,7 @@ class InstanceCalls:
         publishing: puts messages into queues.
         lifecycle: begins and ends the clients' sessions.
         queues: the instance's queues.
+        gate: closed while the store does not answer.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class InstanceCalls:
         self._instance = instance
         self.lifecycle = instance.lifecycle
         self.queues = instance.queues
+        self.gate = instance.gate
         self.publishing = PublishCalls(
             operations, commits, engine.results, topology, i.queues, i.outbox, i.upkeep, i.traffic, largest
         )  # fmt: skip

@@ -53,8 +53,15 @@ class Context:
         self.waiting = 0
 
     # ------------------------------------------------------------------ answering
-    def welcome(self, message: Message) -> None:
-        """Answer the greeting, before messages that waited while the session had no connection."""
+    def welcome(self, message: Message, *, resumes: bool) -> None:
+        """Answer the greeting, before messages that waited while the session had no connection.
+
+        Args:
+            resumes: the client takes the answer as a confirmation of what it settled.
+        """
+        if not resumes:
+            self._outbox.send_now(self.session, message)
+            return
         self.session.replies.insert(0, message)
         self._outbox.talk(self.session)
 
@@ -63,6 +70,12 @@ class Context:
         refusal = self._background.refusal(self.session, rid, exc)
         if refusal is not None:
             self.reply(refusal)
+
+    def refuse_now(self, rid: int, exc: Exception) -> None:
+        """As :meth:`refuse`, while there can be no commit."""
+        refusal = self._background.refusal(self.session, rid, exc)
+        if refusal is not None:
+            self._outbox.send_now(self.session, refusal)
 
     def run(self, rid: int, work: Coroutine[Any, Any, Message | None], *, once: bool = False) -> None:
         """Run the rest of a call in the background; see :meth:`.Background.run`."""

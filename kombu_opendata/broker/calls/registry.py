@@ -32,12 +32,14 @@ class Handler:
     Attributes:
         run: handles it.
         is_query: its answer may be far larger than the message, so the number of such calls in progress is limited.
+        stores: it waits, and is refused, while the store does not answer.
         filter_of: returns the text of the message's filter, which is compiled first; None if it can't have one.
         is_plain: it is no query and has no filter.
     """
 
     run: Callable[[Context, Any], object]
     is_query: bool
+    stores: bool
     filter_of: Callable[[Any], str | None] | None
     is_plain: bool
 
@@ -49,6 +51,7 @@ class _Mark:
     message: type[Message]
     needs: Needs
     query: bool
+    stores: bool
     filter_of: Callable[[Any, Any], str | None] | None
 
 
@@ -60,6 +63,7 @@ def handles(
     *,
     needs: Needs,
     query: bool = False,
+    stores: bool = False,
     definition: bool = False,
     once: bool = False,
     filter_of: Callable[[Any, Call], str | None] | None = None,
@@ -69,6 +73,7 @@ def handles(
     Args:
         needs: the right that the call needs; checked first.
         query: see :attr:`Handler.is_query`.
+        stores: see :attr:`Handler.stores`.
         filter_of: see :attr:`Handler.filter_of`; called with the object and the message.
         definition: the call waits while a queue is being deleted.
         once: the call changes something, so a client that repeats it after a reconnect gets the same answer.
@@ -82,7 +87,7 @@ def handles(
             run = _after_deletions(method)
         elif once:
             run = _once(method)
-        _marks[run] = _Mark(message, needs, query, filter_of)
+        _marks[run] = _Mark(message, needs, query, stores, filter_of)
         return run
 
     return mark
@@ -153,5 +158,5 @@ def bind_handlers(*objects: object) -> dict[type[Message], Handler]:
             filter_of = mark.filter_of.__get__(calls) if mark.filter_of is not None else None
             is_plain = not mark.query and filter_of is None
             run = _checked(mark.needs, method.__get__(calls))
-            found[mark.message] = Handler(run, mark.query, filter_of, is_plain)
+            found[mark.message] = Handler(run, mark.query, mark.stores, filter_of, is_plain)
     return found

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import AccessRefused, OpenDataError
 from ...protocol.message_base import Message
-from ...protocol.messages import Failed
+from ...protocol.messages import Failed, Status
 from ..access.audit import Audit
 from ..model.sessions import Peer, Session
 from .outbox import Outbox
@@ -81,7 +81,10 @@ class Background:
         if once:
             self.answer(session, rid, answer)
         elif session.connection is asked_on:
-            self._outbox.reply(session, answer)
+            if isinstance(answer, Status):  # also while the store takes no writes
+                self._outbox.send_now(session, answer)
+            else:
+                self._outbox.reply(session, answer)
 
     def refusal(self, session: Session, rid: int, exc: Exception) -> Failed | None:
         """The answer to a call that failed; None if it needs no answer. An unexpected error is logged."""

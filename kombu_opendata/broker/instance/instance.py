@@ -23,6 +23,7 @@ from ..delivery.rate_limited_log import Notices, WarnOnce
 from ..delivery.rates import Rates
 from ..delivery.result_watches import ResultWatches
 from ..delivery.session_lifecycle import SessionLifecycle
+from ..delivery.store_gate import StoreGate
 from ..delivery.tenure import Tenure
 from ..delivery.time_slices import Pace, encoded
 from ..delivery.visibility_timeouts import TimedLeases
@@ -76,6 +77,8 @@ class Instance:
             name, clock, engine.commits, self.sessions, self.outbox, self.queues, self.failure, self.traffic,
             self.notices,
         )  # fmt: skip
+        timeout_seconds = engine.settings.store_timeout_seconds
+        self.gate = StoreGate(engine.commits, self.outbox, loop.time, timeout_seconds)
         self.upkeep = self._turn(core, tenure or Tenure(), grace_ms)
         self.results = ResultWatches(self.outbox)
         self.leases = Leases(self.queues, state.leases, self.outbox)
@@ -95,7 +98,7 @@ class Instance:
         self.loop = loop
         self._works: set[asyncio.Task[None]] = set()
         self._renewed_at = loop.time()
-        self._is_stalled = False
+        self._stalled_seconds = 0.0
 
     # ------------------------------------------------------------------ composing
     def _turn(self, core: Core, tenure: Tenure, grace_ms: int) -> Upkeep:
@@ -103,7 +106,9 @@ class Instance:
         delivery = Delivery(self.queues, self.outbox, core.clock, self.traffic)
         upkeep = Upkeep(core, delivery.deliver, grace_ms)
         has_journal = self.engine.journal is not None
-        turn = Turn(self.outbox, delivery, upkeep, core.commits, self.failure, tenure, has_journal=has_journal)
+        turn = Turn(
+            self.outbox, delivery, upkeep, core.commits, self.failure, tenure, self.gate, has_journal=has_journal
+        )  # fmt: skip
         self.outbox.turn = turn.run
         return upkeep
 
@@ -144,6 +149,7 @@ class Instance:
         self.upkeep.tick()
         self.rates.tick()
         self._watch_store()
+        self.gate.tick()
         self.notices.tick()
         self.audit.tick()
         if self.loop.time() - self._renewed_at > _RENEW_SECONDS:
@@ -153,13 +159,14 @@ class Instance:
     def _watch_store(self) -> None:
         """Log once when the store stops accepting writes, and once when it accepts them again."""
         extra = {"instance": self.name}
-        stalled = self.engine.stalled_seconds
-        if stalled and not self._is_stalled:
-            text = "instance %s: the store has accepted no writes for %.0f s (disk full?); waiting"
-            log.error(text, self.name, stalled, extra=extra)
-        elif not stalled and self._is_stalled:
-            log.info("instance %s: the store accepts writes again", self.name, extra=extra)
-        self._is_stalled = bool(stalled)
+        stalled, before = self.engine.stalled_seconds, self._stalled_seconds
+        if stalled and not before:
+            what = "disk full?" if self.engine.journal is not None else "does the bucket answer?"
+            text = "instance %s: the store has accepted no writes for %.0f s (%s); waiting"
+            log.error(text, self.name, stalled, what, extra=extra)
+        elif not stalled and before:
+            log.info("instance %s: the store accepts writes again, after %.0f s", self.name, before, extra=extra)
+        self._stalled_seconds = stalled
         count, slowest = self.engine.figures.take_slow()
         if count:
             text = "instance %s: %d commits were slow, the slowest took %.2f s"

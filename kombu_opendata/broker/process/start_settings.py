@@ -50,6 +50,7 @@ def broker_settings(options: BrokerOptions) -> BrokerSettings:
             sync=not options.no_sync,
             retention_interval_seconds=options.maintain_every_seconds,
             slow_commit_seconds=options.slow_commit_seconds,
+            store_timeout_seconds=options.store_timeout_seconds,
             slate=SlateSettings(metrics=options.metrics is not None),
             retention_bytes=retention_bytes(options),
             history=options.history_days > 0,

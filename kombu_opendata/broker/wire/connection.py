@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, cast
 
-from ...errors import AccessRefused, OpenDataError, ProtocolError, RequestError, VersionMismatch
+from ...errors import AccessRefused, OpenDataError, ProtocolError, RequestError, StoreStalled, VersionMismatch
 from ...protocol import messages as m
 from ...protocol.frame_limits import Refused
 from ...protocol.framing import HELLO_MAX_FRAME_BYTES, PREAMBLE, FrameReader, client_messages, frame
@@ -19,6 +19,7 @@ from ...version import __version__
 from ..calls.all_calls import InstanceCalls
 from ..calls.context import Context
 from ..calls.registry import Handler
+from ..delivery.store_gate import StoreGate
 from .broker_settings import BrokerSettings
 from .connection_limits import Slot
 from .connections import Connections
@@ -54,6 +55,7 @@ class Connection(asyncio.Protocol):
         self._host: InstanceCalls | None = None  # since its session began
         self._context: Context | None = None
         self._handlers: Mapping[type[Message], Handler] = {}
+        self._gate: StoreGate | None = None  # since then, too
         self._tasks: set[asyncio.Task[None]] = set()
         self._backlog: deque[Any] = deque()  # received messages that must wait
         self._queries = Queries()
@@ -81,6 +83,8 @@ class Connection(asyncio.Protocol):
             self._lingering.cancel()
         self._connections.discard(self)
         context, self._context = self._context, None
+        if self._gate is not None:
+            self._gate.forget(self)
         if context is not None and self._host is not None and context.session.connection is self:
             self._host.lifecycle.detach(context.session)
 
@@ -90,7 +94,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.writable = True
         if self._transport is not None and not self._transport.is_closing():
-            self._go_on()
+            self.go_on()
         if self._context is not None and self._host is not None:
             self._host.queues.wake_session(self._context.session)
 
@@ -101,7 +105,7 @@ class Connection(asyncio.Protocol):
                 if not self._greeting.needs_preamble:
                     self._write(PREAMBLE)
             for message in self._reader.feed(data):
-                if self._backlog or self._preparing or self._queries.is_full:
+                if self._backlog or self._preparing or self._queries.is_full or self._is_outside(message):
                     self._hold(message)
                 else:
                     self._handle(message)
@@ -115,7 +119,26 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
-    def _go_on(self) -> None:
+    def _is_outside(self, message: Any) -> bool:
+        """Whether a call must wait until the store answers again."""
+        gate = self._gate
+        if gate is None or not gate.is_closed:
+            return False
+        handler = self._handlers.get(type(message))
+        if handler is None or not handler.stores:
+            return False
+        gate.wait(self)
+        return True
+
+    def refuse_waiting(self, exc: StoreStalled) -> None:
+        """Refuse the calls that wait for the store, up to the first other one, and go on."""
+        while self._backlog and self._context is not None and self._is_outside(self._backlog[0]):
+            self._context.refuse_now(self._backlog.popleft().rid, exc)
+        if self._gate is not None:
+            self._gate.forget(self)
+        self.go_on()
+
+    def go_on(self) -> None:
         """Handle messages that waited, as far as possible, and read again after the last one."""
         try:
             while self._transport is not None and not self._transport.is_closing() and not self._preparing:
@@ -123,6 +146,8 @@ class Connection(asyncio.Protocol):
                     return
                 if not self._backlog:
                     self._transport.resume_reading()
+                    return
+                if self._is_outside(self._backlog[0]):
                     return
                 self._handle(self._backlog.popleft())
         except ProtocolError as exc:
@@ -168,7 +193,7 @@ class Connection(asyncio.Protocol):
             self._cut_off(exc)
         finally:
             self._preparing = False
-        self._go_on()
+        self.go_on()
 
     # ------------------------------------------------------------------ the beginning
     def _greet(self, message: Any) -> None:
@@ -201,7 +226,7 @@ class Connection(asyncio.Protocol):
             self.send_all([m.LoggedIn(hello.rid)])
         else:
             self._begin(admitted, hello)
-        self._go_on()
+        self.go_on()
 
     def _begin(self, admitted: Admitted, said: m.Hello | m.Resume) -> None:
         settings, (host, hello) = self._settings, admitted
@@ -211,6 +236,7 @@ class Connection(asyncio.Protocol):
             self._cut_off(exc)
             return
         self._host, self._handlers, self._context = host, host.handlers, host.context(session)
+        self._gate = host.gate
         self._context.welcome(
             m.Welcome(
                 said.rid,
@@ -220,7 +246,8 @@ class Connection(asyncio.Protocol):
                 self._heartbeat.start(self._transport, hello.heartbeat_ms, int(1000 * settings.heartbeat_seconds)),
                 host.lifecycle.last_publish(session),
                 adopted,
-            )
+            ),
+            resumes=hello.resume,
         )
 
     def _extra(self, name: str) -> Any:
@@ -239,7 +266,7 @@ class Connection(asyncio.Protocol):
         if self._queries.count:
             self._queries.answered(outgoing)
             if self._backlog:
-                asyncio.get_running_loop().call_soon(self._go_on)
+                asyncio.get_running_loop().call_soon(self.go_on)
         if self._leaving and self._transport is not None:
             self._transport.close()
 

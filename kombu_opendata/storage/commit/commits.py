@@ -93,7 +93,8 @@ class Commits:
         self.batch = store.batch()
         self.checkpointing = asyncio.Lock()
         self.tidying = asyncio.Lock()
-        self.checkpoint_started_at: float | None = None
+        self._waiting_since: float | None = None
+        self._waiting = 0  # checkpoints that wait or are under way
         self.count = 0
         self.is_large = asyncio.Event()
         self.released_upto: int | None = None
@@ -215,6 +216,17 @@ class Commits:
         self.watches = [one for one in self.watches if one is not watch]
 
     async def _checkpoint(self) -> None:
+        clock = asyncio.get_running_loop().time
+        self._waiting += 1
+        if self._waiting_since is None:
+            self._waiting_since = clock()
+        try:
+            await self._write_checkpoint()
+        finally:
+            self._waiting -= 1
+            self._waiting_since = clock() if self._waiting else None
+
+    async def _write_checkpoint(self) -> None:
         async with self.checkpointing:
             position = None
             count = len(self.effects)
@@ -230,14 +242,13 @@ class Commits:
             batch, self.batch = self.batch, self._store.batch()
             self.is_large.clear()
             self._payloads.begin_flush()
-            began = self.checkpoint_started_at = asyncio.get_running_loop().time()
+            began = asyncio.get_running_loop().time()
             try:
                 await self._write(batch, position, now)
                 self.count += self._journal is None
             except BaseException as exc:
                 self.failure = exc if isinstance(exc, OpenDataError) else StoreError(f"a checkpoint failed: {exc!r}")
                 raise
-            self.checkpoint_started_at = None
             seconds = asyncio.get_running_loop().time() - began
             self._figures.checkpointed(seconds, batch.nbytes)
             if self._journal is None:
@@ -287,8 +298,13 @@ class Commits:
         return self.released_upto if self._journal is not None else self.count
 
     @property
-    def checkpoint_seconds(self) -> float:
-        """For how long the checkpoint under way has been running; 0 if there is none."""
-        if self.checkpoint_started_at is None:
+    def waiting_seconds(self) -> float:
+        """How long a checkpoint has been waiting or under way without any end of one; 0 if there is none."""
+        if self._waiting_since is None:
             return 0.0
-        return asyncio.get_running_loop().time() - self.checkpoint_started_at
+        return asyncio.get_running_loop().time() - self._waiting_since
+
+    @property
+    def stalled_seconds(self) -> float:
+        """How long no commit has ended although one is wanted; 0 with a journal, whose commits don't wait."""
+        return self.waiting_seconds if self._journal is None else 0.0
