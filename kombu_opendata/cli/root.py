@@ -30,7 +30,7 @@ SHARED: tuple[click.Command, ...] = (
 
 
 class Root(Group):
-    """``broker`` runs a broker; ``broker status``, ``reload`` and ``stop`` are about one that runs."""
+    """``broker`` runs a broker; ``broker status`` and ``broker stop`` are about one that runs."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

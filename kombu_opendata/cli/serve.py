@@ -37,7 +37,6 @@ def broker(config: Path | None, ready_fd: int | None, **given: Any) -> None:
 
     \b
     broker status   show a running broker's queues, depths and consumers
-    broker reload   let a running broker read its users file and certificates again
     broker stop     stop the broker of a folder
 
     Each option can also be set in a TOML file (max-connections = 500) or in the environment

@@ -6,7 +6,7 @@ import re
 import stat
 import tomllib
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -22,18 +22,6 @@ _SHOWN = 100
 #: a line of the form that earlier versions read
 _OLD_LINE = re.compile(rb"(?m)^[^#=\[\n]*:\s*\$argon2")
 _LINE_OF_TOML_ERROR = re.compile(r"at line (\d+)")
-
-
-class Changes(NamedTuple):
-    """The users whose tables a new file has added, removed or changed, by name."""
-
-    added: list[str]
-    removed: list[str]
-    changed: list[str]
-
-    def __str__(self) -> str:
-        parts = [f"{what} {', '.join(map(repr, names))}" for what, names in self._asdict().items() if names]
-        return "; ".join(parts) or "no user changed"
 
 
 class UsersFile:
@@ -58,8 +46,8 @@ class UsersFile:
         self._stamp: tuple[int, ...] = ()
         self.reload()
 
-    def reload(self, *, always: bool = False) -> Changes | None:
-        """Read the file again if it changed, or ``always``; returns what is new, None if the file was not read.
+    def reload(self, *, always: bool = False) -> bool:
+        """Read the file again if it changed, or ``always``; returns whether it did.
 
         Raises:
             InvalidUsersFile: it is not valid, and the users stay as before. Raised once for each change.
@@ -68,22 +56,17 @@ class UsersFile:
             found = self.path.stat()
             stamp = (found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode)
             if stamp == self._stamp and not always:
-                return None
+                return False
             self._stamp = stamp
             data = self.path.read_bytes()
         except OSError as exc:
             if self._stamp == (exc.errno or 0,) and not always:
-                return None
+                return False
             self._stamp = (exc.errno or 0,)
             raise self._wrong(f"can't be read: {exc.strerror}") from exc
         self._check_mode(found.st_mode)
-        before = self.users
         self._parse(data)
-        return Changes(
-            sorted(self.users.keys() - before.keys()),
-            sorted(before.keys() - self.users.keys()),
-            sorted(name for name, user in self.users.items() if name in before and before[name] is not user),
-        )
+        return True
 
     def hash_of(self, user: str) -> str:
         """The hash of a user's secret; empty if the user is unknown or has none."""

@@ -8,7 +8,6 @@ from ...errors import AccessRefused
 from ...protocol.messages import Cancelled, Hello, Outcome, Resume
 from ...storage.operations.message_operations import Operations
 from ...storage.state.store_state import StoreState
-from ..access.rights import RESULTS
 from ..access.user import User
 from ..model.sessions import Peer, Session
 from .core import Core
@@ -19,7 +18,7 @@ class SessionLifecycle:
     """Begins and ends the sessions of one instance.
 
     Args:
-        detached: called when a session's connection is gone, or it may not have results any more.
+        detached: called when a session's connection is gone.
     """
 
     def __init__(
@@ -113,8 +112,6 @@ class SessionLifecycle:
                 if not read[consumer.queue.name]:
                     self._queues.remove_consumer(consumer)
                     self._outbox.reply(session, Cancelled(channel.number, consumer.tag, "may not be read any more"))
-        if not read[RESULTS]:
-            self._detached(session)
         for queue in list(self._queues.values()):
             if not read[queue.name]:
                 for getter in [getter for getter in queue.getters if getter.session is session]:

@@ -15,7 +15,7 @@ from ...private_folder import PrivateFolder, denied
 from ...storage.slatedb.object_store import locate
 from ..access.users_file import UsersFile
 from .instance_names import check_name
-from .start_settings import contradictions, retention_bytes, server_tls, socket_access
+from .start_settings import contradictions, retention_bytes, server_tls
 
 
 def start_faults(options: BrokerOptions, *, whole: bool = True) -> list[str]:
@@ -27,14 +27,7 @@ def start_faults(options: BrokerOptions, *, whole: bool = True) -> list[str]:
         whole: no option is missing because its value is wrong, so what two options say about each other counts.
     """
     found = list(contradictions(options)) if whole else []
-    checks: list[Callable[[BrokerOptions], object]] = [
-        server_tls,
-        socket_access,
-        _users,
-        retention_bytes,
-        _instances,
-        _store,
-    ]
+    checks: list[Callable[[BrokerOptions], object]] = [server_tls, _users, retention_bytes, _instances, _store]
     for check in checks:
         try:
             check(options)
