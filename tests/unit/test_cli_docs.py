@@ -15,8 +15,10 @@ from kombu_opendata.cli import exit_codes
 from kombu_opendata.cli.brokers import broker_tools
 from kombu_opendata.cli.root import main
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text()
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = (DOCS / "cli.md").read_text()
 EXAMPLES = re.findall(r"`(opendata-queue [^`]+)`", PAGE.split("## Completion")[0])
+PRODUCTION = re.findall(r"(?m)^[$#] (?:sudo .*)?(opendata-queue .+)$", (DOCS / "production.md").read_text())
 
 
 def all_verbs(group: click.Group = main, before: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -39,7 +41,8 @@ def test_the_page_has_every_verb_and_no_other() -> None:
 
 def test_every_example_is_understood() -> None:
     assert len(EXAMPLES) > 20
-    for example in EXAMPLES:
+    assert PRODUCTION
+    for example in EXAMPLES + PRODUCTION:
         _program, *words = shlex.split(example)
         verb = max((name for name in VERBS if words[: len(name.split())] == name.split()), key=len)
         VERBS[verb].make_context(verb, words[len(verb.split()) :])  # a usage error if it is wrong

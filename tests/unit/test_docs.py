@@ -28,10 +28,9 @@ from kombu_opendata.transport.transport import PUBLISH_MODES, options_of
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SETTINGS = (DOCS / "settings.md").read_text()
 PAGES = [
-    "configuration.md",
-    "settings.md", "monitoring.md", "migrating.md", "failure-modes.md", "queue-arguments.md", "filters.md",
-    "client-api.md", "permissions.md", "spark.md", "verify.md", "cli.md", "tour.md", "ARCHITECTURE.md", "../README.md",
-    "../CONTRIBUTING.md",
+    "configuration.md", "settings.md", "monitoring.md", "migrating.md", "failure-modes.md", "queue-arguments.md",
+    "filters.md", "client-api.md", "permissions.md", "production.md", "security.md", "spark.md", "verify.md", "cli.md",
+    "tour.md", "ARCHITECTURE.md", "../README.md", "../CONTRIBUTING.md", "../SECURITY.md",
 ]  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from ...errors import OpenDataError, StoreUnwritable
 from ...private_folder import PrivateFolder, denied
 from ...storage.slatedb.object_store import locate
 from ..access.users_file import UsersFile
+from ..standby.file_systems import check_file_system
 from .instance_names import check_name
 from .start_settings import contradictions, retention_bytes, server_tls
 
@@ -53,7 +54,9 @@ def _store(options: BrokerOptions) -> None:
     folder = options.folder
     if folder is None or folder == folder.parent:
         locate(options.store, "default", create=False)
-    elif folder.exists():
+        return
+    check_file_system(folder)
+    if folder.exists():
         with PrivateFolder(str(folder)) as opened:
             opened.check_entries()
     else:

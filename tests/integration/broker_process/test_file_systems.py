@@ -6,8 +6,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from kombu_opendata import QueueClient
+from kombu_opendata.cli.root import main
 
 from ...support.disks import remote_disk, small_disk
 from ...support.served import COMMAND
@@ -22,6 +24,8 @@ def test_a_folder_on_another_host(deep: str, tmp_path: Path) -> None:
         assert ended.returncode == 1
         assert "fuse.sshfs, which other hosts can mount, too" in ended.stderr
         assert "or a bucket (--store s3://bucket/prefix)" in ended.stderr
+        told = CliRunner().invoke(main, ["config", "check", "--store", f"file://{disk}{deep}", "--listen", listen])
+        assert (told.exit_code, "fuse.sshfs, which other hosts can mount, too" in told.stderr) == (1, True)
 
 
 def test_a_folder_in_memory_is_served_with_a_warning() -> None:
