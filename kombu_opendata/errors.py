@@ -64,6 +64,17 @@ class StoreFull(RetryLater, code="store_full"):
     path: str | None  # what could not be written
 
 
+class StoreStalled(RetryLater, code="store_stalled"):
+    """The store does not answer. Try again later.
+
+    If ``uncertain`` is false, the call changed nothing. Otherwise it may have: a message that is published again over
+    the same connection is stored once all the same.
+    """
+
+    uncertain: bool
+    seconds: float  # for how long the store has not answered
+
+
 class QueueFull(RetryLater, code="queue_full"):
     """A queue of the message has reached its maximum length and refuses more. Nothing was stored in any queue."""
 
@@ -151,7 +162,11 @@ class KeyReused(RequestError, code="key_reused"):
 
 
 class AccessRefused(RequestError, code="access_refused"):
-    """Wrong credentials, or an exclusive queue of another connection."""
+    """Wrong credentials, a missing right, or an exclusive queue of another connection."""
+
+    right: str | None  # the missing right (``configure``, ``write``, ``read``, ``enter`` an instance) or role
+    kind: str | None  # on what: ``queue``, ``exchange``, ``instance`` or ``role``, with this ``name``
+    user: str | None  # who lacks it
 
 
 class MessageTooLarge(RequestError, code="message_too_large"):

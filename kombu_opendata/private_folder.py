@@ -1,31 +1,21 @@
-"""A folder that belongs to this user alone, and the user at the other end of a Unix socket.
+"""A folder that belongs to this user alone.
 
 A path does not tell who made the folder: anybody may make ``/tmp/queue``. So client and broker open a store's folder
-first, check what they opened, and open the files in it relative to that descriptor, never through a symbolic link. The
-kernel tells which user is at the other end of a Unix socket.
+first, check what they opened, and open the files in it relative to that descriptor, never through a symbolic link.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import pwd
-import socket
 import stat
-import struct
-import sys
 from types import TracebackType
 from urllib.parse import quote
 
 from .errors import StoreUnwritable, UnsafeFolder
+from .local_users import WRITABLE_BY_OTHERS, is_trusted, user_name
 
-_WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
-_MAX_LINKS = 40  # the kernel's limit
-#: Linux: struct ucred, with pid, uid and gid
-_UCRED = struct.Struct("=iII")
-#: macOS: SOL_LOCAL and LOCAL_PEERCRED, and the beginning of struct xucred, version and uid
-_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED_BYTES = 0, 1, 76
-_XUCRED = struct.Struct("=II")
+_RIGHTS_OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class PrivateFolder:
@@ -69,7 +59,7 @@ class PrivateFolder:
                 f"use a folder of your own{f', such as {self.path}/queue' if volume else ''}, or run this as that user",
                 folder=self.path,
             )
-        if status.st_mode & _WRITABLE_BY_OTHERS:
+        if status.st_mode & WRITABLE_BY_OTHERS:
             raise UnsafeFolder(
                 f"other users may write to the store's folder {self.path} (mode {stat.S_IMODE(status.st_mode):o}): "
                 f"chmod 700 {self.path}, or use another folder",
@@ -113,7 +103,7 @@ class PrivateFolder:
             wrong = "is not a plain file with one name"
         elif status.st_uid != os.geteuid():
             wrong = f"belongs to {user_name(status.st_uid)}"
-        elif status.st_mode & _WRITABLE_BY_OTHERS:
+        elif status.st_mode & WRITABLE_BY_OTHERS:
             wrong = "may be written by other users"
         if wrong:
             os.close(fd)
@@ -132,6 +122,20 @@ class PrivateFolder:
                 continue
             if not is_trusted(owner):
                 raise _unsafe_file(f"{self.path}/{name}", f"belongs to {user_name(owner)}")
+
+    def hide_entries(self) -> None:
+        """Take the rights to what is in the folder from other users, who may enter it to reach the socket."""
+        for name in os.listdir(self._fd):
+            try:
+                fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._fd)
+            except OSError:  # a socket, a link, or gone
+                continue
+            try:
+                status = os.fstat(fd)
+                if status.st_uid == os.geteuid() and status.st_mode & _RIGHTS_OF_OTHERS:
+                    os.fchmod(fd, stat.S_IMODE(status.st_mode) & ~_RIGHTS_OF_OTHERS)
+            finally:
+                os.close(fd)
 
     def read_text(self, name: str) -> str:
         """The stripped text of a small file; empty if it can't be read."""
@@ -207,57 +211,3 @@ def denied(path: str) -> str:
         return f"permission denied on {path}: {place} belongs to {user_name(status.st_uid)}"
     mode = stat.S_IMODE(status.st_mode)
     return f"permission denied on {path}: {place} is yours and has mode {mode:03o}; chmod u+rwx {place}"
-
-
-def user_name(uid: int) -> str:
-    """How an error names a user."""
-    try:
-        return f"user {pwd.getpwuid(uid).pw_name}"
-    except KeyError:
-        return f"user {uid}"
-
-
-def peer_uid(sock: socket.socket) -> int:
-    """The user at the other end of a Unix socket; for a listener, the user that made it listen.
-
-    Raises:
-        OSError: the kernel does not say.
-    """
-    if sys.platform.startswith("linux"):
-        data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
-        return int(_UCRED.unpack(data)[1])
-    data = sock.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED_BYTES)
-    return int(_XUCRED.unpack_from(data)[1])
-
-
-def is_trusted(uid: int) -> bool:
-    """Whether a user is this one or root, who could do everything anyway."""
-    return uid in (0, os.geteuid())
-
-
-def is_alone_at(uid: int, path: str) -> bool:
-    """Whether only this user and root can have put a file at this absolute path.
-
-    All folders on the way must be theirs alone, including those of symbolic links: another user's link may lead to a
-    folder that does not belong to that user.
-    """
-    folder, parts, links = "/", path.split("/"), 0
-    while parts:
-        name = parts.pop(0)
-        place = os.path.normpath(f"{folder}/{name}")  # the folder's own path has no links
-        try:
-            status = os.stat(folder)
-            target = os.readlink(place) if os.path.islink(place) else ""
-        except OSError:
-            return False
-        if status.st_uid not in (0, uid) or status.st_mode & _WRITABLE_BY_OTHERS:
-            return False
-        if not target:
-            folder = place
-            continue
-        links += 1
-        if links > _MAX_LINKS:
-            return False
-        parts = target.split("/") + parts
-        folder = "/" if target.startswith("/") else folder
-    return True

@@ -1,4 +1,4 @@
-"""``broker status``, ``broker stop``, ``status``, ``maintain`` and ``instance``: the broker itself."""
+"""``broker status|reload|stop``, ``status``, ``maintain`` and ``instance``: the broker itself."""
 
 from __future__ import annotations
 
@@ -63,8 +63,6 @@ _FIGURES = ("available", "in_flight", "consumers", "loaded_buckets", "cold_bucke
 def _print_report(report: dict[str, Any]) -> None:
     say("broker {version}, pid {pid}, connections: {connections}".format(**report))
     say(f"store {report['store']}")
-    if report["memory"].get("is_full"):
-        console().print("MEMORY FULL: publishers wait (--memory-limit)", style="bold red")
     for name, instance in report["instances"].items():
         say("")
         rows = [
@@ -77,7 +75,10 @@ def _print_report(report: dict[str, Any]) -> None:
         for line in _about(instance):
             say(line)
         if instance["stalled_seconds"]:
-            stalled = f"STALLED: the store has taken no writes for {instance['stalled_seconds']:g} s (disk full?)"
+            seconds = f"{instance['stalled_seconds']:g} s"
+            stalled = (
+                f"STALLED: the store has taken no writes for {seconds} (disk full, or does the bucket not answer?)"
+            )
             console().print(stalled, style="bold red")
 
 
@@ -142,6 +143,37 @@ def stop(place: str | None, timeout: float, target: Target) -> None:
     if not _wait(lambda: _running(folder) != pid, timeout):
         raise Failure(f"the broker (pid {pid}) has not stopped within {timeout:g} s: see {folder}/broker.log", NOT_NOW)
     click.echo(f"broker {pid} stopped")
+
+
+@broker_tools.command()
+@click.argument("place", required=False, metavar="[URL|FOLDER]")
+@call_options
+def reload(place: str | None, target: Target, as_json: bool) -> None:
+    """Let a running broker read its users file and certificates again.
+
+    A broker does so by itself within a second of a change. This does it at once, and tells you of a mistake in a file:
+    then everything stays as it was. Open connections of users who are gone are closed, and new rights count at once.
+    SIGHUP does the same. Where users log in, this needs the role admin.
+    """
+    from ..client.calls.reload import reload as let_reload
+    from ..errors import StartError
+
+    with target.or_at(place).connection(looks=True) as connection:
+        try:
+            done = let_reload(connection)
+        except StartError as exc:
+            raise Failure(f"nothing of that file was changed: {exc.text}") from exc
+    names = {"added": done.added, "removed": done.removed, "changed": done.changed}
+    if as_json:
+        print_json({"users": names, "certificates": done.certificates})
+        return
+    for what, users in names.items():
+        if users:
+            say(f"users {what}: {', '.join(map(shown, users))}")
+    if not any(names.values()):
+        say("no user changed since the file was last read")
+    if done.certificates:
+        say("the certificates were read again")
 
 
 def _running(folder: Path) -> int | None:

@@ -60,7 +60,7 @@ def exit_code(error: Exception) -> int:
         return DAMAGED
     if isinstance(error, (e.RetryLater, e.StoreChanged, TimeoutError)):
         return NOT_NOW
-    if isinstance(error, e.UnsupportedFormat):
+    if isinstance(error, (e.UnsupportedFormat, e.InvalidUsersFile)):
         return REFUSED
     if isinstance(error, (e.ConnectionLost, e.StartError, e.VersionMismatch)):
         return NO_BROKER

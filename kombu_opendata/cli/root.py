@@ -20,6 +20,7 @@ from .send import publish, send
 from .serve import broker, hash_secret
 from .settled import archive_group, failed_group
 from .stores import store_group
+from .users import user_group
 from .workers import worker_group
 
 #: the commands of both ``opendata-queue`` and ``celery -A app opendata``
@@ -30,7 +31,7 @@ SHARED: tuple[click.Command, ...] = (
 
 
 class Root(Group):
-    """``broker`` runs a broker; ``broker status`` and ``broker stop`` are about one that runs."""
+    """``broker`` runs a broker; ``broker status``, ``reload`` and ``stop`` are about one that runs."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -51,7 +52,7 @@ def main() -> None:
     """
 
 
-for _command in (broker, config_group, hash_secret, *SHARED):
+for _command in (broker, config_group, hash_secret, user_group, *SHARED):
     main.add_command(_command)
 for _command in (backup, restore):
     store_group.add_command(_command)

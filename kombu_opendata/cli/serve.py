@@ -13,6 +13,7 @@ from ..errors import OpenDataError
 from .broker_options import broker_options, collected
 from .brokers import broker_tools
 from .exit_codes import EPILOG, USAGE, Command, Failure
+from .secret_prompt import read_secret
 
 
 class _Broker(Command):
@@ -37,6 +38,7 @@ def broker(config: Path | None, ready_fd: int | None, **given: Any) -> None:
 
     \b
     broker status   show a running broker's queues, depths and consumers
+    broker reload   let a running broker read its users file and certificates again
     broker stop     stop the broker of a folder
 
     Each option can also be set in a TOML file (max-connections = 500) or in the environment
@@ -65,18 +67,6 @@ def hash_secret() -> None:
     from ..broker.access.secret_hashes import hash_secret as make
 
     try:
-        click.echo(make(_read_secret()))
+        click.echo(make(read_secret()))
     except OpenDataError as exc:
         raise Failure(exc.text, USAGE) from exc
-
-
-def _read_secret() -> str:
-    if sys.stdin.isatty():
-        return str(click.prompt("Secret", hide_input=True, confirmation_prompt=True, err=True))
-    try:
-        secret = sys.stdin.buffer.read().decode().removesuffix("\n").removesuffix("\r")
-    except UnicodeDecodeError as exc:
-        raise Failure("the secret on standard input is not UTF-8", USAGE) from exc
-    if "\n" in secret:
-        raise Failure("standard input has more than one line: give the secret alone", USAGE)
-    return secret

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ..local_users import sharer_of
 from .exit_codes import NO_BROKER, Failure
 
 if TYPE_CHECKING:
@@ -184,7 +185,12 @@ class Target:
         if looks:
             return replace(place, options=replace(place.options, may_start=False, reconnect_timeout=0.0))
         address = place.address
-        if address.kind == "embedded" and not creates and not _is_store(address.folder):
+        if (
+            address.kind == "embedded"
+            and not creates
+            and not _is_store(address.folder)
+            and not sharer_of(address.folder)
+        ):
             raise Failure(
                 f"there is no store at {address.folder}: check the path, or make one with "
                 f"'opendata-queue queue create NAME --url {address.folder}'"

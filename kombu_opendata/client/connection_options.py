@@ -19,6 +19,7 @@ BROKER_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "log_level": ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
     "max_message_bytes": (),
     "retention_bytes": (),
+    "socket_group": (),
 }
 #: the format of the broker's command line
 _SIZE = re.compile(r"\d{1,18}[KMGT]?", re.ASCII | re.IGNORECASE)

@@ -23,6 +23,7 @@ from ..errors import (
     StoreUnwritable,
     from_wire,
 )
+from ..local_users import is_trusted, sharer_of, user_name
 from ..private_folder import PrivateFolder
 from ..url import LOG_NAME, Address
 from .socket.connect import check_socket_path, connect_unix
@@ -63,6 +64,12 @@ def attach(address: Address, options: Options, clock: Clock) -> socket.socket:
         if not options.may_start:
             raise ConnectionLost(
                 f"no broker runs for {address.folder}: the next client that may start one will do so",
+                folder=address.folder,
+            )
+        if (owner := sharer_of(address.folder)) is not None:
+            raise ConnectionLost(
+                f"no broker runs for {address.folder}, which {user_name(owner)} shares with you: only that user's "
+                "processes start it; to have it always, run it as a service with --listen and --socket-group",
                 folder=address.folder,
             )
         if clock.monotonic() >= deadline:
@@ -159,7 +166,11 @@ def _import_root() -> str:
 
 def _try_connect(address: Address, options: Options) -> socket.socket | None:
     try:
-        return connect_unix(address.socket_path, options.connect_timeout)
+        return connect_unix(
+            address.socket_path,
+            options.connect_timeout,
+            trusted=lambda uid: is_trusted(uid) or uid == sharer_of(address.folder),
+        )
     except (FileNotFoundError, ConnectionRefusedError):
         return None
     except ConnectionLost as exc:

@@ -13,12 +13,10 @@ from typing import Any, ClassVar, Generic, TypeVar
 from urllib.parse import quote
 
 from .addresses import Listen, parse_authority, parse_listen
-from .units import bytes_of, percent_of, seconds_of
+from .units import bytes_of, seconds_of
 
 T = TypeVar("T")
 _SHOWN = 100
-#: a broker without any message uses some 60 MB
-_LEAST_MEMORY = 64 << 20
 
 
 def brief(value: Any) -> str:
@@ -175,24 +173,6 @@ class Size(Whole):
         return bytes_of(text)
 
 
-class Memory(_OfText[str]):
-    """An amount of memory: a part of what there is, or a number of bytes, in digits; 0 means no limit."""
-
-    metavar = "BYTES|PERCENT"
-
-    def parse(self, text: str, folder: str) -> str:
-        percent, size = percent_of(text), bytes_of(text)
-        if percent is None and size is None:
-            raise ValueError(
-                f"{brief(text)} is neither a size, such as 500M or 4G, nor a part of the memory, such as 40%"
-            )
-        if percent is not None and not 1 <= percent <= 100:
-            raise ValueError(f"{brief(text)} is out of range: give 1% to 100%")
-        if size is not None and 0 < size < _LEAST_MEMORY:
-            raise ValueError(f"{brief(text)} is out of range: give at least {_LEAST_MEMORY >> 20}M, or 0 for no limit")
-        return text if size is None else str(size)
-
-
 class Seconds(Number):
     """A time in seconds, or with units."""
 
@@ -239,6 +219,21 @@ class File(_OfText[Path]):
 
     def shown(self, value: Path) -> Any:
         return str(value)
+
+
+class Mode(_OfText[int]):
+    """The mode of a socket, in octal."""
+
+    metavar = "MODE"
+
+    def parse(self, text: str, folder: str) -> int:
+        mode = int(text, 8) if len(text) in (3, 4) and set(text) <= set("01234567") else -1
+        if mode & ~0o666 or mode & 0o600 != 0o600:
+            raise ValueError(f"{brief(text)} is not the mode of a socket: write 0600, 0660 or 0666")
+        return mode
+
+    def shown(self, value: int) -> Any:
+        return f"{value:04o}"
 
 
 class Store(_OfText[str]):

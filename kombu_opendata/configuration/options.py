@@ -27,7 +27,7 @@ from .kinds import (
     Keep,
     Kind,
     ListenAddress,
-    Memory,
+    Mode,
     Number,
     Seconds,
     Size,
@@ -67,6 +67,15 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, rename=_key):
         str, Option(Store(), "a folder, or an object store: s3://bucket/prefix, gs://…, az://…, memory://name")
     ]
     listen: Annotated[tuple[Listen, ...], Option(ListenAddress(), "unix:PATH or tcp:HOST:PORT", repeated=True)]
+    socket_mode: Annotated[
+        int | None,
+        Option(
+            Mode(),
+            "of Unix sockets: who may write to one may connect; default: 0600, 0660 with --socket-group, 0666 with "
+            "--users",
+        ),
+    ] = None
+    socket_group: Annotated[str | None, Option(Word("GROUP"), "of Unix sockets: its members may connect")] = None
     instance: Annotated[
         tuple[str, ...],
         Option(Word("NAME"), "open it at the start, and create it if it does not exist", repeated=True),
@@ -123,18 +132,14 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, rename=_key):
     max_message_bytes: Annotated[int, Option(Size(1 << 10, 512 << 20), "the largest message, or result of a task")] = (
         128 << 20
     )
-    memory_limit: Annotated[
-        str,
-        Option(
-            Memory(),
-            "publishers wait while the broker uses more memory: bytes, or a part of what the machine or its control "
-            "group has; 0: no limit",
-        ),
-    ] = "40%"
     no_sync: Annotated[
         bool,
         Option(Flag(), "skip fsync: a power loss may then lose confirmed messages, a crash of the broker does not"),
     ] = False
+    store_timeout_seconds: Annotated[
+        float,
+        Option(Seconds(), "refuse publishes that have waited this long for a bucket that does not answer; 0: never"),
+    ] = 10.0
     idle_exit_seconds: Annotated[float, Option(Seconds(), "stop after this long without a client; 0: never")] = 0.0
     maintain_every_seconds: Annotated[
         float,

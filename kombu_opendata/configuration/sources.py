@@ -18,7 +18,7 @@ CONFIG_VARIABLE = f"{ENVIRONMENT}CONFIG"
 COMMAND_LINE, DEFAULT = "command line", "default"
 MAX_FILE_BYTES = 1 << 20
 #: variables of this prefix that are not the broker's options
-_OTHERS = {CONFIG_VARIABLE, f"{ENVIRONMENT}URL", f"{ENVIRONMENT}CA"}
+_OTHERS = {CONFIG_VARIABLE, *(f"{ENVIRONMENT}{name}" for name in ("URL", "CA", "CERT", "KEY"))}
 
 
 @dataclass

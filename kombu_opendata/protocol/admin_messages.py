@@ -33,6 +33,10 @@ class Maintain(Numbered, tag=60):
     again_in_seconds: float = 0.0
 
 
+class Reload(Numbered, tag=61):
+    """Read the files of users and certificates again, at once. Answer: Reloaded, or Failed if one can't be used."""
+
+
 # ------------------------------------------------------------------ broker → client
 class Status(Numbered, tag=114):
     """The broker's report about itself."""
@@ -59,3 +63,12 @@ class Maintained(Numbered, tag=160):
     """What was done: see kombu_opendata.client.calls.maintain."""
 
     report: dict[str, Any]
+
+
+class Reloaded(Numbered, tag=161):
+    """The files were read again: names of users that are new, gone or changed, and whether there are certificates."""
+
+    added: list[str]
+    removed: list[str]
+    changed: list[str]
+    certificates: bool

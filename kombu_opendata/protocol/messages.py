@@ -11,7 +11,8 @@ Unix epoch, UTC. See docs/rfcs/0002-wire-protocol.md.
 from __future__ import annotations
 
 from .admin_messages import (
-    CreateInstance, GetStatus, InstanceCreated, InstanceList, ListInstances, Maintain, Maintained, Status,
+    CreateInstance, GetStatus, InstanceCreated, InstanceList, ListInstances, Maintain, Maintained, Reload, Reloaded,
+    Status,
 )  # fmt: skip
 from .delivery_messages import (  # noqa: F401
     Cancel, Cancelled, CloseChannel, Consume, Credit, Deliver, Delivery, Get, Got, Lease, Outcome, Publish, Published,
@@ -48,7 +49,7 @@ ClientMessage = (
     Hello | Resume | Heartbeat | Goodbye
     | Publish | Consume | Cancel | Qos | Credit | Get | Settle | CloseChannel
     | DeclareQueue | DeleteQueue | PurgeQueue | DeclareExchange | DeleteExchange | Bind | Unbind | ListBindings
-    | Explain | GetStatus | Maintain | CreateInstance | ListInstances
+    | Explain | GetStatus | Maintain | Reload | CreateInstance | ListInstances
     | StoreResult | GetResults | WatchResults | UnwatchResults | ForgetResults | OpenChord | GetChord | CloseChord
     | Cursors | Replay | Redrive | DeleteSettled | ArchiveFailed
     | GetStagingTarget | CommitJob | AbortJob | GetJob | ListJobs
@@ -63,7 +64,7 @@ BrokerMessage = (
     Welcome | LoggedIn | Ok | Failed | BrokerHeartbeat | BrokerGoodbye
     | Published | Got | Deliver | Settled | Cancelled
     | QueueInfo | Count | Bindings | Explained
-    | Status | Maintained | InstanceCreated | InstanceList
+    | Status | Maintained | Reloaded | InstanceCreated | InstanceList
     | ResultStored | Results | ChordParts | ResultsChanged
     | CursorList | ReplayStarted | Redriven | SettledDeleted
     | StagingInfo | JobReport | Jobs

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
+from ..bucket_credentials import read_credential_files
 from ..errors import CorruptRecord, InvalidURL, StoreError
 from .batch_uri import FILE_NAME
 from .folder import Folder, Found, Output, missing
@@ -43,6 +44,7 @@ class Bucket(Folder):
         self.url = url
         self._obs = _obstore()
         self._missing = (FileNotFoundError, self._obs.exceptions.NotFoundError)
+        read_credential_files()
         client = {"allow_http": True} if options.get("endpoint", "").startswith("http://") else None
         try:
             self._store = self._obs.store.from_url(url, config=dict(options) or None, client_options=client)

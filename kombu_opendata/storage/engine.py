@@ -56,11 +56,12 @@ class EngineSettings:
     tidy_interval_seconds: float = 5.0
     bucket_tidy_seconds: float = 60.0  # as long as a bucket has few WAL files; a tidy makes a dozen requests
     retention_interval_seconds: float = 10.0
-    payload_cache_bytes: int = 4 << 20
+    payload_cache_bytes: int = 16 << 20
     result_cache_bytes: int = 16 << 20
     journal_segment_bytes: int = SEGMENT_BYTES
     journal_max_bytes: int = 1 << 30
     stall_seconds: float = 5.0
+    store_timeout_seconds: float = 10.0  # for which a call waits for a bucket that does not answer; 0: for ever
     close_seconds: float = 20.0
     slow_commit_seconds: float = 1.0  # slower commits are logged
     retention_bytes: int = 0  # of a larger store the oldest settled messages are deleted early; 0: no limit
@@ -285,13 +286,9 @@ class Engine:
     # ------------------------------------------------------------------ figures
     @property
     def stalled_seconds(self) -> float:
-        """How long the checkpoint under way has taken, if that is unusually long; else 0."""
-        waited = self.commits.checkpoint_seconds
+        """How long no checkpoint has ended although one is wanted, if that is unusually long; else 0."""
+        waited = self.commits.waiting_seconds
         return waited if waited > self.settings.stall_seconds else 0.0
-
-    def free_memory(self) -> None:
-        """Forget what can be read again from the store."""
-        self.payloads.shrink()
 
     def report(self) -> dict[str, Any]:
         """Figures for the status call, without those of queues."""

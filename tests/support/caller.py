@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from kombu_opendata.broker.calls.admin_calls import Directory
+from kombu_opendata.broker.calls.admin_calls import Directory, Reloaded
 from kombu_opendata.broker.calls.all_calls import InstanceCalls
 from kombu_opendata.broker.instance.instance import Instance
 from kombu_opendata.broker.model.sessions import Session
@@ -24,6 +24,11 @@ async def no_instances(name: str) -> bool:
     raise NotImplementedError
 
 
+def no_files(by: str) -> Reloaded:
+    """No broker that has files to read."""
+    raise NotImplementedError
+
+
 class Caller:
     """``caller(message)`` handles a message as the broker does when it comes from this session."""
 
@@ -31,7 +36,7 @@ class Caller:
         self, instance: Instance, session: Session, status: Callable[[], Awaitable[dict[str, Any]]] = no_status
     ) -> None:
         self.session = session
-        directory = Directory(status, dict, no_instances, list)
+        directory = Directory(status, dict, no_instances, list, no_files)
         calls = InstanceCalls(instance, DEFAULT_MAX_MESSAGE_BYTES, directory)
         self.handlers = calls.handlers
         self._context = calls.context(session)

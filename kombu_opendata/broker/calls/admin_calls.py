@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...protocol import messages as m
+from ..access.users_file import Changes
 from ..instance.maintenance import Maintenance
 from . import required_rights as needs
 from .context import Context
 from .registry import handles
+
+
+class Reloaded(NamedTuple):
+    """What a reload has done.
+
+    Attributes:
+        users: who is new, gone or changed; None if there is no users file.
+        certificates: whether there are certificates, which were read again, too.
+    """
+
+    users: Changes | None
+    certificates: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +35,15 @@ class Directory:
         listing: all known instances, and whether each is open.
         create: opens an instance; returns whether it is new.
         hand_over: lets the standby go on in place of this broker, and ends it; returns where clients reach that.
+        reload: reads the files of users and certificates again, for whom; an InvalidUsersFile or a StartError says what
+            stays as before.
     """
 
     status: Callable[[], Awaitable[dict[str, Any]]]
     listing: Callable[[], dict[str, bool]]
     create: Callable[[str], Awaitable[bool]]
     hand_over: Callable[[], list[str]]
+    reload: Callable[[str], Reloaded]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +66,11 @@ class AdminCalls:
         name, again = call.session.name, msg.again_in_seconds
         return m.Maintained(msg.rid, await self._maintenance.run(msg.duties, name, again_in_seconds=again))
 
+    @handles(m.Reload, needs=needs.role("admin", "reload the broker's files"))
+    def reload(self, call: Context, msg: m.Reload) -> None:
+        done = self._directory.reload(f"user {call.session.user.name!r}")
+        call.reply(m.Reloaded(msg.rid, *(done.users or Changes([], [], [])), done.certificates))
+
     @handles(m.ListInstances, needs=needs.entry, query=True)
     def list_instances(self, call: Context, msg: m.ListInstances) -> None:
         user, listing = call.session.user, self._directory.listing()
@@ -57,9 +78,14 @@ class AdminCalls:
 
     @handles(m.CreateInstance, needs=needs.role("admin", "create instances"), query=True)
     async def create_instance(self, call: Context, msg: m.CreateInstance) -> m.InstanceCreated:
-        return m.InstanceCreated(msg.rid, await self._directory.create(msg.name))
+        created = await self._directory.create(msg.name)
+        if created:
+            call.audit("created instance %r", msg.name)
+        return m.InstanceCreated(msg.rid, created)
 
     @handles(m.HandOver, needs=needs.role("admin", "move the service to the standby"), query=True)
     def hand_over(self, call: Context, msg: m.HandOver) -> None:
         """Answered before this broker ends."""
-        call.reply(m.HandingOver(msg.rid, self._directory.hand_over()))
+        addresses = self._directory.hand_over()
+        call.audit("moved the service to the standby at %s", ", ".join(addresses))
+        call.reply(m.HandingOver(msg.rid, addresses))

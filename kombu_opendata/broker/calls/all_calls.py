@@ -39,6 +39,7 @@ class InstanceCalls:
         publishing: puts messages into queues.
         lifecycle: begins and ends the clients' sessions.
         queues: the instance's queues.
+        gate: closed while the store does not answer.
     """
 
     def __init__(
@@ -51,8 +52,8 @@ class InstanceCalls:
         state, topology, operations, commits = engine.state, engine.state.topology, engine.operations, engine.commits
         self._instance = instance
         self.lifecycle = instance.lifecycle
-        self.flow = instance.flow
         self.queues = instance.queues
+        self.gate = instance.gate
         self.publishing = PublishCalls(
             operations, commits, engine.results, topology, i.queues, i.outbox, i.upkeep, i.traffic, largest
         )  # fmt: skip
@@ -86,4 +87,4 @@ class InstanceCalls:
     def context(self, session: Session) -> Context:
         """The context of a session's calls."""
         instance = self._instance
-        return Context(session, instance.outbox, instance.background, instance.queues, instance.name)
+        return Context(session, instance.outbox, instance.background, instance.queues, instance.name, instance.audit)

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...errors import AccessRefused, NotFound
 from ...protocol.message_base import Message
+from ..access.audit import Audit
 from ..delivery.background import Background
 from ..delivery.outbox import Outbox
 from ..delivery.queues import Queues
@@ -26,10 +27,20 @@ class Context:
         waiting: how many definitions of the client wait for that.
     """
 
-    __slots__ = ("_background", "_instance_name", "_outbox", "_queues", "deletion", "reply", "session", "waiting")
+    __slots__ = (
+        "_audit",
+        "_background",
+        "_instance_name",
+        "_outbox",
+        "_queues",
+        "deletion",
+        "reply",
+        "session",
+        "waiting",
+    )
 
     def __init__(
-        self, session: Session, outbox: Outbox, background: Background, queues: Queues, instance_name: str
+        self, session: Session, outbox: Outbox, background: Background, queues: Queues, instance_name: str, audit: Audit
     ) -> None:
         self.session = session
         self.reply = partial(outbox.reply, session)
@@ -37,20 +48,34 @@ class Context:
         self._background = background
         self._queues = queues
         self._instance_name = instance_name
+        self._audit = audit
         self.deletion: asyncio.Lock = queues.lock
         self.waiting = 0
 
     # ------------------------------------------------------------------ answering
-    def welcome(self, message: Message) -> None:
-        """Answer the greeting, before messages that waited while the session had no connection."""
+    def welcome(self, message: Message, *, resumes: bool) -> None:
+        """Answer the greeting, before messages that waited while the session had no connection.
+
+        Args:
+            resumes: the client takes the answer as a confirmation of what it settled.
+        """
+        if not resumes:
+            self._outbox.send_now(self.session, message)
+            return
         self.session.replies.insert(0, message)
         self._outbox.talk(self.session)
 
     def refuse(self, rid: int, exc: Exception) -> None:
         """Answer a call that failed; see :meth:`.Background.refusal`."""
-        refusal = self._background.refusal(rid, exc)
+        refusal = self._background.refusal(self.session, rid, exc)
         if refusal is not None:
             self.reply(refusal)
+
+    def refuse_now(self, rid: int, exc: Exception) -> None:
+        """As :meth:`refuse`, while there can be no commit."""
+        refusal = self._background.refusal(self.session, rid, exc)
+        if refusal is not None:
+            self._outbox.send_now(self.session, refusal)
 
     def run(self, rid: int, work: Coroutine[Any, Any, Message | None], *, once: bool = False) -> None:
         """Run the rest of a call in the background; see :meth:`.Background.run`."""
@@ -64,6 +89,10 @@ class Context:
     def answer_once(self, rid: int, message: Message, size: int = 0) -> None:
         """Answer such a call; see :meth:`.Background.answer`."""
         self._background.answer(self.session, rid, message, size)
+
+    def audit(self, text: str, *args: object, **fields: Any) -> None:
+        """Write what the client has changed into the audit log; see :meth:`.Audit.changed`."""
+        self._audit.changed(self.session.user.name, repr(self.session.name), text, *args, **fields)
 
     # ------------------------------------------------------------------ queues
     def queue(self, name: str) -> BrokerQueue:

@@ -34,7 +34,7 @@ class SettledCalls:
     _clock: Clock
     _outbox: Outbox
 
-    @handles(m.Redrive, needs=needs.redrive, query=True, filter_of=lambda _self, msg: msg.selector)
+    @handles(m.Redrive, stores=True, needs=needs.redrive, query=True, filter_of=lambda _self, msg: msg.selector)
     async def redrive(self, call: Context, msg: m.Redrive) -> m.Redriven:
         source = stored_queue(call, msg.queue)
         target = stored_queue(call, msg.target) if msg.target else source
@@ -51,9 +51,10 @@ class SettledCalls:
 
         accepts = room(target, always=True)
         done = await self._redrives.run(source.state(), target.state(), selection, accepts, on_step, which)
+        call.audit("redrove %d messages from %r to %r", done.moved, source.name, target.name, queue=source.name)
         return m.Redriven(msg.rid, done.moved, done.already, done.expired, done.waiting, done.is_full)
 
-    @handles(m.DeleteSettled, needs=needs.on_queue("configure", or_role="operator"), query=True)
+    @handles(m.DeleteSettled, stores=True, needs=needs.on_queue("configure", or_role="operator"), query=True)
     async def delete_settled(self, call: Context, msg: m.DeleteSettled) -> m.SettledDeleted:
         queue, which = stored_queue(call, msg.queue), list_name(msg.which)
         before = self._before(msg.older_than_ms)
@@ -61,15 +62,18 @@ class SettledCalls:
             raise RequestError("say which messages to delete by one of: an age (older than), ids, all")
         selection = Selection(_ids(msg.ids), None, before)
         deleted = await self._settled_moves.delete(queue.state(), which, selection, self._go_on(call, queue))
+        call.audit("deleted %d %s messages of queue %r", deleted, which, queue.name, queue=queue.name)
         return m.SettledDeleted(msg.rid, deleted)
 
-    @handles(m.ArchiveFailed, needs=needs.on_queue("configure", or_role="operator"), query=True)
+    @handles(m.ArchiveFailed, stores=True, needs=needs.on_queue("configure", or_role="operator"), query=True)
     async def archive_failed(self, call: Context, msg: m.ArchiveFailed) -> m.Count:
         queue = stored_queue(call, msg.queue)
         _check_limit(msg.limit)
         selection = Selection(_ids(msg.ids), selector_of(msg.selector), self._before(msg.older_than_ms), msg.limit)
         go_on = self._go_on(call, queue)
-        return m.Count(msg.rid, await self._settled_moves.archive_failed(queue.state(), selection, go_on))
+        count = await self._settled_moves.archive_failed(queue.state(), selection, go_on)
+        call.audit("archived %d failed messages of queue %r", count, queue.name, queue=queue.name)
+        return m.Count(msg.rid, count)
 
     def _go_on(self, call: Context, queue: BrokerQueue) -> Callable[[int], bool]:
         """Makes the callback of each step: commits it, and continues while the client waits and the queue exists."""

@@ -8,9 +8,10 @@ from collections import Counter, OrderedDict
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
-from ...errors import OpenDataError
+from ...errors import AccessRefused, OpenDataError
 from ...protocol.message_base import Message
-from ...protocol.messages import Failed
+from ...protocol.messages import Failed, Status
+from ..access.audit import Audit
 from ..model.sessions import Peer, Session
 from .outbox import Outbox
 
@@ -32,10 +33,13 @@ class Background:
         refused: how many calls were answered with an error, by its code.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, outbox: Outbox, sessions: Mapping[bytes, Session]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, outbox: Outbox, sessions: Mapping[bytes, Session], audit: Audit
+    ) -> None:
         self._loop = loop
         self._outbox = outbox
         self._sessions = sessions
+        self._audit = audit
         self._tasks: set[asyncio.Task[None]] = set()
         self._under_way: set[tuple[bytes, int]] = set()  # calls that run once: session and request number
         self._kept: OrderedDict[bytes, tuple[int, Message, int]] = OrderedDict()  # by session: number, answer, size
@@ -68,7 +72,7 @@ class Background:
         try:
             answer = await work
         except Exception as exc:
-            answer = self.refusal(rid, exc)
+            answer = self.refusal(session, rid, exc)
             self._outbox.schedule()  # the turn checks whether the engine failed
         finally:
             self._under_way.discard((session.id, rid))
@@ -77,14 +81,19 @@ class Background:
         if once:
             self.answer(session, rid, answer)
         elif session.connection is asked_on:
-            self._outbox.reply(session, answer)
+            if isinstance(answer, Status):  # also while the store takes no writes
+                self._outbox.send_now(session, answer)
+            else:
+                self._outbox.reply(session, answer)
 
-    def refusal(self, rid: int, exc: Exception) -> Failed | None:
+    def refusal(self, session: Session, rid: int, exc: Exception) -> Failed | None:
         """The answer to a call that failed; None if it needs no answer. An unexpected error is logged."""
         if not isinstance(exc, OpenDataError):
             log.error("a call failed", exc_info=exc)
             exc = OpenDataError(f"the broker failed at this call: {exc!r}; see its log")
         self.refused[exc.code] += 1
+        if isinstance(exc, AccessRefused) and exc.right:
+            self._audit.refused(exc, repr(session.name))
         return Failed(rid, exc.code, exc.text, exc.values) if rid else None
 
     # ------------------------------------------------------------------ once

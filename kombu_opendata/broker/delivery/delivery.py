@@ -19,6 +19,7 @@ from .failure import Failure
 from .outbox import Outbox, send
 from .queue_upkeep import Upkeep
 from .queues import Queues
+from .store_gate import StoreGate
 from .tenure import Tenure
 
 #: deliveries of one queue in one turn, so that others get their turn
@@ -99,6 +100,7 @@ class Turn:
         "_committer",
         "_delivery",
         "_failure",
+        "_gate",
         "_has_journal",
         "_loop",
         "_outbox",
@@ -114,6 +116,7 @@ class Turn:
         commits: Commits,
         failure: Failure,
         tenure: Tenure,
+        gate: StoreGate,
         *,
         has_journal: bool,
     ) -> None:
@@ -123,6 +126,7 @@ class Turn:
         self._commits = commits
         self._failure = failure
         self._tenure = tenure
+        self._gate = gate
         self._has_journal = has_journal
         self._loop = asyncio.get_running_loop()
         self._committer: asyncio.Task[None] | None = None
@@ -175,6 +179,8 @@ class Turn:
                 await self._commits.checkpoint_ended()  # a running checkpoint may contain what the answers need
             await self._tenure.renewed()
             send(parcels)
+            if self._gate.is_closed:
+                self._gate.open()
 
     def _checkpointed(self, task: asyncio.Task[None]) -> None:
         self._committer = None

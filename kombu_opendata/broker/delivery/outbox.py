@@ -6,8 +6,11 @@ from asyncio import AbstractEventLoop
 from collections.abc import Callable
 
 from ...protocol.message_base import Message
-from ...protocol.messages import Deliver, Settled
+from ...protocol.messages import Count, Deliver, Ok, Published, QueueInfo, ResultStored, Sent, Settled
 from ..model.sessions import Peer, Session
+
+#: answers that a client may get again, or ask for again, without harm
+_REFUSABLE = frozenset((Published, Sent, Ok, QueueInfo, Count, ResultStored))
 
 #: the messages for one connection, in order
 Parcel = tuple[Peer, list[Message]]
@@ -22,13 +25,14 @@ class Outbox:
         talking: sessions with messages to be sent.
     """
 
-    __slots__ = ("_loop", "_parcels", "is_scheduled", "talking", "turn")
+    __slots__ = ("_committing", "_loop", "_parcels", "is_scheduled", "talking", "turn")
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
         self.turn: Callable[[], None]
         self.is_scheduled = False
         self._parcels: list[Parcel] = []
+        self._committing: list[Parcel] = []  # taken for the commit under way
         self.talking: set[Session] = set()
 
     # ------------------------------------------------------------------ adding
@@ -49,6 +53,13 @@ class Outbox:
         self.talking.add(session)
         if not self.is_scheduled:
             self.schedule()
+
+    def send_now(self, session: Session, message: Message) -> None:
+        """Send a message that shows nothing of what the next commit makes durable."""
+        if session.connection is None:
+            self.reply(session, message)
+        else:
+            session.connection.send_all([message])
 
     def schedule(self) -> None:
         """Deliver, commit and send in the next turn of the loop."""
@@ -72,13 +83,25 @@ class Outbox:
     def take(self) -> list[Parcel]:
         """Take all that is collected, for :func:`send` after the commit."""
         parcels, self._parcels = self._parcels, []
+        self._committing = parcels
         return parcels
+
+    def refuse(self, refusal: Callable[[int], Message]) -> None:
+        """Refuse the calls whose answers wait for a commit, except those that hand out messages."""
+        waiting = [*self._committing, *self._parcels]
+        waiting += [(session.connection, session.replies) for session in self.talking if session.connection is not None]
+        for connection, messages in waiting:
+            refused = [one for one in messages if type(one) in _REFUSABLE]
+            if refused:
+                messages[:] = [one for one in messages if type(one) not in _REFUSABLE]
+                connection.send_all([refusal(one.rid) for one in refused])  # type: ignore[attr-defined]
 
 
 def send(parcels: list[Parcel]) -> None:
     """Send what :meth:`Outbox.take` gave."""
     for connection, messages in parcels:
         connection.send_all(messages)
+    parcels.clear()
 
 
 def _take(session: Session) -> list[Message]:

@@ -110,8 +110,9 @@ class Queues(dict[str, BrokerQueue]):
         self._forget_users(queue)
         count = await queue.delete(call)
         self._gone(queue)
-        text = "queue %r was deleted, with %d messages"
-        self._notices.say(logging.INFO, "queue deleted", text, queue.name, count, queue=queue.name)
+        if call is None:  # nobody's call, which the audit log would have
+            text = "queue %r was deleted, with %d messages"
+            self._notices.say(logging.INFO, "queue deleted", text, queue.name, count, queue=queue.name)
         return count
 
     def drop_transient(self, queue: TransientQueue) -> int:

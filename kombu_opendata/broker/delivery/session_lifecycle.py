@@ -8,6 +8,7 @@ from ...errors import AccessRefused
 from ...protocol.messages import Cancelled, Hello, Outcome, Resume
 from ...storage.operations.message_operations import Operations
 from ...storage.state.store_state import StoreState
+from ..access.rights import RESULTS
 from ..access.user import User
 from ..model.sessions import Peer, Session
 from .core import Core
@@ -18,7 +19,7 @@ class SessionLifecycle:
     """Begins and ends the sessions of one instance.
 
     Args:
-        detached: called when a session's connection is gone.
+        detached: called when a session's connection is gone, or it may not have results any more.
     """
 
     def __init__(
@@ -112,6 +113,8 @@ class SessionLifecycle:
                 if not read[consumer.queue.name]:
                     self._queues.remove_consumer(consumer)
                     self._outbox.reply(session, Cancelled(channel.number, consumer.tag, "may not be read any more"))
+        if not read[RESULTS]:
+            self._detached(session)
         for queue in list(self._queues.values()):
             if not read[queue.name]:
                 for getter in [getter for getter in queue.getters if getter.session is session]:

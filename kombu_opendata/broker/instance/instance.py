@@ -9,11 +9,11 @@ from typing import Any
 
 from ...storage.engine import Engine
 from ...storage.state.store_state import DEFAULT_LEASE_SECONDS
+from ..access.audit import Audit
 from ..delivery.background import Background
 from ..delivery.core import Core, Traffic
 from ..delivery.delivery import Delivery, Turn
 from ..delivery.failure import Failure
-from ..delivery.flow import Flow, Reason
 from ..delivery.lease_expiry import LeaseExpiry
 from ..delivery.lease_tokens import Leases
 from ..delivery.outbox import Outbox
@@ -23,6 +23,7 @@ from ..delivery.rate_limited_log import Notices, WarnOnce
 from ..delivery.rates import Rates
 from ..delivery.result_watches import ResultWatches
 from ..delivery.session_lifecycle import SessionLifecycle
+from ..delivery.store_gate import StoreGate
 from ..delivery.tenure import Tenure
 from ..delivery.time_slices import Pace, encoded
 from ..delivery.visibility_timeouts import TimedLeases
@@ -66,10 +67,9 @@ class Instance:
         self.failure = Failure(name, loop, engine.commits)
         self.notices = Notices(log, loop.time, instance=name)
         self.warnings = WarnOnce(log)
+        self.audit = Audit(loop.time, name)
         self.outbox = Outbox(loop)
-        self.flow = Flow(loop)
-        engine.commits.on_full = self._store_is_behind
-        self.background = Background(loop, self.outbox, self.sessions)
+        self.background = Background(loop, self.outbox, self.sessions, self.audit)
         self.queues = Queues(
             state.topology, engine.definitions, engine.idempotency, self.sessions, self.outbox, clock, self.notices
         )
@@ -77,6 +77,8 @@ class Instance:
             name, clock, engine.commits, self.sessions, self.outbox, self.queues, self.failure, self.traffic,
             self.notices,
         )  # fmt: skip
+        timeout_seconds = engine.settings.store_timeout_seconds
+        self.gate = StoreGate(engine.commits, self.outbox, loop.time, timeout_seconds)
         self.upkeep = self._turn(core, tenure or Tenure(), grace_ms)
         self.results = ResultWatches(self.outbox)
         self.leases = Leases(self.queues, state.leases, self.outbox)
@@ -96,7 +98,7 @@ class Instance:
         self.loop = loop
         self._works: set[asyncio.Task[None]] = set()
         self._renewed_at = loop.time()
-        self._is_stalled = False
+        self._stalled_seconds = 0.0
 
     # ------------------------------------------------------------------ composing
     def _turn(self, core: Core, tenure: Tenure, grace_ms: int) -> Upkeep:
@@ -104,7 +106,9 @@ class Instance:
         delivery = Delivery(self.queues, self.outbox, core.clock, self.traffic)
         upkeep = Upkeep(core, delivery.deliver, grace_ms)
         has_journal = self.engine.journal is not None
-        turn = Turn(self.outbox, delivery, upkeep, core.commits, self.failure, tenure, has_journal=has_journal)
+        turn = Turn(
+            self.outbox, delivery, upkeep, core.commits, self.failure, tenure, self.gate, has_journal=has_journal
+        )  # fmt: skip
         self.outbox.turn = turn.run
         return upkeep
 
@@ -145,27 +149,24 @@ class Instance:
         self.upkeep.tick()
         self.rates.tick()
         self._watch_store()
-        if self.engine.stalled_seconds:
-            self.flow.change(Reason.STORE, False)
+        self.gate.tick()
         self.notices.tick()
+        self.audit.tick()
         if self.loop.time() - self._renewed_at > _RENEW_SECONDS:
             self._renewed_at = self.loop.time()
             self.lease_expiry.renew()
 
-    def _store_is_behind(self, is_full: bool) -> None:
-        """Let publishes wait for the store, unless it takes no writes: then they fail when the journal is full."""
-        self.flow.change(Reason.STORE, is_full and not self.engine.stalled_seconds)
-
     def _watch_store(self) -> None:
         """Log once when the store stops accepting writes, and once when it accepts them again."""
         extra = {"instance": self.name}
-        stalled = self.engine.stalled_seconds
-        if stalled and not self._is_stalled:
-            text = "instance %s: the store has accepted no writes for %.0f s (disk full?); waiting"
-            log.error(text, self.name, stalled, extra=extra)
-        elif not stalled and self._is_stalled:
-            log.info("instance %s: the store accepts writes again", self.name, extra=extra)
-        self._is_stalled = bool(stalled)
+        stalled, before = self.engine.stalled_seconds, self._stalled_seconds
+        if stalled and not before:
+            what = "disk full?" if self.engine.journal is not None else "does the bucket answer?"
+            text = "instance %s: the store has accepted no writes for %.0f s (%s); waiting"
+            log.error(text, self.name, stalled, what, extra=extra)
+        elif not stalled and before:
+            log.info("instance %s: the store accepts writes again, after %.0f s", self.name, before, extra=extra)
+        self._stalled_seconds = stalled
         count, slowest = self.engine.figures.take_slow()
         if count:
             text = "instance %s: %d commits were slow, the slowest took %.2f s"

@@ -10,6 +10,9 @@ field           value
 ``instance``    the broker's instance, if the line is about one
 ``queue``       the queue
 ``session``     the name of the client
+``user``        who logged in, in the audit log
+``right``       the right that was missing
+``object``      on what it was missing
 ``code``        the code of an error of this package (:mod:`kombu_opendata.errors`)
 ``exception``   the traceback
 ==============  ====================================================================
@@ -28,7 +31,7 @@ from ...errors import OpenDataError
 
 FORMATS = ("text", "json")
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-CONTEXT = ("instance", "queue", "session", "code")
+CONTEXT = ("instance", "queue", "session", "user", "right", "object", "code")
 _TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
 import logging
 import os
@@ -12,18 +13,19 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...configuration.addresses import LOOPBACK, Listen
 from ...configuration.options import BrokerOptions
 from ...errors import OpenDataError, StartError, StoreFenced, StoreInUse
+from ...private_folder import PrivateFolder
 from ...url import masked
 from ...version import __version__
 from ..standby.seat import Seat
 from ..wire.broker_settings import BrokerSettings
 from ..wire.connection_limits import raise_descriptor_limit
 from . import logs
-from .heap import bound_heap
 from .server import Server
 from .start_settings import broker_settings, choose_seat
 
@@ -33,6 +35,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EXIT_FAILED, EXIT_FENCED = 1, 4
+
+# from malloc.h; blocks of this size are returned to the system at once, and so is this much at the end of the heap
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_MMAP_BYTES, _TRIM_BYTES = 256 << 10, 1 << 20
 
 
 class Readiness:
@@ -62,12 +68,14 @@ def run(options: BrokerOptions, ready_fd: int | None = None, warnings: Sequence[
     logs.set_up(options.log_format, options.log_level)
     for text in warnings:
         log.warning("%s", text)
-    bound_heap()
+    _bound_memory()
     raise_descriptor_limit()
     readiness = Readiness(ready_fd)
     try:
         settings = broker_settings(options)
         seat = choose_seat(options)
+        if options.folder is not None and not settings.socket_access.is_private:
+            _hide_store(options.folder)
     except OpenDataError as exc:
         return _failed(readiness, exc, options.log_format)
     _say_start(options)
@@ -80,6 +88,13 @@ def run(options: BrokerOptions, ready_fd: int | None = None, warnings: Sequence[
         return _failed(readiness, StartError(f"the broker failed: {exc!r}; see its log"), options.log_format)
     finally:
         seat.release()
+
+
+def _hide_store(folder: Path) -> None:
+    """Let users who may enter the store's folder, to reach the socket, read nothing in it."""
+    os.umask(0o077)
+    with PrivateFolder(str(folder)) as opened:
+        opened.hide_entries()
 
 
 def _say_start(options: BrokerOptions) -> None:
@@ -98,6 +113,22 @@ def _failed(readiness: Readiness, exc: OpenDataError, log_format: str) -> int:
         log.error("%s", exc.text)
     print(f"opendata-queue: {exc.text}", file=sys.stderr)
     return exit_code
+
+
+def _bound_memory() -> None:
+    """Make glibc return memory to the system.
+
+    With an arena for each of SlateDB's threads, freed memory would not be reused. And glibc raises its thresholds when
+    a large block is freed, unless they are set: then memory that SlateDB needs briefly to write a file would be kept.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        log.debug("no mallopt in this C library")
+        return
+    mallopt(_M_ARENA_MAX, 2)
+    mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
+    mallopt(_M_TRIM_THRESHOLD, _TRIM_BYTES)
 
 
 def _new_runner() -> Any:
@@ -140,6 +171,7 @@ async def _run(server: Server, options: BrokerOptions, readiness: Readiness, rep
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.terminate, signal.Signals(number).name)
+    loop.add_signal_handler(signal.SIGHUP, server.reloading.on_signal)
     reason = await server.run(_begin(server, options, readiness, report))
     log.info("stopped: %s", reason)
     return 0

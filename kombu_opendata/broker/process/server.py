@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
-from ...errors import InvalidUsersFile, OpenDataError, PreconditionFailed, StoreFenced
+from ...errors import OpenDataError, PreconditionFailed, StoreFenced
 from ...protocol.messages import BrokerGoodbye, Failed
 from ...storage.clock import Clock, SystemClock
 from ...url import masked
@@ -30,7 +30,7 @@ from ..wire.sockets import bind_tcp, bind_unix
 from ..wire.standbys import Standby
 from .instances import Instances
 from .logs import code_of
-from .memory_watch import MemoryWatch
+from .reloading import Reloading
 
 log = logging.getLogger(__name__)
 
@@ -47,17 +47,16 @@ class Server:
         self.settings = settings
         self.connections = Connections(settings.connections.within(descriptor_limit()))
         self.logins = Logins(settings.users, loop.time) if settings.users is not None else None
+        self.reloading = Reloading(self.connections, self.logins, settings.tls)
         self.seat: Seat = seat or FreeSeat()
         self.front = Front(self.connections.gate, self.connections.standbys, Tenure(), self.fenced)
-        directory = Directory(self.status, lambda: self.instances.listing(), self._create_instance, self.hand_over)
+        directory = Directory(
+            self.status, lambda: self.instances.listing(), self._create_instance, self.hand_over,
+            self.reloading.reload,
+        )  # fmt: skip
         self.instances = Instances(
             settings, clock or SystemClock(), directory, self.front.tenure, self._before_opening, self._instance_failed
         )  # fmt: skip
-        self.memory: MemoryWatch | None = None
-        if settings.memory_limit_bytes is not None:
-            instances = self.instances
-            self.memory = MemoryWatch(settings.memory_limit_bytes, instances.free_memory, instances.change_memory)
-            self.connections.on_received = self.memory.tick
         self._successor: Standby | None = None
         self._fenced: OpenDataError | None = None
         self._listeners: list[Listener] = []
@@ -68,8 +67,8 @@ class Server:
 
     # ------------------------------------------------------------------ listening
     async def listen_unix(self, path: str) -> None:
-        """Listen on a Unix socket, for this user only unless users log in. A stale socket is replaced."""
-        sock = bind_unix(path, 0o177 if self.logins is None else 0o111)
+        """Listen on a Unix socket. A stale one is replaced."""
+        sock = bind_unix(path, self.settings.socket_access)
         self._socket_paths.append(path)
         self._listen(sock)
 
@@ -92,8 +91,6 @@ class Server:
         """Add the totals over all connections and instances to a scrape of the metrics."""
         self.connections.measure(snapshot)
         self.instances.measure(snapshot)
-        if self.memory is not None:
-            self.memory.measure(snapshot)
         if self.settings.tls is not None:
             self.settings.tls.measure(snapshot)
 
@@ -286,28 +283,14 @@ class Server:
         while True:
             await asyncio.sleep(_TICK_SECONDS)
             self.instances.tick()
-            if self.memory is not None:
-                self.memory.tick()
             self.connections.notices.tick()
+            self.connections.audit.tick()
             idle = self.settings.idle_exit_seconds
             if idle and not self.connections.open and loop.time() - self.connections.idle_since > idle:
                 self.stop(f"no client for {idle:g} s")
-            self._reload_users()
+            self.reloading.tick()
             if self.settings.tls is not None:
                 self.settings.tls.tick()
-
-    def _reload_users(self) -> None:
-        """If the file of users changed, end the connections of users who were removed or have a new secret."""
-        if self.logins is None:
-            return
-        try:
-            if not self.logins.users.reload():
-                return
-        except InvalidUsersFile as exc:
-            log.error("the users stay as they were: %s", exc.text, extra=code_of(exc))
-            return
-        log.info("the users file was read again: %d users", len(self.logins.users.users))
-        self.connections.check_logins(self.logins)
 
     # ------------------------------------------------------------------ status
     async def status(self) -> dict[str, Any]:
@@ -318,7 +301,6 @@ class Server:
             "pid": os.getpid(),
             "store": masked(self.settings.store),
             "standbys": self.front.standbys.report(),
-            "memory": self.memory.report() if self.memory is not None else {},
             "connections": len(self.connections.open),
             "connections_limit": self.connections.admission.limits.connections,
             "connections_not_logged_in": self.connections.admission.strangers,

@@ -16,7 +16,7 @@ from ...storage.slatedb.object_store import locate
 from ..access.users_file import UsersFile
 from ..standby.file_systems import check_file_system
 from .instance_names import check_name
-from .start_settings import contradictions, retention_bytes, server_tls
+from .start_settings import contradictions, retention_bytes, server_tls, socket_access
 
 
 def start_faults(options: BrokerOptions, *, whole: bool = True) -> list[str]:
@@ -28,7 +28,14 @@ def start_faults(options: BrokerOptions, *, whole: bool = True) -> list[str]:
         whole: no option is missing because its value is wrong, so what two options say about each other counts.
     """
     found = list(contradictions(options)) if whole else []
-    checks: list[Callable[[BrokerOptions], object]] = [server_tls, _users, retention_bytes, _instances, _store]
+    checks: list[Callable[[BrokerOptions], object]] = [
+        server_tls,
+        socket_access,
+        _users,
+        retention_bytes,
+        _instances,
+        _store,
+    ]
     for check in checks:
         try:
             check(options)

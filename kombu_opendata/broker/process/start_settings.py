@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import stat
 from collections import Counter
 from collections.abc import Iterator
 
@@ -23,7 +24,7 @@ from ..wire.broker_settings import BrokerSettings
 from ..wire.certificates import TlsFiles
 from ..wire.connection_limits import ConnectionLimits
 from ..wire.server_tls import ServerTls
-from .heap import memory_limit
+from ..wire.socket_access import SocketAccess, group_id
 
 
 def broker_settings(options: BrokerOptions) -> BrokerSettings:
@@ -40,15 +41,16 @@ def broker_settings(options: BrokerOptions) -> BrokerSettings:
         max_frame_bytes=options.max_message_bytes + FRAME_ROOM_BYTES,
         idle_exit_seconds=options.idle_exit_seconds,
         heartbeat_seconds=options.heartbeat_seconds,
-        memory_limit_bytes=memory_limit(options.memory_limit),
         users=UsersFile(options.users) if options.users is not None else None,
         tls=server_tls(options),
+        socket_access=socket_access(options),
         create_instances=options.create_instances,
         connections=ConnectionLimits(options.max_connections, greeting_seconds=options.greeting_timeout_seconds),
         engine=EngineSettings(
             sync=not options.no_sync,
             retention_interval_seconds=options.maintain_every_seconds,
             slow_commit_seconds=options.slow_commit_seconds,
+            store_timeout_seconds=options.store_timeout_seconds,
             slate=SlateSettings(metrics=options.metrics is not None),
             retention_bytes=retention_bytes(options),
             history=options.history_days > 0,
@@ -79,6 +81,13 @@ def contradictions(options: BrokerOptions) -> Iterator[str]:
             f"listening on {open_to_all} with --users and without TLS would show secrets to the network: give "
             "--tls-cert FILE and --tls-key FILE, or --allow-cleartext if the network is trusted or has TLS itself"
         )
+    if options.socket_group is not None and not any(listen.path for listen in options.listen):
+        yield "--socket-group without --listen unix:PATH: there is no socket for the group"
+    if (options.socket_mode or 0) & stat.S_IWOTH and options.users is None and not options.allow_anonymous:
+        yield (
+            f"--socket-mode {options.socket_mode:04o} without --users would let every user of this machine in: give "
+            "--users FILE, or --socket-group GROUP, or --allow-anonymous if you want that"
+        )
     places = Counter((*options.listen, *((options.metrics,) if options.metrics else ())))
     for place, count in places.items():
         if count > 1 and (place.path or place.port):
@@ -98,6 +107,17 @@ def server_tls(options: BrokerOptions) -> ServerTls | None:
         return None
     required = options.tls_client_auth == "required"
     return ServerTls(TlsFiles(options.tls_cert, options.tls_key, options.tls_client_ca, required))
+
+
+def socket_access(options: BrokerOptions) -> SocketAccess:
+    """Who may connect to the Unix sockets.
+
+    Raises:
+        StartError: there is no such group, or this user is not in it.
+    """
+    gid = group_id(options.socket_group) if options.socket_group is not None else None
+    default = 0o660 if gid is not None else 0o666 if options.users is not None else 0o600
+    return SocketAccess(default if options.socket_mode is None else options.socket_mode, gid)
 
 
 def retention_bytes(options: BrokerOptions) -> int:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ...bucket_credentials import read_credential_files
 from ...errors import StartError, StoreError
 from .active_record import RECORD_NAME, ActiveRecord, decode, encode
 
@@ -32,7 +33,7 @@ class BucketRecord:
 
     Raises:
         StartError: the package ``obstore`` is missing.
-        StoreError: the URL or the environment is wrong.
+        StoreError: the URL, the environment or a file of credentials is wrong.
     """
 
     def __init__(self, url: str) -> None:
@@ -43,6 +44,7 @@ class BucketRecord:
                 "a broker on a bucket needs the package obstore: install kombu-opendata[objectstore]",
                 extra="objectstore",
             ) from exc
+        read_credential_files()
         self.url = url
         self._obs = obstore
         self._changed = (

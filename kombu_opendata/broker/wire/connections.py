@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
 from typing import Protocol
 
-from ...errors import NotActive, OpenDataError
+from ...errors import AccessRefused, NotActive, OpenDataError
 from ...protocol.message_base import Message
+from ..access.audit import Audit
 from ..delivery.rate_limited_log import Notices
 from ..metrics.snapshot import Snapshot
 from .connection_limits import Admission, ConnectionLimits, Slot
@@ -18,8 +18,6 @@ from .logins import Logins
 from .standbys import Standbys
 
 log = logging.getLogger(__name__)
-
-_LOOK_BYTES = 8 << 20
 
 
 class Open(Protocol):
@@ -41,7 +39,6 @@ class Connections:
         standbys: those that are connected.
         opened: how many were opened since the start.
         refused: connections that were refused or cut off, by the error's code.
-        on_received: called after each :data:`_LOOK_BYTES` that arrive.
         idle_since: when the last one was closed, in the loop's time.
     """
 
@@ -54,16 +51,8 @@ class Connections:
         self.opened = 0
         self.refused: Counter[str] = Counter()
         self.notices = Notices(log, self._loop.time)
+        self.audit = Audit(self._loop.time)
         self.idle_since = self._loop.time()
-        self.on_received: Callable[[], None] = lambda: None
-        self._received_bytes = 0
-
-    def received(self, size: int) -> None:
-        """Bytes have arrived: each few megabytes somebody should look at the memory."""
-        self._received_bytes += size
-        if self._received_bytes >= _LOOK_BYTES:
-            self._received_bytes = 0
-            self.on_received()
 
     def add(self, connection: Open) -> None:
         """A client connected."""
@@ -90,6 +79,9 @@ class Connections:
         self.refused[exc.code] += 1
         if isinstance(exc, NotActive):
             return  # a standby's daily bread
+        if isinstance(exc, AccessRefused) and exc.right:
+            self.audit.refused(exc, who)
+            return
         kind = f"{what} ({exc.code})"  # a flood of one kind must not hide the others
         self.notices.say(logging.WARNING, kind, "%s (%s): %s", what, who, exc.text, code=exc.code)
 

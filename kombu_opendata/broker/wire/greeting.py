@@ -5,13 +5,11 @@ A client that has not logged in sends one frame and waits for the answer. More f
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from ...errors import AccessRefused, ProtocolError
-from ...private_folder import is_trusted, peer_uid, user_name
 from ...protocol import messages as m
 from ...protocol.framing import PREAMBLE, PREAMBLE_BYTES, check_preamble
 from ..access.certificate_users import user_by_certificate
@@ -20,6 +18,7 @@ from ..calls.all_calls import InstanceCalls
 from .certificates import names_of
 from .connection_limits import Slot
 from .logins import Logins
+from .socket_access import SocketAccess
 
 #: finds the instance that a client asks for; RequestError or InstanceNotFound if it can't
 HostFor = Callable[[m.Hello], Awaitable[InstanceCalls]]
@@ -42,13 +41,14 @@ class Greeting:
     """
 
     __slots__ = (
-        "_busy", "_certificate", "_hash", "_host_for", "_logins", "_preamble", "_slot", "admitted", "needs_preamble",
-        "user",
+        "_access", "_busy", "_certificate", "_hash", "_host_for", "_logins", "_preamble", "_slot", "admitted",
+        "needs_preamble", "user",
     )  # fmt: skip
 
-    def __init__(self, slot: Slot, logins: Logins | None, host_for: HostFor) -> None:
+    def __init__(self, slot: Slot, logins: Logins | None, access: SocketAccess, host_for: HostFor) -> None:
         self._slot = slot
         self._logins = logins
+        self._access = access
         self._host_for = host_for
         self._preamble = b""
         self.needs_preamble = True
@@ -104,7 +104,7 @@ class Greeting:
             self._certificate = names_of(certificate)
             await self._log_in(self._logins, hello)
         elif sock is not None and sock.family == socket.AF_UNIX:
-            _check_peer(peer_uid(sock))
+            self._access.check(sock)
         self.user.rights(hello.instance)
         self.admitted = Admitted(await self._host_for(hello), hello)
         self._busy = False
@@ -135,8 +135,3 @@ class Greeting:
         if self._hash and not logins.is_valid(name, self._hash):
             raise AccessRefused(f"user {name!r} was removed, or has a new secret: connect again with that", user=name)
         self.user = logins.users.users[name]
-
-
-def _check_peer(uid: int) -> None:
-    if not is_trusted(uid):
-        raise AccessRefused(f"this socket is for {user_name(os.geteuid())} and root, not for {user_name(uid)}")

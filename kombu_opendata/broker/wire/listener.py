@@ -11,7 +11,7 @@ from contextlib import closing, suppress
 from typing import Any
 
 from ...errors import InvalidURL, OpenDataError, TooManyConnections
-from ...private_folder import peer_uid
+from ...local_users import peer_uid
 from ...protocol.framing import PREAMBLE, frame
 from ...protocol.messages import Failed
 from .connection_limits import Admission, Slot

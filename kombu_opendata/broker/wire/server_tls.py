@@ -48,6 +48,7 @@ class ServerTls:
         self._stamp = self._read_stamp()
         self._loaded = load(self.files, self._now())
         self._warned_at = 0.0
+        log.info("the TLS certificates were read again: new connections use them")
 
     def _read_stamp(self) -> list[tuple[int, ...]]:
         stamps: list[tuple[int, ...]] = []
@@ -66,8 +67,6 @@ class ServerTls:
                 self.reload()
             except StartError as exc:
                 log.error("TLS stays as it was: %s", exc.text, extra={"code": exc.code})
-            else:
-                log.info("the TLS certificates were read again: new connections use them")
         self._warn()
 
     def _warn(self) -> None:

@@ -8,18 +8,25 @@ import os
 import socket
 import stat
 
+from .socket_access import SocketAccess
 
-def bind_unix(path: str, umask: int) -> socket.socket:
-    """Bind a Unix socket; a stale one of a killed broker is replaced.
+
+def bind_unix(path: str, access: SocketAccess) -> socket.socket:
+    """Bind a Unix socket; a stale one of a killed broker is replaced. Nobody can connect before it listens.
 
     Raises:
         OSError: another broker listens there, or the path is not a socket.
     """
     _remove_stale(path)
-    before = os.umask(umask)
+    before = os.umask(0o777 & ~access.mode)
     sock = socket.socket(socket.AF_UNIX)
     try:
         sock.bind(path)
+        if access.gid is not None:
+            os.chown(path, -1, access.gid, follow_symlinks=False)
+    except BaseException:
+        sock.close()
+        raise
     finally:
         os.umask(before)
     return sock

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
-from ...errors import BrokerStopping, NotActive, OpenDataError, from_wire
+from ...errors import BrokerStopping, NotActive, OpenDataError, StoreStalled, from_wire
 from ...protocol.framing import frame
 from ...protocol.messages import (
     BrokerMessage,
@@ -31,11 +31,13 @@ from ...protocol.messages import (
     Qos,
     ResultsChanged,
     Resume,
+    Sent,
     Settle,
     Settled,
 )
 from .declared import Declaration, Declared
 from .publishes_in_flight import PublishesInFlight
+from .uncertain_publishes import UncertainPublishes
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +56,7 @@ class Session:
         is_known: whether the broker has welcomed this session before.
         last_rid: id of the last request, from 1 up.
         last_seq: number of the last publish, from 1 up.
+        uncertain: publishes that were refused and may be stored.
         held: leases of the deliveries that came in and are not settled, with the channel of each.
         unconfirmed: settlements that the broker has not confirmed, in order: outcome, queue, message id, token.
         consumers: by channel and tag.
@@ -73,6 +76,7 @@ class Session:
         self.is_known = False
         self.last_rid = 0
         self.last_seq = 0
+        self.uncertain = UncertainPublishes()
         self.held: dict[Lease, int] = {}
         self.unconfirmed: deque[tuple[int, str, int, int]] = deque()
         self.consumers: dict[tuple[int, str], Consume] = {}
@@ -99,7 +103,9 @@ class Session:
         for message in messages:
             kind = type(message)
             if kind is Published and message.rid in unanswered:
-                del unanswered[message.rid]
+                data = unanswered.pop(message.rid)
+                if self.uncertain:
+                    self.uncertain.confirm(data)
                 if message.rid in in_flight.by_rid:
                     in_flight.remove(message.rid)
                 else:
@@ -127,10 +133,14 @@ class Session:
         rid = getattr(message, "rid", None)  # a BrokerHeartbeat or a BrokerGoodbye has none
         if rid in self.in_flight.by_rid:
             if message.code not in LEFT_TO_SUCCESSOR:
-                self.unanswered.pop(rid, None)
+                self._failed(message, self.unanswered.pop(rid))
                 self.in_flight.fail(rid, from_wire(message.code, message.text, message.values))
         elif rid in self.unanswered:
-            del self.unanswered[rid]
+            data = self.unanswered.pop(rid)
+            if type(message) is Failed:
+                self._failed(message, data)
+            elif self.uncertain and type(message) is Sent:
+                self.uncertain.confirm(data)
             self.answers[rid] = message
             if type(message) is Got and message.delivery is not None:
                 self.hold((message.delivery,))
@@ -139,6 +149,10 @@ class Session:
         elif type(message) is Got and message.delivery is not None:  # its caller stopped waiting: give it back
             delivery = message.delivery
             self.to_send.append(frame(self.settle(Outcome.RELEASE, delivery[0], [delivery[2:5]])))
+
+    def _failed(self, message: Failed, data: bytes) -> None:
+        if message.code == StoreStalled.code and message.values.get("uncertain"):
+            self.uncertain.note(data)
 
     def _redeclared(self, message: Declaration | Qos | Consume, answer: BrokerMessage) -> None:
         if not isinstance(answer, Failed):
@@ -174,7 +188,10 @@ class Session:
 
     def start_publish(self, message: Any) -> bytes:
         """As :meth:`start_request`, with the number by which the broker stores the message once."""
-        self.last_seq = message.seq = self.last_seq + 1
+        number = self.uncertain.number_of(message, self.last_seq) if self.uncertain else None
+        if number is None:
+            number = self.last_seq = self.last_seq + 1
+        message.seq = number
         return self.start_request(message)
 
     def settle(self, outcome: int, channel: int, leases: list[Lease]) -> Settle:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...errors import AccessRefused, ConnectionLost, InvalidURL, SocketPathTooLong
-from ...private_folder import denied, is_alone_at, is_trusted, peer_uid, user_name
+from ...local_users import is_alone_at, is_trusted, peer_uid, user_name
+from ...private_folder import denied
 from ...protocol.tcp import set_tcp_options
 from ...url import Address
 from ..connection_options import Options
@@ -94,7 +95,8 @@ def connect_unix(path: str, timeout: float, *, trusted: Callable[[int], bool] = 
         raise
     except PermissionError as exc:
         sock.close()
-        raise AccessRefused(denied(path), path=path) from exc
+        text = f"{denied(path)}; a broker lets a group in with --socket-group, and all its users with --users"
+        raise AccessRefused(text, path=path) from exc
     except OSError as exc:
         sock.close()
         raise ConnectionLost(f"cannot connect to {path}: {exc}", path=path) from exc

@@ -8,7 +8,7 @@ anybody before the commit that covers it has returned.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Iterable, Set
 from typing import Protocol
 
 from ...errors import OpenDataError, StoreError, StoreFull
@@ -30,9 +30,7 @@ from .measurements import EngineFigures, stopwatch
 #: journal bytes that publishes leave for settlements, so that consumers go on when the disk is full
 RESERVED_BYTES = 4 << 20
 #: a batch of this size is written at once; writing it takes about five times as much memory
-LARGE_BATCH_BYTES = 2 << 20
-#: with so many bytes in the batch, publishes had better wait for the checkpoint under way
-FULL_BATCH_BYTES = 3 << 20
+LARGE_BATCH_BYTES = 4 << 20
 
 
 class Participant(Protocol):
@@ -66,7 +64,6 @@ class Commits:
         count: appends to the journal, or batches where there is no journal.
         is_large: set while the next checkpoint's batch is large; only with a journal.
         released_upto: the number of the last journal record that the store has.
-        on_full: called with True when the next checkpoint's batch is full, and with False when it is not any more.
         watches: sets to which checkpoints add the messages that they delete.
         failure: the error after which nothing can be committed.
     """
@@ -96,11 +93,11 @@ class Commits:
         self.batch = store.batch()
         self.checkpointing = asyncio.Lock()
         self.tidying = asyncio.Lock()
-        self.checkpoint_started_at: float | None = None
+        self._waiting_since: float | None = None
+        self._waiting = 0  # checkpoints that wait or are under way
         self.count = 0
         self.is_large = asyncio.Event()
         self.released_upto: int | None = None
-        self.on_full: Callable[[bool], None] = lambda _is_full: None
         self.watches: list[set[int]] = []
         self.participants: list[Participant] = []
         self.failure: OpenDataError | None = None
@@ -135,8 +132,6 @@ class Commits:
             put(key, value)
         self._payloads.pending[id] = envelope
         self._payloads.pending_metadata[id] = metadata
-        if self.batch.nbytes >= FULL_BATCH_BYTES:
-            self.on_full(True)
 
     def stage_all(self, records: Iterable[NewMessage]) -> None:
         """Put the records of new messages in the batch of the next checkpoint."""
@@ -221,6 +216,17 @@ class Commits:
         self.watches = [one for one in self.watches if one is not watch]
 
     async def _checkpoint(self) -> None:
+        clock = asyncio.get_running_loop().time
+        self._waiting += 1
+        if self._waiting_since is None:
+            self._waiting_since = clock()
+        try:
+            await self._write_checkpoint()
+        finally:
+            self._waiting -= 1
+            self._waiting_since = clock() if self._waiting else None
+
+    async def _write_checkpoint(self) -> None:
         async with self.checkpointing:
             position = None
             count = len(self.effects)
@@ -236,21 +242,18 @@ class Commits:
             batch, self.batch = self.batch, self._store.batch()
             self.is_large.clear()
             self._payloads.begin_flush()
-            began = self.checkpoint_started_at = asyncio.get_running_loop().time()
+            began = asyncio.get_running_loop().time()
             try:
                 await self._write(batch, position, now)
                 self.count += self._journal is None
             except BaseException as exc:
                 self.failure = exc if isinstance(exc, OpenDataError) else StoreError(f"a checkpoint failed: {exc!r}")
                 raise
-            self.checkpoint_started_at = None
             seconds = asyncio.get_running_loop().time() - began
             self._figures.checkpointed(seconds, batch.nbytes)
             if self._journal is None:
                 self._figures.committed(seconds, count, batch.nbytes)
             self._end_flush(now)
-            if self.batch.nbytes < FULL_BATCH_BYTES:
-                self.on_full(False)
             if self._journal is not None and position is not None and not self._sync:
                 self._journal.release(position)
             self.released_upto = position
@@ -295,8 +298,13 @@ class Commits:
         return self.released_upto if self._journal is not None else self.count
 
     @property
-    def checkpoint_seconds(self) -> float:
-        """For how long the checkpoint under way has been running; 0 if there is none."""
-        if self.checkpoint_started_at is None:
+    def waiting_seconds(self) -> float:
+        """How long a checkpoint has been waiting or under way without any end of one; 0 if there is none."""
+        if self._waiting_since is None:
             return 0.0
-        return asyncio.get_running_loop().time() - self.checkpoint_started_at
+        return asyncio.get_running_loop().time() - self._waiting_since
+
+    @property
+    def stalled_seconds(self) -> float:
+        """How long no commit has ended although one is wanted; 0 with a journal, whose commits don't wait."""
+        return self.waiting_seconds if self._journal is None else 0.0

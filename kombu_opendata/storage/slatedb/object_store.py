@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from ... import errors
+from ...bucket_credentials import read_credential_files
 from . import ffi
 
 _PROVIDERS = {"s3": "S3", "s3a": "S3", "gs": "GCS", "az": "AZURE", "azure": "AZURE", "abfs": "AZURE", "abfss": "AZURE"}
@@ -60,7 +61,7 @@ def locate(url: str, path: str, *, create: bool = True) -> Location:
     Raises:
         errors.InvalidURL: the URL or the path can't be used.
         errors.StoreUnwritable: the folder can't be created or written.
-        errors.StoreError: the settings in the environment are refused.
+        errors.StoreError: the settings in the environment are refused, or a file of credentials can't be used.
     """
     if not _SAFE_PATH.fullmatch(path):
         raise errors.InvalidURL(
@@ -87,6 +88,7 @@ def _memory(name: str) -> Any:
 
 def _bucket(url: str) -> Any:
     u, parts = ffi.public(), urlsplit(url)
+    read_credential_files()
     try:
         builder = u.ObjectStoreBuilder.from_env(u.ObjectStoreType[_PROVIDERS[parts.scheme]])
         builder.with_url(f"{parts.scheme}://{parts.netloc}")

@@ -77,7 +77,10 @@ VERBS = [
     Verb("archive delete old --older-than 30d --yes", lambda j: j["deleted"] == 0, "0 archived messages deleted"),
 ]
 #: tested below, or by tests of their own
-OTHERS = {"broker", "broker stop", "hash-secret", "queue drop", "exchange delete", "binding delete"}
+OTHERS = {
+    "broker", "broker reload", "broker stop", "hash-secret", "queue drop", "exchange delete", "binding delete",
+    "user add", "user list", "user permit", "user remove",
+}  # fmt: skip
 
 
 def all_verbs(group: click.Group = main, before: str = "") -> Iterator[str]:

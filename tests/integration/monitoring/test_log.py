@@ -53,7 +53,9 @@ def test_from_start_to_end(serve: Serve, store_folder: Path) -> None:
     assert "heartbeat=5," in start["message"]
     assert "log-format=json" in start["message"]
     deleted = next(line for line in found if "deleted" in line["message"])
-    assert deleted["message"] == "queue 'gone' was deleted, with 2 messages"
+    assert deleted["message"].startswith("anonymous (client '")
+    assert deleted["message"].endswith(") deleted queue 'gone', with 2 messages")
+    assert deleted["logger"] == "kombu_opendata.audit"
     assert (deleted["queue"], deleted["instance"], deleted["level"]) == ("gone", "default", "INFO")
     assert found[-1]["message"] == "stopped: SIGTERM"
 

@@ -40,7 +40,7 @@ class SettleCalls:
     _outbox: Outbox
     _clock: Clock
 
-    @handles(q.SettleMessages, needs=needs.on_queue("read", or_role="operator"), once=True)
+    @handles(q.SettleMessages, stores=True, needs=needs.on_queue("read", or_role="operator"), once=True)
     def settle_messages(self, call: Context, msg: q.SettleMessages) -> None:
         if msg.ending not in Ending.__members__.values():
             raise RequestError(f"a message can't be settled by {msg.ending}")
@@ -92,6 +92,11 @@ class SettleCalls:
     def _answer(self, call: Context, msg: q.SettleMessages, answer: q.SettledMessages) -> None:
         if msg.ending == Ending.SET_VT:
             answer.until_ms = self._clock.now_ms() + msg.delay_ms
+        if not call.session.rights.read[msg.queue]:  # as an operator
+            name, ids = Ending(msg.ending).name.lower(), ", ".join(map(str, answer.done[:10]))
+            more = " …" if len(answer.done) > 10 else ""
+            text = "settled %d messages of queue %r: %s of %s%s"
+            call.audit(text, len(answer.done), msg.queue, name, ids, more, queue=msg.queue)
         call.answer_once(msg.rid, answer, 50 * len(msg.items))
 
     def _end_one(self, call: Context, queue: BrokerQueue, id: int, token: int, ending: Ending, delay_ms: int) -> None:

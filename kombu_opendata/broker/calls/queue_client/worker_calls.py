@@ -106,6 +106,7 @@ class WorkerCalls:
             held = self._held(msg.session)
             for queue, entry in held:
                 self._leases.end(self._holders.of(entry), queue, entry, Outcome.RELEASE)
+            call.audit("released %d messages that worker %s held", len(held), msg.session.hex())
             call.answer_once(msg.rid, m.Count(msg.rid, len(held)))
             return
         sessions = self._sessions().get(msg.session)
@@ -117,6 +118,7 @@ class WorkerCalls:
                 self._shut_down(session, call.session.name)
             else:
                 self._suspend(session, msg.action == SUSPEND)
+        call.audit("told worker %r (%s) to %s", sessions[0].name, msg.session.hex(), msg.action)
         call.answer_once(msg.rid, m.Count(msg.rid, count))
 
     def _suspend(self, session: Session, suspended: bool) -> None:
@@ -134,7 +136,7 @@ class WorkerCalls:
             cancelled = m.Cancelled(consumer.channel.number, consumer.tag, f"shut down by {by}")
             self._outbox.reply(session, cancelled)
 
-    @handles(q.Reclaim, needs=needs.role("operator", "take messages from lost workers"), once=True)
+    @handles(q.Reclaim, stores=True, needs=needs.role("operator", "take messages from lost workers"), once=True)
     def reclaim(self, call: Context, msg: q.Reclaim) -> None:
         """Return at once what absent clients hold, without waiting for their grace period or leases to end."""
         only = call.queue(msg.queue) if msg.queue else None
@@ -147,6 +149,7 @@ class WorkerCalls:
             if not is_there and (only is None or queue is only):
                 self._leases.end(self._holders.of(entry), queue, entry, Outcome.REQUEUE, lease_expired=True)
                 count += 1
+        call.audit("returned %d messages of lost clients to their queues", count)
         call.answer_once(msg.rid, m.Count(msg.rid, count))
 
 

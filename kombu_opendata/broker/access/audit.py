@@ -1,0 +1,77 @@
+"""The audit log: a line for each refusal for want of a right, and for each change that somebody made.
+
+It is the logger :data:`NAME`. A client may repeat a call as often as it likes, so what is the same as before is counted
+for a minute and logged as a number then. No line has a secret or anything of a message but its queue and its id.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from ...errors import AccessRefused
+
+NAME = "kombu_opendata.audit"
+PERIOD_SECONDS = 60.0
+#: different refusals, and changes of one user, that have lines of their own within a period
+MAX_REFUSALS = 200
+MAX_CHANGES = 500
+
+log = logging.getLogger(NAME)
+
+
+class Audit:
+    """The audit lines of one instance, or of the broker as a whole."""
+
+    def __init__(self, time: Callable[[], float], instance: str = "") -> None:
+        self._time = time
+        self._fields = {"instance": instance} if instance else {}
+        self._until = 0.0  # the end of the period
+        self._refusals: dict[tuple[str, ...], tuple[int, dict[str, Any]]] = {}  # how often, without the first time
+        self._changes: dict[str, int] = {}  # by user
+
+    def refused(self, exc: AccessRefused, client: str) -> None:
+        """Note that a client was refused."""
+        right, kind, name, user, instance = (
+            str(exc.values.get(field, "")) for field in ("right", "kind", "name", "user", "instance")
+        )
+        key = (user, right, kind, name)
+        if key not in self._refusals and len(self._refusals) >= MAX_REFUSALS:
+            key = (user, "other rights", "", "")
+        count, fields = self._refusals.get(key, (-1, {}))
+        if count < 0:
+            self._begin_period()
+            fields = {"user": user, "right": right, "object": f"{kind} {name}", "instance": instance}
+            text = "refused: %s on %s %r in instance %r to user %r (client %s)"
+            log.warning(text, right, kind, name, instance, user, client, extra={**fields, "session": client})
+        self._refusals[key] = (count + 1, fields)
+
+    def changed(self, user: str, client: str, text: str, *args: object, **fields: Any) -> None:
+        """Note what a user has changed; ``text`` says what, as in "deleted queue %r"."""
+        self._begin_period()
+        count = self._changes[user] = self._changes.get(user, 0) + 1
+        if count <= MAX_CHANGES:
+            who = f"user {user!r}" if user else "anonymous"
+            extra = {**self._fields, "user": user, "session": client, **fields}
+            log.info("%s (client %s) " + text, who, client, *args, extra=extra)
+
+    def tick(self) -> None:
+        """Log the counts of a period that is over; called regularly."""
+        if not self._until or self._time() < self._until:
+            return
+        self._until = 0.0
+        for (user, right, kind, name), (count, fields) in self._refusals.items():
+            if count:
+                text = "refused %d times more in %g s: %s on %s %r to user %r"
+                log.warning(text, count, PERIOD_SECONDS, right, kind, name, user, extra=fields)
+        for user, count in self._changes.items():
+            if count > MAX_CHANGES:
+                text = "user %r made %d changes more in %g s"
+                log.warning(text, user, count - MAX_CHANGES, PERIOD_SECONDS, extra={**self._fields, "user": user})
+        self._refusals.clear()
+        self._changes.clear()
+
+    def _begin_period(self) -> None:
+        if not self._until:
+            self._until = self._time() + PERIOD_SECONDS

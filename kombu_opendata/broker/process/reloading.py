@@ -1,0 +1,75 @@
+"""Reads the users file and the certificates again: when they change, at a SIGHUP, and when a client asks for it."""
+
+from __future__ import annotations
+
+import logging
+
+from ...errors import InvalidUsersFile, OpenDataError, StartError
+from ..access import audit
+from ..access.users_file import Changes
+from ..calls.admin_calls import Reloaded
+from ..wire.connections import Connections
+from ..wire.logins import Logins
+from ..wire.server_tls import ServerTls
+from .logs import code_of
+
+log = logging.getLogger(__name__)
+_audit_log = logging.getLogger(audit.NAME)
+
+
+class Reloading:
+    """Applies changed files to open connections and to new ones. What can't be used is logged and stays as it was."""
+
+    def __init__(self, connections: Connections, logins: Logins | None, tls: ServerTls | None) -> None:
+        self._connections = connections
+        self._logins = logins
+        self._tls = tls
+
+    def reload(self, by: str) -> Reloaded:
+        """Read all files again, whether they changed or not.
+
+        Raises:
+            StartError: one of them can't be used, and stays as before; the others count.
+        """
+        failures: list[StartError] = []
+        done = Reloaded(None, self._tls is not None)
+        try:
+            done = done._replace(users=self._reload_users(by, always=True))
+        except InvalidUsersFile as exc:
+            failures.append(exc)
+        if self._tls is not None:
+            try:
+                self._tls.reload()
+            except StartError as exc:
+                log.error("TLS stays as it was: %s", exc.text, extra=code_of(exc))
+                failures.append(exc)
+        if failures:
+            raise failures[0]
+        return done
+
+    def on_signal(self) -> None:
+        """Reload for a SIGHUP; errors are in the log."""
+        try:
+            self.reload("SIGHUP")
+        except OpenDataError:
+            return
+
+    def tick(self) -> None:
+        """Read the users file again if it changed; never raises."""
+        try:
+            self._reload_users("its change", always=False)
+        except InvalidUsersFile:
+            return
+
+    def _reload_users(self, by: str, *, always: bool) -> Changes | None:
+        if self._logins is None:
+            return None
+        try:
+            changes = self._logins.users.reload(always=always)
+        except InvalidUsersFile as exc:
+            log.error("the users stay as they were: %s", exc.text, extra=code_of(exc))
+            raise
+        if changes is not None:
+            _audit_log.info("the users file was read again by %s: %s", by, changes)
+            self._connections.check_logins(self._logins)
+        return changes

@@ -1,0 +1,38 @@
+"""Credentials of buckets from files.
+
+SlateDB and obstore read credentials from environment variables, from the cloud's metadata service (instance and task
+roles) or with a token file (``AWS_WEB_IDENTITY_TOKEN_FILE``), and not from ``~/.aws/credentials``. For what is a static
+secret, a variable with ``_FILE`` at its end may name a file in place of the secret.
+"""
+
+from __future__ import annotations
+
+import os
+
+from .errors import StoreError
+from .private_file import read_private
+
+VARIABLES = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AZURE_STORAGE_ACCOUNT_KEY",
+    "AZURE_CLIENT_SECRET",
+)
+
+
+def read_credential_files() -> None:
+    """Set the variables whose files are named; a variable that is set counts more than its file.
+
+    Raises:
+        StoreError: a file can't be used, or everybody may read it.
+    """
+    for name in VARIABLES:
+        path = os.environ.get(f"{name}_FILE")
+        if path and not os.environ.get(name):
+            data = read_private(path, f"the file of ${name}_FILE,", StoreError)
+            try:
+                os.environ[name] = data.decode().strip()
+            except (UnicodeDecodeError, ValueError) as exc:
+                text = f"the file of ${name}_FILE, {path} is not text: write the value alone into it"
+                raise StoreError(text, path=path) from exc

@@ -1,0 +1,90 @@
+"""The users of this machine: the one at the other end of a Unix socket, and those who can have put a file somewhere.
+
+The kernel tells which user is at the other end. A path alone tells nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import socket
+import stat
+import struct
+import sys
+
+WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_MAX_LINKS = 40  # the kernel's limit
+#: Linux: struct ucred, with pid, uid and gid
+_UCRED = struct.Struct("=iII")
+#: macOS: SOL_LOCAL and LOCAL_PEERCRED, and the beginning of struct xucred, version and uid
+_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED_BYTES = 0, 1, 76
+_XUCRED = struct.Struct("=II")
+
+
+def user_name(uid: int) -> str:
+    """How an error names a user."""
+    try:
+        return f"user {pwd.getpwuid(uid).pw_name}"
+    except KeyError:
+        return f"user {uid}"
+
+
+def peer_uid(sock: socket.socket) -> int:
+    """The user at the other end of a Unix socket; for a listener, the user that made it listen.
+
+    Raises:
+        OSError: the kernel does not say.
+    """
+    if sys.platform.startswith("linux"):
+        data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+        return int(_UCRED.unpack(data)[1])
+    data = sock.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED_BYTES)
+    return int(_XUCRED.unpack_from(data)[1])
+
+
+def is_trusted(uid: int) -> bool:
+    """Whether a user is this one or root, who could do everything anyway."""
+    return uid in (0, os.geteuid())
+
+
+def is_alone_at(uid: int, path: str) -> bool:
+    """Whether only this user and root can have put a file at this absolute path.
+
+    All folders on the way must be theirs alone, including those of symbolic links: another user's link may lead to a
+    folder that does not belong to that user.
+    """
+    folder, parts, links = "/", path.split("/"), 0
+    while parts:
+        name = parts.pop(0)
+        place = os.path.normpath(f"{folder}/{name}")  # the folder's own path has no links
+        try:
+            status = os.stat(folder)
+            target = os.readlink(place) if os.path.islink(place) else ""
+        except OSError:
+            return False
+        if status.st_uid not in (0, uid) or status.st_mode & WRITABLE_BY_OTHERS:
+            return False
+        if not target:
+            folder = place
+            continue
+        links += 1
+        if links > _MAX_LINKS:
+            return False
+        parts = target.split("/") + parts
+        folder = "/" if target.startswith("/") else folder
+    return True
+
+
+def sharer_of(folder: str) -> int | None:
+    """The other user who shares a folder with a group of this user; None if there is none.
+
+    That user and root alone can have put anything there: the group may enter the folder and not write to it.
+    """
+    try:
+        status = os.stat(folder)
+    except OSError:
+        return None
+    shared = status.st_gid in {os.getegid(), *os.getgroups()} and status.st_mode & stat.S_IXGRP
+    if status.st_uid == os.geteuid() or not shared or not is_alone_at(status.st_uid, f"{folder}/x"):
+        return None
+    return status.st_uid
