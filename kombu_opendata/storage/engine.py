@@ -164,10 +164,10 @@ class Engine:
         for effects in commits:
             for effect in effects:
                 self.commits.stage_all(effect.new_messages())
-        if self.journal is not None:
+        if self.journal is not None:  # without one there is nothing to bring to the store, and requests cost time
             self.journal.start()
-        await self.commits.checkpoint()
-        await self.tidy()
+            await self.commits.checkpoint()
+            await self.tidy()
 
     # ------------------------------------------------------------------ maintenance
     async def tidy(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from itertools import repeat
 from typing import Any
@@ -34,10 +35,11 @@ from ..slatedb.store_writer import SlateStore
 from ..state.history_log import HistoryLog
 from ..state.queue_buckets import Summary
 from ..state.settled_list import SettledList, bucket_key
-from ..state.store_state import QueueOptions, StoreState
+from ..state.store_state import Queue, QueueOptions, StoreState
 from .journal import Journal
 
 Wanted = set[tuple[str, int]]
+Row = tuple[bytes, bytes]
 
 
 async def check_header(store: SlateStore, instance: str, now: int) -> None:
@@ -71,12 +73,14 @@ async def rebuild(
     wanted: Wanted = {place for effects in commits for effect in effects for place in effect.active_buckets()}
     await _load_settings(store, state)
     await _load_active(store, state, wanted, clock.now_ms())
-    await _load_sessions(store, state)
-    await state.results.load(store)
-    await state.staged.load(store)
-    await _load_dead_letters(store, state)
-    await _load_cursors(store, state)
-    await _load_settled(store, state, commits)
+    await asyncio.gather(
+        _load_sessions(store, state),
+        state.results.load(store),
+        state.staged.load(store),
+        _load_dead_letters(store, state),
+        _load_cursors(store, state),
+        _load_settled(store, state, commits),
+    )
     state.history = history
     for effects in commits:
         for effect in effects:
@@ -103,59 +107,74 @@ async def read_journal(store: SlateStore, journal: Journal | None) -> list[Commi
     return [codec.decode(payload) for _sequence, payload in journal.replay(position)]
 
 
-async def _rows(store: Reads, prefix: bytes) -> Iterable[tuple[bytes, bytes]]:
+async def _rows(store: Reads, prefix: bytes) -> list[Row]:
     return [row async for rows in store.scan_batches(*keys.prefix_range(prefix)) for row in rows]
+
+
+#: what :func:`_load_settings` reads at once, because a request to a bucket takes long
+_SETTINGS = (
+    keys.RecordKind.OPTIONS, keys.RecordKind.CONFIG, keys.RecordKind.ARCHIVED_FAILED, keys.RecordKind.QUEUE_COUNTS,
+    keys.RecordKind.EXCHANGE, keys.RecordKind.BINDING, keys.RecordKind.PRODUCER, keys.RecordKind.REMOVAL,
+)  # fmt: skip
+#: queues whose settled lists are read at once
+_QUEUES_AT_ONCE = 32
 
 
 async def _load_settings(store: Reads, state: StoreState) -> None:
     """The newest time, message ids, queues with their settled lists, exchanges, bindings, sessions' last calls."""
-    at = await store.get(keys.NEWEST_TIME_KEY)
-    if at is not None:
-        state.newest_ms = checkpoint_marks.decode_newest_time(keys.NEWEST_TIME_KEY, at)
-    kept = await store.get(keys.LOG_RETENTION_KEY)
-    if kept is not None:
-        state.log.record = log_retention.decode(keys.LOG_RETENTION_KEY, kept)
-    block = await store.get(keys.SEQ_BLOCK_KEY)
-    if block is not None:
-        base, size = seq_block.decode(keys.SEQ_BLOCK_KEY, block)
-        state.next_id = state.block_end = base + size
-    for key, value in await _rows(store, keys.RecordKind.OPTIONS.prefix):
-        await _load_queue(store, state, keys.parse(key).name or "", options.decode(key, value))
-    await _load_archives(store, state)
-    for key, value in await _rows(store, keys.RecordKind.QUEUE_COUNTS.prefix):
+    found = await asyncio.gather(*(_rows(store, kind.prefix) for kind in _SETTINGS))
+    stored, configs, archived, counts, exchanges, bindings, producers, removals = found
+    await _load_marks(store, state)
+    await _load_queues(store, state, stored, dict(configs))
+    _load_archives(state, archived)
+    for key, value in counts:
         counted = state.queues.get(keys.parse(key).name or "")
         if counted is not None:
             counted.counts.restore(*queue_counts.decode(key, value))
-    for key, value in await _rows(store, keys.RecordKind.EXCHANGE.prefix):
-        stored = topology.decode_exchange(key, value)
-        state.topology.add_exchange(keys.parse(key).name or "", *stored)
-    for key, value in await _rows(store, keys.RecordKind.BINDING.prefix):
+    for key, value in exchanges:
+        state.topology.add_exchange(keys.parse(key).name or "", *topology.decode_exchange(key, value))
+    for key, value in bindings:
         parsed = keys.parse(key)
         exchange, queue, routing_key = parsed.name or "", parsed.queue or "", parsed.routing_key or ""
         if exchange in state.topology.exchanges and queue in state.queues:
             state.topology.bind(queue, exchange, routing_key, topology.decode_binding(key, value))
-    for key, value in await _rows(store, keys.RecordKind.PRODUCER.prefix):
+    for key, value in producers:
         state.producers[key[2:]] = producer.decode(key, value)
-    for key, value in await _rows(store, keys.RecordKind.REMOVAL.prefix):
+    for key, value in removals:
         state.removals[key[2:]] = removal.decode(key, value)
 
 
-async def _load_queue(store: Reads, state: StoreState, name: str, stored: options.QueueOptions) -> None:
-    key = keys.config_key(name)
-    limits = config.decode(key, await store.get(key) or b"")
-    queue = state.declare_queue(
-        name,
-        QueueOptions(
-            limits.max_attempts,
-            limits.done_retention_seconds,
-            stored.failed_retention_seconds,
-            stored.lease_seconds,
-            stored.arguments,
-        ),
-    )
-    await _load_log(store, queue.done, keys.done_key(name), stored.first_done_bucket)
-    await _load_log(store, queue.failed, keys.failed_key(name), stored.first_failed_bucket)
-    state.dirty.queues.discard(name)
+async def _load_marks(store: Reads, state: StoreState) -> None:
+    marks = keys.NEWEST_TIME_KEY, keys.LOG_RETENTION_KEY, keys.SEQ_BLOCK_KEY
+    at, kept, block = await asyncio.gather(*map(store.get, marks))
+    if at is not None:
+        state.newest_ms = checkpoint_marks.decode_newest_time(keys.NEWEST_TIME_KEY, at)
+    if kept is not None:
+        state.log.record = log_retention.decode(keys.LOG_RETENTION_KEY, kept)
+    if block is not None:
+        base, size = seq_block.decode(keys.SEQ_BLOCK_KEY, block)
+        state.next_id = state.block_end = base + size
+
+
+async def _load_queues(store: Reads, state: StoreState, stored: Iterable[Row], configs: dict[bytes, bytes]) -> None:
+    free = asyncio.Semaphore(_QUEUES_AT_ONCE)
+
+    async def load_lists(queue: Queue, first: options.QueueOptions) -> None:
+        async with free:
+            await _load_log(store, queue.done, keys.done_key(queue.name), first.first_done_bucket)
+            await _load_log(store, queue.failed, keys.failed_key(queue.name), first.first_failed_bucket)
+
+    declared = []
+    for key, value in stored:
+        name, found = keys.parse(key).name or "", options.decode(key, value)
+        limits = config.decode(keys.config_key(name), configs.get(keys.config_key(name), b""))
+        kept = QueueOptions(
+            limits.max_attempts, limits.done_retention_seconds, found.failed_retention_seconds, found.lease_seconds,
+            found.arguments,
+        )  # fmt: skip
+        declared.append(load_lists(state.declare_queue(name, kept), found))
+    await asyncio.gather(*declared)
+    state.dirty.queues.difference_update(state.queues)
 
 
 async def _load_log(store: Reads, log: SettledList, prefix: bytes, first: int) -> None:
@@ -164,11 +183,11 @@ async def _load_log(store: Reads, log: SettledList, prefix: bytes, first: int) -
         log.restore(first, keys.parse(key).bucket or 0, settled.decode(key, value))
 
 
-async def _load_archives(store: Reads, state: StoreState) -> None:
+def _load_archives(state: StoreState, rows: Iterable[Row]) -> None:
     """The tails of the lists of archived messages, which few queues have. The records come by queue and bucket."""
     first: dict[str, int] = {}
     last: dict[str, tuple[bytes, bytes]] = {}
-    for key, value in await _rows(store, keys.RecordKind.ARCHIVED_FAILED.prefix):
+    for key, value in rows:
         parsed = keys.parse(key)
         first.setdefault(parsed.name or "", parsed.bucket or 0)
         last[parsed.name or ""] = key, value
