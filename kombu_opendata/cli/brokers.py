@@ -1,4 +1,4 @@
-"""``broker status|reload|stop``, ``status``, ``maintain`` and ``instance``: the broker itself."""
+"""The broker itself: ``broker status|reload|stop|hand-over``, ``status``, ``maintain`` and ``instance``."""
 
 from __future__ import annotations
 
@@ -174,6 +174,24 @@ def reload(place: str | None, target: Target, as_json: bool) -> None:
         say("no user changed since the file was last read")
     if done.certificates:
         say("the certificates were read again")
+
+
+@broker_tools.command("hand-over")
+@click.argument("place", required=False, metavar="[URL|FOLDER]")
+@call_options
+def hand_over(place: str | None, target: Target, as_json: bool) -> None:
+    """Move the service to the standby, and end the broker.
+
+    It is refused if no standby is connected. Clients resume their sessions at the standby.
+    """
+    from ..protocol.messages import HandOver
+
+    with target.or_at(place).connection(looks=True) as connection:
+        addresses = connection.call(HandOver(0)).addresses
+    if as_json:
+        print_json({"addresses": addresses})
+    else:
+        say(f"the broker hands over to {', '.join(addresses)}")
 
 
 def _running(folder: Path) -> int | None:

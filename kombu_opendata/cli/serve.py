@@ -37,9 +37,10 @@ def broker(config: Path | None, ready_fd: int | None, **given: Any) -> None:
     """Run a broker: the one process that owns a store. SIGTERM stops it cleanly.
 
     \b
-    broker status   show a running broker's queues, depths and consumers
-    broker reload   let a running broker read its users file and certificates again
-    broker stop     stop the broker of a folder
+    broker status     show a running broker's queues, depths and consumers
+    broker reload     let a running broker read its users file and certificates again
+    broker stop       stop the broker of a folder
+    broker hand-over  move the service to the standby
 
     Each option can also be set in a TOML file (max-connections = 500) or in the environment
     (OPENDATA_QUEUE_MAX_CONNECTIONS=500). The command line comes first, then the environment, then the file.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hmac
 
+import msgspec
+
 from .message_base import Message, Numbered
 
 
@@ -24,7 +26,13 @@ class HandOver(Numbered, tag=37):
 
 
 class TakeOver(Message, tag=135):
-    """To a standby: go on in my place, now."""
+    """To a standby: go on in my place, now. The sender answers nobody any more.
+
+    For a bucket it has the active record and the version of its object, which the standby replaces.
+    """
+
+    record: bytes = b""
+    version: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class StandbyWelcome(Numbered, tag=136):

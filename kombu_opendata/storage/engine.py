@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 from ..errors import StoreError, StoreFull
 from .clock import Clock
 from .commit import recovery
+from .commit.cache_warm_up import warm_up
 from .commit.commits import Commits
 from .commit.journal import SEGMENT_BYTES, Journal
 from .commit.measurements import EngineFigures
@@ -137,6 +138,8 @@ class Engine:
         store = await SlateStore.open(url, instance, settings=settings.slate)
         journal = None
         try:
+            if folder is None:
+                await warm_up(store)
             await recovery.check_header(store, instance, clock.now_ms())
             if folder is not None:
                 journal = Journal(
@@ -170,6 +173,11 @@ class Engine:
             await self.tidy()
 
     # ------------------------------------------------------------------ maintenance
+    async def shorten_recovery(self) -> None:
+        """Write the memtable out, so that whoever opens the store next has few WAL files to read."""
+        async with self.commits.tidying:
+            await self.store.flush_memtable(keys.STORE_HEADER_KEY)
+
     async def tidy(self) -> None:
         """Sync the store's files, release the journal, delete SlateDB's garbage; called now and then.
 

@@ -12,9 +12,10 @@ from kombu_opendata.client.socket.handshake import shake_hands
 from kombu_opendata.errors import ConnectionLost, NotActive, OpenDataError
 from kombu_opendata.protocol.messages import Hello
 
-from .processes import POLL_SECONDS, Children, tail
+from .processes import POLL_SECONDS, Children, tail, wait_until
 from .served import ServedBroker
 
+CONNECTED = "a standby is connected"
 ACTIVE = "this broker is the active one now"
 
 
@@ -52,6 +53,10 @@ class Pair:
             assert time.monotonic() < deadline, f"{refused!r}\n" + "\n".join(tail(each.log) for each in self.brokers)
             broker.check()
             time.sleep(POLL_SECONDS)
+
+    def wait_connected(self, active: ServedBroker) -> None:
+        """Wait until a standby is connected to the active broker."""
+        wait_until(lambda: CONNECTED in active.log.read_text(), 20, lambda: tail(active.log))
 
 
 def url(broker: ServedBroker) -> str:

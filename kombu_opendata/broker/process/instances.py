@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from ...errors import OpenDataError, RequestError
 from ...protocol import messages as m
@@ -24,6 +25,8 @@ from .instance_names import InstanceNames, check_name
 from .logs import code_of
 
 log = logging.getLogger(__name__)
+
+_SHORTEN_SECONDS = 5.0
 
 
 class Instances:
@@ -126,6 +129,12 @@ class Instances:
         """Do periodic work; called twice a second."""
         for instance in self.open.values():
             instance.tick()
+
+    async def shorten_recovery(self) -> None:
+        """Leave a successor little to read; gives up after some seconds."""
+        with suppress(TimeoutError, OpenDataError):
+            async with asyncio.timeout(_SHORTEN_SECONDS):
+                await asyncio.gather(*(instance.engine.shorten_recovery() for instance in self.open.values()))
 
     async def end_calls(self) -> list[OpenDataError]:
         """Stop long calls and commit what was done; returns the errors."""

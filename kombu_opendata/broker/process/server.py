@@ -233,6 +233,8 @@ class Server:
         if self.logins is not None:
             self.logins.close()
         failures: list[BaseException] = []
+        if self._successor is not None:
+            await self.instances.shorten_recovery()  # while this one still serves
         if self._fenced is None:
             failures += await self.instances.end_calls()
             self._fenced = next((exc for exc in failures if isinstance(exc, StoreFenced)), None)
@@ -240,7 +242,8 @@ class Server:
             await self.seat.find_successor()
             self._send_clients_away()
             raise self._fenced
-        if self._successor is not None and await self._hand_over_to(self._successor):
+        if self._successor is not None:
+            await self._hand_over_to(self._successor)
             return
         self._close_listeners()
         self.connections.say_goodbye(BrokerGoodbye("the broker stops"))
@@ -249,20 +252,16 @@ class Server:
             raise failures[0]
         await self.seat.leave()
 
-    async def _hand_over_to(self, standby: Standby) -> bool:
-        """Let a standby go on; False if the store does not take the news."""
+    async def _hand_over_to(self, standby: Standby) -> None:
         self.front.gate.active = tuple(standby.addresses)
         self.front.tenure.lose(StoreFenced("this broker has handed over"))
-        try:
-            is_closed = await self.seat.hand_over(standby)
-        except OpenDataError as exc:
-            log.error("the service could not be handed over: %s", exc.text, extra=code_of(exc))
-            return False
+        goes_on = await self.seat.hand_over(standby)
         self._send_clients_away()
-        if not is_closed:
-            for failure in await self.instances.close():
-                raise failure
-        return True
+        if goes_on:
+            await self.seat.wait_for_successor()
+            return
+        for failure in await self.instances.close():
+            raise failure
 
     def _send_clients_away(self) -> None:
         self.front.gate.send_away()

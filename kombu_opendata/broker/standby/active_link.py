@@ -28,7 +28,7 @@ class ActiveLink(asyncio.Protocol):
 
     Attributes:
         is_welcome: set when the active broker has proved that it is the one of the record.
-        ended: whether the active broker hands over to this standby; False if the connection was lost.
+        ended: the message by which the active broker hands over; None if the connection was lost.
     """
 
     def __init__(self, record: ActiveRecord, id: str, addresses: list[str]) -> None:
@@ -41,7 +41,7 @@ class ActiveLink(asyncio.Protocol):
         self._heard_at = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
         self.is_welcome: asyncio.Future[None] = self._loop.create_future()
-        self.ended: asyncio.Future[bool] = self._loop.create_future()
+        self.ended: asyncio.Future[m.TakeOver | None] = self._loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -74,7 +74,7 @@ class ActiveLink(asyncio.Protocol):
                 self.is_welcome.set_result(None)
                 self._beat(message.heartbeat_ms / 1000)
         elif isinstance(message, m.TakeOver) and not self.ended.done():
-            self.ended.set_result(True)
+            self.ended.set_result(message)
         elif isinstance(message, m.Failed):
             raise ConnectionLost(message.text)
 
@@ -93,7 +93,7 @@ class ActiveLink(asyncio.Protocol):
             self.is_welcome.set_exception(error)
             self.is_welcome.exception()  # it may be that nobody waits any more
         if not self.ended.done():
-            self.ended.set_result(False)
+            self.ended.set_result(None)
         if self._transport is not None:
             self._transport.abort()
 

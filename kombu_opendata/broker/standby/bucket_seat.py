@@ -17,7 +17,7 @@ from ...protocol.messages import TakeOver
 from ..delivery.tenure import seconds_since_boot
 from ..wire.standbys import Standby
 from .active_link import connect
-from .active_record import ACTIVE, HANDING_OVER, STOPPED, ActiveRecord, Claim
+from .active_record import ACTIVE, HANDING_OVER, STOPPED, ActiveRecord, Claim, decode, encode
 from .bucket_record import BucketRecord, Found, RecordChanged
 from .process_identity import has_ended, own_process
 from .seat import Front, SeatSettings
@@ -32,6 +32,8 @@ UNGUARDED_PERIOD_SECONDS, UNGUARDED_LEASE_SECONDS = 10.0, 25.0
 _MARGIN = 1.1
 #: how often a claim looks for its answer
 _CLAIM_LOOK_SECONDS = 0.5
+#: how long a standby has to take over before the record says that it may
+_SUCCESSOR_SECONDS = 1.0
 #: how often a standby looks again when the store does not answer
 _RETRY_SECONDS = 1.0
 
@@ -48,6 +50,7 @@ class BucketSeat:
         self._writing = asyncio.Lock()
         self._front: Front
         self.instances: tuple[str, ...] = ()
+        self._successor = ""
 
     # ------------------------------------------------------------------ taking it
     async def take(self, front: Front, addresses: tuple[str, ...]) -> None:
@@ -107,9 +110,11 @@ class BucketSeat:
             await self._claim(found)
             return
         try:
-            if await link.ended:
+            told = await link.ended
+            if told is not None:
                 log.warning("take-over: the active broker hands over")
                 gate.hold()
+                await self._sit_down(Found(decode(told.record), told.version))
             else:
                 log.warning("standby: the connection to the active broker is lost")
         finally:
@@ -265,9 +270,19 @@ class BucketSeat:
             self._front.gate.active = tuple(found.record.addresses)
 
     async def hand_over(self, standby: Standby) -> bool:
-        await self._change(state=HANDING_OVER, successor=standby.id, claim=None)
-        standby.connection.send_all([TakeOver()])
+        self._successor = standby.id
+        standby.connection.send_all([TakeOver(encode(self._found.record), self._found.version)])
         return True
+
+    async def wait_for_successor(self) -> None:
+        await asyncio.sleep(_SUCCESSOR_SECONDS)
+        try:
+            await self._change(state=HANDING_OVER, successor=self._successor, claim=None)
+            log.warning("the standby has not taken over yet: the record says that it may")
+        except StoreFenced:
+            log.info("the standby has taken over")
+        except StoreError as exc:
+            log.error("it is not known whether the standby has taken over: %s", exc.text)
 
     async def leave(self) -> None:
         try:

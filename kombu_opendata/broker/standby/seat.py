@@ -91,7 +91,10 @@ class Seat(Protocol):
         """Tell the gate who is active after this broker was fenced."""
 
     async def hand_over(self, standby: Standby) -> bool:
-        """Everything is committed: let a standby go on; returns whether it does so before the store is closed."""
+        """Everything is committed: let a standby go on; returns False if the store must be closed before."""
+
+    async def wait_for_successor(self) -> None:
+        """Wait until the standby goes on, or may do so without this process."""
 
     async def leave(self) -> None:
         """The store is closed: anybody may go on."""
@@ -117,6 +120,8 @@ class FreeSeat:
 
     async def hand_over(self, standby: Standby) -> bool:
         return False
+
+    async def wait_for_successor(self) -> None: ...
 
     async def leave(self) -> None: ...
 

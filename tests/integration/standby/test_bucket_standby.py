@@ -16,7 +16,7 @@ from kombu_opendata import QueueClient
 from kombu_opendata.errors import NotActive
 
 from ...support.pair import Pair, greet, took_over, url
-from ...support.processes import children, wait_until
+from ...support.processes import children
 from ...support.s3 import BUCKET, S3, s3_server
 
 DELAY_SECONDS = 0.02
@@ -65,7 +65,7 @@ def test_a_frozen_broker_is_replaced_and_ends_when_it_wakes_up(pair: Pair) -> No
     first = pair.start()
     pair.wait_active(first)
     second = pair.start()
-    wait_until(lambda: "a standby is connected" in first.log.read_text(), 10, "the standby's connection")
+    pair.wait_connected(first)
     os.kill(first.pid, signal.SIGSTOP)
     pair.wait_active(second)
     os.kill(first.pid, signal.SIGCONT)
@@ -78,7 +78,7 @@ def test_sigterm_hands_over_to_the_standby(pair: Pair) -> None:
     first = pair.start()
     pair.wait_active(first)
     second = pair.start()
-    wait_until(lambda: "a standby is connected" in first.log.read_text(), 10, "the standby's connection")
+    pair.wait_connected(first)
     assert first.terminate() == 0
     pair.wait_active(second)
     assert second.terminate() == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from kombu_opendata.queue_client import QueueClient
 
 from ...support.pair import Pair, greet, url
 from ...support.processes import children
+from ...support.served import COMMAND
 
 
 @pytest.fixture
@@ -38,3 +40,24 @@ def test_a_standby_sends_clients_to_the_active_broker_and_takes_over(pair: Pair,
     assert pair.wait_active(second) - killed_at < 3
     with QueueClient(url(second)) as client:
         assert [message.body for message in client.pop("letters")] == [{"to": "you"}]
+
+
+def test_a_hand_over_by_command_takes_less_than_a_second(pair: Pair) -> None:
+    first = pair.start()
+    pair.wait_active(first)
+    alone = hand_over(url(first))
+    assert alone.returncode == 1
+    assert "no standby is connected" in alone.stderr
+    second = pair.start()
+    pair.wait_connected(first)
+    began_at = time.monotonic()
+    done = hand_over(url(first))
+    answered_at = time.monotonic()
+    assert (done.returncode, done.stdout) == (0, f"the broker hands over to 127.0.0.1:{second.port}\n")
+    assert pair.wait_active(second) - answered_at < 1, began_at
+    assert first.wait(10) == 0
+
+
+def hand_over(url: str) -> subprocess.CompletedProcess[str]:
+    command = [str(COMMAND), "broker", "hand-over", "--url", url]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
