@@ -29,7 +29,6 @@ from ..wire.server_tls import ServerTls
 from ..wire.sockets import bind_tcp, bind_unix
 from ..wire.standbys import Standby
 from .instances import Instances
-from .logs import code_of
 from .reloading import Reloading
 
 log = logging.getLogger(__name__)
