@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from kombu_opendata.errors import StoreFenced
 from kombu_opendata.storage.slatedb.store_writer import SlateStore
 
 from ..support.processes import children
 from ..support.s3 import BUCKET, S3, s3_server
-from ..support.s3_proxy import Fault
+from ..support.s3_proxy import Fault, Request
 
 obstore = pytest.importorskip("obstore", reason="obstore is not installed: pip install kombu-opendata[objectstore]")
 pytest.importorskip("moto", reason="moto is not installed: pip install kombu-opendata[test]")
@@ -52,32 +53,69 @@ def test_the_server_honours_conditional_puts(s3: S3) -> None:
             )
 
 
-async def written(s3: S3, path: str) -> SlateStore:
+async def written(path: str) -> SlateStore:
     """A store with one row that is durable."""
     store = await SlateStore.open(f"s3://{BUCKET}/faults", path)
-    batch = store.batch()
-    batch.put(b"k", b"0")
-    await store.write(batch)
-    await store.flush_wal()
+    await write(store, b"0")
     return store
 
 
-@pytest.mark.parametrize("fault", [Fault.SLOW_DOWN, Fault.INTERNAL, Fault.CUT, Fault.CUT_ANSWER], ids=lambda f: f.name)
-def test_a_put_that_failed_once_is_repeated_and_not_taken_for_another_writer(s3: S3, fault: Fault) -> None:
-    """After a cut answer the repeated put finds the object of the first."""
+async def write(store: SlateStore, value: bytes) -> None:
+    """Make a row durable."""
+    batch = store.batch()
+    batch.put(b"k", value)
+    await store.write(batch)
+    await store.flush_wal()
+
+
+FAULTS = [Fault.SLOW_DOWN, Fault.INTERNAL, Fault.CUT, Fault.CUT_ANSWER, Fault.LATE]
+
+
+def is_wal_put(request: Request) -> bool:
+    return request.method == "PUT" and request.kind == "wal"
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_a_put_that_failed_once_is_repeated_and_not_taken_for_another_writer(
+    s3: S3, monkeypatch: pytest.MonkeyPatch, fault: Fault
+) -> None:
+    """After a cut or a late answer, the repeated put finds the object of the first."""
+    monkeypatch.setenv("AWS_TIMEOUT", "1s")  # after which the client gives a request up
 
     async def run() -> None:
-        store = await written(s3, fault.name)
-        happened = s3.proxy.once(fault, lambda request: request.method == "PUT" and request.kind == "wal")
-        batch = store.batch()
-        batch.put(b"k", b"1")
-        await store.write(batch)
-        await store.flush_wal()
+        store = await written(fault.name)
+        happened = s3.proxy.once(fault, is_wal_put)
+        began = len(s3.proxy.log)
+        await write(store, b"1")
         assert happened.is_set()
+        statuses = [request.status for request in s3.proxy.log[began:] if is_wal_put(request)]
+        assert statuses[-1] == (412 if fault in (Fault.CUT_ANSWER, Fault.LATE) else 200)
+        s3.proxy.go_on()
         await store.flush_memtable()
         await store.close()
         again = await SlateStore.open(f"s3://{BUCKET}/faults", fault.name)
         assert await again.get(b"k") == b"1"
         await again.close()
+
+    asyncio.run(run())
+
+
+def test_a_put_that_finds_another_writers_object_means_that_this_one_is_fenced(s3: S3) -> None:
+    """A store that does not answer for a while, and has another writer then."""
+
+    async def run() -> None:
+        first = await written("fenced")
+        happened = s3.proxy.once(Fault.SILENCE, is_wal_put)
+        writing = asyncio.create_task(write(first, b"lost"))
+        assert await asyncio.to_thread(happened.wait, 30)
+        second = await SlateStore.open(f"s3://{BUCKET}/faults", "fenced")
+        assert not writing.done()
+        s3.proxy.go_on()
+        with pytest.raises(StoreFenced):
+            await asyncio.wait_for(writing, 30)
+        await write(second, b"2")
+        assert await second.get(b"k") == b"2"
+        await first.close()
+        await second.close()
 
     asyncio.run(run())
