@@ -63,6 +63,8 @@ _FIGURES = ("available", "in_flight", "consumers", "loaded_buckets", "cold_bucke
 def _print_report(report: dict[str, Any]) -> None:
     say("broker {version}, pid {pid}, connections: {connections}".format(**report))
     say(f"store {report['store']}")
+    if report["memory"].get("is_full"):
+        console().print("MEMORY FULL: publishers wait (--memory-limit)", style="bold red")
     for name, instance in report["instances"].items():
         say("")
         rows = [

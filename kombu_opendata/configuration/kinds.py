@@ -13,10 +13,12 @@ from typing import Any, ClassVar, Generic, TypeVar
 from urllib.parse import quote
 
 from .addresses import Listen, parse_authority, parse_listen
-from .units import bytes_of, seconds_of
+from .units import bytes_of, percent_of, seconds_of
 
 T = TypeVar("T")
 _SHOWN = 100
+#: a broker without any message uses some 60 MB
+_LEAST_MEMORY = 64 << 20
 
 
 def brief(value: Any) -> str:
@@ -171,6 +173,24 @@ class Size(Whole):
 
     def parse(self, text: str) -> int | None:
         return bytes_of(text)
+
+
+class Memory(_OfText[str]):
+    """An amount of memory: a part of what there is, or a number of bytes, in digits; 0 means no limit."""
+
+    metavar = "BYTES|PERCENT"
+
+    def parse(self, text: str, folder: str) -> str:
+        percent, size = percent_of(text), bytes_of(text)
+        if percent is None and size is None:
+            raise ValueError(
+                f"{brief(text)} is neither a size, such as 500M or 4G, nor a part of the memory, such as 40%"
+            )
+        if percent is not None and not 1 <= percent <= 100:
+            raise ValueError(f"{brief(text)} is out of range: give 1% to 100%")
+        if size is not None and 0 < size < _LEAST_MEMORY:
+            raise ValueError(f"{brief(text)} is out of range: give at least {_LEAST_MEMORY >> 20}M, or 0 for no limit")
+        return text if size is None else str(size)
 
 
 class Seconds(Number):

@@ -27,6 +27,7 @@ from .kinds import (
     Keep,
     Kind,
     ListenAddress,
+    Memory,
     Mode,
     Number,
     Seconds,
@@ -132,6 +133,14 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, rename=_key):
     max_message_bytes: Annotated[int, Option(Size(1 << 10, 512 << 20), "the largest message, or result of a task")] = (
         128 << 20
     )
+    memory_limit: Annotated[
+        str,
+        Option(
+            Memory(),
+            "publishers wait while the broker uses more memory: bytes, or a part of what the machine or its control "
+            "group has; 0: no limit",
+        ),
+    ] = "40%"
     no_sync: Annotated[
         bool,
         Option(Flag(), "skip fsync: a power loss may then lose confirmed messages, a crash of the broker does not"),

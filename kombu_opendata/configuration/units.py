@@ -8,6 +8,7 @@ _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhdw]))+", re.ASCII)
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])", re.ASCII)
 _MAX_SECONDS = 1e10  # three hundred years
+_PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)%", re.ASCII)
 _SIZE = re.compile(r"(\d{1,18})([KMGTkmgt]?)", re.ASCII)
 
 
@@ -25,3 +26,9 @@ def bytes_of(text: str) -> int | None:
     if found is None:
         return None
     return int(found[1]) << 10 * ("KMGT".index(found[2].upper()) + 1 if found[2] else 0)
+
+
+def percent_of(text: str) -> float | None:
+    """The number in ``40%``; None if the text is no percentage."""
+    found = _PERCENT.fullmatch(text)
+    return float(found[1]) if found is not None else None

@@ -57,7 +57,7 @@ class EngineSettings:
     tidy_interval_seconds: float = 5.0
     bucket_tidy_seconds: float = 60.0  # as long as a bucket has few WAL files; a tidy makes a dozen requests
     retention_interval_seconds: float = 10.0
-    payload_cache_bytes: int = 16 << 20
+    payload_cache_bytes: int = 4 << 20
     result_cache_bytes: int = 16 << 20
     journal_segment_bytes: int = SEGMENT_BYTES
     journal_max_bytes: int = 1 << 30
@@ -297,6 +297,10 @@ class Engine:
         """How long no checkpoint has ended although one is wanted, if that is unusually long; else 0."""
         waited = self.commits.waiting_seconds
         return waited if waited > self.settings.stall_seconds else 0.0
+
+    def free_memory(self) -> None:
+        """Forget what can be read again from the store."""
+        self.payloads.shrink()
 
     def report(self) -> dict[str, Any]:
         """Figures for the status call, without those of queues."""

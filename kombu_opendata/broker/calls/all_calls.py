@@ -39,7 +39,6 @@ class InstanceCalls:
         publishing: puts messages into queues.
         lifecycle: begins and ends the clients' sessions.
         queues: the instance's queues.
-        gate: closed while the store does not answer.
     """
 
     def __init__(
@@ -52,8 +51,8 @@ class InstanceCalls:
         state, topology, operations, commits = engine.state, engine.state.topology, engine.operations, engine.commits
         self._instance = instance
         self.lifecycle = instance.lifecycle
+        self.flow = instance.flow
         self.queues = instance.queues
-        self.gate = instance.gate
         self.publishing = PublishCalls(
             operations, commits, engine.results, topology, i.queues, i.outbox, i.upkeep, i.traffic, largest
         )  # fmt: skip

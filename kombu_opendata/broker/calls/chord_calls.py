@@ -48,7 +48,7 @@ class ChordCalls:
         chord.sender = session.id
         return True
 
-    @handles(m.OpenChord, stores=True, needs=needs.on_results("write"))
+    @handles(m.OpenChord, needs=needs.on_results("write"))
     def open_chord(self, call: Context, msg: m.OpenChord) -> None:
         check_name(msg.chord, "chord")
         check_ttl(msg.ttl_ms)
@@ -82,7 +82,7 @@ class ChordCalls:
                 break
         return m.ChordParts(msg.rid, chord.header, parts, len(order))
 
-    @handles(m.CloseChord, stores=True, needs=needs.on_results("write"))
+    @handles(m.CloseChord, needs=needs.on_results("write"))
     def close_chord(self, call: Context, msg: m.CloseChord) -> None:
         check_name(msg.chord, "chord")
         self._results.close_chord(msg.chord)

@@ -36,7 +36,7 @@ class ExchangeCalls:
     _warnings: WarnOnce
 
     # ------------------------------------------------------------------ exchanges
-    @handles(m.DeclareExchange, stores=True, needs=needs.declare_exchange, definition=True)
+    @handles(m.DeclareExchange, needs=needs.declare_exchange, definition=True)
     def declare_exchange(self, call: Context, msg: m.DeclareExchange) -> None:
         if msg.passive:
             self._topology.get(msg.exchange)
@@ -60,7 +60,7 @@ class ExchangeCalls:
         check_storable(msg.arguments, f"exchange {msg.exchange!r}")
         return self._topology.check_declare(msg.exchange, msg.type, msg.durable, msg.auto_delete, msg.arguments)
 
-    @handles(m.DeleteExchange, stores=True, needs=needs.on_exchange("configure"), definition=True)
+    @handles(m.DeleteExchange, needs=needs.on_exchange("configure"), definition=True)
     def delete_exchange(self, call: Context, msg: m.DeleteExchange) -> None:
         exchange = self._topology.exchanges.get(msg.exchange)
         if msg.exchange == "" or msg.exchange.startswith(_RESERVED_PREFIX):
@@ -76,7 +76,7 @@ class ExchangeCalls:
         call.reply(m.Ok(msg.rid))
 
     # ------------------------------------------------------------------ bindings
-    @handles(m.Bind, stores=True, needs=needs.bind, definition=True)
+    @handles(m.Bind, needs=needs.bind, definition=True)
     def bind(self, call: Context, msg: m.Bind) -> None:
         queue = call.queue(msg.queue)
         if msg.exchange == "":
@@ -93,7 +93,7 @@ class ExchangeCalls:
             self._replays.bound(queue.name)
         call.reply(m.Ok(msg.rid))
 
-    @handles(m.Unbind, stores=True, needs=needs.bind, definition=True)
+    @handles(m.Unbind, needs=needs.bind, definition=True)
     def unbind(self, call: Context, msg: m.Unbind) -> None:
         queue = self._queues.get(msg.queue)
         exchange = self._topology.exchanges.get(msg.exchange)

@@ -40,7 +40,7 @@ class PublishCalls:
     _traffic: Traffic
     _max_message_bytes: int
 
-    @handles(m.Publish, stores=True, needs=needs.publish)
+    @handles(m.Publish, needs=needs.publish)
     def publish(self, call: Context, msg: m.Publish) -> None:
         session = call.session
         before = self._operations.published(session.id, msg.seq)

@@ -39,7 +39,7 @@ class QueueCalls:
         text = None if msg.passive or msg.queue in self._queues else msg.arguments.get(FILTER)
         return text if isinstance(text, str) else None
 
-    @handles(m.DeclareQueue, stores=True, needs=needs.declare_queue, definition=True, filter_of=_filter_of)
+    @handles(m.DeclareQueue, needs=needs.declare_queue, definition=True, filter_of=_filter_of)
     def declare_queue(self, call: Context, msg: m.DeclareQueue) -> None:
         name = msg.queue
         if msg.passive:
@@ -75,7 +75,7 @@ class QueueCalls:
         call.reply(m.QueueInfo(rid, queue.name, len(queue.messages), len(queue.consumers), warnings))
 
     # ------------------------------------------------------------------ deleting
-    @handles(m.DeleteQueue, stores=True, needs=needs.on_queue("configure"))
+    @handles(m.DeleteQueue, needs=needs.on_queue("configure"))
     async def delete_queue(self, call: Context, msg: m.DeleteQueue) -> m.Count:
         async with self._queues.lock:
             queue, removal = self._queues.get(msg.queue), Call(call.session.id, msg.rid)
@@ -93,7 +93,7 @@ class QueueCalls:
             call.audit("deleted queue %r, with %d messages", queue.name, count, queue=queue.name)
             return m.Count(msg.rid, count)
 
-    @handles(m.PurgeQueue, stores=True, needs=needs.on_queue("read", or_role="operator"))
+    @handles(m.PurgeQueue, needs=needs.on_queue("read", or_role="operator"))
     async def purge_queue(self, call: Context, msg: m.PurgeQueue) -> m.Count:
         async with self._queues.lock:
             count = await call.queue(msg.queue).purge(Call(call.session.id, msg.rid))

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from ...protocol.message_base import Message
 from ..model.sessions import Peer
 from .context import Context
+from .overload import OVERTAKING, STORING
 from .required_rights import Needs, entry
 
 Calls = TypeVar("Calls")
@@ -32,15 +33,17 @@ class Handler:
     Attributes:
         run: handles it.
         is_query: its answer may be far larger than the message, so the number of such calls in progress is limited.
-        stores: it waits, and is refused, while the store does not answer.
         filter_of: returns the text of the message's filter, which is compiled first; None if it can't have one.
-        is_plain: it is no query and has no filter.
+        stores: it puts messages or results into memory, so it waits while that is full; see :mod:`.overload`.
+        overtakes: it runs while publishes of its connection wait.
+        is_plain: it may run at once: it is no query, has no filter and stores nothing.
     """
 
     run: Callable[[Context, Any], object]
     is_query: bool
-    stores: bool
     filter_of: Callable[[Any], str | None] | None
+    stores: bool
+    overtakes: bool
     is_plain: bool
 
 
@@ -51,7 +54,6 @@ class _Mark:
     message: type[Message]
     needs: Needs
     query: bool
-    stores: bool
     filter_of: Callable[[Any, Any], str | None] | None
 
 
@@ -63,7 +65,6 @@ def handles(
     *,
     needs: Needs,
     query: bool = False,
-    stores: bool = False,
     definition: bool = False,
     once: bool = False,
     filter_of: Callable[[Any, Call], str | None] | None = None,
@@ -73,7 +74,6 @@ def handles(
     Args:
         needs: the right that the call needs; checked first.
         query: see :attr:`Handler.is_query`.
-        stores: see :attr:`Handler.stores`.
         filter_of: see :attr:`Handler.filter_of`; called with the object and the message.
         definition: the call waits while a queue is being deleted.
         once: the call changes something, so a client that repeats it after a reconnect gets the same answer.
@@ -87,7 +87,7 @@ def handles(
             run = _after_deletions(method)
         elif once:
             run = _once(method)
-        _marks[run] = _Mark(message, needs, query, stores, filter_of)
+        _marks[run] = _Mark(message, needs, query, filter_of)
         return run
 
     return mark
@@ -156,7 +156,8 @@ def bind_handlers(*objects: object) -> dict[type[Message], Handler]:
             if mark.message in found:
                 raise ValueError(f"{mark.message.__name__} has two handlers")
             filter_of = mark.filter_of.__get__(calls) if mark.filter_of is not None else None
-            is_plain = not mark.query and filter_of is None
+            stores, overtakes = mark.message in STORING, mark.message in OVERTAKING
+            is_plain = not mark.query and filter_of is None and not stores
             run = _checked(mark.needs, method.__get__(calls))
-            found[mark.message] = Handler(run, mark.query, mark.stores, filter_of, is_plain)
+            found[mark.message] = Handler(run, mark.query, filter_of, stores, overtakes, is_plain)
     return found

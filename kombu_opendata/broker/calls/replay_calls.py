@@ -35,7 +35,7 @@ class ReplayCalls:
         found = [self._replays.report(name) for name in names]
         call.reply(m.CursorList(msg.rid, [report for report in found if report is not None]))
 
-    @handles(m.Replay, stores=True, needs=needs.replay, filter_of=lambda _self, msg: msg.selector)
+    @handles(m.Replay, needs=needs.replay, filter_of=lambda _self, msg: msg.selector)
     def replay(self, call: Context, msg: m.Replay) -> None:
         queue, replays = stored_queue(call, msg.queue), self._replays
         if msg.stop:

@@ -33,7 +33,7 @@ class ResultCalls:
     _watches: ResultWatches
     _max_message_bytes: int
 
-    @handles(m.StoreResult, stores=True, needs=needs.on_results("write"))
+    @handles(m.StoreResult, needs=needs.on_results("write"))
     def store_result(self, call: Context, msg: m.StoreResult) -> None:
         size, limit = len(msg.value), self._max_message_bytes
         if size > limit:
@@ -136,7 +136,7 @@ class ResultCalls:
         if msg.rid:
             call.reply(m.Ok(msg.rid))
 
-    @handles(m.ForgetResults, stores=True, needs=needs.on_results("write"))
+    @handles(m.ForgetResults, needs=needs.on_results("write"))
     def forget_results(self, call: Context, msg: m.ForgetResults) -> None:
         _check_names(msg.names)
         self._results.forget(msg.names)

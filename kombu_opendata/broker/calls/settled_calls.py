@@ -34,7 +34,7 @@ class SettledCalls:
     _clock: Clock
     _outbox: Outbox
 
-    @handles(m.Redrive, stores=True, needs=needs.redrive, query=True, filter_of=lambda _self, msg: msg.selector)
+    @handles(m.Redrive, needs=needs.redrive, query=True, filter_of=lambda _self, msg: msg.selector)
     async def redrive(self, call: Context, msg: m.Redrive) -> m.Redriven:
         source = stored_queue(call, msg.queue)
         target = stored_queue(call, msg.target) if msg.target else source
@@ -54,7 +54,7 @@ class SettledCalls:
         call.audit("redrove %d messages from %r to %r", done.moved, source.name, target.name, queue=source.name)
         return m.Redriven(msg.rid, done.moved, done.already, done.expired, done.waiting, done.is_full)
 
-    @handles(m.DeleteSettled, stores=True, needs=needs.on_queue("configure", or_role="operator"), query=True)
+    @handles(m.DeleteSettled, needs=needs.on_queue("configure", or_role="operator"), query=True)
     async def delete_settled(self, call: Context, msg: m.DeleteSettled) -> m.SettledDeleted:
         queue, which = stored_queue(call, msg.queue), list_name(msg.which)
         before = self._before(msg.older_than_ms)
@@ -65,7 +65,7 @@ class SettledCalls:
         call.audit("deleted %d %s messages of queue %r", deleted, which, queue.name, queue=queue.name)
         return m.SettledDeleted(msg.rid, deleted)
 
-    @handles(m.ArchiveFailed, stores=True, needs=needs.on_queue("configure", or_role="operator"), query=True)
+    @handles(m.ArchiveFailed, needs=needs.on_queue("configure", or_role="operator"), query=True)
     async def archive_failed(self, call: Context, msg: m.ArchiveFailed) -> m.Count:
         queue = stored_queue(call, msg.queue)
         _check_limit(msg.limit)

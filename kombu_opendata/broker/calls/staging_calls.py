@@ -45,7 +45,7 @@ class StagingCalls:
         limits = self._max_message_bytes, INLINE_BYTES, INLINE_ROWS
         call.reply(m.StagingInfo(msg.rid, url, self._instance_name, shown, *limits))
 
-    @handles(m.CommitJob, stores=True, needs=needs.on_staged_jobs())
+    @handles(m.CommitJob, needs=needs.on_staged_jobs())
     async def commit_job(self, call: Context, msg: m.CommitJob) -> m.JobReport:
         check_job_id(msg.job_id)
         batches = [BatchInfo(uri, rows, size, crc, data=data) for uri, rows, size, crc, data in msg.batches]
@@ -57,7 +57,7 @@ class StagingCalls:
         same = job.rows == sum(batch.rows for batch in batches)
         return m.JobReport(msg.rid, _job(job), added, same, self._service.router.blocked(job.id))
 
-    @handles(m.AbortJob, stores=True, needs=needs.on_staged_jobs())
+    @handles(m.AbortJob, needs=needs.on_staged_jobs())
     async def abort_job(self, call: Context, msg: m.AbortJob) -> m.Count:
         check_job_id(msg.job_id)
         return m.Count(msg.rid, await self._service.abort(msg.job_id, msg.uris))

@@ -179,8 +179,7 @@ class Turn:
                 await self._commits.checkpoint_ended()  # a running checkpoint may contain what the answers need
             await self._tenure.renewed()
             send(parcels)
-            if self._gate.is_closed:
-                self._gate.open()
+            self._gate.open()
 
     def _checkpointed(self, task: asyncio.Task[None]) -> None:
         self._committer = None

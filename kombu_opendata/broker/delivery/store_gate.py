@@ -1,78 +1,57 @@
 """What a broker without a journal does while its store, a bucket, does not answer.
 
-A commit that takes unusually long closes the gate: calls that would need another commit wait outside, so that nothing
-grows in memory. When the store has not answered for the timeout, they are refused: nothing of them was stored. Calls
-that are part of the commit, or came before the gate closed, are refused too, but their outcome is not known yet. The
-client repeats such a publish under its old number, so it is stored once. What consumers hold they go on with; their
-acks wait for the commit.
+Once a commit takes unusually long, publishes wait outside, so that nothing grows in memory. When the store has not
+answered for the timeout, they are refused: nothing of them was stored. Calls that are part of the commit, or came
+before it took so long, are refused too, but their outcome is not known yet. The client repeats such a publish under
+its old number, so it is stored once. What consumers hold they go on with; their acks wait for the commit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
-
 from ...errors import StoreStalled
 from ...protocol.messages import Failed
 from ...storage.commit.commits import Commits
+from .flow import Flow, Reason
 from .outbox import Outbox
 
-#: a commit that takes longer closes the gate
+#: after so long a commit takes unusually long
 _SUSPECT_SECONDS = 1.0
-#: how long a call waits at least before it is refused, so that clients that try again at once do no harm
+#: how long a publish waits at least before it is refused, so that clients that try again at once do no harm
 _PACE_SECONDS = 1.0
 
 
-class Waiting(Protocol):
-    """A connection whose next call waits outside."""
-
-    def go_on(self) -> None:
-        """Handle what waited."""
-
-    def refuse_waiting(self, exc: StoreStalled) -> None:
-        """Refuse the calls that wait outside."""
-
-
 class StoreGate:
-    """Decides whether calls that need a commit may begin.
+    """Lets publishes wait, and refuses them, while the store does not answer.
 
     Args:
         timeout_seconds: how long a call waits for the store; 0: for ever.
 
     Attributes:
-        is_closed: such calls wait outside. Always False if there is a journal.
+        is_closed: publishes wait for the store. Always False if there is a journal.
     """
 
-    __slots__ = ("_clock", "_commits", "_outbox", "_timeout", "_waiting", "is_closed")
+    __slots__ = ("_commits", "_flow", "_outbox", "_timeout", "is_closed")
 
-    def __init__(self, commits: Commits, outbox: Outbox, clock: Callable[[], float], timeout_seconds: float) -> None:
-        self._commits, self._outbox, self._clock, self._timeout = commits, outbox, clock, timeout_seconds
-        self._waiting: dict[Waiting, float] = {}  # since when
+    def __init__(self, commits: Commits, outbox: Outbox, flow: Flow, timeout_seconds: float) -> None:
+        self._commits, self._outbox, self._flow, self._timeout = commits, outbox, flow, timeout_seconds
         self.is_closed = False
-
-    def wait(self, connection: Waiting) -> None:
-        """Tell this connection to go on when the gate opens."""
-        self._waiting.setdefault(connection, self._clock())
-
-    def forget(self, connection: Waiting) -> None:
-        """The connection is gone."""
-        self._waiting.pop(connection, None)
 
     def tick(self) -> None:
         """Close or open the gate, and refuse calls that have waited for long; called twice a second."""
         stalled = self._commits.stalled_seconds
-        self.is_closed = stalled > _SUSPECT_SECONDS
-        if not self.is_closed:
+        if stalled <= _SUSPECT_SECONDS:
             self.open()
-        elif 0 < self._timeout < stalled:
+            return
+        self.is_closed = True
+        self._flow.change(Reason.STALL, True)
+        if 0 < self._timeout < stalled:
             self._refuse(stalled)
 
     def open(self) -> None:
         """The store has answered."""
-        self.is_closed = False
-        waiting, self._waiting = self._waiting, {}
-        for connection in waiting:
-            connection.go_on()
+        if self.is_closed:
+            self.is_closed = False
+            self._flow.change(Reason.STALL, False)
 
     def _refuse(self, stalled: float) -> None:
         uncertain = StoreStalled(
@@ -87,7 +66,4 @@ class StoreGate:
             uncertain=False,
             seconds=stalled,
         )
-        before = self._clock() - _PACE_SECONDS
-        for connection in [connection for connection, since in self._waiting.items() if since <= before]:
-            del self._waiting[connection]
-            connection.refuse_waiting(refused)
+        self._flow.refuse(refused, _PACE_SECONDS)

@@ -14,6 +14,7 @@ from ..delivery.background import Background
 from ..delivery.core import Core, Traffic
 from ..delivery.delivery import Delivery, Turn
 from ..delivery.failure import Failure
+from ..delivery.flow import Flow, Reason
 from ..delivery.lease_expiry import LeaseExpiry
 from ..delivery.lease_tokens import Leases
 from ..delivery.outbox import Outbox
@@ -69,6 +70,8 @@ class Instance:
         self.warnings = WarnOnce(log)
         self.audit = Audit(loop.time, name)
         self.outbox = Outbox(loop)
+        self.flow = Flow(loop)
+        engine.commits.on_full = self._store_is_behind
         self.background = Background(loop, self.outbox, self.sessions, self.audit)
         self.queues = Queues(
             state.topology, engine.definitions, engine.idempotency, self.sessions, self.outbox, clock, self.notices
@@ -78,7 +81,7 @@ class Instance:
             self.notices,
         )  # fmt: skip
         timeout_seconds = engine.settings.store_timeout_seconds
-        self.gate = StoreGate(engine.commits, self.outbox, loop.time, timeout_seconds)
+        self.gate = StoreGate(engine.commits, self.outbox, self.flow, timeout_seconds)
         self.upkeep = self._turn(core, tenure or Tenure(), grace_ms)
         self.results = ResultWatches(self.outbox)
         self.leases = Leases(self.queues, state.leases, self.outbox)
@@ -150,11 +153,17 @@ class Instance:
         self.rates.tick()
         self._watch_store()
         self.gate.tick()
+        if self.engine.stalled_seconds:
+            self.flow.change(Reason.STORE, False)
         self.notices.tick()
         self.audit.tick()
         if self.loop.time() - self._renewed_at > _RENEW_SECONDS:
             self._renewed_at = self.loop.time()
             self.lease_expiry.renew()
+
+    def _store_is_behind(self, is_full: bool) -> None:
+        """Let publishes wait for the store, unless it takes no writes: then they fail when the journal is full."""
+        self.flow.change(Reason.STORE, is_full and not self.engine.stalled_seconds)
 
     def _watch_store(self) -> None:
         """Log once when the store stops accepting writes, and once when it accepts them again."""

@@ -118,6 +118,10 @@ BROKER = (
     _broker_gauge(
         "build_info", "Always 1; the labels have the versions.", "version", "slatedb_version", "python_version"
     ),
+    _broker_gauge("memory_bytes", "Memory that the broker's process uses."),
+    _broker_gauge("memory_limit_bytes", "Memory above which publishers wait; 0 means no limit."),
+    _broker_gauge("memory_full", "1 while publishers wait because the memory is full, else 0."),
+    _broker_gauge("publishers_waiting", "Connections with publishes that wait for memory or for the store."),
     _broker_gauge("connections", "Open client connections."),
     _broker_gauge("connections_limit", "Maximum number of client connections."),
     _broker_gauge("connections_not_logged_in", "Open connections that have not logged in yet."),

@@ -15,6 +15,7 @@ from ...storage.engine import Engine
 from ...storage.slatedb.databases import database_exists
 from ..calls.admin_calls import Directory
 from ..calls.all_calls import InstanceCalls
+from ..delivery.flow import Reason
 from ..delivery.tenure import Tenure
 from ..delivery.visibility_timeouts import is_timed
 from ..instance.instance import Instance
@@ -53,6 +54,7 @@ class Instances:
         self._tenure, self._before_opening = tenure, opening
         self._failed = failed
         self._names = InstanceNames(settings.store, settings.create_instances)
+        self._memory_is_full = False
         self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def get(self, name: str) -> Instance:
@@ -72,6 +74,7 @@ class Instances:
                 grace_ms = int(1000 * self._settings.session_grace_seconds)
                 engine.before_reopening = self._tenure.renewed
                 found = Instance(name, engine, self._tenure, grace_ms=grace_ms, max_message_bytes=largest)
+                found.flow.change(Reason.MEMORY, self._memory_is_full)
                 self.open[name] = found
                 self._hosts[name] = calls = InstanceCalls(found, largest, self._directory)
                 found.start(calls.publishing.store)
@@ -114,9 +117,21 @@ class Instances:
         await self.get(name)
         return created
 
+    def change_memory(self, is_full: bool) -> None:
+        """Let publishes wait while the broker's memory is full."""
+        self._memory_is_full = is_full
+        for instance in self.open.values():
+            instance.flow.change(Reason.MEMORY, is_full)
+
+    def free_memory(self) -> None:
+        """Forget what can be read again."""
+        for instance in self.open.values():
+            instance.engine.free_memory()
+
     def measure(self, snapshot: Snapshot) -> None:
         """Add the totals over all instances to a scrape of the metrics."""
         refused = sum((instance.background.refused for instance in self.open.values()), Counter[str]())
+        snapshot.set("publishers_waiting", sum(instance.flow.waiting for instance in self.open.values()))
         for code, count in refused.items():
             snapshot.set("requests_refused_total", count, code)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import json
 import logging
 import os
@@ -26,6 +25,7 @@ from ..standby.seat import Seat
 from ..wire.broker_settings import BrokerSettings
 from ..wire.connection_limits import raise_descriptor_limit
 from . import logs
+from .heap import bound_heap
 from .server import Server
 from .start_settings import broker_settings, choose_seat
 
@@ -35,10 +35,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EXIT_FAILED, EXIT_FENCED = 1, 4
-
-# from malloc.h; blocks of this size are returned to the system at once, and so is this much at the end of the heap
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
-_MMAP_BYTES, _TRIM_BYTES = 256 << 10, 1 << 20
 
 
 class Readiness:
@@ -68,7 +64,7 @@ def run(options: BrokerOptions, ready_fd: int | None = None, warnings: Sequence[
     logs.set_up(options.log_format, options.log_level)
     for text in warnings:
         log.warning("%s", text)
-    _bound_memory()
+    bound_heap()
     raise_descriptor_limit()
     readiness = Readiness(ready_fd)
     try:
@@ -113,22 +109,6 @@ def _failed(readiness: Readiness, exc: OpenDataError, log_format: str) -> int:
         log.error("%s", exc.text)
     print(f"opendata-queue: {exc.text}", file=sys.stderr)
     return exit_code
-
-
-def _bound_memory() -> None:
-    """Make glibc return memory to the system.
-
-    With an arena for each of SlateDB's threads, freed memory would not be reused. And glibc raises its thresholds when
-    a large block is freed, unless they are set: then memory that SlateDB needs briefly to write a file would be kept.
-    """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):
-        log.debug("no mallopt in this C library")
-        return
-    mallopt(_M_ARENA_MAX, 2)
-    mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
-    mallopt(_M_TRIM_THRESHOLD, _TRIM_BYTES)
 
 
 def _new_runner() -> Any:

@@ -29,6 +29,7 @@ from ..wire.server_tls import ServerTls
 from ..wire.sockets import bind_tcp, bind_unix
 from ..wire.standbys import Standby
 from .instances import Instances
+from .memory_watch import MemoryWatch
 from .reloading import Reloading
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,11 @@ class Server:
         self.instances = Instances(
             settings, clock or SystemClock(), directory, self.front.tenure, self._before_opening, self._instance_failed
         )  # fmt: skip
+        self.memory: MemoryWatch | None = None
+        if settings.memory_limit_bytes is not None:
+            instances = self.instances
+            self.memory = MemoryWatch(settings.memory_limit_bytes, instances.free_memory, instances.change_memory)
+            self.connections.on_received = self.memory.tick
         self._successor: Standby | None = None
         self._fenced: OpenDataError | None = None
         self._listeners: list[Listener] = []
@@ -90,6 +96,8 @@ class Server:
         """Add the totals over all connections and instances to a scrape of the metrics."""
         self.connections.measure(snapshot)
         self.instances.measure(snapshot)
+        if self.memory is not None:
+            self.memory.measure(snapshot)
         if self.settings.tls is not None:
             self.settings.tls.measure(snapshot)
 
@@ -281,6 +289,8 @@ class Server:
         while True:
             await asyncio.sleep(_TICK_SECONDS)
             self.instances.tick()
+            if self.memory is not None:
+                self.memory.tick()
             self.connections.notices.tick()
             self.connections.audit.tick()
             idle = self.settings.idle_exit_seconds
@@ -299,6 +309,7 @@ class Server:
             "pid": os.getpid(),
             "store": masked(self.settings.store),
             "standbys": self.front.standbys.report(),
+            "memory": self.memory.report() if self.memory is not None else {},
             "connections": len(self.connections.open),
             "connections_limit": self.connections.admission.limits.connections,
             "connections_not_logged_in": self.connections.admission.strangers,

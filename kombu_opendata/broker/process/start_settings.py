@@ -25,6 +25,7 @@ from ..wire.certificates import TlsFiles
 from ..wire.connection_limits import ConnectionLimits
 from ..wire.server_tls import ServerTls
 from ..wire.socket_access import SocketAccess, group_id
+from .heap import memory_limit
 
 
 def broker_settings(options: BrokerOptions) -> BrokerSettings:
@@ -41,6 +42,7 @@ def broker_settings(options: BrokerOptions) -> BrokerSettings:
         max_frame_bytes=options.max_message_bytes + FRAME_ROOM_BYTES,
         idle_exit_seconds=options.idle_exit_seconds,
         heartbeat_seconds=options.heartbeat_seconds,
+        memory_limit_bytes=memory_limit(options.memory_limit),
         users=UsersFile(options.users) if options.users is not None else None,
         tls=server_tls(options),
         socket_access=socket_access(options),

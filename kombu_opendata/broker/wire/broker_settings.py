@@ -23,6 +23,7 @@ class BrokerSettings:
     session_grace_seconds: float = 2.0
     idle_exit_seconds: float = 0.0  # 0 means never
     heartbeat_seconds: float = 60.0  # over TCP; 0 means what the client asks for
+    memory_limit_bytes: int | None = None  # 0 means no limit; None if the process is not the broker's alone
     users: UsersFile | None = None  # None lets everybody connect
     tls: ServerTls | None = None
     socket_access: SocketAccess = field(default_factory=SocketAccess)

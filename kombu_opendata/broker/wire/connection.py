@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Mapping
 from typing import Any, cast
 
-from ...errors import AccessRefused, OpenDataError, ProtocolError, RequestError, StoreStalled, VersionMismatch
+from ...errors import AccessRefused, OpenDataError, ProtocolError, RequestError, VersionMismatch
 from ...protocol import messages as m
 from ...protocol.frame_limits import Refused
-from ...protocol.framing import HELLO_MAX_FRAME_BYTES, PREAMBLE, FrameReader, client_messages, frame
+from ...protocol.framing import PREAMBLE, frame
 from ...protocol.message_base import Message
 from ...protocol.tcp import is_tcp, set_tcp_options
 from ...selectors.selector import precompile
@@ -19,23 +17,20 @@ from ...version import __version__
 from ..calls.all_calls import InstanceCalls
 from ..calls.context import Context
 from ..calls.registry import Handler
-from ..delivery.store_gate import StoreGate
 from .broker_settings import BrokerSettings
 from .connection_limits import Slot
 from .connections import Connections
 from .greeting import Admitted, Greeting, HostFor
 from .heartbeat import Heartbeat
+from .inbox import MAX_UNSENT_BYTES, Inbox
 from .logins import Logins
-from .queries import Queries
 
 log = logging.getLogger(__name__)
 
 #: a Deliver frame is cut when its envelopes exceed this, so that a client gets to work early
 _DELIVER_BYTES = 1 << 20
 #: unsent bytes beyond which a client gets no deliveries
-WRITE_HIGH_WATER_BYTES = 4 << 20
-#: unsent bytes beyond which its requests are not read
-MAX_UNSENT_BYTES = 32 << 20
+WRITE_HIGH_WATER_BYTES = 512 << 10
 #: how long a closing connection waits for its client to read the reason
 _LINGER_SECONDS = 2.0
 _STRANGER_LINGER_SECONDS = 0.1  # before the login: there may be very many, each with a file descriptor
@@ -51,24 +46,19 @@ class Connection(asyncio.Protocol):
         self._connections = connections
         self._settings = settings
         self._transport: asyncio.Transport | None = None
-        self._reader: FrameReader[Any] = FrameReader(client_messages, HELLO_MAX_FRAME_BYTES, bounded=True)
         self._host: InstanceCalls | None = None  # since its session began
         self._context: Context | None = None
-        self._handlers: Mapping[type[Message], Handler] = {}
-        self._gate: StoreGate | None = None  # since then, too
         self._tasks: set[asyncio.Task[None]] = set()
-        self._backlog: deque[Any] = deque()  # received messages that must wait
-        self._queries = Queries()
+        self._inbox = Inbox(self._handle, self._refuse, self._cut_off)
         self._greeting = Greeting(slot, logins, settings.socket_access, host_for)
         self._heartbeat = Heartbeat()
-        self._preparing = False  # a message and all after it wait for its filter to be compiled
         self._leaving = False
         self.writable = True
         self._lingering: asyncio.TimerHandle | None = None
 
     # ------------------------------------------------------------------ callbacks of asyncio
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = self._inbox.transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER_BYTES)
         self.slot.turn_away = self._cut_off
         self._connections.add(self)
@@ -76,15 +66,14 @@ class Connection(asyncio.Protocol):
             set_tcp_options(sock, user_timeout_ms=None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
+        self._transport = self._inbox.transport = None
+        self._inbox.clear()
         self.slot.free()
         self._heartbeat.stop()
         if self._lingering is not None:
             self._lingering.cancel()
         self._connections.discard(self)
         context, self._context = self._context, None
-        if self._gate is not None:
-            self._gate.forget(self)
         if context is not None and self._host is not None and context.session.connection is self:
             self._host.lifecycle.detach(context.session)
 
@@ -94,65 +83,22 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.writable = True
         if self._transport is not None and not self._transport.is_closing():
-            self.go_on()
+            self._inbox.go_on()
         if self._context is not None and self._host is not None:
             self._host.queues.wake_session(self._context.session)
 
     def data_received(self, data: bytes) -> None:
+        self._connections.received(len(data))
         try:
             if self._greeting.needs_preamble:
                 data = self._greeting.read_preamble(data)
                 if not self._greeting.needs_preamble:
                     self._write(PREAMBLE)
-            for message in self._reader.feed(data):
-                if self._backlog or self._preparing or self._queries.is_full or self._is_outside(message):
-                    self._hold(message)
-                else:
-                    self._handle(message)
+            self._inbox.take_in(data)
         except (ProtocolError, VersionMismatch) as exc:
             self._cut_off(exc)
 
     # ------------------------------------------------------------------ messages
-    def _hold(self, message: Any) -> None:
-        """Keep a message for later, and stop reading until then."""
-        self._backlog.append(message)
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
-
-    def _is_outside(self, message: Any) -> bool:
-        """Whether a call must wait until the store answers again."""
-        gate = self._gate
-        if gate is None or not gate.is_closed:
-            return False
-        handler = self._handlers.get(type(message))
-        if handler is None or not handler.stores:
-            return False
-        gate.wait(self)
-        return True
-
-    def refuse_waiting(self, exc: StoreStalled) -> None:
-        """Refuse the calls that wait for the store, up to the first other one, and go on."""
-        while self._backlog and self._context is not None and self._is_outside(self._backlog[0]):
-            self._context.refuse_now(self._backlog.popleft().rid, exc)
-        if self._gate is not None:
-            self._gate.forget(self)
-        self.go_on()
-
-    def go_on(self) -> None:
-        """Handle messages that waited, as far as possible, and read again after the last one."""
-        try:
-            while self._transport is not None and not self._transport.is_closing() and not self._preparing:
-                if self._queries.is_full or self._transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
-                    return
-                if not self._backlog:
-                    self._transport.resume_reading()
-                    return
-                if self._is_outside(self._backlog[0]):
-                    return
-                self._handle(self._backlog.popleft())
-        except ProtocolError as exc:
-            self._cut_off(exc)
-
     def _handle(self, message: Any) -> None:
         context = self._context
         if context is None:
@@ -161,7 +107,7 @@ class Connection(asyncio.Protocol):
         if self._leaving:
             return
         try:
-            handler = self._handlers.get(type(message))
+            handler = self._inbox.handlers.get(type(message))
             if handler is None:
                 raise message.error if type(message) is Refused else ProtocolError("a second Hello")
             if handler.is_plain or self._is_ready(handler, message):
@@ -171,16 +117,27 @@ class Connection(asyncio.Protocol):
         except Exception as exc:
             context.refuse(getattr(message, "rid", 0), exc)
 
+    def _refuse(self, message: Any, exc: OpenDataError) -> None:
+        """Refuse a publish that waited."""
+        if self._context is not None:
+            self._context.refuse_now(message.rid, exc)
+
     def _is_ready(self, handler: Handler, message: Any) -> bool:
-        """Whether a call may run now; otherwise it runs when its filter is compiled."""
-        if handler.filter_of is not None and not self._preparing:
+        """Whether a call may run now; otherwise it runs when its filter is compiled, or publishes are taken again."""
+        inbox = self._inbox
+        if handler.stores:
+            flow = inbox.flow
+            if flow is not None and flow.is_closed:
+                inbox.block(message, flow)
+                return False
+        if handler.filter_of is not None and not inbox.is_preparing:
             text = handler.filter_of(message)
             if text:
-                self._preparing = True
+                inbox.is_preparing = True
                 self._spawn(self._prepare(message, text))
                 return False
         if handler.is_query:
-            self._queries.begin(message.rid, type(message).__name__)
+            inbox.queries.begin(message.rid, type(message).__name__)
         return True
 
     async def _prepare(self, message: Any, text: str) -> None:
@@ -192,8 +149,8 @@ class Connection(asyncio.Protocol):
         except ProtocolError as exc:
             self._cut_off(exc)
         finally:
-            self._preparing = False
-        self.go_on()
+            self._inbox.is_preparing = False
+        self._inbox.go_on()
 
     # ------------------------------------------------------------------ the beginning
     def _greet(self, message: Any) -> None:
@@ -221,12 +178,12 @@ class Connection(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             return
         self.slot.logged_in()
-        self._reader.max_frame_bytes = self._settings.max_frame_bytes
+        self._inbox.reader.max_frame_bytes = self._settings.max_frame_bytes
         if hello.resume_follows:
             self.send_all([m.LoggedIn(hello.rid)])
         else:
             self._begin(admitted, hello)
-        self.go_on()
+        self._inbox.go_on()
 
     def _begin(self, admitted: Admitted, said: m.Hello | m.Resume) -> None:
         settings, (host, hello) = self._settings, admitted
@@ -235,8 +192,8 @@ class Connection(asyncio.Protocol):
         except AccessRefused as exc:
             self._cut_off(exc)
             return
-        self._host, self._handlers, self._context = host, host.handlers, host.context(session)
-        self._gate = host.gate
+        self._host, self._context = host, host.context(session)
+        self._inbox.handlers, self._inbox.flow = host.handlers, host.flow
         self._context.welcome(
             m.Welcome(
                 said.rid,
@@ -263,10 +220,7 @@ class Connection(asyncio.Protocol):
             else:
                 frames.append(frame(message))
         self._write(b"".join(frames))
-        if self._queries.count:
-            self._queries.answered(outgoing)
-            if self._backlog:
-                asyncio.get_running_loop().call_soon(self.go_on)
+        self._inbox.answered(outgoing)
         if self._leaving and self._transport is not None:
             self._transport.close()
 
@@ -299,7 +253,7 @@ class Connection(asyncio.Protocol):
 
     def _close_soon(self) -> None:
         """Close, and give the client a short time to read what was written."""
-        self._reader.clear()
+        self._inbox.clear()
         if self._transport is not None:
             self._transport.close()
             self._heartbeat.stop()

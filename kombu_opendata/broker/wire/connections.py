@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Callable
 from typing import Protocol
 
 from ...errors import AccessRefused, NotActive, OpenDataError
@@ -18,6 +19,8 @@ from .logins import Logins
 from .standbys import Standbys
 
 log = logging.getLogger(__name__)
+
+_LOOK_BYTES = 8 << 20
 
 
 class Open(Protocol):
@@ -39,6 +42,7 @@ class Connections:
         standbys: those that are connected.
         opened: how many were opened since the start.
         refused: connections that were refused or cut off, by the error's code.
+        on_received: called after each :data:`_LOOK_BYTES` that arrive.
         idle_since: when the last one was closed, in the loop's time.
     """
 
@@ -53,6 +57,15 @@ class Connections:
         self.notices = Notices(log, self._loop.time)
         self.audit = Audit(self._loop.time)
         self.idle_since = self._loop.time()
+        self.on_received: Callable[[], None] = lambda: None
+        self._received_bytes = 0
+
+    def received(self, size: int) -> None:
+        """Bytes have arrived: each few megabytes somebody should look at the memory."""
+        self._received_bytes += size
+        if self._received_bytes >= _LOOK_BYTES:
+            self._received_bytes = 0
+            self.on_received()
 
     def add(self, connection: Open) -> None:
         """A client connected."""

@@ -8,7 +8,7 @@ anybody before the commit that covers it has returned.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Set
+from collections.abc import Callable, Iterable, Set
 from typing import Protocol
 
 from ...errors import OpenDataError, StoreError, StoreFull
@@ -30,7 +30,9 @@ from .measurements import EngineFigures, stopwatch
 #: journal bytes that publishes leave for settlements, so that consumers go on when the disk is full
 RESERVED_BYTES = 4 << 20
 #: a batch of this size is written at once; writing it takes about five times as much memory
-LARGE_BATCH_BYTES = 4 << 20
+LARGE_BATCH_BYTES = 2 << 20
+#: with so many bytes in the batch, publishes had better wait for the checkpoint under way
+FULL_BATCH_BYTES = 3 << 20
 
 
 class Participant(Protocol):
@@ -64,6 +66,7 @@ class Commits:
         count: appends to the journal, or batches where there is no journal.
         is_large: set while the next checkpoint's batch is large; only with a journal.
         released_upto: the number of the last journal record that the store has.
+        on_full: called with True when the next checkpoint's batch is full, and with False when it is not any more.
         watches: sets to which checkpoints add the messages that they delete.
         failure: the error after which nothing can be committed.
     """
@@ -98,6 +101,7 @@ class Commits:
         self.count = 0
         self.is_large = asyncio.Event()
         self.released_upto: int | None = None
+        self.on_full: Callable[[bool], None] = lambda _is_full: None
         self.watches: list[set[int]] = []
         self.participants: list[Participant] = []
         self.failure: OpenDataError | None = None
@@ -132,6 +136,8 @@ class Commits:
             put(key, value)
         self._payloads.pending[id] = envelope
         self._payloads.pending_metadata[id] = metadata
+        if self.batch.nbytes >= FULL_BATCH_BYTES:
+            self.on_full(True)
 
     def stage_all(self, records: Iterable[NewMessage]) -> None:
         """Put the records of new messages in the batch of the next checkpoint."""
@@ -254,6 +260,8 @@ class Commits:
             if self._journal is None:
                 self._figures.committed(seconds, count, batch.nbytes)
             self._end_flush(now)
+            if self.batch.nbytes < FULL_BATCH_BYTES:
+                self.on_full(False)
             if self._journal is not None and position is not None and not self._sync:
                 self._journal.release(position)
             self.released_upto = position

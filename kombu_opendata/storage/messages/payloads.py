@@ -119,6 +119,11 @@ class Payloads:
         while self._size > self._cache_bytes and len(hot) > 1:
             self._size -= len(hot.popitem(last=False)[1])
 
+    def shrink(self) -> None:
+        """Empty the cache."""
+        self._hot.clear()
+        self._size = 0
+
     async def read(self, id: int) -> bytes | None:
         """A payload from memory or the store, without caching it; None if there is none.
 

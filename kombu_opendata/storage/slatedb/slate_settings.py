@@ -26,6 +26,7 @@ class SlateSettings:
 
     Attributes:
         l0_sst_size_bytes: the size at which the memtable is written out.
+        max_unflushed_bytes: with so much in memory that no table has, writes wait.
         l0_max_ssts: with this many of these files not compacted yet, writes wait.
         sorted_sst_size_bytes: the largest file of the compactor. A read that does not find a file's index in the cache
             decodes all of it: with SlateDB's own 256 MiB a point read of a large store costs milliseconds.
@@ -42,6 +43,7 @@ class SlateSettings:
     """
 
     l0_sst_size_bytes: int = 8 << 20
+    max_unflushed_bytes: int = 24 << 20
     l0_max_ssts: int = 24
     sorted_sst_size_bytes: int = 16 << 20
     compactor_poll_ms: int = 1000
@@ -58,6 +60,7 @@ class SlateSettings:
         return replace(
             self, manifest_poll_ms=_BUCKET_POLL_MS, compactor_poll_ms=_BUCKET_POLL_MS,
             commit_compaction_ms=_BUCKET_POLL_MS, replaced_seconds=90, table_min_age_seconds=300,
+            max_unflushed_bytes=128 << 20,
         )  # fmt: skip
 
     def for_idleness(self) -> SlateSettings:
@@ -74,7 +77,7 @@ class SlateSettings:
             "l0_sst_size_bytes": self.l0_sst_size_bytes,
             "l0_max_ssts": self.l0_max_ssts,
             "l0_max_ssts_per_key": self.l0_max_ssts,
-            "max_unflushed_bytes": 128 << 20,
+            "max_unflushed_bytes": self.max_unflushed_bytes,
             "manifest_poll_interval": f'"{self.manifest_poll_ms}ms"',
             "compactor_options.poll_interval": f'"{self.compactor_poll_ms}ms"',
             "compactor_options.commit_compacted_interval": f'"{self.commit_compaction_ms}ms"',

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kombu_opendata.broker.process.heap import memory_limit
 from kombu_opendata.broker.process.start_settings import broker_settings
 from kombu_opendata.broker.wire.broker_settings import BrokerSettings
 from kombu_opendata.configuration.addresses import Listen
@@ -131,4 +132,5 @@ def test_a_misspelt_variable_is_a_warning_and_those_of_kubernetes_are_none() -> 
 
 def test_the_defaults_are_those_of_a_broker_in_memory() -> None:
     """Whatever makes a broker without options: the definition of the options repeats no default by mistake."""
-    assert broker_settings(LEAST) == BrokerSettings("memory://x")
+    limit = memory_limit(LEAST.memory_limit)
+    assert broker_settings(LEAST) == BrokerSettings("memory://x", memory_limit_bytes=limit)

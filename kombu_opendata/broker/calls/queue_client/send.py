@@ -37,7 +37,7 @@ class SendCalls:
     _commits: Commits
     _upkeep: Upkeep
 
-    @handles(q.Send, stores=True, needs=needs.send, once=True)
+    @handles(q.Send, needs=needs.send, once=True)
     def send(self, call: Context, msg: q.Send) -> None:
         if not 0 < len(msg.messages) <= MAX_MESSAGES:
             raise RequestError(

@@ -40,7 +40,7 @@ class SettleCalls:
     _outbox: Outbox
     _clock: Clock
 
-    @handles(q.SettleMessages, stores=True, needs=needs.on_queue("read", or_role="operator"), once=True)
+    @handles(q.SettleMessages, needs=needs.on_queue("read", or_role="operator"), once=True)
     def settle_messages(self, call: Context, msg: q.SettleMessages) -> None:
         if msg.ending not in Ending.__members__.values():
             raise RequestError(f"a message can't be settled by {msg.ending}")

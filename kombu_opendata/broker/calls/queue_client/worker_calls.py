@@ -136,7 +136,7 @@ class WorkerCalls:
             cancelled = m.Cancelled(consumer.channel.number, consumer.tag, f"shut down by {by}")
             self._outbox.reply(session, cancelled)
 
-    @handles(q.Reclaim, stores=True, needs=needs.role("operator", "take messages from lost workers"), once=True)
+    @handles(q.Reclaim, needs=needs.role("operator", "take messages from lost workers"), once=True)
     def reclaim(self, call: Context, msg: q.Reclaim) -> None:
         """Return at once what absent clients hold, without waiting for their grace period or leases to end."""
         only = call.queue(msg.queue) if msg.queue else None

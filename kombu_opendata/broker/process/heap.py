@@ -1,0 +1,95 @@
+"""The process's memory: how glibc returns it to the system, how much there is, and how much the broker may have."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+# from malloc.h; blocks of this size are returned to the system at once, and so is this much at the end of the heap
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_MMAP_BYTES, _TRIM_BYTES = 256 << 10, 1 << 20
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
+
+
+def bound_heap() -> None:
+    """Make glibc return memory to the system.
+
+    With an arena for each of SlateDB's threads, freed memory would not be reused. And glibc raises its thresholds when
+    a large block is freed, unless they are set: then memory that SlateDB needs briefly to write a file would be kept.
+    """
+    mallopt = _function("mallopt")
+    if mallopt is not None:
+        mallopt(_M_ARENA_MAX, 2)
+        mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, _TRIM_BYTES)
+
+
+def trim_heap() -> None:
+    """Return the unused pages between used ones to the system: some milliseconds."""
+    malloc_trim = _function("malloc_trim")
+    if malloc_trim is not None:
+        malloc_trim(0)
+
+
+def _function(name: str) -> Any:
+    """A function of the C library; None if it is not glibc."""
+    try:
+        return getattr(ctypes.CDLL(None), name)
+    except (OSError, AttributeError):
+        log.debug("no %s in this C library", name)
+        return None
+
+
+def resident_bytes(proc: Path = _PROC) -> int:
+    """How much memory this process uses; 0 if the system does not say."""
+    try:
+        return int((proc / "self" / "statm").read_bytes().split()[1]) * _PAGE_BYTES
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def available_bytes(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int:
+    """How much memory this process may use at most: that of the machine, or the limit of a control group."""
+    physical = os.sysconf("SC_PHYS_PAGES") * _PAGE_BYTES
+    return min([physical, *_group_limits(proc, cgroups)])
+
+
+def _group_limits(proc: Path, cgroups: Path) -> Iterator[int]:
+    """The limits of the control groups of this process and of those around them, of version 1 and 2."""
+    try:
+        lines = (proc / "self" / "cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _number, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        root, name = (cgroups / "memory", "memory.limit_in_bytes") if controllers else (cgroups, "memory.max")
+        group = root / path.lstrip("/")
+        for folder in (group, *group.parents):
+            if folder.is_relative_to(root):
+                found = _number_in(folder / name)
+                if found is not None:
+                    yield found
+
+
+def _number_in(path: Path) -> int | None:
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdecimal() else None  # it may be "max"
+
+
+def memory_limit(text: str) -> int:
+    """The bytes of ``--memory-limit``, which is a number, or a part of the available memory such as ``40%``."""
+    if text.endswith("%"):
+        return int(available_bytes() * float(text[:-1]) / 100)
+    return int(text)

@@ -1,0 +1,99 @@
+"""Lets publishers wait while the broker uses more memory than it may, after freeing what can be freed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from ..metrics.snapshot import Snapshot
+from .heap import resident_bytes, trim_heap
+
+log = logging.getLogger(__name__)
+
+#: publishes are taken again below this part of the limit
+_RESUME = 0.9
+#: above this part of the limit, or after so much growth, unused memory is returned to the system
+_TRIM = 0.8
+_GROWTH_BYTES = 16 << 20
+#: the shortest time between two such returns
+_TRIM_SECONDS = 1.0
+
+
+class MemoryWatch:
+    """Measures the memory of the process.
+
+    Args:
+        limit_bytes: 0 means no limit.
+        free: frees caches.
+        changed: called with whether the memory is full now.
+        resident: measures; 0 means that it is not known.
+
+    Attributes:
+        resident_bytes: what was measured last.
+        is_full: publishers wait.
+    """
+
+    def __init__(
+        self,
+        limit_bytes: int,
+        free: Callable[[], None],
+        changed: Callable[[bool], None],
+        resident: Callable[[], int] = resident_bytes,
+    ) -> None:
+        self.limit_bytes = limit_bytes
+        self.is_full = False
+        self._free = free
+        self._changed = changed
+        self._measure = resident
+        self._loop = asyncio.get_running_loop()
+        self.resident_bytes = self._least = resident()
+        self._trim_at = 0.0
+        self._full_since = 0.0
+
+    def tick(self) -> None:
+        """Measure, and act; called twice a second, and whenever some megabytes have arrived."""
+        resident = self.resident_bytes = self._measure()
+        limit, now = self.limit_bytes, self._loop.time()
+        self._least = min(self._least, resident)
+        is_high = bool(limit) and resident > _TRIM * limit
+        if is_high and not self.is_full and resident > limit:
+            self._free()
+            trim_heap()
+            resident = self._least = self.resident_bytes = self._measure()
+        elif now >= self._trim_at and (is_high or resident - self._least > _GROWTH_BYTES):
+            self._trim_at = now + _TRIM_SECONDS
+            self._loop.run_in_executor(None, self._trim)
+        if limit and not self.is_full and resident > limit:
+            self._begin(now)
+        elif self.is_full and resident < _RESUME * limit:
+            self._end(now)
+        elif self.is_full:
+            self._free()
+
+    def _trim(self) -> None:
+        """Trim in a thread: the loop goes on meanwhile."""
+        trim_heap()
+        self._least = self._measure()
+
+    def _begin(self, now: float) -> None:
+        self.is_full, self._full_since = True, now
+        text = "the broker uses %d MB of memory, its limit is %d MB (--memory-limit): publishers wait"
+        log.warning(text, self.resident_bytes >> 20, self.limit_bytes >> 20)
+        self._changed(True)
+
+    def _end(self, now: float) -> None:
+        self.is_full = False
+        text = "the broker uses %d MB of memory: publishers go on after %.1f s"
+        log.warning(text, self.resident_bytes >> 20, now - self._full_since)
+        self._changed(False)
+
+    def measure(self, snapshot: Snapshot) -> None:
+        """Add its figures to a scrape of the metrics."""
+        snapshot.set("memory_bytes", self.resident_bytes)
+        snapshot.set("memory_limit_bytes", self.limit_bytes)
+        snapshot.set("memory_full", int(self.is_full))
+
+    def report(self) -> dict[str, int | bool]:
+        """For the status call."""
+        return {"resident_bytes": self.resident_bytes, "limit_bytes": self.limit_bytes, "is_full": self.is_full}

@@ -1,0 +1,148 @@
+"""What a client has sent and what has not run yet: it waits for a filter, for queries, for the socket or for memory.
+
+Messages run in their order, with one exception: while publishes wait for memory, settlements and other calls that free
+it run at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...errors import OpenDataError, ProtocolError
+from ...protocol.framing import HELLO_MAX_FRAME_BYTES, FrameReader, client_messages
+from ...protocol.message_base import Message
+from ..calls.registry import Handler
+from ..delivery.flow import Flow
+from .queries import Queries
+
+#: unsent bytes beyond which a client's requests are not read
+MAX_UNSENT_BYTES = 4 << 20
+#: bytes that are still read while publishes wait, for the settlements among them
+_HELD_BYTES = 64 << 10
+
+
+class Inbox:
+    """The messages of one connection on their way to the handlers.
+
+    Args:
+        run: handles a message.
+        refuse: answers a publish that can't wait any longer.
+        cut_off: ends the connection after a protocol error.
+
+    Attributes:
+        transport: the connection's; None before and after it is open.
+        handlers: those of the session; empty before.
+        flow: whether publishes are taken; None before the session.
+        is_preparing: a message, and all after it, wait for its filter to be compiled.
+    """
+
+    __slots__ = (
+        "_backlog", "_cut_off", "_held_bytes", "_is_blocked", "_refuse", "_run", "flow", "handlers", "is_preparing",
+        "queries", "reader", "transport",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        run: Callable[[Any], None],
+        refuse: Callable[[Any, OpenDataError], None],
+        cut_off: Callable[[OpenDataError], None],
+    ) -> None:
+        self._run = run
+        self._refuse = refuse
+        self._cut_off = cut_off
+        self._backlog: deque[Any] = deque()
+        self._is_blocked = False  # the first message of the backlog is a publish that waits
+        self._held_bytes = 0
+        self.reader: FrameReader[Any] = FrameReader(client_messages, HELLO_MAX_FRAME_BYTES, bounded=True)
+        self.transport: asyncio.Transport | None = None
+        self.handlers: Mapping[type[Message], Handler] = {}
+        self.flow: Flow | None = None
+        self.queries = Queries()
+        self.is_preparing = False
+
+    def clear(self) -> None:
+        """Forget everything: the connection ends."""
+        self.reader.clear()
+        self._backlog.clear()
+        if self.flow is not None:
+            self.flow.leave(self)
+
+    # ------------------------------------------------------------------ taking in
+    def take_in(self, data: bytes) -> None:
+        """Run the messages that these bytes complete, or keep them.
+
+        Raises:
+            ProtocolError: they are no messages.
+        """
+        for message in self.reader.feed(data):
+            if self._backlog or self.is_preparing or self.queries.is_full:
+                self._hold(message)
+            else:
+                self._run(message)
+        if self._is_blocked:
+            self._held_bytes += len(data)
+            if self._held_bytes > _HELD_BYTES:
+                self._pause()
+
+    def _hold(self, message: Any) -> None:
+        """Keep a message for later, and stop reading until then."""
+        if self._is_blocked and not self.is_preparing and not self.queries.is_full:
+            handler = self.handlers.get(type(message))
+            if handler is not None and handler.overtakes:
+                self._run(message)
+            else:
+                self._backlog.append(message)
+            return
+        self._backlog.append(message)
+        self._pause()
+
+    def _pause(self) -> None:
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    # ------------------------------------------------------------------ waiting
+    def block(self, message: Any, flow: Flow) -> None:
+        """Keep a publish, which is the oldest message now, until publishes are taken again."""
+        self._backlog.appendleft(message)
+        self._is_blocked = True
+        flow.wait(self)
+
+    def unblock(self) -> None:
+        """Publishes are taken again."""
+        self._is_blocked = False
+        self._held_bytes = 0
+        self.go_on()
+
+    def refuse(self, exc: OpenDataError) -> None:
+        """Refuse the publishes that wait, up to the first other call, and go on with that."""
+        while self._backlog:
+            handler = self.handlers.get(type(self._backlog[0]))
+            if handler is None or not handler.stores:
+                break
+            self._refuse(self._backlog.popleft(), exc)
+        self.unblock()
+
+    def answered(self, outgoing: list[Any]) -> None:
+        """Count the queries that these messages answer, and go on if messages waited for that."""
+        if self.queries.count:
+            self.queries.answered(outgoing)
+            if self._backlog:
+                asyncio.get_running_loop().call_soon(self.go_on)
+
+    def go_on(self) -> None:
+        """Run messages that waited, as far as possible, and read again after the last one."""
+        try:
+            while self.transport is not None and not self.transport.is_closing() and not self.is_preparing:
+                if self._is_blocked or self.queries.is_full:
+                    return
+                if self.transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
+                    return
+                if not self._backlog:
+                    self.transport.resume_reading()
+                    return
+                self._run(self._backlog.popleft())
+        except ProtocolError as exc:
+            self._cut_off(exc)

@@ -1,0 +1,134 @@
+"""The memory of a real broker process: bounded whatever clients do, and publishers wait at its limit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kombu_opendata.protocol import messages as m
+from kombu_opendata.protocol import queue_messages as q
+from kombu_opendata.protocol.framing import frame
+
+from ...support.processes import wait_until
+from ...support.raw import RawClient, publish
+from ...support.served import ServedBroker
+
+MB = 1 << 20
+
+
+def resident_bytes(broker: ServedBroker) -> int:
+    return int(Path(f"/proc/{broker.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+class Publisher:
+    """Publishes without waiting for each answer, up to a window; notes the highest memory of the broker."""
+
+    def __init__(self, broker: ServedBroker, raw: RawClient, queue: str) -> None:
+        self.broker, self.raw, self.queue = broker, raw, queue
+        self.seq = self.answered = self.highest_bytes = 0
+
+    def send(self, size: int) -> None:
+        self.seq += 1
+        message = publish(self.queue, self.seq, os.urandom(16) * (size // 16))
+        message.rid = self.seq
+        self.raw.send_bytes(frame(message))
+
+    def take_answer(self) -> None:
+        answer = self.raw.receive()
+        assert isinstance(answer, m.Published), answer
+        self.answered += 1
+        if self.answered % 16 == 0:
+            self.highest_bytes = max(self.highest_bytes, resident_bytes(self.broker))
+
+    def publish(self, total: int, size: int, window: int) -> None:
+        for _ in range(total // size):
+            if self.seq - self.answered >= window:
+                self.take_answer()
+            self.send(size)
+        while self.answered < self.seq:
+            self.take_answer()
+
+
+def silent_consumer(connect: Callable[..., RawClient], queue: str) -> RawClient:
+    """A consumer without prefetch that never reads."""
+    raw = connect()
+    raw.declare(queue)
+    raw.send(m.Consume(0, 1, "silent", queue, False, False, {}))
+    return raw
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [10_240, MB])
+def test_a_consumer_that_never_reads_while_1_gb_is_published(
+    serve: Callable[..., ServedBroker], client: Callable[..., RawClient], size: int
+) -> None:
+    broker = serve()
+    silent_consumer(client, "q")
+    publisher = Publisher(broker, client(), "q")
+    publisher.publish(16 * size, size, 1)  # what any broker that is used needs
+    idle = resident_bytes(broker)
+    publisher.publish(1024 * MB, size, max(1, 8 * MB // size))
+    assert publisher.highest_bytes - idle < 100 * MB
+
+
+# ---------------------------------------------------------------- the limit
+def transient(queue: str) -> m.DeclareQueue:
+    """A queue whose messages are in memory only."""
+    return m.DeclareQueue(0, queue, False, False, False, {}, False)
+
+
+def fill(publisher: Publisher) -> None:
+    """Publish 1 MB each until the broker takes no more."""
+    for _ in range(1000):
+        publisher.send(MB)
+        publisher.raw.sock.settimeout(2)
+        try:
+            publisher.take_answer()
+        except TimeoutError:
+            return
+        finally:
+            publisher.raw.sock.settimeout(20)
+    raise AssertionError("the broker took 1 GB")
+
+
+def is_full(observer: RawClient) -> bool:
+    return bool(observer.call(m.GetStatus(0)).report["memory"]["is_full"])
+
+
+def test_publishers_wait_at_the_limit_and_others_go_on(
+    serve: Callable[..., ServedBroker], client: Callable[..., RawClient]
+) -> None:
+    broker = serve("--memory-limit", "160M")
+    raw, observer, worker = client(), client(), client()
+    raw.call(transient("q"))
+    worker.call(m.Qos(0, 1, 4))
+    worker.consume("q")
+    publisher = Publisher(broker, raw, "q")
+    fill(publisher)
+    assert is_full(observer)
+    assert resident_bytes(broker) < 200 * MB
+    assert "its limit is 160 MB (--memory-limit): publishers wait" in broker.log.read_text()
+
+    observer.declare("other")  # definitions go on
+    for message in (publish("other", 1), q.Send(0, 2, "", "other", [(b"sent", {}, 0, 0, -1)], 1)):
+        sender = client()
+        rid = sender.send(message)
+        sender.sock.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            sender.answer(rid)
+        assert isinstance(sender.call(q.Ping(0)), m.Ok)  # its other calls go on
+
+    rid = worker.send(publish("other", 1))  # settlements are not behind it
+    settled = 0
+    while is_full(observer):
+        deliveries = worker.wait_deliveries(1)
+        settled += len(deliveries)
+        worker.send(m.Settle(settled, m.Outcome.ACK, 1, [(d[2], d[3], d[4]) for d in deliveries]))
+        worker.deliveries.clear()
+    assert settled > 4
+    assert isinstance(worker.answer(rid), m.Published)
+    publisher.take_answer()
+    wait_until(lambda: "publishers go on" in broker.log.read_text(), 10, "the log says so")
