@@ -1,7 +1,7 @@
-"""The HTTP server of the metrics: a few threads with deadlines, so that slow or hostile clients do no harm.
+"""The HTTP server for scrapes and probes: a few threads with deadlines, so that slow or hostile clients do no harm.
 
-A scrape is a GET of ``/metrics``; ``/`` has only a line of text. Connections are closed after one answer. When too many
-are open, the oldest is closed: a scrape needs only milliseconds, so it is not a real one.
+Connections are closed after one answer. When too many are open, the oldest is closed: a scrape needs only milliseconds,
+so it is not a real one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer, ThreadingMixIn
@@ -44,6 +44,11 @@ class Page(NamedTuple):
     gzipped: bytes = b""
 
 
+#: what a path answers; it gets the query
+Route = Callable[[str], Page]
+TEXT, JSON = "text/plain; charset=utf-8", "application/json"
+
+
 class _Bounded:
     """Limits the size of a request's lines."""
 
@@ -63,7 +68,7 @@ class _Bounded:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: MetricsServer
+    server: HttpServer
     server_version = "opendata-queue"
     sys_version = ""
     timeout = _SILENCE_SECONDS  # the longest time between two bytes; socketserver reads it
@@ -73,14 +78,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile = cast(Any, _Bounded(cast(BinaryIO, self.rfile)))
 
     def do_GET(self) -> None:
-        path = self.path.partition("?")[0]
-        if path == "/metrics":
-            page = self.server.page()
-        elif path == "/":
-            page = Page(HTTPStatus.OK, "text/plain; charset=utf-8", b"the metrics are at /metrics\n")
-        else:
-            page = Page(HTTPStatus.NOT_FOUND, "text/plain; charset=utf-8", b"there is only /metrics\n")
-        self._send(page)
+        path, _, query = self.path.partition("?")
+        if (route := self.server.routes.get(path)) is not None:
+            self._send(route(query))
+            return
+        known = f"there is {', '.join(self.server.routes)}\n".encode()
+        self._send(Page(HTTPStatus.OK if path == "/" else HTTPStatus.NOT_FOUND, TEXT, known))
 
     do_HEAD = do_GET
 
@@ -90,6 +93,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(page.status)
         self.send_header("Content-Type", page.content_type)
         self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
         if zipped:
             self.send_header("Content-Encoding", "gzip")
         self.end_headers()
@@ -97,23 +101,26 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        log.debug("metrics: %s %s", self.client_address[0], format % args)
+        log.debug("http: %s %s", self.client_address[0], format % args)
 
 
-class MetricsServer(ThreadingMixIn, TCPServer):
+class HttpServer(ThreadingMixIn, TCPServer):
     """Listens and answers in its own threads; see :meth:`start` and :meth:`stop`."""
 
     daemon_threads = True
     allow_reuse_address = True
     request_queue_size = MAX_CONNECTIONS
 
-    def __init__(self, host: str, port: int, page: Callable[[], Page]) -> None:
+    def __init__(self, host: str, port: int, routes: Mapping[str, Route]) -> None:
         """Bind.
+
+        Args:
+            routes: what each path answers; it is called in a thread.
 
         Raises:
             StartError: the address is not available.
         """
-        self.page = page
+        self.routes = routes
         self._open: dict[socket.socket, float] = {}
         self._ending: set[socket.socket] = set()  # whose threads have not ended yet
         self._changed = threading.Condition()
@@ -135,7 +142,7 @@ class MetricsServer(ThreadingMixIn, TCPServer):
 
     def start(self) -> None:
         """Begin to answer."""
-        self._thread = threading.Thread(target=self.serve_forever, args=(_POLL_SECONDS,), name="metrics", daemon=True)
+        self._thread = threading.Thread(target=self.serve_forever, args=(_POLL_SECONDS,), name="http", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -177,8 +184,8 @@ class MetricsServer(ThreadingMixIn, TCPServer):
         try:
             request.shutdown(socket.SHUT_RDWR)
         except OSError:
-            log.debug("metrics: a connection was gone already")
+            log.debug("http: a connection was gone already")
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client disconnected or sent an invalid request."""
-        log.debug("metrics: a request of %s failed", client_address, exc_info=True)
+        log.debug("http: a request of %s failed", client_address, exc_info=True)

@@ -10,11 +10,8 @@ import asyncio
 import gzip
 import logging
 import platform
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import CancelledError
-from concurrent.futures import TimeoutError as FutureTimeout
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any
@@ -28,22 +25,14 @@ from ...version import __version__
 from ..delivery.time_slices import Pace
 from ..instance.instance import Instance
 from .exposition import render
-from .http_server import MetricsServer, Page
+from .http_server import TEXT, Page
+from .loop_answers import Fresh, Unanswered, ask
 from .slatedb_families import slate_families
 from .snapshot import InstanceView, Snapshot
 
 log = logging.getLogger(__name__)
 
 DEFAULT_MAX_QUEUES = 200
-#: how long the loop may take to collect the figures; Prometheus itself gives up after 10 s
-SNAPSHOT_SECONDS = 8.0
-#: how long an answer is reused
-FRESH_SECONDS = 1.0
-_TEXT = "text/plain; charset=utf-8"
-
-
-class Unanswered(Exception):
-    """The loop did not collect the figures in time."""
 
 
 class Metrics:
@@ -53,61 +42,40 @@ class Metrics:
         self,
         instances: Mapping[str, Instance],
         measure: Callable[[Snapshot], None],
-        host: str,
-        port: int,
         max_queues: int = DEFAULT_MAX_QUEUES,
     ) -> None:
-        """Bind the address.
+        """Serve nothing yet; see :meth:`page`.
 
         Args:
             instances: the open instances; may change.
             measure: adds the figures of the broker's connections.
-
-        Raises:
-            StartError: the address is not available.
         """
         self._instances = instances
         self._measure = measure
         self._max_queues = max_queues
         self._loop = asyncio.get_running_loop()
         self._views: dict[str, InstanceView] = {}
-        self._lock = threading.Lock()
-        self._page = Page(HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, b"")
-        self._page_at = -FRESH_SECONDS
+        self._fresh = Fresh(self._make_page)
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
         GCCollector(registry=self._registry)
         self._registry.register(_SlateMetrics(instances))
-        self._http = MetricsServer(host, port, self.page)
-        self.port = self._http.port
-
-    def start(self) -> None:
-        """Answer scrapes from now on."""
-        self._http.start()
-
-    def stop(self) -> None:
-        """Stop serving; blocks for a moment."""
-        self._http.stop()
 
     # ------------------------------------------------------------------ in the threads of scrapes
-    def page(self) -> Page:
+    def page(self, query: str = "") -> Page:
         """The answer to a scrape: the last one if it is fresh."""
-        with self._lock:
-            if time.monotonic() - self._page_at >= FRESH_SECONDS:
-                self._page = self._make_page()
-                self._page_at = time.monotonic()
-            return self._page
+        return self._fresh.get()
 
     def _make_page(self) -> Page:
         try:
             body = render(self.snapshot()) + generate_latest(self._registry)
         except Unanswered as exc:
             log.warning("a scrape of the metrics failed: %s", exc)
-            return Page(HTTPStatus.SERVICE_UNAVAILABLE, _TEXT, f"{exc}\n".encode())
+            return Page(HTTPStatus.SERVICE_UNAVAILABLE, TEXT, f"{exc}\n".encode())
         except Exception as exc:
             log.exception("a scrape of the metrics failed")
-            return Page(HTTPStatus.INTERNAL_SERVER_ERROR, _TEXT, f"{exc!r}; see the broker's log\n".encode())
+            return Page(HTTPStatus.INTERNAL_SERVER_ERROR, TEXT, f"{exc!r}; see the broker's log\n".encode())
         return Page(HTTPStatus.OK, CONTENT_TYPE_PLAIN_0_0_4, body, gzip.compress(body, 1))
 
     def snapshot(self) -> Snapshot:
@@ -116,20 +84,7 @@ class Metrics:
         Raises:
             Unanswered: the loop did not answer in time, or is closed.
         """
-        asked_at = time.monotonic()
-        work = self._collect(asked_at)
-        try:
-            future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        except RuntimeError as exc:
-            work.close()
-            raise Unanswered("the broker has stopped") from exc
-        try:
-            return future.result(SNAPSHOT_SECONDS)
-        except CancelledError as exc:
-            raise Unanswered("the broker stops") from exc
-        except FutureTimeout as exc:
-            future.cancel()
-            raise Unanswered(f"the broker did not collect its figures within {SNAPSHOT_SECONDS:g} s") from exc
+        return ask(self._loop, self._collect(time.monotonic()))
 
     async def _collect(self, asked_at: float) -> Snapshot:
         began = time.monotonic()

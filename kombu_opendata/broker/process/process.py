@@ -10,12 +10,13 @@ import platform
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ...configuration.addresses import LOOPBACK, Listen
+from ...configuration.addresses import Listen
 from ...configuration.options import BrokerOptions
 from ...errors import OpenDataError, StartError, StoreFenced, StoreInUse
 from ...private_folder import PrivateFolder
@@ -27,10 +28,8 @@ from ..wire.connection_limits import raise_descriptor_limit
 from . import logs
 from .heap import bound_heap
 from .server import Server
+from .service_manager import from_environment
 from .start_settings import broker_settings, choose_seat
-
-if TYPE_CHECKING:
-    from ..metrics.scrape import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -119,32 +118,22 @@ def _new_runner() -> Any:
     return uvloop.run
 
 
-def _serve_metrics(server: Server, at: Listen, max_queues: int) -> Metrics:
-    """Begin to answer scrapes.
-
-    Raises:
-        StartError: the address is not available.
-    """
-    from ..metrics.scrape import Metrics  # a broker without metrics needs no Prometheus client
-
-    metrics = Metrics(server.instances.open, server.measure, at.host, at.port, max_queues)
-    metrics.start()
-    shown = Listen(host=at.host, port=metrics.port).authority
-    log.info("metrics at http://%s/metrics", shown)
-    if at.host not in LOOPBACK:
-        log.warning("whoever reaches %s can read the metrics, names of queues included", shown)
-    return metrics
-
-
 async def _serve(options: BrokerOptions, settings: BrokerSettings, readiness: Readiness, seat: Seat) -> int:
     server = Server(settings, seat)
-    if options.metrics is None:
-        return await _run(server, options, readiness, {})
-    metrics = _serve_metrics(server, options.metrics, options.metrics_max_queues)
-    try:
-        return await _run(server, options, readiness, {"metrics_port": metrics.port})
-    finally:
-        metrics.stop()
+    server.front.gate.hold()
+    report: dict[str, Any] = {}
+    with ExitStack() as around:
+        # An embedded broker has its client's environment: it must not answer for a service whose process that is.
+        if not options.embedded and (manager := from_environment(server.health)) is not None:
+            around.callback(manager.close)
+            around.callback(asyncio.get_running_loop().create_task(manager.run()).cancel)
+        if options.metrics is not None:
+            from .endpoints import Endpoints  # a broker without metrics needs no Prometheus client
+
+            endpoints = Endpoints(server, options.metrics, options.metrics_max_queues)
+            around.callback(endpoints.stop)
+            report["metrics_port"] = endpoints.port
+        return await _run(server, options, readiness, report)
 
 
 async def _run(server: Server, options: BrokerOptions, readiness: Readiness, report: dict[str, Any]) -> int:
@@ -164,7 +153,6 @@ async def _begin(server: Server, options: BrokerOptions, readiness: Readiness, r
         StartError, StoreError: it can't.
     """
     addresses: list[Listen] = []
-    server.front.gate.hold()
     report = {"ready": True, "pid": os.getpid(), **report}
     if options.standby:
         addresses = await _listen(server, options)

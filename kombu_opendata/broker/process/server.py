@@ -28,6 +28,7 @@ from ..wire.logins import Logins
 from ..wire.server_tls import ServerTls
 from ..wire.sockets import bind_tcp, bind_unix
 from ..wire.standbys import Standby
+from .health import Health
 from .instances import Instances
 from .memory_watch import MemoryWatch
 from .reloading import Reloading
@@ -54,8 +55,9 @@ class Server:
             self.status, lambda: self.instances.listing(), self._create_instance, self.hand_over,
             self.reloading.reload,
         )  # fmt: skip
+        clock = clock or SystemClock()
         self.instances = Instances(
-            settings, clock or SystemClock(), directory, self.front.tenure, self._before_opening, self._instance_failed
+            settings, clock, directory, self.front.tenure, self._before_opening, self._instance_failed
         )  # fmt: skip
         self.memory: MemoryWatch | None = None
         if settings.memory_limit_bytes is not None:
@@ -64,6 +66,7 @@ class Server:
             self.connections.on_received = self.memory.tick
         self._successor: Standby | None = None
         self._fenced: OpenDataError | None = None
+        self.health = Health(self.connections.gate, self.instances.open, clock)
         self._listeners: list[Listener] = []
         self._socket_paths: list[str] = []
         self._stopping = asyncio.Event()
@@ -185,6 +188,7 @@ class Server:
     def stop(self, reason: str) -> None:
         """Let :meth:`run` end."""
         self._stopped_by = self._stopped_by or reason
+        self.health.stop()
         self._stopping.set()
 
     async def _create_instance(self, name: str) -> bool:
@@ -289,6 +293,7 @@ class Server:
         while True:
             await asyncio.sleep(_TICK_SECONDS)
             self.instances.tick()
+            self.health.tick()
             if self.memory is not None:
                 self.memory.tick()
             self.connections.notices.tick()
@@ -307,6 +312,7 @@ class Server:
         return {
             "version": __version__,
             "pid": os.getpid(),
+            **self.health.report(),
             "store": masked(self.settings.store),
             "standbys": self.front.standbys.report(),
             "memory": self.memory.report() if self.memory is not None else {},

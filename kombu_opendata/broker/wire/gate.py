@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from ...errors import NotActive
 
@@ -13,10 +14,12 @@ class Gate:
     Attributes:
         active: the addresses of the active broker.
         sends_away: whether another broker is active.
+        on_change: called after each change.
     """
 
     def __init__(self) -> None:
         self.active: tuple[str, ...] = ()
+        self.on_change: Callable[[], None] = lambda: None
         self.sends_away = False
         self._is_known = asyncio.Event()  # whether clients may pass or not
         self._is_known.set()
@@ -25,16 +28,23 @@ class Gate:
         """Another broker is active: send clients there."""
         self.sends_away = True
         self._is_known.set()
+        self.on_change()
 
     def hold(self) -> None:
         """This broker is about to be the active one: clients wait."""
         self.sends_away = False
         self._is_known.clear()
+        self.on_change()
 
     def open(self) -> None:
         """This broker is the active one."""
         self.sends_away = False
         self._is_known.set()
+        self.on_change()
+
+    @property
+    def is_open(self) -> bool:
+        return self._is_known.is_set() and not self.sends_away
 
     async def check(self) -> None:
         """Let a client pass, perhaps after a while.

@@ -148,7 +148,7 @@ def test_options_for_the_embedded_broker_that_are_none(broker_url: str, given: A
 def test_paths_and_methods(served: ServedBroker) -> None:
     port = port_of(served)
     with fetch(port, "/") as answer:
-        assert answer.read() == b"the metrics are at /metrics\n"
+        assert answer.read() == b"there is /metrics, /healthz, /readyz, /queues\n"
     with fetch(port, "/metrics?name[]=x") as answer:
         assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
         assert answer.headers["Server"].strip() == "opendata-queue"

@@ -13,8 +13,9 @@ import pytest
 
 from kombu_opendata.broker.delivery import time_slices
 from kombu_opendata.broker.delivery.time_slices import Pace
-from kombu_opendata.broker.metrics import scrape
+from kombu_opendata.broker.metrics import loop_answers
 from kombu_opendata.broker.metrics.exposition import cumulated
+from kombu_opendata.broker.metrics.http_server import HttpServer
 from kombu_opendata.broker.metrics.scrape import Metrics
 from kombu_opendata.broker.metrics.snapshot import InstanceView, Snapshot
 from kombu_opendata.broker.model.queue import QueueProperties
@@ -179,28 +180,37 @@ def test_ages_are_since_the_publish(durable: bool, label: str) -> None:
     run(steps, durable=durable)
 
 
-def serving(test: Callable[[Server, Metrics], None], *, blocked: threading.Event | None = None) -> None:
+class Served(Metrics):
+    """Metrics at a port."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(server.instances.open, server.connections.measure)
+        self.http = HttpServer("127.0.0.1", 0, {"/metrics": self.page})
+        self.port = self.http.port
+
+
+def serving(test: Callable[[Server, Served], None], *, blocked: threading.Event | None = None) -> None:
     """Run a test, in a thread, beside a broker with metrics."""
 
     async def main() -> None:
         server = Server(BrokerSettings(store=f"memory://{uuid.uuid4().hex}"))
         await server.instances.get("default")
-        served = Metrics(server.instances.open, server.connections.measure, "127.0.0.1", 0)
-        served.start()
+        served = Served(server)
+        served.http.start()
         try:
             work = asyncio.get_running_loop().run_in_executor(None, test, server, served)
             if blocked is not None:
                 blocked.wait(30)  # as a loop that does something else
             await work
         finally:
-            await asyncio.to_thread(served.stop)
+            await asyncio.to_thread(served.http.stop)
             await server.close()
 
     asyncio.run(main())
 
 
 def test_without_a_journal_a_commit_is_a_checkpoint() -> None:
-    def test(_server: Server, served: Metrics) -> None:
+    def test(_server: Server, served: Served) -> None:
         with fetch(served.port) as answer:
             found = Scrape(answer.read().decode())
         assert found.value("opendata_queue_journal_limit_bytes") == 0
@@ -214,28 +224,28 @@ def test_without_a_journal_a_commit_is_a_checkpoint() -> None:
 def test_a_scrape_does_not_wait_for_a_loop_that_is_busy(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(scrape, "SNAPSHOT_SECONDS", 0.2)
-    monkeypatch.setattr(scrape, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(loop_answers, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(loop_answers, "FRESH_SECONDS", 0.0)
     release = threading.Event()
 
-    def test(_server: Server, served: Metrics) -> None:
+    def test(_server: Server, served: Served) -> None:
         try:
             page = served.page()
         finally:
             release.set()
         assert page.status is HTTPStatus.SERVICE_UNAVAILABLE
-        assert page.body == b"the broker did not collect its figures within 0.2 s\n"
-        monkeypatch.setattr(scrape, "SNAPSHOT_SECONDS", 20.0)
+        assert page.body == b"the broker did not answer within 0.2 s\n"
+        monkeypatch.setattr(loop_answers, "ANSWER_SECONDS", 20.0)
         assert served.page().status is HTTPStatus.OK
 
     serving(test, blocked=release)
-    assert "a scrape of the metrics failed: the broker did not collect" in caplog.text
+    assert "a scrape of the metrics failed: the broker did not answer" in caplog.text
 
 
 def test_a_failure_in_the_snapshot_is_a_500_and_no_more(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def test(server: Server, served: Metrics) -> None:
+    def test(server: Server, served: Served) -> None:
         engine, server.instances.open["default"].engine = server.instances.open["default"].engine, None  # type: ignore[assignment]
         page = served.page()
         server.instances.open["default"].engine = engine
@@ -247,7 +257,7 @@ def test_a_failure_in_the_snapshot_is_a_500_and_no_more(
 
 
 def test_scrapes_within_a_second_get_the_same_answer() -> None:
-    def test(_server: Server, served: Metrics) -> None:
+    def test(_server: Server, served: Served) -> None:
         pages: list[Any] = []
         threads = [threading.Thread(target=lambda: pages.append(served.page())) for _ in range(8)]
         for thread in threads:
@@ -277,7 +287,7 @@ def test_a_broker_that_ends_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(InstanceView, "collect", never)
     threads = []
 
-    def test(_server: Server, served: Metrics) -> None:
+    def test(_server: Server, served: Served) -> None:
         threads.append(threading.Thread(target=lambda: pages.append(served.page())))
         threads[0].start()
         assert asked.wait(10)

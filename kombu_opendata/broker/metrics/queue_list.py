@@ -1,0 +1,94 @@
+"""``/queues``: the figures of the stored queues as JSON, for autoscalers (docs/monitoring.md)."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+from urllib.parse import parse_qs
+
+import msgspec
+
+from ...storage.commit.measurements import Standing
+from ..delivery.time_slices import Pace
+from ..instance.instance import Instance
+from ..model.queue import BrokerQueue
+from .http_server import JSON, Page
+from .loop_answers import Fresh, Unanswered, ask
+
+log = logging.getLogger(__name__)
+
+#: queues in one answer; others can be asked for by name
+MAX_LISTED = 1000
+_GZIP_BYTES = 1000
+
+
+class ListedQueue(msgspec.Struct, frozen=True):
+    """One stored queue."""
+
+    instance: str
+    queue: str
+    ready: int
+    in_flight: int
+    delayed: int
+    oldest_ready_seconds: float
+    consumers: int
+    published_per_second: float
+    delivered_per_second: float
+    acked_per_second: float
+
+
+class QueueList:
+    """Collects the figures in the broker's loop and answers in the threads of requests."""
+
+    def __init__(self, instances: Mapping[str, Instance]) -> None:
+        self._instances = instances
+        self._loop = asyncio.get_running_loop()
+        self._fresh = Fresh(lambda: ask(self._loop, self._collect()))
+
+    def page(self, query: str) -> Page:
+        """The queues, or those that ``instance=`` and ``queue=`` name."""
+        try:
+            wanted = parse_qs(query, strict_parsing=bool(query), max_num_fields=100)
+        except ValueError:
+            return _page(HTTPStatus.BAD_REQUEST, {"error": "the query is not instance=NAME&queue=NAME"})
+        if unknown := wanted.keys() - {"instance", "queue"}:
+            error = f"the query has only instance= and queue=, not {min(unknown)}"
+            return _page(HTTPStatus.BAD_REQUEST, {"error": error})
+        try:
+            found = self._fresh.get()
+        except Unanswered as exc:
+            return _page(HTTPStatus.SERVICE_UNAVAILABLE, {"error": str(exc)})
+        chosen = [one for one in found if all(getattr(one, name) in values for name, values in wanted.items())]
+        shown = chosen[:MAX_LISTED]
+        return _page(HTTPStatus.OK, {"queues": shown, "left_out": len(chosen) - len(shown)})
+
+    async def _collect(self) -> list[ListedQueue]:
+        found = []
+        pace = Pace()
+        for instance in list(self._instances.values()):
+            now = instance.engine.clock.now_ms()
+            async for stored in pace.over(list(instance.engine.state.queues.values())):
+                queue = instance.queues.get(stored.name)
+                if queue is not None and not queue.deleting:
+                    found.append(await _figures(instance, queue, now, pace))
+        return sorted(found, key=lambda one: (one.instance, one.queue))
+
+
+async def _figures(instance: Instance, queue: BrokerQueue, now: int, pace: Pace) -> ListedQueue:
+    standing = Standing()
+    if len(queue.messages):
+        for _ in standing.look(queue.messages, now):
+            await pace.rest()
+    oldest = max(now - standing.oldest_at_ms, 0) / 1000 if standing.oldest_at_ms else 0.0
+    return ListedQueue(
+        instance.name, queue.name, standing.ready, len(queue.messages.in_flight), standing.delayed, oldest,
+        len(queue.consumers), **instance.rates.of(queue),
+    )  # fmt: skip
+
+
+def _page(status: HTTPStatus, answer: object) -> Page:
+    body = msgspec.json.encode(answer) + b"\n"
+    return Page(status, JSON, body, gzip.compress(body, 1) if len(body) > _GZIP_BYTES else b"")

@@ -1,0 +1,82 @@
+"""What ``--metrics`` serves over HTTP: metrics, probes, the list of queues. It listens before the store is opened."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from http import HTTPStatus
+
+import msgspec
+
+from ...configuration.addresses import LOOPBACK, Listen
+from ..metrics.http_server import JSON, HttpServer, Page, Route
+from ..metrics.loop_answers import Unanswered, ask
+from ..metrics.queue_list import QueueList
+from ..metrics.scrape import Metrics
+from .health import Health
+from .server import Server
+
+log = logging.getLogger(__name__)
+
+#: how long the loop may take to answer a probe: a longer one looks like a loop that hangs
+PROBE_SECONDS = 5.0
+
+
+class Endpoints:
+    """The HTTP listener of one broker."""
+
+    def __init__(self, server: Server, at: Listen, max_queues: int) -> None:
+        """Bind, and begin to answer.
+
+        Raises:
+            StartError: the address is not available.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._health = server.health
+        self._queues = QueueList(server.instances.open)
+        metrics = Metrics(server.instances.open, server.measure, max_queues)
+        routes: dict[str, Route] = {
+            "/metrics": metrics.page, "/healthz": self.healthz, "/readyz": self.readyz, "/queues": self.queues,
+        }  # fmt: skip
+        self._http = HttpServer(at.host, at.port, routes)
+        self.port = self._http.port
+        self._http.start()
+        shown = Listen(host=at.host, port=self.port).authority
+        log.info("metrics at http://%s/metrics", shown)
+        if at.host not in LOOPBACK:
+            log.warning("whoever reaches %s can read the metrics, names of queues included", shown)
+
+    def stop(self) -> None:
+        """Stop listening; blocks for a moment."""
+        self._http.stop()
+
+    # ------------------------------------------------------------------ in the threads of requests
+    def healthz(self, _query: str) -> Page:
+        """Whether the event loop runs: 200 also for a standby, and while the store takes no writes."""
+        try:
+            report = ask(self._loop, _report(self._health), PROBE_SECONDS)
+        except Unanswered as exc:
+            return _page(HTTPStatus.SERVICE_UNAVAILABLE, {"healthy": False, "reason": str(exc)})
+        return _page(HTTPStatus.OK, {"healthy": True, "state": report["state"]})
+
+    def readyz(self, _query: str) -> Page:
+        """Whether clients are served: 200 only for the active broker whose store takes writes."""
+        try:
+            report = ask(self._loop, _report(self._health), PROBE_SECONDS)
+        except Unanswered as exc:
+            report = {"ready": False, "reason": str(exc)}
+        return _page(HTTPStatus.OK if report["ready"] else HTTPStatus.SERVICE_UNAVAILABLE, report)
+
+    def queues(self, query: str) -> Page:
+        """The queues; of a broker that is not active nothing is known, which is not the same as no messages."""
+        if self._health.state != "active":
+            return _page(HTTPStatus.SERVICE_UNAVAILABLE, {"error": self._health.fault})
+        return self._queues.page(query)
+
+
+async def _report(health: Health) -> dict[str, object]:
+    return health.report()
+
+
+def _page(status: HTTPStatus, answer: object) -> Page:
+    return Page(status, JSON, msgspec.json.encode(answer) + b"\n")

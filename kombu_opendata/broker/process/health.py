@@ -1,0 +1,93 @@
+"""How the broker is: its state, and whether its store takes writes. Probes, systemd and the status call read it.
+
+=============  ========================================================================================
+state          meaning
+=============  ========================================================================================
+``starting``   the store is being opened; clients wait
+``standby``    another broker is active; clients are sent there
+``active``     it serves
+``stopping``   it says goodbye to its clients and closes the store
+=============  ========================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from ...storage.clock import Clock
+from ..instance.instance import Instance
+from ..wire.gate import Gate
+
+State = Literal["starting", "standby", "active", "stopping"]
+
+
+class Health:
+    """The state of one broker, in its event loop.
+
+    Attributes:
+        watchers: called when the state changed, or when a store stalls or recovers.
+        stalled_since_ms: since when stores take no writes, by instance, in milliseconds since the epoch.
+    """
+
+    def __init__(self, gate: Gate, instances: Mapping[str, Instance], clock: Clock) -> None:
+        self._gate = gate
+        self._instances = instances
+        self._clock = clock
+        self._is_stopping = False
+        self.watchers: list[Callable[[], None]] = []
+        self.stalled_since_ms: dict[str, int] = {}
+        gate.on_change = self._changed
+
+    @property
+    def state(self) -> State:
+        if self._is_stopping:
+            return "stopping"
+        if self._gate.sends_away:
+            return "standby"
+        return "active" if self._gate.is_open else "starting"
+
+    @property
+    def fault(self) -> str:
+        """Why clients are not served as they should be; empty if they are."""
+        if self.state == "standby":
+            return f"another broker is active: {', '.join(self._gate.active) or 'where is not known'}"
+        if self.state != "active":
+            return f"the broker is {self.state}"
+        for name, since in self.stalled_since_ms.items():
+            at = datetime.fromtimestamp(since // 1000, UTC).isoformat().replace("+00:00", "Z")
+            return f"the store of instance {name} has taken no writes since {at}"
+        return ""
+
+    def report(self) -> dict[str, Any]:
+        """For probes and the status call."""
+        now = self._clock.now_ms()
+        return {
+            "state": self.state,
+            "ready": not self.fault,
+            "reason": self.fault,
+            "stalled_seconds": {name: round((now - at) / 1000, 1) for name, at in self.stalled_since_ms.items()},
+        }
+
+    def stop(self) -> None:
+        """The broker ends."""
+        if not self._is_stopping:
+            self._is_stopping = True
+            self._changed()
+
+    def tick(self) -> None:
+        """Look whether the stores take writes; called twice a second."""
+        now = self._clock.now_ms()
+        found = {
+            name: self.stalled_since_ms.get(name, now - int(1000 * seconds))
+            for name, one in self._instances.items()
+            if (seconds := one.engine.stalled_seconds)
+        }
+        if found != self.stalled_since_ms:
+            self.stalled_since_ms = found
+            self._changed()
+
+    def _changed(self) -> None:
+        for watcher in self.watchers:
+            watcher()

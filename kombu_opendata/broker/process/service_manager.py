@@ -1,0 +1,116 @@
+"""Tells systemd how the broker is: the protocol of sd_notify(3), datagrams to the socket in ``NOTIFY_SOCKET``.
+
+=====================  ====================================================================================
+message                when
+=====================  ====================================================================================
+``READY=1``            the broker is active, or waits as the standby: its start is done
+``STATUS=…``           each time its health changes: what ``systemctl status`` shows
+``RELOADING=1``        a reload begins; ``READY=1`` follows when it is done
+``STOPPING=1``         the broker says goodbye to its clients
+``WATCHDOG=1``         from the event loop, twice in ``WATCHDOG_USEC``: a loop that hangs sends none
+``EXTEND_TIMEOUT_…``   with it during a start, so that a long recovery is not taken for one that hangs
+=====================  ====================================================================================
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from collections.abc import MutableMapping
+from typing import NamedTuple
+
+from .health import Health
+
+log = logging.getLogger(__name__)
+
+#: how often a start says that it goes on, and how long systemd then waits for the next time
+_EXTEND_SECONDS, _EXTENDED_SECONDS = 5.0, 30
+
+
+class Summons(NamedTuple):
+    """What systemd asks for: where messages go, and within which time the watchdog wants one; 0: it does not."""
+
+    address: str
+    watchdog_seconds: float = 0.0
+
+
+def summons(environment: MutableMapping[str, str], pid: int) -> Summons | None:
+    """What the environment says; None without systemd. Its variables are removed: they are not for children."""
+    address = environment.pop("NOTIFY_SOCKET", "")
+    usec, for_pid = environment.pop("WATCHDOG_USEC", ""), environment.pop("WATCHDOG_PID", "")
+    if not address:
+        return None
+    if address[0] not in "/@":
+        log.warning("NOTIFY_SOCKET %r is neither a path nor an abstract socket: systemd is told nothing", address)
+        return None
+    is_watched = usec.isdecimal() and for_pid in ("", str(pid))
+    return Summons(address, int(usec) / 1e6 if is_watched else 0.0)
+
+
+class ServiceManager:
+    """Sends the messages of one broker, from its event loop."""
+
+    def __init__(self, asked: Summons, health: Health) -> None:
+        address = asked.address
+        self._address = f"\0{address[1:]}" if address.startswith("@") else address
+        self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        self._sock.setblocking(False)
+        self._health = health
+        self._seconds = asked.watchdog_seconds / 2 if asked.watchdog_seconds else _EXTEND_SECONDS
+        self._is_watched = bool(asked.watchdog_seconds)
+        self._said = ""
+        self._is_ready = False
+        health.watchers.append(self._tell)
+        self._tell()
+
+    async def run(self) -> None:
+        """Prove that the loop runs, for ever."""
+        while True:
+            if self._is_watched:
+                self._send("WATCHDOG=1")
+            if not self._is_ready:
+                self._send(f"EXTEND_TIMEOUT_USEC={_EXTENDED_SECONDS}000000")
+            await asyncio.sleep(self._seconds if self._is_ready else min(self._seconds, _EXTEND_SECONDS))
+
+    def reloading(self) -> None:
+        """A reload begins."""
+        self._send(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
+
+    def reloaded(self) -> None:
+        """The reload is done, whether or not it changed something."""
+        self._send(f"READY=1\nSTATUS={self._status()}")
+
+    def close(self) -> None:
+        self._sock.close()
+
+    def _status(self) -> str:
+        state, fault = self._health.state, self._health.fault
+        return f"{state}: {fault}" if fault and state in ("active", "standby") else state
+
+    def _tell(self) -> None:
+        """Say what changed."""
+        lines = [f"STATUS={self._status()}"]
+        if self._health.state == "stopping":
+            lines.insert(0, "STOPPING=1")
+        elif self._health.state in ("active", "standby") and not self._is_ready:
+            self._is_ready = True
+            lines.insert(0, "READY=1")
+        text = "\n".join(lines)
+        if text != self._said:
+            self._said = text
+            self._send(text)
+
+    def _send(self, text: str) -> None:
+        try:
+            self._sock.sendto(text.encode(), self._address)
+        except OSError as exc:
+            log.warning("systemd was not told %r: %s", text, exc.strerror or exc)
+
+
+def from_environment(health: Health) -> ServiceManager | None:
+    """The service manager that started this process, if there is one."""
+    asked = summons(os.environ, os.getpid())
+    return ServiceManager(asked, health) if asked is not None else None
