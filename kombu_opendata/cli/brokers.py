@@ -61,7 +61,7 @@ _FIGURES = ("available", "in_flight", "consumers", "loaded_buckets", "cold_bucke
 
 
 def _print_report(report: dict[str, Any]) -> None:
-    say("broker {version}, pid {pid}, connections: {connections}".format(**report))
+    say("broker {version}, pid {pid}, {state}, connections: {connections}".format(**{"state": "active", **report}))
     say(f"store {report['store']}")
     if report["memory"].get("is_full"):
         console().print("MEMORY FULL: publishers wait (--memory-limit)", style="bold red")

@@ -14,6 +14,7 @@ from .exit_codes import EPILOG, HELP, Group
 from .filters import filter_group
 from .history_lists import attempts, messages
 from .peek import message, peek
+from .ping import ping
 from .queues import queue_group
 from .replays import replay
 from .send import publish, send
@@ -25,8 +26,8 @@ from .workers import worker_group
 
 #: the commands of both ``opendata-queue`` and ``celery -A app opendata``
 SHARED: tuple[click.Command, ...] = (
-    status, maintain, instance_group, queue_group, exchange_group, binding_group, worker_group, peek, send, publish,
-    message, messages, attempts, archive_group, failed_group, replay, filter_group, store_group,
+    status, ping, maintain, instance_group, queue_group, exchange_group, binding_group, worker_group, peek, send,
+    publish, message, messages, attempts, archive_group, failed_group, replay, filter_group, store_group,
 )  # fmt: skip
 
 

@@ -149,12 +149,20 @@ class Target:
                 raise _with_suggestion(client, exc) from exc
 
     @contextmanager
-    def connection(self, *, looks: bool = False) -> Iterator[BrokerConnection]:
-        """A plain connection, for calls that the queue client does not have."""
+    def connection(self, *, looks: bool = False, timeout: float | None = None) -> Iterator[BrokerConnection]:
+        """A plain connection, for calls that the queue client does not have.
+
+        Args:
+            looks: the command only reads: don't start a broker.
+            timeout: how many seconds connecting and closing may take; None leaves it to the client's defaults.
+        """
         from ..client.session.broker_connection import BrokerConnection
 
         def make(place: Place) -> BrokerConnection:
-            return BrokerConnection(place.address, place.options)
+            options = place.options
+            if timeout is not None:
+                options = replace(options, connect_timeout=timeout, close_timeout=min(timeout, 1.0))
+            return BrokerConnection(place.address, options)
 
         with self._opened(make, lambda connection: connection.connect(), looks, False) as connection:
             yield connection

@@ -71,6 +71,9 @@ class _Handler(BaseHTTPRequestHandler):
     server: HttpServer
     server_version = "opendata-queue"
     sys_version = ""
+    default_request_version = "HTTP/1.0"  # an answer to what can't be read has a status, too
+    error_message_format = "%(code)d %(message)s\n"
+    error_content_type = TEXT
     timeout = _SILENCE_SECONDS  # the longest time between two bytes; socketserver reads it
 
     def setup(self) -> None:

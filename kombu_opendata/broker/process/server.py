@@ -312,7 +312,8 @@ class Server:
         return {
             "version": __version__,
             "pid": os.getpid(),
-            **self.health.report(),
+            "state": self.health.state,
+            "fault": self.health.fault,
             "store": masked(self.settings.store),
             "standbys": self.front.standbys.report(),
             "memory": self.memory.report() if self.memory is not None else {},

@@ -1,0 +1,100 @@
+"""What systemd is told: a real broker, and a real NOTIFY_SOCKET."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kombu_opendata.broker.process.service_manager import Summons, summons
+from tests.support.broker import EmbeddedBroker
+from tests.support.kombu_client import connected
+from tests.support.pair import Pair
+from tests.support.processes import children
+from tests.support.served import ServedBroker
+from tests.support.service_manager import NotifySocket
+
+
+@pytest.fixture(params=["path", "abstract"])
+def systemd(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NotifySocket]:
+    heard = NotifySocket(f"@odq-{uuid.uuid4().hex}" if request.param == "abstract" else str(tmp_path / "notify"))
+    monkeypatch.setenv("NOTIFY_SOCKET", heard.address)
+    yield heard
+    heard.close()
+
+
+def test_a_service_from_its_start_to_its_end(
+    systemd: NotifySocket, serve: Callable[..., ServedBroker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WATCHDOG_USEC", "400000")
+    broker = serve()
+    systemd.hear_until(lambda text: text == "READY=1\nSTATUS=active")
+    assert systemd.heard[0] == "STATUS=starting"
+    assert "EXTEND_TIMEOUT_USEC=30000000" in systemd.heard
+    systemd.hear_until(lambda text: text == "WATCHDOG=1")
+    began, before = time.monotonic(), len(systemd.heard)
+    for _ in range(3):
+        systemd.hear_until(lambda text: text == "WATCHDOG=1")
+    assert 0.5 < time.monotonic() - began < 5
+    assert set(systemd.heard[before:]) == {"WATCHDOG=1"}, "a start is extended only until it is done"
+
+    os.kill(broker.pid, signal.SIGSTOP)
+    systemd.forget()
+    assert systemd.hear(1.5) == "", "a broker that hangs is not alive"
+    os.kill(broker.pid, signal.SIGCONT)
+    systemd.hear_until(lambda text: text == "WATCHDOG=1")
+
+    assert broker.terminate() == 0
+    systemd.hear_until(lambda text: text == "STOPPING=1\nSTATUS=stopping")
+
+
+def test_a_standby_has_started(systemd: NotifySocket, tmp_path: Path) -> None:
+    with children() as started:
+        pair = Pair(str(tmp_path / "store"), tmp_path, started)
+        first = pair.start()
+        systemd.hear_until(lambda text: text == "READY=1\nSTATUS=active")
+        second = pair.start()
+        systemd.hear_until(lambda text: text.startswith("READY=1\nSTATUS=standby: another broker is active"))
+        first.kill()
+        systemd.hear_until(lambda text: text == "STATUS=active")
+        assert second.terminate() == 0
+
+
+def test_a_folders_broker_does_not_answer_for_the_service_that_started_it(
+    systemd: NotifySocket, broker_url: str, broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WATCHDOG_USEC", "100000")
+    with connected(broker_url):
+        broker.terminate()
+    assert systemd.hear(0) == ""
+
+
+def test_a_service_manager_that_is_gone_ends_nothing(systemd: NotifySocket, serve: Callable[..., ServedBroker]) -> None:
+    systemd.close()
+    broker = serve()
+    assert "systemd was not told" in broker.log.read_text()
+    assert broker.terminate() == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "asked"),
+    [
+        ({}, None),
+        ({"NOTIFY_SOCKET": ""}, None),
+        ({"NOTIFY_SOCKET": "vsock:2:1234"}, None),
+        ({"NOTIFY_SOCKET": "/run/n"}, Summons("/run/n")),
+        ({"NOTIFY_SOCKET": "@n", "WATCHDOG_USEC": "30000000"}, Summons("@n", 30.0)),
+        ({"NOTIFY_SOCKET": "@n", "WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "7"}, Summons("@n", 30.0)),
+        ({"NOTIFY_SOCKET": "@n", "WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "8"}, Summons("@n")),
+        ({"NOTIFY_SOCKET": "@n", "WATCHDOG_USEC": "soon"}, Summons("@n")),
+    ],
+)
+def test_what_the_environment_asks_for(given: dict[str, str], asked: Summons | None) -> None:
+    environment = {**given, "HOME": "/root"}
+    assert summons(environment, 7) == asked
+    assert environment == {"HOME": "/root"}, "children of the broker are not the service"
