@@ -181,7 +181,10 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, rename=_key):
     ] = 60.0
     metrics: Annotated[
         Listen | None,
-        Option(HostPort(), "serve Prometheus metrics there at /metrics; a PORT alone: for this host only"),
+        Option(
+            HostPort(),
+            "serve /metrics (Prometheus), /healthz, /readyz and /queues there; a PORT alone: for this host only",
+        ),
     ] = None
     metrics_max_queues: Annotated[
         int, Option(Whole(0, 10_000), "how many queues have their own series; the others are summed")

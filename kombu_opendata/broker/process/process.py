@@ -124,7 +124,7 @@ async def _serve(options: BrokerOptions, settings: BrokerSettings, readiness: Re
     report: dict[str, Any] = {}
     with ExitStack() as around:
         # An embedded broker has its client's environment: it must not answer for a service whose process that is.
-        if not options.embedded and (manager := from_environment(server.health)) is not None:
+        if not options.embedded and (manager := from_environment(server.health, server.reloading)) is not None:
             around.callback(manager.close)
             around.callback(asyncio.get_running_loop().create_task(manager.run()).cancel)
         if options.metrics is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from ...errors import InvalidUsersFile, OpenDataError, StartError
 from ..access import audit
@@ -18,12 +19,19 @@ _audit_log = logging.getLogger(audit.NAME)
 
 
 class Reloading:
-    """Applies changed files to open connections and to new ones. What can't be used is logged and stays as it was."""
+    """Applies changed files to open connections and to new ones. What can't be used is logged and stays as it was.
+
+    Attributes:
+        on_begin: called before a reload that was asked for.
+        on_end: called after it, with what could not be used.
+    """
 
     def __init__(self, connections: Connections, logins: Logins | None, tls: ServerTls | None) -> None:
         self._connections = connections
         self._logins = logins
         self._tls = tls
+        self.on_begin: Callable[[], None] = lambda: None
+        self.on_end: Callable[[str], None] = lambda _fault: None
 
     def reload(self, by: str) -> Reloaded:
         """Read all files again, whether they changed or not.
@@ -31,6 +39,16 @@ class Reloading:
         Raises:
             StartError: one of them can't be used, and stays as before; the others count.
         """
+        self.on_begin()
+        try:
+            done = self._reload(by)
+        except StartError as exc:
+            self.on_end(exc.text)
+            raise
+        self.on_end("")
+        return done
+
+    def _reload(self, by: str) -> Reloaded:
         failures: list[StartError] = []
         done = Reloaded(None, self._tls is not None)
         try:

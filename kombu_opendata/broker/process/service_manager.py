@@ -23,6 +23,7 @@ from collections.abc import MutableMapping
 from typing import NamedTuple
 
 from .health import Health
+from .reloading import Reloading
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ def summons(environment: MutableMapping[str, str], pid: int) -> Summons | None:
 class ServiceManager:
     """Sends the messages of one broker, from its event loop."""
 
-    def __init__(self, asked: Summons, health: Health) -> None:
+    def __init__(self, asked: Summons, health: Health, reloading: Reloading) -> None:
         address = asked.address
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
@@ -64,6 +65,7 @@ class ServiceManager:
         self._said = ""
         self._is_ready = False
         health.watchers.append(self._tell)
+        reloading.on_begin, reloading.on_end = self.reloading, self.reloaded
         self._tell()
 
     async def run(self) -> None:
@@ -79,9 +81,10 @@ class ServiceManager:
         """A reload begins."""
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
-    def reloaded(self) -> None:
-        """The reload is done, whether or not it changed something."""
-        self._send(f"READY=1\nSTATUS={self._status()}")
+    def reloaded(self, fault: str) -> None:
+        """The reload is done, with what could not be used."""
+        self._said = f"STATUS={self._status()}{f'; the reload failed: {fault}' if fault else ''}"
+        self._send(f"READY=1\n{self._said}")
 
     def close(self) -> None:
         self._sock.close()
@@ -110,7 +113,7 @@ class ServiceManager:
             log.warning("systemd was not told %r: %s", text, exc.strerror or exc)
 
 
-def from_environment(health: Health) -> ServiceManager | None:
+def from_environment(health: Health, reloading: Reloading) -> ServiceManager | None:
     """The service manager that started this process, if there is one."""
     asked = summons(os.environ, os.getpid())
-    return ServiceManager(asked, health) if asked is not None else None
+    return ServiceManager(asked, health, reloading) if asked is not None else None

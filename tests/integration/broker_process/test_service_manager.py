@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from kombu_opendata.broker.access.secret_hashes import hash_secret
 from kombu_opendata.broker.process.service_manager import Summons, summons
 from tests.support.broker import EmbeddedBroker
 from tests.support.kombu_client import connected
@@ -51,6 +52,23 @@ def test_a_service_from_its_start_to_its_end(
 
     assert broker.terminate() == 0
     systemd.hear_until(lambda text: text == "STOPPING=1\nSTATUS=stopping")
+
+
+def test_a_reload(systemd: NotifySocket, serve: Callable[..., ServedBroker], tmp_path: Path) -> None:
+    users = tmp_path / "users.toml"
+    users.touch(0o600)
+    users.write_text(f'[users.app]\nsecret = "{hash_secret("right")}"\n')
+    broker = serve("--users", str(users))
+    systemd.hear_until(lambda text: text.startswith("READY=1"))
+    before = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+    os.kill(broker.pid, signal.SIGHUP)
+    begun = systemd.hear_until(lambda text: text.startswith("RELOADING=1\nMONOTONIC_USEC="))
+    assert before <= int(begun.rpartition("=")[2]) <= time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+    assert systemd.hear_until(lambda text: text.startswith("READY=1")) == "READY=1\nSTATUS=active"
+    users.write_text("nonsense")
+    os.kill(broker.pid, signal.SIGHUP)
+    systemd.hear_until(lambda text: text.startswith("RELOADING=1"))
+    assert "STATUS=active; the reload failed: " in systemd.hear_until(lambda text: text.startswith("READY=1"))
 
 
 def test_a_standby_has_started(systemd: NotifySocket, tmp_path: Path) -> None:
