@@ -173,6 +173,18 @@ class MessageTooLarge(RequestError, code="message_too_large"):
     """The message is over the configured maximum."""
 
 
+class LimitExceeded(RequestError, code="limit_exceeded"):
+    """A limit of a user, an instance or a connection is reached; see docs/limits.md."""
+
+    limit: str  # type: ignore[assignment]  # its name, such as ``consumers``
+    value: int  # what it is
+    whose: str  # the user, the instance or the connection that has it
+
+
+class ConnectionLimitExceeded(LimitExceeded, code="connection_limit_exceeded"):
+    """The user, or the instance, has as many connections as it may have."""
+
+
 class InvalidMessage(RequestError, code="invalid_message"):
     """The message can't be stored: too many headers, a header too long, or a value that can't be encoded."""
 

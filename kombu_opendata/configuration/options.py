@@ -127,6 +127,11 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, rename=_key):
     max_connections: Annotated[
         int, Option(Whole(1, 1_000_000), "connections of clients; fewer if ulimit -n does not allow as many")
     ] = 10_000
+    max_channels: Annotated[int, Option(Whole(1, 1_000_000), "channels of each connection")] = 2047
+    max_consumers: Annotated[int, Option(Whole(1, 1_000_000), "consumers of each connection")] = 10_000
+    max_queues: Annotated[int, Option(Whole(1, 10_000_000), "queues of each instance")] = 100_000
+    max_bindings: Annotated[int, Option(Whole(1, 10_000_000), "bindings of each instance")] = 200_000
+    max_instances: Annotated[int, Option(Whole(1, 1_000_000), "instances, those that clients create included")] = 1000
     greeting_timeout_seconds: Annotated[
         float, Option(Seconds(0.1), "time within which a new connection must log in, TLS handshake included")
     ] = 10.0

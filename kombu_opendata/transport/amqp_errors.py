@@ -115,6 +115,14 @@ class MessageTooLarge(errors.MessageTooLarge, amqp.PreconditionFailed, code=406)
     """The message is over the broker's maximum (RabbitMQ answers 406 as well)."""
 
 
+class LimitExceeded(errors.LimitExceeded, amqp.PreconditionFailed, code=406):
+    """A limit of a user, an instance or a connection is reached (RabbitMQ answers 406 as well)."""
+
+
+class ConnectionLimitExceeded(errors.ConnectionLimitExceeded, amqp.NotAllowed, code=530):
+    """The user, or the instance, has as many connections as it may have (RabbitMQ answers 530 as well)."""
+
+
 class InvalidMessage(errors.InvalidMessage, amqp.PreconditionFailed, code=406):
     """The message can't be stored."""
 
@@ -153,6 +161,7 @@ _TRANSLATED: dict[type[errors.OpenDataError], Any] = {
             ConnectionLost, ProtocolError, VersionMismatch, StartError, StartInterrupted, SocketPathTooLong,
             StoreUnwritable, UnsafeFolder, UnsupportedFormat, NewerFormat, StoreError, InvalidURL, InstanceNotFound,
             BadRequest, NotFound, PreconditionFailed, AccessRefused, MessageTooLarge, InvalidMessage, SelectorError,
+            LimitExceeded, ConnectionLimitExceeded,
             Unroutable, PublishFailed, RetryLater, StoreFull, QueueFull,
         )
     },

@@ -75,6 +75,8 @@ class ConsumeCalls:
             raise AccessRefused(f"queue {queue.name!r} has an exclusive consumer", queue=queue.name)
         priority = msg.arguments.get("x-priority", 0)
         queue_arguments.check(CONSUMER_PRIORITY, priority, f"a consumer of queue {queue.name!r}")
+        for quota in call.session.quotas:
+            quota.check_consumer()
         consumer = Consumer(call.session, channel, msg.tag, queue, msg.no_ack, msg.exclusive, priority)
         channel.consumers[msg.tag] = consumer
         queue.add_consumer(consumer)

@@ -16,6 +16,7 @@ from ..delivery.time_slices import Pace, encoded
 from ..instance.replay_cursors import Replays
 from ..model import queue_arguments
 from ..model.name_checks import MAX_NAME_BYTES, check_name, check_short, check_storable
+from ..model.sessions import Session
 from . import required_rights as needs
 from .context import Context
 from .publish import PublishCalls
@@ -89,9 +90,18 @@ class ExchangeCalls:
         if msg.checked and exchange.type == "topic":
             check_topic_pattern(msg.routing_key)
         if not self._topology.is_bound(msg.queue, msg.exchange, msg.routing_key, msg.arguments):
+            self._check_room(call.session)
             queue.binds_in(exchange).bind(queue.name, exchange.name, msg.routing_key, msg.arguments)
             self._replays.bound(queue.name)
         call.reply(m.Ok(msg.rid))
+
+    def _check_room(self, session: Session) -> None:
+        """Raise :class:`LimitExceeded` if there can't be one more binding."""
+        user, topology = session.quotas.user, self._topology
+        if user.limits.bindings is not None:
+            own = (queue.name for queue in self._queues.values() if queue.creator == session.user.name)
+            user.check("bindings", 1 + sum(topology.bindings_of[name] for name in own))
+        session.quotas.instance.check("bindings", 1 + topology.binding_count)
 
     @handles(m.Unbind, needs=needs.bind, definition=True)
     def unbind(self, call: Context, msg: m.Unbind) -> None:

@@ -18,6 +18,7 @@ from ..model import queue_arguments
 from ..model.name_checks import check_name, check_storable
 from ..model.queue import BrokerQueue, QueueProperties
 from ..model.queue_kinds import QueueMaker
+from ..model.sessions import Session
 from . import required_rights as needs
 from .context import Context
 from .registry import handles
@@ -57,8 +58,10 @@ class QueueCalls:
         properties = QueueProperties(msg.durable, msg.exclusive, msg.auto_delete, msg.arguments)
         queue = self._queues.get(name)
         if queue is None:
+            self._check_room(call.session)
             queue = self._maker.declare(name, properties, queue_arguments.parse(name, msg.arguments))
             self._queues[name] = queue
+            queue.creator = call.session.user.name
             if msg.exclusive:
                 queue.owner = call.session
         else:
@@ -67,6 +70,13 @@ class QueueCalls:
             call.check_owner(queue)
             _check_equal(queue, properties)
         self._answer(call, msg.rid, queue, queue_arguments.unknown("queue", name, msg.arguments))
+
+    def _check_room(self, session: Session) -> None:
+        """Raise :class:`LimitExceeded` if there can't be one more queue."""
+        user, queues = session.quotas.user, self._queues
+        if user.limits.queues is not None:
+            user.check("queues", 1 + sum(queue.creator == session.user.name for queue in queues.values()))
+        session.quotas.instance.check("queues", 1 + len(queues))
 
     def _answer(self, call: Context, rid: int, queue: BrokerQueue, warnings: list[str]) -> None:
         queue.used_at_ms = self._clock.now_ms()

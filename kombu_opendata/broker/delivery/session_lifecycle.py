@@ -8,6 +8,7 @@ from ...errors import AccessRefused
 from ...protocol.messages import Cancelled, Hello, Outcome, Resume
 from ...storage.operations.message_operations import Operations
 from ...storage.state.store_state import StoreState
+from ..access.quotas import UNLIMITED, SessionQuotas
 from ..access.rights import RESULTS
 from ..access.user import User
 from ..model.sessions import Peer, Session
@@ -40,16 +41,21 @@ class SessionLifecycle:
         self._detached = detached
 
     # ------------------------------------------------------------------ the beginning
-    def begin(self, hello: Hello, said: Hello | Resume, connection: Peer, user: User) -> tuple[Session, int]:
+    def begin(
+        self, hello: Hello, said: Hello | Resume, connection: Peer, user: User, quotas: SessionQuotas = UNLIMITED
+    ) -> tuple[Session, int]:
         """Attach a connection to its session; returns the session and how many leases it still has.
 
         Raises:
             AccessRefused: the user may not use the instance, or the session is another user's.
+            ConnectionLimitExceeded: the user, or the instance, has too many connections.
         """
         rights = user.rights(hello.instance)
         known = self._sessions.get(hello.session)
         if known is not None and known.user.name != user.name:
             raise AccessRefused("this session belongs to another user: begin a new one", user=user.name)
+        for quota in quotas:
+            quota.check_connection(known)
         session = self._register(hello)
         session.user, session.rights = user, rights
         old = session.connection
@@ -58,7 +64,11 @@ class SessionLifecycle:
             old.abort()
         session.connection = connection
         session.settled = session.reported_settled = 0
+        session.quotas = UNLIMITED  # what it has already stays
         adopted = self._resume(session, said)
+        session.quotas = quotas
+        for quota in quotas:
+            quota.sessions.add(session)
         self._operations.name_session(session.id, hello.name)
         return session, adopted
 
@@ -130,15 +140,21 @@ class SessionLifecycle:
     def detach(self, session: Session) -> None:
         """The connection is gone: stop deliveries, and keep the leases for the grace period."""
         session.connection = None
+        for quota in session.quotas:
+            quota.sessions.discard(session)
         session.lost_at_ms = self._clock.now_ms()
         session.replies.clear()
         session.deliveries.clear()
         self._detached(session)
+        for channel in session.channels.values():
+            for consumer in channel.consumers.values():
+                if consumer in consumer.queue.consumers:
+                    consumer.queue.consumers.remove(consumer)
         for queue in self._queues.values():
-            queue.consumers = [consumer for consumer in queue.consumers if consumer.session is not session]
-            for getter in [getter for getter in queue.getters if getter.session is session]:
-                queue.getters.remove(getter)
-                getter.drop()
+            if queue.getters:
+                for getter in [getter for getter in queue.getters if getter.session is session]:
+                    queue.getters.remove(getter)
+                    getter.drop()
 
     def close(self, session: Session, outcome: Outcome, *, lease_expired: bool = False) -> None:
         """End a session: its leases end, its exclusive and auto-delete queues are deleted."""

@@ -54,6 +54,7 @@ class BrokerQueue(ConsumedQueue):
 
     Attributes:
         kind: "stored" or "transient".
+        creator: the user who declared it since the broker started; empty if it is older, or nobody logs in.
         counts: its counters; those of a transient queue are not stored.
         sends: the newest sends with idempotency keys that only transient queues got.
         has_stored_sends: whether there were others, which are in the store.
@@ -79,6 +80,7 @@ class BrokerQueue(ConsumedQueue):
         self.limits = limits
         self.counts = counts
         self.owner: Session | None = None
+        self.creator = ""
         self.sends: dict[bytes, Sending] = {}
         self.has_stored_sends = False
 

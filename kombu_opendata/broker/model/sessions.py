@@ -12,6 +12,7 @@ from ...protocol.messages import Delivery
 from ...storage.records.producer import WINDOW
 from ...storage.state.queue_buckets import Entry
 from ...storage.state.queue_state import QueueState
+from ..access.quotas import UNLIMITED
 from ..access.rights import ALL_RIGHTS
 from ..access.user import ANONYMOUS
 
@@ -94,6 +95,7 @@ class Session:
         self.name = name
         self.user = ANONYMOUS
         self.rights = ALL_RIGHTS
+        self.quotas = UNLIMITED
         self.client = id  # connections of one client share exclusive queues
         self.connection: Peer | None = None
         self.lost_at_ms = 0
@@ -116,9 +118,15 @@ class Session:
             del noted[next(iter(noted))]
 
     def channel(self, number: int) -> Channel:
-        """The channel of this number, created on first use."""
+        """The channel of this number, created on first use.
+
+        Raises:
+            LimitExceeded: there are too many.
+        """
         found = self.channels.get(number)
         if found is None:
+            for quota in self.quotas:
+                quota.check_channel()
             found = self.channels[number] = Channel(number)
         return found
 

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from ...errors import OpenDataError, RequestError
+from ...errors import LimitExceeded, OpenDataError, RequestError
 from ...protocol import messages as m
 from ...storage.clock import Clock
 from ...storage.engine import Engine
@@ -103,6 +103,7 @@ class Instances:
         if len(hello.name.encode()) > MAX_NAME_BYTES:
             raise RequestError(f"a client's name has at most {MAX_NAME_BYTES} bytes", limit=MAX_NAME_BYTES)
         await self._names.check(hello.instance, self.open)
+        await self._check_count(hello.instance)
         await self.get(hello.instance)
         return self._hosts[hello.instance]
 
@@ -113,9 +114,23 @@ class Instances:
     async def create(self, name: str) -> bool:
         """Open an instance for a client, creating it if needed; returns whether it is new. Raises as :meth:`get`."""
         check_name(name)
-        created = name not in self.open and not await database_exists(self._settings.store, name)
+        created = await self._check_count(name)
         await self.get(name)
         return created
+
+    async def _check_count(self, name: str) -> bool:
+        """Whether a client's use of an instance would create it.
+
+        Raises:
+            LimitExceeded: it would, and there are as many as there may be.
+        """
+        if name in self.open or await database_exists(self._settings.store, name):
+            return False
+        limit = self._settings.max_instances
+        if len(self.listing()) >= limit:
+            text = f"the broker may have {limit} instances at most (--max-instances): use one that exists"
+            raise LimitExceeded(text, limit="instances", value=limit, whose="the broker")
+        return True
 
     def change_memory(self, is_full: bool) -> None:
         """Let publishes wait while the broker's memory is full."""

@@ -89,5 +89,6 @@ class Reloading:
             raise
         if changes is not None:
             _audit_log.info("the users file was read again by %s: %s", by, changes)
+            self._connections.quotas.update(self._logins.users.users, self._logins.users.instances)
             self._connections.check_logins(self._logins)
         return changes

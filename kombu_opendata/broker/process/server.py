@@ -15,6 +15,7 @@ from ...protocol.messages import BrokerGoodbye, Failed
 from ...storage.clock import Clock, SystemClock
 from ...url import masked
 from ...version import __version__
+from ..access.quotas import Quotas
 from ..calls.admin_calls import Directory
 from ..delivery.tenure import Tenure
 from ..metrics.snapshot import Snapshot
@@ -46,7 +47,10 @@ class Server:
     def __init__(self, settings: BrokerSettings, seat: Seat | None = None, clock: Clock | None = None) -> None:
         loop = asyncio.get_running_loop()
         self.settings = settings
-        self.connections = Connections(settings.connections.within(descriptor_limit()))
+        quotas = Quotas(settings.instance_limits, settings.connection_limits)
+        self.connections = Connections(settings.connections.within(descriptor_limit()), quotas)
+        if settings.users is not None:
+            quotas.update(settings.users.users, settings.users.instances)
         self.logins = Logins(settings.users, loop.time) if settings.users is not None else None
         self.reloading = Reloading(self.connections, self.logins, settings.tls)
         self.seat: Seat = seat or FreeSeat()

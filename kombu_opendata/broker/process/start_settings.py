@@ -13,6 +13,7 @@ from ...errors import StartError
 from ...protocol.framing import FRAME_ROOM_BYTES
 from ...storage.engine import EngineSettings
 from ...storage.slatedb.slate_settings import SlateSettings
+from ..access.file_format import Limits
 from ..access.users_file import UsersFile
 from ..standby.active_link import link_context
 from ..standby.bucket_record import BucketRecord
@@ -47,6 +48,9 @@ def broker_settings(options: BrokerOptions) -> BrokerSettings:
         tls=server_tls(options),
         socket_access=socket_access(options),
         create_instances=options.create_instances,
+        instance_limits=Limits(queues=options.max_queues, bindings=options.max_bindings),
+        connection_limits=Limits(channels=options.max_channels, consumers=options.max_consumers),
+        max_instances=options.max_instances,
         connections=ConnectionLimits(options.max_connections, greeting_seconds=options.greeting_timeout_seconds),
         engine=EngineSettings(
             sync=not options.no_sync,

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import Any, cast
 
-from ...errors import AccessRefused, OpenDataError, ProtocolError, RequestError, VersionMismatch
+from ...errors import AccessRefused, LimitExceeded, OpenDataError, ProtocolError, RequestError, VersionMismatch
 from ...protocol import messages as m
 from ...protocol.frame_limits import Refused
 from ...protocol.framing import PREAMBLE, frame
@@ -130,6 +130,8 @@ class Connection(asyncio.Protocol):
             if flow is not None and flow.is_closed:
                 inbox.block(message, flow)
                 return False
+            if inbox.quotas is not None and inbox.must_wait(message, inbox.quotas):
+                return False
         if handler.filter_of is not None and not inbox.is_preparing:
             text = handler.filter_of(message)
             if text:
@@ -188,12 +190,15 @@ class Connection(asyncio.Protocol):
     def _begin(self, admitted: Admitted, said: m.Hello | m.Resume) -> None:
         settings, (host, hello) = self._settings, admitted
         try:
-            session, adopted = host.lifecycle.begin(hello, said, self, self._greeting.user)
-        except AccessRefused as exc:
+            user = self._greeting.user
+            quotas = self._connections.quotas.of(user.name, hello.instance)
+            session, adopted = host.lifecycle.begin(hello, said, self, user, quotas)
+        except (AccessRefused, LimitExceeded) as exc:
             self._cut_off(exc)
             return
         self._host, self._context = host, host.context(session)
         self._inbox.handlers, self._inbox.flow = host.handlers, host.flow
+        self._inbox.quotas = quotas if user.name else None
         self._context.welcome(
             m.Welcome(
                 said.rid,

@@ -11,6 +11,7 @@ from typing import Protocol
 from ...errors import AccessRefused, NotActive, OpenDataError
 from ...protocol.message_base import Message
 from ..access.audit import Audit
+from ..access.quotas import Quotas
 from ..delivery.rate_limited_log import Notices
 from ..metrics.snapshot import Snapshot
 from .connection_limits import Admission, ConnectionLimits, Slot
@@ -40,17 +41,19 @@ class Connections:
         admission: limits their number.
         gate: keeps clients away from a standby.
         standbys: those that are connected.
+        quotas: what users and instances may use.
         opened: how many were opened since the start.
         refused: connections that were refused or cut off, by the error's code.
         on_received: called after each :data:`_LOOK_BYTES` that arrive.
         idle_since: when the last one was closed, in the loop's time.
     """
 
-    def __init__(self, limits: ConnectionLimits) -> None:
+    def __init__(self, limits: ConnectionLimits, quotas: Quotas | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         self.admission = Admission(limits)
         self.gate = Gate()
         self.standbys = Standbys()
+        self.quotas = quotas or Quotas()
         self.open: set[Open] = set()
         self.opened = 0
         self.refused: Counter[str] = Counter()

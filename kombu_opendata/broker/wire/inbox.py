@@ -14,6 +14,8 @@ from typing import Any
 from ...errors import OpenDataError, ProtocolError
 from ...protocol.framing import HELLO_MAX_FRAME_BYTES, FrameReader, client_messages
 from ...protocol.message_base import Message
+from ..access.quotas import SessionQuotas
+from ..calls.overload import delay
 from ..calls.registry import Handler
 from ..delivery.flow import Flow
 from .queries import Queries
@@ -36,12 +38,13 @@ class Inbox:
         transport: the connection's; None before and after it is open.
         handlers: those of the session; empty before.
         flow: whether publishes are taken; None before the session.
+        quotas: those of the session; None if there is no users file.
         is_preparing: a message, and all after it, wait for its filter to be compiled.
     """
 
     __slots__ = (
-        "_backlog", "_cut_off", "_held_bytes", "_is_blocked", "_refuse", "_run", "flow", "handlers", "is_preparing",
-        "queries", "reader", "transport",
+        "_backlog", "_cut_off", "_held_bytes", "_is_blocked", "_paid", "_refuse", "_run", "_timer", "flow", "handlers",
+        "is_preparing", "queries", "quotas", "reader", "transport",
     )  # fmt: skip
 
     def __init__(
@@ -60,6 +63,9 @@ class Inbox:
         self.transport: asyncio.Transport | None = None
         self.handlers: Mapping[type[Message], Handler] = {}
         self.flow: Flow | None = None
+        self.quotas: SessionQuotas | None = None
+        self._paid: Any = None  # a publish that has waited for its turn in the publishes a second
+        self._timer: asyncio.TimerHandle | None = None
         self.queries = Queries()
         self.is_preparing = False
 
@@ -69,6 +75,8 @@ class Inbox:
         self._backlog.clear()
         if self.flow is not None:
             self.flow.leave(self)
+        if self._timer is not None:
+            self._timer.cancel()
 
     # ------------------------------------------------------------------ taking in
     def take_in(self, data: bytes) -> None:
@@ -110,9 +118,31 @@ class Inbox:
         self._is_blocked = True
         flow.wait(self)
 
+    def must_wait(self, message: Any, quotas: SessionQuotas) -> bool:
+        """Keep a publish if there were too many in the last second; returns whether it is kept.
+
+        Raises:
+            LimitExceeded: it is larger than its user or its instance may publish.
+        """
+        if message is self._paid:
+            self._paid = None
+            return False
+        loop = asyncio.get_running_loop()
+        seconds = delay(quotas, message, loop.time())
+        if not seconds:
+            return False
+        self._paid = message
+        self._backlog.appendleft(message)
+        self._is_blocked = True
+        self._timer = loop.call_later(seconds, self.unblock)
+        return True
+
     def unblock(self) -> None:
-        """Publishes are taken again."""
+        """The publish that waits may run now."""
         self._is_blocked = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         self._held_bytes = 0
         self.go_on()
 

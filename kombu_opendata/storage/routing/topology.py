@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -36,6 +37,8 @@ class Topology:
     def __init__(self) -> None:
         self.exchanges: dict[str, Exchange] = {n: Exchange(n, t, True, False, {}) for n, t in PREDECLARED.items()}
         self.queue_names: set[str] = set()
+        self.binding_count = 0
+        self.bindings_of: Counter[str] = Counter()  # by queue
         self.version = 0  # changes with each change of a route
         self.filters = QueueFilters()
         self._routes: Routes = {}
@@ -194,7 +197,10 @@ class Topology:
         self.changed()
 
     def remove_exchange(self, name: str) -> None:
-        self.exchanges.pop(name, None)
+        gone = self.exchanges.pop(name, None)
+        for bound in gone.bindings.values() if gone is not None else ():
+            for queue, bindings in bound.items():
+                self._count(queue, -len(bindings))
         self.changed()
 
     def add_queue(self, name: str, arguments: Mapping[str, Any] | None = None) -> None:
@@ -237,14 +243,18 @@ class Topology:
 
     def bind(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> None:
         found = self.get(exchange)
-        found.bindings.setdefault(routing_key, {}).setdefault(queue, {})[found.identity(arguments)] = arguments
+        bindings = found.bindings.setdefault(routing_key, {}).setdefault(queue, {})
+        before = len(bindings)
+        bindings[found.identity(arguments)] = arguments
+        self._count(queue, len(bindings) - before)
         self.changed()
 
     def unbind(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> None:
         """Remove a binding; at a headers exchange, the one with these arguments."""
         found = self.get(exchange)
         bindings = found.bindings.get(routing_key, {}).get(queue, {})
-        bindings.pop(found.identity(arguments), None)
+        if bindings.pop(found.identity(arguments), None) is not None:
+            self._count(queue, -1)
         if not bindings:
             self._forget(queue, exchange, routing_key)
         self.changed()
@@ -252,9 +262,15 @@ class Topology:
     def _forget(self, queue: str, exchange: str, routing_key: str) -> None:
         found = self.get(exchange).bindings
         bound = found.get(routing_key, {})
-        bound.pop(queue, None)
+        self._count(queue, -len(bound.pop(queue, ())))
         if not bound:
             found.pop(routing_key, None)
+
+    def _count(self, queue: str, more: int) -> None:
+        self.binding_count += more
+        self.bindings_of[queue] += more
+        if not self.bindings_of[queue]:
+            del self.bindings_of[queue]
 
     def bindings(self) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
         """Every binding as (queue, exchange, routing key, arguments). The caller may change bindings meanwhile."""

@@ -32,16 +32,26 @@ def serve(tmp_path: Path, started: Children) -> Callable[..., ServedBroker]:
 
 
 @pytest.fixture
-def client(tmp_path: Path) -> Iterator[Callable[..., RawClient]]:
-    """Connects a client that has said Hello."""
+def stranger(tmp_path: Path) -> Iterator[Callable[[], RawClient]]:
+    """Connects a client that has not said Hello."""
     opened: list[RawClient] = []
 
-    def connect(**hello: Any) -> RawClient:
-        raw = RawClient(str(tmp_path / "s"))
-        opened.append(raw)
-        raw.hello(**hello)
-        return raw
+    def connect() -> RawClient:
+        opened.append(RawClient(str(tmp_path / "s")))
+        return opened[-1]
 
     yield connect
     for raw in opened:
         raw.sock.close()
+
+
+@pytest.fixture
+def client(stranger: Callable[[], RawClient]) -> Callable[..., RawClient]:
+    """Connects a client that has said Hello."""
+
+    def connect(**hello: Any) -> RawClient:
+        raw = stranger()
+        raw.hello(**hello)
+        return raw
+
+    return connect
