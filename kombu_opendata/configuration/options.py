@@ -154,6 +154,15 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, rename=_key):
         float,
         Option(Seconds(), "refuse publishes that have waited this long for a bucket that does not answer; 0: never"),
     ] = 10.0
+    cache_dir: Annotated[
+        Path | None,
+        Option(
+            File(), "keep parts of a bucket's tables in this folder of a local disk, so that reads need no requests"
+        ),
+    ] = None
+    cache_bytes: Annotated[
+        int, Option(Size(64 << 20), "about how large that cache becomes, for each instance: 500M, 20G")
+    ] = 10 << 30
     idle_exit_seconds: Annotated[float, Option(Seconds(), "stop after this long without a client; 0: never")] = 0.0
     maintain_every_seconds: Annotated[
         float,

@@ -38,6 +38,7 @@ from .operations.task_results import Results
 from .read.queue_pages import QueuePages
 from .read.settled_buckets import SettledBuckets
 from .records import keys
+from .slatedb.disk_cache import DiskCache
 from .slatedb.slate_settings import SlateSettings
 from .slatedb.store_writer import MayOpen, SlateStore
 from .state.store_state import StoreState
@@ -70,6 +71,7 @@ class EngineSettings:
     history: bool = True  # False: it is neither written nor read; stored history stays
     history_retention_seconds: float = DEFAULT_RETENTION_SECONDS
     log_retention_seconds: float = 0.0  # after a message was received; 0: until no queue needs it; inf: for ever
+    cache_dir: Path | None = None  # keeps parts of a bucket's tables, see storage/slatedb/disk_cache.py
     slate: SlateSettings = field(default_factory=SlateSettings)
 
 
@@ -133,10 +135,14 @@ class Engine:
                 url, instance, folder,
                 sync=settings.sync, room_bytes=settings.journal_max_bytes, seconds=settings.close_seconds,
             )  # fmt: skip
+        journal = cache = None
         if urlsplit(url).scheme not in ("file", "memory"):
-            settings = replace(settings, slate=settings.slate.for_bucket())
-        store = await SlateStore.open(url, instance, settings=settings.slate)
-        journal = None
+            slate = settings.slate.for_bucket()
+            if settings.cache_dir is not None:
+                cache = DiskCache(settings.cache_dir, url, instance)
+                slate = replace(slate, cache_folder=str(cache.folder))
+            settings = replace(settings, slate=slate)
+        store = await SlateStore.open(url, instance, settings=settings.slate, disk_cache=cache)
         try:
             if folder is None:
                 await warm_up(store)

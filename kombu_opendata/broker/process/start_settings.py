@@ -57,7 +57,8 @@ def broker_settings(options: BrokerOptions) -> BrokerSettings:
             retention_interval_seconds=options.maintain_every_seconds,
             slow_commit_seconds=options.slow_commit_seconds,
             store_timeout_seconds=options.store_timeout_seconds,
-            slate=SlateSettings(metrics=options.metrics is not None),
+            cache_dir=options.cache_dir,
+            slate=SlateSettings(metrics=options.metrics is not None, cache_bytes=options.cache_bytes),
             retention_bytes=retention_bytes(options),
             history=options.history_days > 0,
             history_retention_seconds=86_400 * options.history_days,
@@ -73,6 +74,8 @@ def contradictions(options: BrokerOptions) -> Iterator[str]:
             f"clients can't be told to connect to {options.listen[0]}: say with --advertise HOST:PORT where they "
             "reach this broker"
         )
+    if options.cache_dir is not None and options.folder is not None:
+        yield "--cache-dir is for buckets: the system caches the files of a folder"
     if options.take_over and options.folder is not None:
         yield "--take-over is for buckets: stop the broker of a folder with 'opendata-queue broker stop'"
     open_to_all = next((listen.host for listen in options.listen if listen.host and listen.host not in LOOPBACK), None)

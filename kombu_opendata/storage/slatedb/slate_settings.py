@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +11,10 @@ from . import ffi
 _IDLE_POLL_MS = 120_000
 #: each poll of a bucket is two requests; a broker notices at its next commit that it is fenced
 _BUCKET_POLL_MS = 5000
+#: a read that misses the cache on disk fetches this much
+_CACHED_PART_BYTES = 1 << 20
+#: files of that cache that are open at the same time; the broker leaves file descriptors for them
+_CACHED_FILES = 100
 #: bound of the cache of the files' indexes and filters: about 0.3 MB for each file of 16 MiB
 INDEX_CACHE_BYTES = 24 << 20
 #: compactions that run at once, and fetches of one compaction
@@ -39,6 +44,8 @@ class SlateSettings:
         table_min_age_seconds: younger tables are not deleted, as SlateDB may be about to add them to the manifest.
         block_cache_bytes: bound of the cache of data blocks, which take about twice as much memory; None for 8 MiB in
             a local folder, whose files the system caches, and 32 MiB elsewhere; 0 means no cache, not even of indexes.
+        cache_folder: where parts of a bucket's tables are kept, see :mod:`.disk_cache`; empty for no such cache.
+        cache_bytes: about how large that folder becomes.
         metrics: keep SlateDB's own metrics, see :meth:`.store_writer.SlateStore.metrics`.
     """
 
@@ -53,6 +60,8 @@ class SlateSettings:
     replaced_seconds: int = 15
     table_min_age_seconds: float = 10
     block_cache_bytes: int | None = None
+    cache_folder: str = ""
+    cache_bytes: int = 10 << 30
     metrics: bool = False
 
     def for_bucket(self) -> SlateSettings:
@@ -72,6 +81,17 @@ class SlateSettings:
     def as_binding(self) -> Any:
         """The binding's settings object."""
         settings = ffi.public().Settings.default()
+        cache = {
+            "root_folder": json.dumps(self.cache_folder),
+            "max_cache_size_bytes": self.cache_bytes,
+            "part_size_bytes": _CACHED_PART_BYTES,
+            "max_open_file_handles": _CACHED_FILES,
+            "cache_on_flush": "true",  # so that a compaction reads no table from the bucket that was written here
+            "cache_on_compaction": "true",
+        }
+        if self.cache_folder:
+            for name, value in cache.items():
+                settings.set(f"object_store_cache_options.{name}", str(value))
         for name, value in {
             "flush_interval": '"100ms"',
             "l0_sst_size_bytes": self.l0_sst_size_bytes,

@@ -16,6 +16,7 @@ from ... import errors
 from ..clock import Clock, SystemClock
 from . import ffi, ffi_choice
 from .databases import build
+from .disk_cache import DiskCache
 from .ffi import Batch
 from .object_store import locate
 from .replaced_tables import SlateAdmin
@@ -45,9 +46,12 @@ class SlateStore(Reads):
         path: str,
         *,
         settings: SlateSettings | None = None,
+        disk_cache: DiskCache | None = None,
         deadline_seconds: float = 30,
     ) -> SlateStore:
         """Open the database `path` in the store at `url` (see :mod:`.object_store`); create it when it is missing.
+
+        ``disk_cache`` has the folder of the settings, and is closed with the store.
 
         Raises:
             errors.StoreUnwritable: a local folder can't be created or written.
@@ -64,13 +68,30 @@ class SlateStore(Reads):
         opened = cls(location, None, await ffi_choice.select())
         opened.settings, opened._cache = settings, cache
         opened._recorder = u.DefaultMetricsRecorder() if settings.metrics else None
-        opened._db = await opened._build(settings, deadline_seconds)
+        opened._disk_cache = disk_cache
+        try:
+            opened._db = await opened._build(settings, deadline_seconds)
+        except BaseException:
+            opened._release()
+            raise
         return opened
 
     settings = SlateSettings()
     _cache: Any = None
     _recorder: Any = None
+    _disk_cache: DiskCache | None = None
     _flushed_at: int | None = None
+
+    async def close(self) -> None:
+        """Flush and close. A second call does nothing, nor does the call of a fenced writer."""
+        try:
+            await super().close()
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        if self._disk_cache is not None:
+            self._disk_cache.close()
 
     async def _build(self, settings: SlateSettings, deadline_seconds: float = 30) -> Any:
         """Open the database as its writer."""

@@ -1,0 +1,89 @@
+"""A folder on a local disk that keeps parts of a bucket's tables, so that reads need no requests.
+
+SlateDB fills it, keeps it below its size, and goes without it where it can't write or read a part. Tables never change
+and their names are never used twice, so a part is right as long as it is whole. After a crash of the host it may not
+be, as SlateDB does not sync parts: then the folder is emptied.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import stat
+from pathlib import Path
+
+from ...errors import StoreUnwritable
+
+#: processes of one host that may have a database in their caches at the same time, as during a take-over
+_SLOTS = 8
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class DiskCache:
+    """The folder of one database, locked by this process. Another process gets a folder of its own.
+
+    Attributes:
+        folder: for SlateDB.
+
+    Raises:
+        StoreUnwritable: the folder can't be used.
+    """
+
+    def __init__(self, root: Path, url: str, database: str) -> None:
+        name = hashlib.blake2b(f"{url}\0{database}".encode(), digest_size=8).hexdigest()
+        try:
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _check(root)
+            number, self._lock = _first_free(root, name)
+            self.folder = root / f"{name}-{number}"
+            if _changed_boot(self._lock) and self.folder.exists():
+                shutil.rmtree(self.folder)
+            self.folder.mkdir(mode=0o700, exist_ok=True)
+        except OSError as exc:
+            text = f"no cache on disk: {root} can't be used: {exc.strerror}; name another folder"
+            raise StoreUnwritable(text, folder=str(root)) from exc
+
+    def close(self) -> None:
+        """Let another process have the folder."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def _check(root: Path) -> None:
+    """Raises StoreUnwritable if another user could change what is read from the folder."""
+    status = root.stat()
+    if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise StoreUnwritable(
+            f"no cache on disk: {root} must belong to this user, and nobody else may write to it: chmod 700 {root}, "
+            "or name another folder",
+            folder=str(root),
+        )
+
+
+def _first_free(root: Path, name: str) -> tuple[int, int]:
+    """The number of the first folder that no process uses, and its lock."""
+    for number in range(_SLOTS):
+        lock = os.open(root / f"{name}-{number}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            continue
+        return number, lock
+    text = f"no cache on disk: {root} is the cache of {_SLOTS} brokers of this store already"
+    raise StoreUnwritable(text, folder=str(root))
+
+
+def _changed_boot(lock: int) -> bool:
+    """Whether the host may have crashed since the folder was used, as it was started since; notes this start."""
+    boot = b""
+    with contextlib.suppress(OSError):
+        boot = _BOOT_ID.read_bytes()
+    before = os.pread(lock, 100, 0)
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, boot, 0)
+    return not boot or before != boot
