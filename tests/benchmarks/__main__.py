@@ -33,6 +33,7 @@ from . import (
     spark_rows,
     staging,
     startup,
+    take_over,
 )
 from .peers import Peer, embedded, running
 from .processes import BenchError
@@ -132,6 +133,7 @@ def _measure(
             ("history", lambda: history.measure(sizes, results, folder, step)),
             ("disk", lambda: disk.measure(sizes, results, folder, step)),
             ("reconnect", lambda: reconnect.measure(sizes, results, folder, step)),
+            ("takeover", lambda: take_over.measure(sizes, results, folder, step)),
             ("spark", lambda: spark_rows.measure(sizes, results, folder, step)),
             ("import", lambda: _imports(peers, sizes, results, step)),
             ("connect", lambda: _connects(sizes, results, folder, step)),
@@ -152,6 +154,7 @@ def _total(only: tuple[str, ...], peers: tuple[str, ...], brokers: int, sizes: S
         total += history.steps(sizes) * ("history" in only)
         total += disk.steps(sizes) * ("disk" in only)
         total += reconnect.steps(sizes) * ("reconnect" in only)
+        total += take_over.steps(sizes) * ("takeover" in only)
         total += spark_rows.steps(sizes) * ("spark" in only)
         total += sum(celery_rows.steps(name, sizes) for name in celery_rows.MEASURES if name in only)
     return total + sizes.rounds * ("import" in only)

@@ -117,6 +117,18 @@ ROWS: tuple[Row, ...] = (
     Row("reconnect.tls", "the same over TLS, all as one user", "s", (AtMost(5),)),
     Row("reconnect.users", "the same over TLS, as 50 users (each of whom costs an Argon2 run)", "s"),
     Row("reconnect.standby", "the same over TLS, all as one user, at a standby that takes over", "s", (AtMost(5),)),
+    Row("takeover.folder.kill", "kill -9 under load: until the standby of a folder serves", "s", (AtMost(3),)),
+    Row("takeover.folder.planned", "the same, SIGTERM", "s", (AtMost(1),)),
+    Row(
+        "takeover.bucket.kill",
+        "kill -9 under load: until the standby of a bucket serves, 20 ms a request",
+        "s",
+        (AtMost(8),),
+    ),
+    Row("takeover.bucket.planned", "the same, SIGTERM", "s", (AtMost(1),)),
+    Row("takeover.bucket.frozen", "the same, SIGSTOP", "s"),
+    Row("takeover.lost", "all take-overs: confirmed publishes that were lost", "messages", (AtMost(0),)),
+    Row("takeover.again", "the same: published twice, or delivered again after the ack", "messages", (AtMost(0),)),
     Row("history.page", "history of 1,000,000 messages: slowest first page of a single filter", "ms", (AtMost(50),)),
     Row(
         "history.growth",
@@ -137,6 +149,6 @@ ROWS: tuple[Row, ...] = (
 
 WORKLOADS = (
     "publish", "publish8", "consume", "celery", "results", "backlog", "staging", "filters", "replay", "history",
-    "spark", "import", "connect", "eta", "gap", "reconnect", "disk", "idle",
+    "spark", "import", "connect", "eta", "gap", "reconnect", "takeover", "disk", "idle",
 )  # fmt: skip
 """What ``--only`` takes: the part of a row's key before the dot."""

@@ -42,6 +42,7 @@ class Sizes:
     disk_seconds: int = 240
     rounds: int = 5
     restarts: int = 3
+    take_overs: int = 200
 
 
 QUICK = Sizes(
@@ -63,6 +64,7 @@ QUICK = Sizes(
     disk_seconds=75,
     rounds=2,
     restarts=1,
+    take_overs=6,
 )
 
 

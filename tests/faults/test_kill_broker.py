@@ -19,6 +19,7 @@ from ..support.broker import EmbeddedBroker
 from ..support.ledger import Ledger
 from ..support.processes import Child, Children, wait_until
 from ..support.seeds import seeded_random
+from ..support.take_overs import acked, again_after_ack
 from ..support.workers import APPS, Worker
 
 PROGRESS_SECONDS = 60
@@ -123,30 +124,17 @@ def test_every_confirmed_publish_is_delivered_and_never_again_after_its_ack(
         assert publisher.wait(PROGRESS_SECONDS) == 0, publisher.log.read_text()
     published = confirmed(*files)
     assert len(published) == total
-    wait_until(lambda: acked(ledger) >= set(published), PROGRESS_SECONDS, lambda: f"{len(acked(ledger))} of {total}")
+    wait_until(
+        lambda: acked(ledger.lines()) >= set(published),
+        PROGRESS_SECONDS,
+        lambda: f"{len(acked(ledger.lines()))} of {total}",
+    )
     broker.wait_queue("numbers", 0, 0)
     gate.touch()
     for consumer in consumers:
         assert consumer.wait(PROGRESS_SECONDS) == 0, consumer.log.read_text()
     assert again_after_ack(ledger.lines()) == []
-    assert acked(ledger) == set(published)
-
-
-def acked(ledger: Ledger) -> set[str]:
-    return {number for what, number in map(str.split, ledger.lines()) if what == "ack"}
-
-
-def again_after_ack(lines: list[str]) -> list[str]:
-    """The checker: lines about a number that was acknowledged before."""
-    done: set[str] = set()
-    wrong = []
-    for line in lines:
-        what, number = line.split()
-        if number in done:
-            wrong.append(line)
-        elif what == "ack":
-            done.add(number)
-    return wrong
+    assert acked(ledger.lines()) == set(published)
 
 
 def test_the_checker_finds_a_delivery_after_an_ack() -> None:

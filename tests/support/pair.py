@@ -16,6 +16,7 @@ from .processes import POLL_SECONDS, Children, tail, wait_until
 from .served import ServedBroker
 
 CONNECTED = "a standby is connected"
+GONE = "a standby is gone"
 ACTIVE = "this broker is the active one now"
 
 
@@ -54,9 +55,15 @@ class Pair:
             broker.check()
             time.sleep(POLL_SECONDS)
 
-    def wait_connected(self, active: ServedBroker) -> None:
+    def wait_connected(self, active: ServedBroker, seconds: float = 20) -> None:
         """Wait until a standby is connected to the active broker."""
-        wait_until(lambda: CONNECTED in active.log.read_text(), 20, lambda: tail(active.log))
+        wait_until(lambda: is_followed(active), seconds, lambda: tail(active.log))
+
+
+def is_followed(active: ServedBroker) -> bool:
+    """Whether the last line of its log about a standby says that one is connected."""
+    found = re.findall(f"{CONNECTED}|{GONE}", active.log.read_text())
+    return bool(found) and found[-1] == CONNECTED
 
 
 def url(broker: ServedBroker) -> str:

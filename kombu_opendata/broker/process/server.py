@@ -132,8 +132,7 @@ class Server:
         finally:
             ticking.cancel()
             await self.close()
-            for task in self._kept:
-                task.cancel()
+            self._keep_no_more()
 
     def _begun(self, task: asyncio.Task[None]) -> None:
         if task.exception() is not None:
@@ -143,6 +142,10 @@ class Server:
         """Do something until the end."""
         self._kept.append(asyncio.get_running_loop().create_task(work))
         return self._kept[-1]
+
+    def _keep_no_more(self) -> None:
+        for task in self._kept:
+            task.cancel()
 
     async def become_active(self, addresses: tuple[str, ...], instances: tuple[str, ...]) -> bool:
         """Wait until this broker is the active one, and open the instances; returns False if it was stopped before.
@@ -275,8 +278,11 @@ class Server:
         if goes_on:
             await self.seat.wait_for_successor()
             return
-        for failure in await self.instances.close():
-            raise failure
+        failures = await self.instances.close()
+        self._keep_no_more()
+        self.seat.release()
+        if failures:
+            raise failures[0]
 
     def _send_clients_away(self) -> None:
         self.front.gate.send_away()

@@ -19,7 +19,7 @@ from .active_record import ActiveRecord
 
 #: intervals without a heartbeat after which the active broker counts as gone
 SILENT_INTERVALS = 3
-_CONNECT_SECONDS = 2.0
+_CONNECT_SECONDS = 1.0
 _NONCE_BYTES = 16
 
 

@@ -285,6 +285,8 @@ class BucketSeat:
             log.error("it is not known whether the standby has taken over: %s", exc.text)
 
     async def leave(self) -> None:
+        if self._mine is None:
+            return  # a standby
         try:
             await self._change(state=STOPPED)
         except StoreError as exc:

@@ -77,10 +77,11 @@ class StoreLock:
             return True
 
     def release(self) -> None:
-        """Remove the pid file and release the lock, if it is held."""
+        """Remove the pid file and release the lock, if it is held. May be called more than once."""
         if self.folder is not None:
             if self._is_held:
                 self.folder.remove(PID_NAME)
             self.folder.close()
         if self._fd >= 0:
             os.close(self._fd)
+        self.folder, self._fd, self._is_held = None, -1, False
