@@ -94,6 +94,9 @@ ROWS: tuple[Row, ...] = (
     Row("filters.route", "routing among 1,000 filter queues of which 3 match (CPU)", "µs", (AtMost(100),)),
     Row("filters.direct", "the same without filters: a direct binding among 1,000 (CPU)", "µs"),
     Row("filters.few", "the same with one queue (CPU)", "µs"),
+    Row("permissions.publish", "checking a publish against a pattern of 100 queues (CPU)", "µs", (AtMost(3),)),
+    Row("permissions.all", "the same for a user who may do everything (CPU)", "µs", (AtMost(3),)),
+    Row("permissions.new", "the same for a name that was not checked before (CPU)", "µs"),
     Row("replay.time", "replay into a new queue, per stored message (50 µs are 20,000/s)", "µs", (AtMost(50),)),
     Row("replay.publish", "beside a replay: publish, 8 processes at once", "msg/s", (AtLeast(0.7, WITHOUT),)),
     Row("replay.consume", "beside a replay: consume + ack, prefetch 100", "msg/s", (AtLeast(0.7, WITHOUT),)),
@@ -148,7 +151,7 @@ ROWS: tuple[Row, ...] = (
 )
 
 WORKLOADS = (
-    "publish", "publish8", "consume", "celery", "results", "backlog", "staging", "filters", "replay", "history",
-    "spark", "import", "connect", "eta", "gap", "reconnect", "takeover", "disk", "idle",
+    "publish", "publish8", "consume", "celery", "results", "backlog", "staging", "filters", "permissions", "replay",
+    "history", "spark", "import", "connect", "eta", "gap", "reconnect", "takeover", "disk", "idle",
 )  # fmt: skip
 """What ``--only`` takes: the part of a row's key before the dot."""

@@ -65,10 +65,8 @@ class Names(dict[str, bool]):
             raise PatternError(f"{pattern[:_SHOWN]!r} is not a regular expression of RE2: {reason}") from exc
 
     def __missing__(self, name: str) -> bool:
-        if self.pattern == EVERYTHING:
-            return True
         if self._search is None or len(name) > _MAX_NAME:
-            return False
+            return self.pattern == EVERYTHING  # whether the name is valid is for others to say
         if len(self) >= _MAX_REMEMBERED:
             self.clear()
         self[name] = found = self._search(name or DEFAULT_EXCHANGE) is not None

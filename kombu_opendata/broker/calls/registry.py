@@ -31,7 +31,8 @@ class Handler:
     """How a message is handled.
 
     Attributes:
-        run: handles it.
+        run: handles it, if the client has the right.
+        needs: checks the right alone.
         is_query: its answer may be far larger than the message, so the number of such calls in progress is limited.
         filter_of: returns the text of the message's filter, which is compiled first; None if it can't have one.
         stores: it puts messages or results into memory, so it waits while that is full; see :mod:`.overload`.
@@ -40,6 +41,7 @@ class Handler:
     """
 
     run: Callable[[Context, Any], object]
+    needs: Needs
     is_query: bool
     filter_of: Callable[[Any], str | None] | None
     stores: bool
@@ -159,5 +161,5 @@ def bind_handlers(*objects: object) -> dict[type[Message], Handler]:
             stores, overtakes = mark.message in STORING, mark.message in OVERTAKING
             is_plain = not mark.query and filter_of is None and not stores
             run = _checked(mark.needs, method.__get__(calls))
-            found[mark.message] = Handler(run, mark.query, filter_of, stores, overtakes, is_plain)
+            found[mark.message] = Handler(run, mark.needs, mark.query, filter_of, stores, overtakes, is_plain)
     return found

@@ -135,6 +135,8 @@ class Connection(asyncio.Protocol):
         if handler.filter_of is not None and not inbox.is_preparing:
             text = handler.filter_of(message)
             if text:
+                if self._context is not None:
+                    handler.needs(self._context, message)
                 inbox.is_preparing = True
                 self._spawn(self._prepare(message, text))
                 return False

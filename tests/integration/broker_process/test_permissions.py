@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import amqp
 import pytest
 
-from kombu_opendata import errors
+from kombu_opendata import PublishFailed, batch, errors
 
-from ...support.kombu_client import connected, declare, refused
+from ...support.kombu_client import connected, declare, refused, take_bodies
 from ...support.processes import children
 from ...support.served import ServedBroker
 from ...support.users import user_table, write_users
@@ -77,3 +78,39 @@ def test_a_user_publishes_declares_and_consumes_within_its_patterns(url: str, ap
         channel.exchange_declare("another", "direct")
     with connected(url % "root") as admin:
         assert admin.channel().basic_get("other") is None
+
+
+def test_in_a_batch_only_the_refused_publishes_fail(url: str, app: Any) -> None:
+    channel = app.channel()
+    bound(channel, "app.batch")
+    producer = app.Producer(channel)
+
+    def publish_all() -> None:
+        with batch(app):
+            for number in range(30):
+                exchange = "app.batch" if number % 3 else "not mine"
+                producer.publish(str(number), exchange=exchange, routing_key="app.batch")
+
+    with pytest.raises(PublishFailed) as caught:
+        publish_all()
+    failed = caught.value.failed
+    assert [(one.exchange, type(one.error).__name__) for one in failed] == 10 * [("not mine", "AccessRefused")]
+    assert sorted(map(int, take_bodies(channel, "app.batch"))) == [number for number in range(30) if number % 3]
+
+
+def test_a_refusal_is_amqps_in_kombus_terms_and_nothing_else_of_the_connection_is_lost(app: Any) -> None:
+    channel = app.channel()
+    with pytest.raises(amqp.AccessRefused) as caught:
+        channel.queue_declare("other")
+    assert caught.value.code == 403
+    assert caught.value.values == {
+        "right": "configure", "kind": "queue", "name": "other", "user": "app", "instance": "default",
+    }  # fmt: skip
+    declare(channel, "app")
+
+
+def test_queues_that_the_broker_names(url: str, app: Any) -> None:
+    with pytest.raises(errors.AccessRefused, match=r"may not configure queue 'amq\.gen-"):
+        app.channel().queue_declare("", exclusive=True, durable=False)
+    with connected(url % "root") as admin:
+        assert admin.channel().queue_declare("", exclusive=True, durable=False).queue.startswith("amq.gen-")

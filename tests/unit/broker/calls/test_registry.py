@@ -36,6 +36,11 @@ def test_a_message_with_two_handlers_is_noticed() -> None:
         bind_handlers(Twice())
 
 
+def test_a_handler_that_declares_no_right_is_noticed() -> None:
+    with pytest.raises(TypeError, match="missing 1 required keyword-only argument: 'needs'"):
+        handles(m.Heartbeat)  # type: ignore[call-arg]
+
+
 def test_a_definition_waits_for_a_deletion() -> None:
     async def steps(world: World) -> None:
         world.session.replies.clear()
