@@ -10,7 +10,6 @@ import functools
 import logging
 import os
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -26,11 +25,12 @@ from kombu_opendata.errors import OpenDataError
 from kombu_opendata.protocol.messages import Consume, DeclareQueue, Outcome, Publish
 from kombu_opendata.url import parse
 
+from ..support.certificates import Authority
 from ..support.processes import Children
 from ..support.served import ServedBroker
 from ..support.users import user_table, write_users
 from . import servers
-from .processes import BenchError, Waiter, run_together
+from .processes import Waiter, run_together
 from .results import Results
 from .targets import OURS
 from .workloads import Sizes
@@ -108,24 +108,13 @@ def _round(case: Case, folder: Path) -> float:
 def _options(case: Case, folder: Path) -> list[str]:
     options = ["--standby"] * case.standby
     if case.tls:
-        _make_certificate(folder)
-        options += [f"--tls-cert={folder}/cert.pem", f"--tls-key={folder}/key.pem"]
+        issued = Authority(folder).issue("broker", "127.0.0.1")
+        options += [f"--tls-cert={issued.chain}", f"--tls-key={issued.key}"]
     if case.users:
         hasher = PasswordHasher()  # as `opendata-queue user add` hashes
         tables = [user_table(f"user{n}", hashed=hasher.hash(f"secret{n}")) for n in range(case.users)]
         options.append(f"--users={write_users(folder / 'users.toml', *tables)}")
     return options
-
-
-def _make_certificate(folder: Path) -> None:
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    command += ["-keyout", f"{folder}/key.pem", "-out", f"{folder}/cert.pem", "-days", "2", "-subj", "/CN=localhost"]
-    done = subprocess.run(
-        [*command, "-addext", "subjectAltName=IP:127.0.0.1"], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise BenchError(f"openssl failed: {done.stderr[-500:]}")
-    (folder / "key.pem").chmod(0o600)
 
 
 def _url(case: Case, hosts: str, number: int) -> str:
@@ -152,7 +141,7 @@ def _kill_when(ready: list[Path], active: ServedBroker, start: Callable[[int], S
 def clients(barrier: Waiter, urls: list[str], ready: str, folder: str) -> float:
     """Connect, wait until the broker was killed, and be served again; returns when the last one was."""
     logging.getLogger("kombu_opendata").setLevel(logging.ERROR)  # each says that its connection is lost, and back
-    tls = {"ca_certs": f"{folder}/cert.pem"} if urls[0].startswith("opendatas") else None
+    tls = {"ca_certs": f"{folder}/ca.pem"} if urls[0].startswith("opendatas") else None
     options = Options(tls=tls, connect_timeout=5.0, reconnect_timeout=_SECONDS, heartbeat=60.0)
     with ExitStack() as stack:
         connections = []

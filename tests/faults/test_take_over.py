@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +15,10 @@ import pytest
 
 import kombu_opendata
 from kombu_opendata import AsyncQueueClient, QueueClient
+from kombu_opendata.client.calls.staged_jobs import StagingClient
+from kombu_opendata.client.connection_options import Options
 
+from ..support.batches import Sink, as_objects, stage
 from ..support.ledger import Ledger
 from ..support.pair import Pair
 from ..support.processes import Children
@@ -83,3 +87,16 @@ def test_every_client_goes_on_at_the_successor(
     assert worker.terminate() == 0
     assert "Traceback" not in worker.log.read_text()
     ledger.assert_once(lines)
+
+
+def test_a_staged_job_goes_on_at_the_successor(pair: Pair) -> None:
+    parts = [[b"%d" % (1000 * part + number) for number in range(1000)] for part in range(4)]
+    sink = Sink(url_of(pair), "q")
+    with StagingClient(url_of(pair), Options(reconnect_timeout=60)) as driver:
+        batches = stage(as_objects(driver.staging_target()), "job", parts)
+        assert driver.commit_job("job", batches).added
+        pair.brokers[0].kill()  # while the rows are put into their queue
+        assert not driver.commit_job("job", batches).added
+    sink.take(4000, SECONDS)
+    sink.close()
+    assert sink.got == Counter(body for part in parts for body in part)

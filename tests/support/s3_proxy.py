@@ -66,12 +66,13 @@ class S3Proxy:
         log: all requests, in the order in which they arrived.
     """
 
-    def __init__(self, server_port: int) -> None:
+    def __init__(self, server_port: int, host: str = "127.0.0.1", port: int = 0) -> None:
         self._server_port = server_port
+        self._host = host
         self.delay_seconds = 0.0
         self.rule: Callable[[Request], Fault | None] = lambda request: None
         self.log: list[Request] = []
-        self.port = 0
+        self.port = port
         self._loop = asyncio.new_event_loop()
         self._released: asyncio.Event
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -129,7 +130,7 @@ class S3Proxy:
 
     async def _listen(self) -> asyncio.Server:
         self._released = asyncio.Event()
-        server = await asyncio.start_server(self._connected, "127.0.0.1", self.port, backlog=512)
+        server = await asyncio.start_server(self._connected, self._host, self.port, backlog=512)
         self.port = server.sockets[0].getsockname()[1]
         return server
 

@@ -23,9 +23,11 @@ class Worker(Child):
     Attributes:
         name: its node name, as remote control knows it.
         app: the module in ``apps``.
+        inside: what the command line begins with, for a host of a :class:`.network.Network`.
     """
 
     app = "farm"
+    inside: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -40,6 +42,7 @@ class Worker(Child):
         self.name = f"{name}@test"
         self._ready = folder / f"{name}.ready"
         command = [
+            *self.inside,
             sys.executable,
             "-m",
             "celery",

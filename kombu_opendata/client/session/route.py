@@ -39,10 +39,13 @@ class Route:
 
     Attributes:
         address: of all of them.
+        active: the one that took the session last.
     """
 
     def __init__(self, address: Address) -> None:
         self.address = address
+        self.active: Address | None = None
+        self._resolved: dict[Address, list[Endpoint]] = {}  # what was found last, for when the resolver is gone, too
         self._failures: dict[Hashable, int] = {}  # by place, the later the higher; below 0: it worked last
         self._count = 0
 
@@ -56,9 +59,11 @@ class Route:
         endpoints: list[Endpoint] = []
         for broker in self.address.each:
             try:
-                endpoints += resolve(broker)
+                self._resolved[broker] = resolve(broker)
             except OSError as exc:
-                yield Attempt(Endpoint(broker, 0, ""), unreachable(broker, exc), 0.0)
+                if broker not in self._resolved:
+                    yield Attempt(Endpoint(broker, 0, ""), unreachable(broker, exc), 0.0)
+            endpoints += self._resolved.get(broker, ())
         endpoints.sort(key=lambda endpoint: self._failures.get(endpoint.place, 0))
         left = len(endpoints)
         for endpoint, result in _open(self.address, endpoints, options, clock):
@@ -74,6 +79,7 @@ class Route:
 
     def worked(self, endpoint: Endpoint) -> None:
         """The broker took the session there: try that first the next time."""
+        self.active = endpoint.broker
         self._failures = {endpoint.place: -1}
 
     def failed(self, endpoint: Endpoint) -> None:

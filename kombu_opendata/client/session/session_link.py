@@ -161,7 +161,7 @@ class SessionLink:
     def _attempt(self) -> None:
         self.current, self.welcome = open_session(self.session, self.route, self.options, self.clock, self._more)
         if self._last_error is not None:
-            log.warning("the connection to %s is back after %.1f s", self.address, self._lost_seconds())
+            log.warning("the connection to %s is back after %.1f s", self.route.active, self._lost_seconds())
         self._last_error = self._lost_at = None
         self.backoff = FIRST_BACKOFF_SECONDS
         if self.observer is not None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -198,3 +200,37 @@ def test_a_list_of_sockets(tmp_path: Any, new_client: Any) -> None:
             Conversation(sock).welcome()
             connecting.result(SECONDS)
             connection.abandon()
+
+
+_GREEN = """
+import sys
+kind, url = sys.argv[1:]
+green = __import__(kind)
+if kind == "gevent":
+    from gevent import monkey
+    monkey.patch_all()
+else:
+    green.monkey_patch()
+from kombu_opendata.client.session.broker_connection import BrokerConnection
+from kombu_opendata.url import parse
+
+turns = []
+def others():
+    while True:
+        turns.append(1)
+        green.sleep(0.01)
+green.spawn(others)
+BrokerConnection(parse(url)).connect()
+print(len(turns))
+"""
+
+
+@pytest.mark.parametrize("kind", ["gevent", "eventlet"])
+def test_other_greenlets_run_while_one_connects(hosts: Any, kind: str) -> None:
+    cut_off, active = hosts(), hosts()
+    cut_off.swallow()
+    url = f"opendata://{cut_off.name},{active.name}"
+    with subprocess.Popen([sys.executable, "-c", _GREEN, kind, url], stdout=subprocess.PIPE, text=True) as process:
+        active.accept().welcome()
+        assert int(process.communicate(timeout=SECONDS)[0]) > 10
+    assert process.returncode == 0
