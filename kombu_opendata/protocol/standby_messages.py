@@ -19,6 +19,7 @@ class StandbyHello(Numbered, tag=36):
     addresses: list[str]  # where clients reach the standby
     nonce: bytes
     proof: bytes
+    now_ms: int = 0  # by its clock; 0: not given
 
 
 class HandOver(Numbered, tag=37):

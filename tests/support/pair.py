@@ -30,17 +30,17 @@ class Pair:
     def __init__(self, store: str, folder: Path, started: Children, *options: str) -> None:
         self.store = store
         self._folder = folder
-        self._started = started
-        self._options = options
+        self.started = started
+        self.options = options
         self.brokers: list[ServedBroker] = []
 
-    def start(self, *options: str, port: int = 0) -> ServedBroker:
+    def start(self, *options: str, port: int = 0, clock_ahead: float = 0.0) -> ServedBroker:
         """Start one more broker; it listens, and may be active or not."""
         folder = self._folder / f"broker{len(self.brokers)}"
         folder.mkdir()
         listen = ("--store", self.store, "--listen", f"tcp:127.0.0.1:{port}", "--standby")
-        broker = ServedBroker(folder, *listen, *self._options, *options)
-        self._started.add(broker)
+        broker = ServedBroker(folder, *listen, *self.options, *options, clock_ahead=clock_ahead)
+        self.started.add(broker)
         self.brokers.append(broker)
         return broker
 

@@ -24,12 +24,19 @@ class ServedBroker(Child):
     """
 
     def __init__(
-        self, folder: Path, *options: str, lease_seconds: int | None = None, descriptors: int | None = None
+        self,
+        folder: Path,
+        *options: str,
+        lease_seconds: int | None = None,
+        clock_ahead: float = 0.0,
+        descriptors: int | None = None,
     ) -> None:
         read_fd, write_fd = os.pipe()
         program = [str(COMMAND)]
         if lease_seconds is not None:
             program = [sys.executable, str(APPS / "short_leases.py"), str(lease_seconds)]
+        if clock_ahead:
+            program = [sys.executable, str(APPS / "wrong_clock.py"), str(clock_ahead)]
         if descriptors is not None:
             program = ["/bin/sh", "-c", f'ulimit -n {descriptors}; exec "$0" "$@"', *program]
         try:

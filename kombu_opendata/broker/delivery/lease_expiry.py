@@ -16,6 +16,7 @@ class LeaseExpiry:
 
     Args:
         grace_ms: how long a session without a connection keeps its leases.
+        restart_grace_ms: how long those from before the start keep them at least, whatever the clock says.
     """
 
     def __init__(
@@ -26,6 +27,7 @@ class LeaseExpiry:
         state: StoreState,
         operations: Operations,
         grace_ms: int,
+        restart_grace_ms: int,
     ) -> None:
         self._core = core
         self._lifecycle = lifecycle
@@ -33,6 +35,7 @@ class LeaseExpiry:
         self._state = state
         self._operations = operations
         self._grace_ms = grace_ms
+        self._restart_grace_ms = restart_grace_ms
         self._opened_at_ms = core.clock.now_ms()
 
     def renew(self) -> None:
@@ -52,7 +55,7 @@ class LeaseExpiry:
             if session.connection is None and session.lost_at_ms + self._grace_ms <= now:
                 expired += len(self._leases.held_by(session))
                 self._lifecycle.close(session, Outcome.REQUEUE, lease_expired=True)
-        if self._opened_at_ms + self._grace_ms <= now:  # clients from before the restart had time to come back
+        if self._opened_at_ms + self._restart_grace_ms <= now:  # clients from before the restart had time to come back
             expired += self._expire_before_restart(now)
         state = self._state
         for id in (

@@ -52,13 +52,21 @@ class Instance:
     Args:
         tenure: of the broker; None where no other broker can replace it.
         grace_ms: how long a session without a connection keeps its leases.
+        restart_grace_ms: how long those from before the start keep them at least; None for the same.
 
     Attributes:
         sessions: those of its clients, by id, also while they have no connection.
     """
 
     def __init__(
-        self, name: str, engine: Engine, tenure: Tenure | None = None, *, grace_ms: int, max_message_bytes: int
+        self,
+        name: str,
+        engine: Engine,
+        tenure: Tenure | None = None,
+        *,
+        grace_ms: int,
+        restart_grace_ms: int | None = None,
+        max_message_bytes: int,
     ) -> None:
         loop, clock, state = asyncio.get_running_loop(), engine.clock, engine.state
         self.name = name
@@ -82,13 +90,16 @@ class Instance:
         )  # fmt: skip
         timeout_seconds = engine.settings.store_timeout_seconds
         self.gate = StoreGate(engine.commits, self.outbox, self.flow, timeout_seconds)
-        self.upkeep = self._turn(core, tenure or Tenure(), grace_ms)
+        restart_grace_ms = grace_ms if restart_grace_ms is None else restart_grace_ms
+        self.upkeep = self._turn(core, tenure or Tenure(), restart_grace_ms)
         self.results = ResultWatches(self.outbox)
         self.leases = Leases(self.queues, state.leases, self.outbox)
         self.timed = TimedLeases(core, self.leases, state.session_names)
         forget = self.results.forget_session
         self.lifecycle = SessionLifecycle(core, self.leases, state, engine.operations, forget)
-        self.lease_expiry = LeaseExpiry(core, self.lifecycle, self.leases, state, engine.operations, grace_ms)
+        self.lease_expiry = LeaseExpiry(
+            core, self.lifecycle, self.leases, state, engine.operations, grace_ms, restart_grace_ms
+        )
         revocations = Revocations(engine.results, state.results.chords, clock, self.results.changed)
         self.dead_letters = DeadLetters(core, state, engine.payloads, engine.operations, self.upkeep, revocations)
         self.replays = Replays(core, engine.router, state.cursors, self.upkeep)

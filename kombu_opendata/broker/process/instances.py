@@ -72,8 +72,16 @@ class Instances:
                 engine = await Engine.open(self._settings.store, name, self._clock, self._settings.engine)
                 largest = self._settings.max_message_bytes
                 grace_ms = int(1000 * self._settings.session_grace_seconds)
+                restart_grace_ms = max(grace_ms, int(1000 * self._settings.restart_grace_seconds))
                 engine.before_reopening = self._tenure.renewed
-                found = Instance(name, engine, self._tenure, grace_ms=grace_ms, max_message_bytes=largest)
+                found = Instance(
+                    name,
+                    engine,
+                    self._tenure,
+                    grace_ms=grace_ms,
+                    restart_grace_ms=restart_grace_ms,
+                    max_message_bytes=largest,
+                )
                 found.flow.change(Reason.MEMORY, self._memory_is_full)
                 self.open[name] = found
                 self._hosts[name] = calls = InstanceCalls(found, largest, self._directory)

@@ -28,6 +28,10 @@ from ..wire.server_tls import ServerTls
 from ..wire.socket_access import SocketAccess, group_id
 from .heap import memory_limit
 
+#: how long clients have to come to a successor before others get their messages: its clock may be ahead, and all leases
+#: over by it
+_TAKE_OVER_GRACE_SECONDS = 15.0
+
 
 def broker_settings(options: BrokerOptions) -> BrokerSettings:
     """The settings of a broker with these options.
@@ -51,6 +55,7 @@ def broker_settings(options: BrokerOptions) -> BrokerSettings:
         instance_limits=Limits(queues=options.max_queues, bindings=options.max_bindings),
         connection_limits=Limits(channels=options.max_channels, consumers=options.max_consumers),
         max_instances=options.max_instances,
+        restart_grace_seconds=_TAKE_OVER_GRACE_SECONDS if options.standby else 0.0,
         connections=ConnectionLimits(options.max_connections, greeting_seconds=options.greeting_timeout_seconds),
         engine=EngineSettings(
             sync=not options.no_sync,

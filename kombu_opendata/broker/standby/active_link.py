@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import secrets
 import ssl
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -46,7 +47,7 @@ class ActiveLink(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         proof = prove(self._key, "standby", self._id, self._nonce)
-        hello = m.StandbyHello(1, self._id, self._addresses, self._nonce, proof)
+        hello = m.StandbyHello(1, self._id, self._addresses, self._nonce, proof, int(1000 * time.time()))
         self._transport.write(PREAMBLE + frame(hello))
 
     def data_received(self, data: bytes) -> None:

@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 
 #: intervals without a heartbeat after which a standby is not handed over to
 _SILENT_INTERVALS = 3
+#: a difference of the clocks that the log tells
+_CLOCK_SECONDS = 5.0
 
 
 class Peer(Protocol):
@@ -80,6 +82,13 @@ class Standbys:
         connection.send_all([m.StandbyWelcome(message.rid, proof, heartbeat_ms)])
         self._beat(standby)
         log.info("a standby is connected: %s", ", ".join(standby.addresses))
+        ahead = message.now_ms / 1000 - standby.since
+        if message.now_ms and abs(ahead) > _CLOCK_SECONDS:
+            text = (
+                "the standby's clock is %.0f s %s this one's: after a take-over delays and times to live would end %s"
+            )
+            words = ("ahead of", "too early") if ahead > 0 else ("behind", "too late")
+            log.warning(text, abs(ahead), *words)
         return True
 
     def _beat(self, standby: Standby) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,32 +16,51 @@ import pytest
 from kombu_opendata import QueueClient
 from kombu_opendata.errors import NotActive
 
+from ...support.kombu_client import connected, declare, take
 from ...support.pair import Pair, greet, took_over, url
-from ...support.processes import children
+from ...support.processes import Child, children, wait_until
 from ...support.s3 import BUCKET, S3, s3_server
+from ...support.served import COMMAND
 
 DELAY_SECONDS = 0.02
 FENCED = 4
+LEASE_SECONDS = 1.5
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    with children() as processes, s3_server(processes, tmp_path_factory.mktemp("s3")) as server:
+        yield server
 
 
 @pytest.fixture
-def s3(tmp_path: Path) -> Iterator[S3]:
-    with children() as processes, s3_server(processes, tmp_path) as server:
-        server.proxy.delay_seconds = DELAY_SECONDS
-        yield server
+def s3(server: S3) -> S3:
+    server.proxy.go_on()
+    server.proxy.delay_seconds = DELAY_SECONDS
+    return server
 
 
 @pytest.fixture
 def pair(tmp_path: Path, s3: S3) -> Iterator[Pair]:
     with children() as started:
-        yield Pair(f"s3://{BUCKET}/pair", tmp_path, started)
+        yield Pair(f"s3://{BUCKET}/{tmp_path.name}", tmp_path, started)
 
 
-def record() -> dict[str, object]:
+@pytest.fixture
+def quick(pair: Pair) -> Pair:
+    """With a lease of a second."""
+    pair.options = ("--renew-every", "0.35")
+    return pair
+
+
+def record(pair: Pair) -> dict[str, object]:
     """The active record."""
-    store = obstore.store.from_url(f"s3://{BUCKET}/pair")
-    found: dict[str, object] = json.loads(bytes(obstore.get(store, "broker.active").bytes()))
+    found: dict[str, object] = json.loads(bytes(obstore.get(bucket(pair), "broker.active").bytes()))
     return found
+
+
+def bucket(pair: Pair) -> obstore.store.ObjectStore:
+    return obstore.store.from_url(pair.store)
 
 
 def test_a_standby_takes_over_from_a_killed_broker(pair: Pair) -> None:
@@ -56,30 +76,95 @@ def test_a_standby_takes_over_from_a_killed_broker(pair: Pair) -> None:
     killed_at = time.monotonic()
     first.kill()
     assert pair.wait_active(second) - killed_at < 8
-    assert record()["addresses"] == [f"127.0.0.1:{second.port}"]
+    assert record(pair)["addresses"] == [f"127.0.0.1:{second.port}"]
     with QueueClient(url(second)) as client:
         assert [message.body for message in client.pop("letters")] == [{"to": "you"}]
 
 
-def test_a_frozen_broker_is_replaced_and_ends_when_it_wakes_up(pair: Pair) -> None:
-    first = pair.start()
-    pair.wait_active(first)
-    second = pair.start()
-    pair.wait_connected(first)
+def test_a_frozen_broker_is_replaced_and_ends_when_it_wakes_up(quick: Pair) -> None:
+    first = quick.start()
+    quick.wait_active(first)
+    second = quick.start()
+    quick.wait_connected(first)
     os.kill(first.pid, signal.SIGSTOP)
-    pair.wait_active(second)
+    quick.wait_active(second)
     os.kill(first.pid, signal.SIGCONT)
     assert first.wait(10) == FENCED
     second.check()
     assert took_over(second)
 
 
-def test_sigterm_hands_over_to_the_standby(pair: Pair) -> None:
-    first = pair.start()
-    pair.wait_active(first)
-    second = pair.start()
-    pair.wait_connected(first)
+def test_sigterm_hands_over_to_the_standby(quick: Pair) -> None:
+    first = quick.start()
+    quick.wait_active(first)
+    second = quick.start()
+    quick.wait_connected(first)
     assert first.terminate() == 0
-    pair.wait_active(second)
+    quick.wait_active(second)
     assert second.terminate() == 0
-    assert record()["state"] == "stopped"
+    assert record(quick)["state"] == "stopped"
+
+
+def test_a_second_broker_without_standby_is_refused_unless_it_takes_over(quick: Pair, tmp_path: Path) -> None:
+    first = quick.start()
+    quick.wait_active(first)
+    refused = broker(quick, tmp_path, "refused")
+    assert refused.wait(20) == 1
+    assert f"another broker, at 127.0.0.1:{first.port}, is active on this store" in refused.log.read_text()
+    assert first.process.poll() is None
+    broker(quick, tmp_path, "forced", "--take-over")
+    assert first.wait(20) == FENCED
+    wait_until(lambda: record(quick)["addresses"] != [f"127.0.0.1:{first.port}"], 20, "the other broker's record")
+
+
+@pytest.mark.slow
+def test_a_broker_whose_store_another_version_wrote_does_not_take_over(quick: Pair, tmp_path: Path) -> None:
+    first = quick.start()
+    quick.wait_active(first)
+    second = quick.start()
+    quick.wait_connected(first)
+    first.kill()
+    newer = record(quick) | {"store_format": 99, "version": "9.0"}
+    obstore.put(bucket(quick), "broker.active", json.dumps(newer).encode())
+    assert second.wait(30) == 1
+    assert "the store's active broker is kombu-opendata 9.0, whose store_format is 99" in second.log.read_text()
+    assert record(quick)["id"] == newer["id"]
+
+
+@pytest.mark.slow
+def test_a_standby_that_can_not_reach_the_active_broker_does_not_replace_it(quick: Pair) -> None:
+    first = quick.start("--advertise", "127.0.0.1:1")
+    quick.wait_active(first)
+    second = quick.start()
+    wait_until(lambda: second.log.read_text().count("answered in the store") == 2, 30, lambda: second.log.read_text())
+    assert greet(first.port) is None
+    assert isinstance(greet(second.port), NotActive)
+    assert second.terminate() == 0
+    assert first.terminate() == 0
+
+
+@pytest.mark.slow
+def test_without_its_store_the_active_broker_answers_nobody_and_goes_on_later(quick: Pair, s3: S3) -> None:
+    first = quick.start()
+    quick.wait_active(first)
+    with connected(url(first)) as connection:
+        channel = connection.channel()
+        declare(channel, "transient", durable=False)
+        assert take(channel, "transient") == []
+        s3.proxy.stop_answering()
+        time.sleep(LEASE_SECONDS)  # the lease, not a wait for luck: until then it may answer
+        began_at = time.monotonic()
+        answering = threading.Timer(2, s3.proxy.go_on)
+        answering.start()
+        assert take(channel, "transient") == []
+        assert time.monotonic() - began_at > 1
+        answering.join()
+    assert first.terminate() == 0
+
+
+def broker(pair: Pair, folder: Path, name: str, *options: str) -> Child:
+    """A broker of the pair's store that shall not be a standby."""
+    command = [str(COMMAND), "broker", "--store", pair.store, "--listen", "tcp:127.0.0.1:0", *options]
+    child = Child(command, folder / f"{name}.log", cwd=folder)
+    pair.started.add(child)
+    return child

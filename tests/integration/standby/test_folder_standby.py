@@ -13,8 +13,9 @@ import pytest
 from kombu_opendata.errors import NotActive
 from kombu_opendata.queue_client import QueueClient
 
+from ...support.kombu_client import connected, declare, send, take, take_bodies
 from ...support.pair import Pair, greet, url
-from ...support.processes import children
+from ...support.processes import POLL_SECONDS, children
 from ...support.served import COMMAND
 
 
@@ -61,3 +62,27 @@ def test_a_hand_over_by_command_takes_less_than_a_second(pair: Pair) -> None:
 def hand_over(url: str) -> subprocess.CompletedProcess[str]:
     command = [str(COMMAND), "broker", "hand-over", "--url", url]
     return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+
+@pytest.mark.parametrize("clock_ahead", [600.0, pytest.param(-600.0, marks=pytest.mark.slow)])
+def test_a_standby_whose_clock_is_wrong_keeps_what_clients_hold(pair: Pair, clock_ahead: float) -> None:
+    first = pair.start()
+    pair.wait_active(first)
+    second = pair.start(clock_ahead=clock_ahead)
+    pair.wait_connected(first)
+    assert f"the standby's clock is 600 s {'ahead of' if clock_ahead > 0 else 'behind'}" in first.log.read_text()
+    hosts = f"opendata://127.0.0.1:{first.port},127.0.0.1:{second.port}"
+    with connected(hosts) as holding, connected(hosts) as waiting:
+        holder, other = holding.channel(), waiting.channel()
+        declare(holder, "letters")
+        send(holder, "letters", "held")
+        (held,) = take(holder, "letters")
+        first.kill()
+        pair.wait_active(second)
+        quiet_until = time.monotonic() + 4  # longer than the usual grace; the holder does not come back meanwhile
+        while time.monotonic() < quiet_until:
+            assert take(other, "letters") == []
+            time.sleep(POLL_SECONDS)
+        held.ack()
+        send(other, "letters", "later")
+        assert take_bodies(other, "letters") == ["later"]
