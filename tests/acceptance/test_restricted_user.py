@@ -30,9 +30,10 @@ PATIENCE_SECONDS = 60
 class Site:
     """A broker with an admin, a restricted Celery app with a worker, and another app's queue."""
 
-    def __init__(self, broker: ServedBroker, url: str, admin: str, worker: Worker, app: Celery) -> None:
+    def __init__(self, broker: ServedBroker, url: str, admin: str, users: Path, worker: Worker, app: Celery) -> None:
         self.broker = broker
         self.url, self.admin = url, admin
+        self.users = users
         self.worker = worker
         self.app = app
 
@@ -48,13 +49,21 @@ class Site:
         return [line for line in self.broker.log.read_text().splitlines() if "refused:" in line]
 
 
+def permit(users: Path, *words: str) -> None:
+    """Change the users file by the command."""
+    subprocess.run([COMMAND, "user", "permit", *words, "--users", users], check=True, capture_output=True)
+
+
 @pytest.fixture(scope="module")
 def site(module_store_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder, place = module_store_folder, tmp_path_factory.mktemp("worker")
     users = write_users(
-        folder / "users.toml", user_table("root", "x", {}, roles=("admin",)), user_table("app", "x", {})
+        folder / "users.toml",
+        user_table("root", "x", {}, roles=("admin",)),
+        user_table("app", "x", {}),
+        user_table("leaver", "x", {}),
     )
-    subprocess.run([COMMAND, "user", "permit", "app", "--celery", "--users", users], check=True, capture_output=True)
+    permit(users, "app", "--celery")
     with children() as started:
         options = ("--store", f"file://{folder}/store", "--listen", "tcp:127.0.0.1:0", "--users", str(users))
         broker = ServedBroker(folder, *options)
@@ -71,7 +80,7 @@ def site(module_store_folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
         worker.wait_ready()
         with sender(url) as app:
             app.conf.update(settings)
-            yield Site(broker, url, admin, worker, app)
+            yield Site(broker, url, admin, users, worker, app)
         assert worker.terminate() == 0, tail(worker.log)
         assert "Traceback" not in worker.log.read_text()
         assert broker.terminate() == 0
@@ -159,3 +168,33 @@ def test_a_worker_for_a_queue_that_is_not_permitted_says_so(site: Site, tmp_path
     finally:
         worker.kill()
     assert "user 'app' may not configure exchange 'other' in instance 'default'" in worker.log.read_text()
+
+
+def test_a_worker_that_may_not_read_its_queue_any_more_ends(site: Site, tmp_path: Path) -> None:
+    """It finishes what it holds; what waits is for others."""
+    permit(site.users, "leaver", "--celery", "--queue", "leaving")
+    url = site.url.replace("app:", "leaver:")
+    wait_until(lambda: can_connect(url), PATIENCE_SECONDS, "the broker has read the file")
+    gate, ledger = tmp_path / "gate", Ledger(tmp_path / "ran.txt")
+    worker = Worker(url, tmp_path, "leaver", "-Q", "leaving", pool="prefork")
+    try:
+        worker.wait_ready()
+        with sender(url) as app:
+            app.send_task("farm.hold", (str(ledger), "held", str(gate)), queue="leaving")
+            ledger.wait_for("held began")
+        permit(site.users, "leaver", "--read", "^nothing$")
+        wait_until(lambda: "may not read" in worker.log.read_text(), PATIENCE_SECONDS, lambda: tail(worker.log))
+        gate.touch()
+        wait_until(lambda: worker.ended, PATIENCE_SECONDS, lambda: tail(worker.log))
+        ledger.assert_once(["held began", "held ended"])
+    finally:
+        gate.touch()
+        worker.kill()
+
+
+def can_connect(url: str) -> bool:
+    try:
+        with connected(url):
+            return True
+    except errors.AccessRefused:
+        return False
