@@ -14,34 +14,35 @@ class Account(NamedTuple):
     uid: int
     groups: tuple[int, ...] = ()
 
-    def command(self, *words: str) -> list[str]:
+    def command(self, *words: str, first: str = "") -> list[str]:
         """The command as this user. What keeps others from this interpreter is opened for it alone.
 
         An interpreter in root's home is not for others. So the command has a mount namespace of its own, in which the
         folder that is closed has nothing but the way to the interpreter, and is open.
+
+        Args:
+            first: what root does in that namespace before, as a shell writes it.
         """
         groups = ",".join(map(str, self.groups))
         as_user = ["setpriv", "--reuid", str(self.uid), "--regid", str(self.uid)]
         as_user += ["--groups", groups] if groups else ["--clear-groups"]
-        closed = _closed_folder(Path(sys.base_prefix))
-        if closed is None:
-            return [*as_user, *words]
-        way = Path(sys.base_prefix).relative_to(closed).parts[0]
-        script = (
-            f'kept=$(mktemp -d) && mount --bind {closed} "$kept" && mount -t tmpfs -o mode=755 none {closed} '
-            f'&& mkdir {closed}/{way} && mount --bind "$kept"/{way} {closed}/{way} '
-            f'&& umount "$kept" && rmdir "$kept" && exec "$@"'
-        )
-        return ["unshare", "--mount", "sh", "-c", script, "sh", *as_user, *words]
+        steps = [*_open_way(Path(sys.base_prefix)), *filter(None, [first]), 'exec "$@"']
+        return ["unshare", "--mount", "sh", "-c", " && ".join(steps), "sh", *as_user, *words]
 
     def python(self, code: str, *arguments: str) -> list[str]:
         """A command that runs this code."""
         return self.command(sys.executable, "-c", code, *arguments)
 
 
-def _closed_folder(path: Path) -> Path | None:
-    """The first folder on the way to the path that other users may not enter."""
-    for folder in (*reversed(path.parents), path):
-        if not folder.stat().st_mode & stat.S_IXOTH:
-            return folder
-    return None
+def _open_way(path: Path) -> list[str]:
+    """Steps after which others can enter a path, and see nothing more of the folder that keeps them from it."""
+    for closed in (*reversed(path.parents), path):
+        if not closed.stat().st_mode & stat.S_IXOTH:
+            break
+    else:
+        return []
+    way = path.relative_to(closed).parts[0]
+    return [
+        f'kept=$(mktemp -d) && mount --bind {closed} "$kept" && mount -t tmpfs -o mode=755 none {closed}',
+        f'mkdir {closed}/{way} && mount --bind "$kept"/{way} {closed}/{way} && umount "$kept" && rmdir "$kept"',
+    ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -12,26 +11,14 @@ import pytest
 from click.testing import CliRunner
 
 from kombu_opendata.cli import exit_codes
-from kombu_opendata.cli.brokers import broker_tools
 from kombu_opendata.cli.root import main
+
+from ..support.command_lines import VERBS, parse
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = (DOCS / "cli.md").read_text()
 EXAMPLES = re.findall(r"`(opendata-queue [^`]+)`", PAGE.split("## Completion")[0])
 PRODUCTION = re.findall(r"(?m)^[$#] (?:sudo .*)?(opendata-queue .+)$", (DOCS / "production.md").read_text())
-
-
-def all_verbs(group: click.Group = main, before: str = "") -> Iterator[tuple[str, click.Command]]:
-    for name, command in group.commands.items():
-        if isinstance(command, click.Group):
-            yield from all_verbs(command, f"{before}{name} ")
-        else:
-            yield f"{before}{name}", command
-    if group is main:
-        yield from all_verbs(broker_tools, "broker ")
-
-
-VERBS = dict(all_verbs())
 
 
 def test_the_page_has_every_verb_and_no_other() -> None:
@@ -43,9 +30,7 @@ def test_every_example_is_understood() -> None:
     assert len(EXAMPLES) > 20
     assert PRODUCTION
     for example in EXAMPLES + PRODUCTION:
-        _program, *words = shlex.split(example)
-        verb = max((name for name in VERBS if words[: len(name.split())] == name.split()), key=len)
-        VERBS[verb].make_context(verb, words[len(verb.split()) :])  # a usage error if it is wrong
+        parse(shlex.split(example)[1:])
 
 
 def test_the_exit_codes_are_those_of_the_code() -> None:

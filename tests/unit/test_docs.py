@@ -30,7 +30,7 @@ SETTINGS = (DOCS / "settings.md").read_text()
 PAGES = [
     "configuration.md", "settings.md", "monitoring.md", "migrating.md", "failure-modes.md", "queue-arguments.md",
     "filters.md", "client-api.md", "permissions.md", "production.md", "security.md", "spark.md", "verify.md", "cli.md",
-    "tour.md", "ARCHITECTURE.md", "../README.md", "../CONTRIBUTING.md", "../SECURITY.md",
+    "tour.md", "ARCHITECTURE.md", "../README.md", "../CONTRIBUTING.md", "../SECURITY.md", "../deploy/README.md",
 ]  # fmt: skip
 
 
