@@ -48,7 +48,7 @@ def _help(spec: Spec) -> str:
     default = None if spec.required else spec.shown(spec.default)
     facts = [
         f"default: {', '.join(default) if isinstance(default, list) else default}" if default not in (None, []) else "",
-        option.kind.allowed.removeprefix("at least 0"),
+        "" if option.kind.allowed == "at least 0" else option.kind.allowed,
         "may be repeated" if option.repeated else "",
     ]
     known = "; ".join(fact for fact in facts if fact)

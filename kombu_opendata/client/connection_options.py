@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,18 +10,10 @@ from ..errors import RequestError
 
 #: names of the fields that users set in seconds
 SECONDS = ("start_timeout", "reconnect_timeout", "resume_timeout", "close_timeout", "idle_exit")
-#: options of the broker that a client starts, and the values of those with a fixed choice
-BROKER_OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "metrics": (),
-    "log_retention": (),
-    "log_format": ("text", "json"),
-    "log_level": ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"),
-    "max_message_bytes": (),
-    "retention_bytes": (),
-    "socket_group": (),
-}
-#: the format of the broker's command line
-_SIZE = re.compile(r"\d{1,18}[KMGT]?", re.ASCII | re.IGNORECASE)
+#: options of the broker that a client may set for the one that it starts
+BROKER_OPTIONS = (
+    "metrics", "log_retention", "log_format", "log_level", "max_message_bytes", "retention_bytes", "socket_group",
+)  # fmt: skip
 
 
 def check_broker_options(given: Any) -> Mapping[str, str]:
@@ -46,11 +37,19 @@ def _fault(given: Any) -> str:
     for name in given:
         if name not in BROKER_OPTIONS:
             return f" has the unknown key {name!r}; known are {known}"
-    for name, choices in BROKER_OPTIONS.items():
-        if choices and given.get(name) not in (None, *choices):
-            return f": {name} {given[name]!r} is not one of {', '.join(choices)}"
-    if not _SIZE.fullmatch(str(given.get("retention_bytes") or 0)):
-        return f": retention_bytes {given['retention_bytes']!r} is not a number of bytes, such as 500M or 20G"
+    return _faulty_value(given) if given else ""
+
+
+def _faulty_value(given: Mapping[str, Any]) -> str:
+    from ..configuration.options import specs
+
+    kinds = {spec.key: spec for spec in specs()}
+    for name, value in given.items():
+        try:
+            if value is not None:
+                kinds[name.replace("_", "-")].read(value)
+        except ValueError as exc:
+            return f": {name}: {exc}"
     return ""
 
 

@@ -11,7 +11,7 @@ from kombu_opendata import QueueClient
 from kombu_opendata.client.calls.maintain import maintain
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
-from kombu_opendata.errors import StartError
+from kombu_opendata.errors import RequestError
 from kombu_opendata.queue_client.queue_options import QueueOptions
 from kombu_opendata.url import parse
 
@@ -69,7 +69,7 @@ def test_a_queue_that_begins_in_the_past_finds_what_the_log_kept(
     assert_verified(store_folder)
 
 
-def test_a_time_that_is_none_is_refused_at_the_start(broker_url: str) -> None:
-    with pytest.raises(StartError) as told, QueueClient(broker_url, broker_options={"log_retention": "0s"}) as client:
+def test_a_time_that_is_none_is_refused(broker_url: str) -> None:
+    with pytest.raises(RequestError) as told, QueueClient(broker_url, broker_options={"log_retention": "0s"}) as client:
         client.list_queues()
     assert "is not a time to keep anything: write 7d, settled or forever" in told.value.text

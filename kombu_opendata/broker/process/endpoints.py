@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from http import HTTPStatus
 
 import msgspec
@@ -20,6 +21,8 @@ log = logging.getLogger(__name__)
 
 #: how long the loop may take to answer a probe: a longer one looks like a loop that hangs
 PROBE_SECONDS = 5.0
+#: the same during a start, when it reads a journal at one go
+START_SECONDS = 120.0
 
 
 class Endpoints:
@@ -53,6 +56,9 @@ class Endpoints:
     # ------------------------------------------------------------------ in the threads of requests
     def healthz(self, _query: str) -> Page:
         """Whether the event loop runs: 200 also for a standby, and while the store takes no writes."""
+        state = self._health.state
+        if state == "starting" and time.monotonic() - self._health.ticked_at < START_SECONDS:
+            return _page(HTTPStatus.OK, {"healthy": True, "state": state})
         try:
             report = ask(self._loop, _report(self._health), PROBE_SECONDS)
         except Unanswered as exc:

@@ -12,6 +12,7 @@ state          meaning
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -28,6 +29,7 @@ class Health:
 
     Attributes:
         watchers: called when the state changed, or when a store stalls or recovers.
+        ticked_at: when the event loop was last seen to run, on the monotonic clock.
         stalled_since_ms: since when stores take no writes, by instance, in milliseconds since the epoch.
     """
 
@@ -36,6 +38,7 @@ class Health:
         self._instances = instances
         self._clock = clock
         self._is_stopping = False
+        self.ticked_at = time.monotonic()
         self.watchers: list[Callable[[], None]] = []
         self.stalled_since_ms: dict[str, int] = {}
         gate.on_change = self._changed
@@ -78,6 +81,7 @@ class Health:
 
     def tick(self) -> None:
         """Look whether the stores take writes; called twice a second."""
+        self.ticked_at = time.monotonic()
         now = self._clock.now_ms()
         found = {
             name: self.stalled_since_ms.get(name, now - int(1000 * seconds))

@@ -29,8 +29,6 @@ from typing import Any
 
 from ...errors import OpenDataError
 
-FORMATS = ("text", "json")
-LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 CONTEXT = ("instance", "queue", "session", "user", "right", "object", "code")
 _TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -64,8 +62,8 @@ def set_up(form: str, level: str) -> None:
     """Begin to log to standard error.
 
     Args:
-        form: one of :data:`FORMATS`.
-        level: one of :data:`LEVELS`; also for libraries.
+        form: ``text`` or ``json``.
+        level: a name of the library's; also for other libraries.
     """
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if form == "json" else logging.Formatter(_TEXT))

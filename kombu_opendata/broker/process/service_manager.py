@@ -28,7 +28,7 @@ from .reloading import Reloading
 log = logging.getLogger(__name__)
 
 #: how often a start says that it goes on, and how long systemd then waits for the next time
-_EXTEND_SECONDS, _EXTENDED_SECONDS = 5.0, 30
+_EXTEND_SECONDS, _EXTENDED_SECONDS = 5.0, 120
 
 
 class Summons(NamedTuple):

@@ -135,9 +135,9 @@ def test_an_embedded_broker_whose_port_is_taken_is_refused(broker_url: str) -> N
             "broker_options '127.0.0.1:9464' is not a dictionary; its keys may be metrics, log_retention",
         ),
         ({"metric": "1"}, "broker_options has the unknown key 'metric'; known are metrics, log_retention"),
-        ({"retention_bytes": "lots"}, "broker_options: retention_bytes 'lots' is not a number of bytes"),
-        ({"log_format": "yaml"}, "broker_options: log_format 'yaml' is not one of text, json"),
-        ({"metrics": "nonsense"}, "--metrics: 'nonsense' is not HOST:PORT"),
+        ({"retention_bytes": "lots"}, "broker_options: retention_bytes: 'lots' is not a size: write"),
+        ({"log_format": "yaml"}, "broker_options: log_format: 'yaml' is not one of text, json"),
+        ({"metrics": "nonsense"}, "broker_options: metrics: 'nonsense' is not HOST:PORT"),
     ],
 )
 def test_options_for_the_embedded_broker_that_are_none(broker_url: str, given: Any, text: str) -> None:

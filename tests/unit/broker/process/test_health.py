@@ -74,17 +74,26 @@ def test_a_store_that_stalls_and_recovers() -> None:
 def test_a_loop_that_hangs_is_neither_healthy_nor_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoints, "PROBE_SECONDS", 0.2)
     hung = threading.Event()
+    gates: list[Gate] = []
 
     def probe(served: Endpoints) -> None:
+        (gate,) = gates
         try:
             for page in (served.healthz(""), served.readyz("")):
                 assert page.status is HTTPStatus.SERVICE_UNAVAILABLE
                 assert json.loads(page.body)["reason"] == "the broker did not answer within 0.2 s"
+            gate.hold()
+            page = served.healthz("")
+            assert (page.status, json.loads(page.body)) == (HTTPStatus.OK, {"healthy": True, "state": "starting"})
+            monkeypatch.setattr(endpoints, "START_SECONDS", 0.0)
+            assert served.healthz("").status is HTTPStatus.SERVICE_UNAVAILABLE
+            gate.open()
         finally:
             hung.set()
 
     async def main() -> None:
         server = Server(BrokerSettings(store=f"memory://{uuid.uuid4().hex}"))
+        gates.append(server.front.gate)
         served = Endpoints(server, Listen(host="127.0.0.1", port=0), 10)
         try:
             work = asyncio.get_running_loop().run_in_executor(None, probe, served)

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata.broker.delivery.rate_limited_log import LINES_PER_PERIOD, PERIOD_SECONDS, Notices
-from kombu_opendata.broker.process.logs import CONTEXT, FORMATS, LEVELS, JsonFormatter
-from kombu_opendata.client.connection_options import BROKER_OPTIONS
+from kombu_opendata.broker.process.logs import CONTEXT, JsonFormatter
 from kombu_opendata.errors import QueueFull
 
 
@@ -53,10 +52,6 @@ def test_an_exception_brings_its_code_unless_the_line_has_one() -> None:
 def test_a_value_that_json_does_not_know_is_shown_as_text() -> None:
     assert formatted("x", session=b"\x00")["session"] == "b'\\x00'"
     assert "session" in CONTEXT
-
-
-def test_a_client_offers_the_choices_of_the_broker() -> None:
-    assert (BROKER_OPTIONS["log_format"], BROKER_OPTIONS["log_level"]) == (FORMATS, LEVELS)
 
 
 class Clock:
