@@ -16,12 +16,14 @@ from kombu_opendata.broker.delivery.time_slices import Pace
 from kombu_opendata.broker.metrics import loop_answers
 from kombu_opendata.broker.metrics.exposition import cumulated
 from kombu_opendata.broker.metrics.http_server import HttpServer
+from kombu_opendata.broker.metrics.loop_answers import ask
 from kombu_opendata.broker.metrics.scrape import Metrics
 from kombu_opendata.broker.metrics.snapshot import InstanceView, Snapshot
 from kombu_opendata.broker.model.queue import QueueProperties
 from kombu_opendata.broker.model.queue_arguments import parse
 from kombu_opendata.broker.process.server import Server
 from kombu_opendata.broker.wire.broker_settings import BrokerSettings
+from kombu_opendata.storage.state.store_state import QueueOptions
 from tests.support.scrape import Scrape, fetch
 from tests.unit.broker.model.test_queue import World
 
@@ -187,6 +189,7 @@ class Served(Metrics):
         super().__init__(server.instances.open, server.connections.measure)
         self.http = HttpServer("127.0.0.1", 0, {"/metrics": self.page})
         self.port = self.http.port
+        self.loop = asyncio.get_running_loop()
 
 
 def serving(test: Callable[[Server, Served], None], *, blocked: threading.Event | None = None) -> None:
@@ -210,7 +213,13 @@ def serving(test: Callable[[Server, Served], None], *, blocked: threading.Event 
 
 
 def test_without_a_journal_a_commit_is_a_checkpoint() -> None:
-    def test(_server: Server, served: Served) -> None:
+    def test(server: Server, served: Served) -> None:
+        async def declare() -> None:
+            engine = server.instances.open["default"].engine
+            engine.definitions.declare_queue("q", QueueOptions())
+            await engine.commits.commit()
+
+        ask(served.loop, declare())
         with fetch(served.port) as answer:
             found = Scrape(answer.read().decode())
         assert found.value("opendata_queue_journal_limit_bytes") == 0
