@@ -21,6 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from . import (
     backlog,
+    buckets,
     celery_rows,
     disk,
     filters,
@@ -136,6 +137,7 @@ def _measure(
             ("disk", lambda: disk.measure(sizes, results, folder, step)),
             ("reconnect", lambda: reconnect.measure(sizes, results, folder, step)),
             ("takeover", lambda: take_over.measure(sizes, results, folder, step)),
+            ("buckets", lambda: buckets.measure(sizes, results, folder, step)),
             ("spark", lambda: spark_rows.measure(sizes, results, folder, step)),
             ("import", lambda: _imports(peers, sizes, results, step)),
             ("connect", lambda: _connects(sizes, results, folder, step)),
@@ -157,6 +159,7 @@ def _total(only: tuple[str, ...], peers: tuple[str, ...], brokers: int, sizes: S
         total += disk.steps(sizes) * ("disk" in only)
         total += reconnect.steps(sizes) * ("reconnect" in only)
         total += take_over.steps(sizes) * ("takeover" in only)
+        total += buckets.steps(sizes) * ("buckets" in only)
         total += spark_rows.steps(sizes) * ("spark" in only)
         total += sum(celery_rows.steps(name, sizes) for name in celery_rows.MEASURES if name in only)
     return total + sizes.rounds * ("import" in only)

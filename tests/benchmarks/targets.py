@@ -16,6 +16,9 @@ WITHOUT = "without"
 TWO = "two"
 """The series of the same tasks sent by two processes with ``apply_async``, for the rows about Spark."""
 
+ONE = "one"
+"""The series of one producer, for the rows about 64 of them."""
+
 TITLES = {
     OURS: "ours",
     RABBITMQ: "RabbitMQ",
@@ -23,6 +26,7 @@ TITLES = {
     EMPTY: "an empty queue",
     WITHOUT: "ours without it",
     TWO: "two processes",
+    ONE: "one producer",
 }
 
 
@@ -132,6 +136,16 @@ ROWS: tuple[Row, ...] = (
     Row("takeover.bucket.frozen", "the same, SIGSTOP", "s"),
     Row("takeover.lost", "all take-overs: confirmed publishes that were lost", "messages", (AtMost(0),)),
     Row("takeover.again", "the same: published twice, or delivered again after the ack", "messages", (AtMost(0),)),
+    *(
+        Row(f"buckets.publish{ms}", f"bucket, {ms} ms a request: publish, one at a time", "requests", (AtMost(2.5),))
+        for ms in (5, 50, 500)
+    ),
+    *(
+        Row(f"buckets.many{ms}", f"bucket, {ms} ms a request: 64 producers at once", "msg/s", (AtLeast(40, ONE),))
+        for ms in (5, 50, 500)
+    ),
+    Row("buckets.consume", "bucket, 50 ms a request: consume + ack, prefetch 100", "msg/s"),
+    Row("buckets.puts", "the same: writes and lists of the bucket per 1,000 messages", "requests"),
     Row("history.page", "history of 1,000,000 messages: slowest first page of a single filter", "ms", (AtMost(50),)),
     Row(
         "history.growth",
@@ -152,6 +166,6 @@ ROWS: tuple[Row, ...] = (
 
 WORKLOADS = (
     "publish", "publish8", "consume", "celery", "results", "backlog", "staging", "filters", "permissions", "replay",
-    "history", "spark", "import", "connect", "eta", "gap", "reconnect", "takeover", "disk", "idle",
+    "history", "spark", "import", "connect", "eta", "gap", "reconnect", "takeover", "buckets", "disk", "idle",
 )  # fmt: skip
 """What ``--only`` takes: the part of a row's key before the dot."""

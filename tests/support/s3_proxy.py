@@ -61,7 +61,7 @@ class S3Proxy:
 
     Attributes:
         port: where it listens.
-        delay_seconds: how long each request waits before the server gets it.
+        delay_seconds: how long each request takes, unless the server is slower.
         rule: decides what happens to a request; None for nothing.
         log: all requests, in the order in which they arrived.
     """
@@ -151,8 +151,8 @@ class S3Proxy:
 
     async def _answer(self, request: Request, head: bytes, body: bytes, writer: asyncio.StreamWriter) -> bool:
         """Answer the request; False if the connection is to be closed."""
-        fault, released = self.rule(request), self._released
-        if self.delay_seconds:
+        fault, released, ends = self.rule(request), self._released, request.began + self.delay_seconds
+        if fault in (Fault.CUT, Fault.SLOW_DOWN, Fault.INTERNAL):
             await asyncio.sleep(self.delay_seconds)
         if fault is Fault.CUT:
             return False
@@ -164,6 +164,8 @@ class S3Proxy:
         if fault is Fault.SILENCE:
             await released.wait()
         answer = await self._forward(request, head, body)
+        if self.delay_seconds:
+            await asyncio.sleep(ends - time.monotonic())
         if fault is Fault.LATE:
             await released.wait()
         if fault is Fault.CUT_ANSWER:

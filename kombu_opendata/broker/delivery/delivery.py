@@ -16,6 +16,7 @@ from ...storage.commit.commits import Commits
 from ..model.sessions import ConsumedQueue
 from .core import Traffic
 from .failure import Failure
+from .gathering import Gathering
 from .outbox import Outbox, send
 from .queue_upkeep import Upkeep
 from .queues import Queues
@@ -101,6 +102,7 @@ class Turn:
         "_delivery",
         "_failure",
         "_gate",
+        "_gathering",
         "_has_journal",
         "_loop",
         "_outbox",
@@ -130,6 +132,7 @@ class Turn:
         self._has_journal = has_journal
         self._loop = asyncio.get_running_loop()
         self._committer: asyncio.Task[None] | None = None
+        self._gathering = Gathering(self._loop.time)
 
     def run(self) -> None:
         """Deliver, commit, send. An unexpected error ends the broker: only its durable state is consistent."""
@@ -165,6 +168,7 @@ class Turn:
         return self._outbox.is_empty and not self._commits.effects
 
     def _commit_store(self) -> None:
+        self._gathering.have(self._outbox.parcels)
         if self._committer is None and not self._is_committed:
             self._committer = self._loop.create_task(self._checkpoint())
             self._committer.add_done_callback(self._checkpointed)
@@ -172,12 +176,15 @@ class Turn:
     async def _checkpoint(self) -> None:
         """Commit until nothing waits."""
         while not self._is_committed:
+            await self._gathering.wait()
             parcels = self._outbox.take()
+            began = self._loop.time()
             if self._commits.is_dirty:
                 await self._commits.checkpoint()
             else:
                 await self._commits.checkpoint_ended()  # a running checkpoint may contain what the answers need
             await self._tenure.renewed()
+            self._gathering.answering(len(parcels), began)
             send(parcels)
             self._gate.open()
 

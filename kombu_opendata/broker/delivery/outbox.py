@@ -73,6 +73,11 @@ class Outbox:
         """Whether :meth:`collect` has left nothing to be sent."""
         return not self._parcels
 
+    @property
+    def parcels(self) -> int:
+        """How many parcels are collected."""
+        return len(self._parcels)
+
     def collect(self) -> None:
         """Collect the messages of all sessions for the next commit; later ones wait for the one after it."""
         for session in self.talking:

@@ -197,7 +197,7 @@ def serving(test: Callable[[Server, Served], None], *, blocked: threading.Event 
 
     async def main() -> None:
         server = Server(BrokerSettings(store=f"memory://{uuid.uuid4().hex}"))
-        await server.instances.get("default")
+        await (await server.instances.get("default")).engine.commits.checkpoint()
         served = Served(server)
         served.http.start()
         try:

@@ -1,0 +1,131 @@
+"""A broker on an S3-compatible server whose requests take a given time (ours only).
+
+The proxy before the server makes the time, so it is the same for each request, and requests run side by side. One
+producer waits for each confirmation; 64 do so at once, each over a connection of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from kombu_opendata.client.connection_options import Options
+from kombu_opendata.client.session.broker_connection import BrokerConnection
+from kombu_opendata.protocol.messages import Consume, DeclareQueue, Outcome, Publish, Qos
+from kombu_opendata.url import parse
+
+from ..support.processes import children
+from ..support.s3 import BUCKET, S3, s3_server
+from ..support.served import ServedBroker
+from .processes import Waiter, run_together
+from .results import Results
+from .targets import ONE, OURS
+from .workloads import Sizes
+
+DELAYS_MS = (5, 50, 500)
+PRODUCERS = 64
+_PROCESSES = 4
+_SECONDS = {5: 5.0, 50: 8.0, 500: 12.0}
+_PREFETCH = 100
+_MESSAGES = 5_000
+_BODY = bytes(200)
+
+
+def steps(sizes: Sizes) -> int:
+    """How often `measure` calls back."""
+    return len(DELAYS_MS) + 1
+
+
+def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], None]) -> None:
+    """Measures publishes for each delay, and consuming at 50 ms; calls `step` after each."""
+    for delay_ms in DELAYS_MS:
+        with served(folder / f"bucket-{delay_ms}") as (s3, url):
+            s3.proxy.delay_seconds = delay_ms / 1000
+            alone = run_together(publish, [(url, 1, _SECONDS[delay_ms])])[0]
+            results.add(f"buckets.publish{delay_ms}", OURS, 1000 * median(alone) / delay_ms)
+            results.add(f"buckets.many{delay_ms}", ONE, len(alone) / _SECONDS[delay_ms])
+            arguments = [(url, PRODUCERS // _PROCESSES, _SECONDS[delay_ms])] * _PROCESSES
+            together = run_together(publish, arguments)
+            results.add(f"buckets.many{delay_ms}", OURS, sum(map(len, together)) / _SECONDS[delay_ms])
+        step(f"bucket, {delay_ms} ms a request")
+    with served(folder / "bucket-consume") as (s3, url):
+        run_together(fill, [(url, _MESSAGES)])
+        s3.proxy.delay_seconds = 0.05
+        since = len(s3.proxy.log)
+        seconds = run_together(consume, [(url, _MESSAGES)])[0]
+        counts = s3.proxy.counts(since)
+        results.add("buckets.consume", OURS, _MESSAGES / seconds)
+        paid = sum(count for name, count in counts.items() if name.startswith("PUT") or name == "GET list")
+        results.add("buckets.puts", OURS, 1000 * paid / _MESSAGES)
+    step("consuming from a bucket")
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[tuple[S3, str]]:
+    """A broker on a new bucket; gives the server and the broker's URL."""
+    folder.mkdir()
+    with children() as processes, s3_server(processes, folder) as s3:
+        broker = ServedBroker(folder, "--store", f"s3://{BUCKET}/bench", "--listen", "tcp:127.0.0.1:0")
+        processes.add(broker)
+        yield s3, f"opendata://127.0.0.1:{broker.port}"
+        s3.proxy.delay_seconds = 0
+        broker.terminate()
+
+
+# ------------------------------------------------------------ the clients
+def publish(barrier: Waiter, url: str, producers: int, seconds: float) -> list[float]:
+    """Publish one by one from some threads; returns how long each publish took."""
+    with ExitStack() as stack:
+        connections = [_connected(url, stack) for _ in range(producers)]
+        pool = stack.enter_context(ThreadPoolExecutor(producers))
+        barrier.wait()
+        until = time.monotonic() + seconds
+        found = pool.map(lambda connection: _publish_until(connection, until), connections)
+        return [one for taken in found for one in taken]
+
+
+def _connected(url: str, stack: ExitStack) -> BrokerConnection:
+    connection = BrokerConnection(parse(url), Options())
+    connection.connect()
+    stack.callback(connection.close)
+    connection.call(DeclareQueue(0, "q", True, False, False, {}, False))
+    return connection
+
+
+def _publish_until(connection: BrokerConnection, until: float) -> list[float]:
+    taken = []
+    while (began := time.monotonic()) < until:
+        connection.io.publish(Publish(0, 0, "", "q", _BODY, {}, 0, 1))
+        taken.append(time.monotonic() - began)
+    return taken
+
+
+def fill(barrier: Waiter, url: str, messages: int) -> None:
+    """Put messages into the queue."""
+    with ExitStack() as stack:
+        connection = _connected(url, stack)
+        failures: list[Any] = []
+        for _ in range(messages):
+            connection.pipeline.publish(Publish(0, 0, "", "q", _BODY, {}, 0, 1), failures)
+        connection.pipeline.flush()
+
+
+def consume(barrier: Waiter, url: str, messages: int) -> float:
+    """Consume and acknowledge messages one by one; returns how long that took."""
+    with ExitStack() as stack:
+        connection = _connected(url, stack)
+        connection.call(Qos(0, 1, _PREFETCH))
+        began, done = time.monotonic(), 0
+        connection.consume(Consume(0, 1, "tag", "q", False, False, {}))
+        while done < messages:
+            if not connection.events:
+                connection.drain(60)
+            delivery: Any = connection.events.popleft()
+            connection.settle(1, Outcome.ACK, [delivery[2:5]])
+            done += 1
+        return time.monotonic() - began
