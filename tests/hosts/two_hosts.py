@@ -30,6 +30,8 @@ PORT, S3_PORT = 5677, 9000
 S3_MILLISECONDS = 5
 #: when a broker that ended is started again, as systemd does it
 RESTART_SECONDS = 1.0
+#: what a broker says about its role, beside ACTIVE
+_STANDBY, _REPLACED = "standby: the active broker is at", "has taken over the store: this one ends"
 ROOT = Path(__file__).parents[2]
 
 
@@ -207,8 +209,15 @@ class TwoHosts:
 
     # ------------------------------------------------------------ who is active
     def is_active(self, host: str) -> bool:
+        return self._role(host) == ACTIVE
+
+    def _role(self, host: str) -> str:
+        """What the broker of this host said last about its role."""
         broker = self.brokers.get(host)
-        return broker is not None and not broker.ended and ACTIVE in broker.log.read_text(errors="replace")
+        if broker is None or broker.ended:
+            return ""
+        log = broker.log.read_text(errors="replace")
+        return max(("starting", ACTIVE, _STANDBY, _REPLACED), key=log.rfind)
 
     def wait_active(self, host: str | None = None, seconds: float = 60) -> str:
         """Wait until this host's broker is the active one, or any."""
@@ -220,13 +229,9 @@ class TwoHosts:
         """Wait until one broker is active, the other one stands by, and everything goes on; returns the active host."""
         active = self.wait_active()
         (other,) = set(HOSTS) - {active}
-        wait_until(lambda: not self.brokers[other].ended and self._stands_by(other), 60, self.logs)
+        wait_until(lambda: self._role(other) == _STANDBY, 60, self.logs)
         self.tally.wait_progress()
         return active
-
-    def _stands_by(self, host: str) -> bool:
-        at = f"standby: the active broker is at {self.network.address(HOSTS[1 - HOSTS.index(host)])}"
-        return at in self.brokers[host].log.read_text(errors="replace")
 
     def logs(self) -> str:
         """The ends of all logs, for a failure."""

@@ -234,3 +234,24 @@ def test_other_greenlets_run_while_one_connects(hosts: Any, kind: str) -> None:
         active.accept().welcome()
         assert int(process.communicate(timeout=SECONDS)[0]) > 10
     assert process.returncode == 0
+
+
+def test_a_resolver_that_fails_meanwhile_does_not_matter(
+    hosts: Any, connect: Any, new_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = hosts()
+    connection, connecting = connect(host)
+    broker = host.accept()
+    broker.welcome()
+    connecting.result(SECONDS)
+
+    def fail(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
+    broker.close()
+    calling = new_client().start(connection.call, m.PurgeQueue(0, "q"))
+    again = host.accept()
+    again.welcome()
+    again.send(m.Count(again.receive(m.PurgeQueue).rid, 0))
+    calling.result(SECONDS)
