@@ -178,3 +178,9 @@ def test_the_modules_and_folders_of_a_page_exist(page: str) -> None:
     assert found
     places = [DOCS.parent / "kombu_opendata", DOCS.parent]
     assert [path for path in found if not any((place / path).exists() for place in places)] == []
+
+
+def test_the_page_on_production_says_what_to_do_at_each_alert() -> None:
+    alerts = (DOCS.parent / "examples" / "monitoring" / "alerts.yml").read_text()
+    page = (DOCS / "production.md").read_text().split("## When an alert fires")[1]
+    assert re.findall(r"(?m)^### (.+)$", page) == re.findall(r"(?m)^ +- alert: (\w+)$", alerts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import threading
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -148,6 +149,7 @@ class _Writer:
         self._stored = catalogue.stored()
         self._known = {(file.path, file.bytes): file for file in _newest_files(catalogue)}
         self._total = self._done = 0
+        self._counting = threading.Lock()
         self.copied_files = self.copied_bytes = 0
 
     def keep(self, path: str, data: bytes) -> SavedFile:
@@ -210,6 +212,7 @@ class _Writer:
 
     def _put(self, file: SavedFile, pieces: Iterable[bytes]) -> None:
         self._target.write(file_path(file.sha256), pieces)
-        self._stored[file.sha256] = file.bytes
-        self.copied_files += 1
-        self.copied_bytes += file.bytes
+        with self._counting:
+            self._stored[file.sha256] = file.bytes
+            self.copied_files += 1
+            self.copied_bytes += file.bytes

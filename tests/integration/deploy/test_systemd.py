@@ -31,7 +31,8 @@ pytestmark = pytest.mark.skipif(
     shutil.which("systemd-analyze") is None and not os.environ.get("CI"), reason="systemd is not installed"
 )
 
-UNITS = ["opendata-queue.service", "opendata-queue-standby.service", "celery-worker.service"]
+BROKERS = ["opendata-queue.service", "opendata-queue-standby.service"]
+UNITS = [*BROKERS, "opendata-queue-backup.service", "celery-worker.service"]
 #: as systemd-analyze counts it, times ten: up to 2.0 it says "OK"
 MOST_EXPOSED = 20
 #: what a process can do of the unit's confinement: prctl with PR_SET_NO_NEW_PRIVS, and with PR_SET_MDWE (Linux 6.3),
@@ -71,7 +72,7 @@ def root(deploy: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("unit", [*UNITS, "opendata-queue-backup.timer"])
 def test_systemd_understands_each_line(root: Path, unit: str) -> None:
     done = run("systemd-analyze", "verify", f"--root={root}", unit)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
@@ -91,7 +92,7 @@ def test_a_wrong_line_would_be_noticed(root: Path) -> None:
 
 
 def test_both_brokers_are_confined_and_restarted_alike(deploy: Path) -> None:
-    active, standby = ((deploy / "systemd" / unit).read_text().split("UMask=")[1] for unit in UNITS[:2])
+    active, standby = ((deploy / "systemd" / unit).read_text().split("UMask=")[1] for unit in BROKERS)
     assert active == standby
 
 
@@ -100,9 +101,16 @@ def test_both_brokers_are_confined_and_restarted_alike(deploy: Path) -> None:
 def test_the_options_are_real_ones(deploy: Path, configured: Configured, file: str) -> None:
     options = configured(deploy / "systemd" / file)
     assert options.folder is not None
-    for unit in UNITS[:2]:
+    for unit in BROKERS:
         (command,) = values(deploy / "systemd" / unit, "ExecStart")
         assert parse(shlex.split(command)[1:]).params["config"] == Path("/etc/opendata-queue/broker.toml")
+
+
+def test_the_backup_is_one_of_the_store_that_is_served(deploy: Path, configured: Configured) -> None:
+    (command,) = values(deploy / "systemd/opendata-queue-backup.service", "ExecStart")
+    given = parse(shlex.split(command)[1:]).params
+    assert Path(given["store"]) == configured(deploy / "systemd/broker.toml").folder
+    assert given["keep"] > 1
 
 
 def test_the_lines_that_are_comments_are_options_too(deploy: Path, configured: Configured, tmp_path: Path) -> None:
