@@ -9,7 +9,7 @@ _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhdw]))+", re.ASCII)
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])", re.ASCII)
 _MAX_SECONDS = 1e10  # three hundred years
 _PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)%", re.ASCII)
-_SIZE = re.compile(r"(\d{1,18})([KMGTkmgt]?)", re.ASCII)
+_SIZE = re.compile(r"(\d{1,19})([KMGTkmgt]?)", re.ASCII)
 
 
 def seconds_of(text: str) -> float | None:

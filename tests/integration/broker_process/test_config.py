@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -13,9 +14,12 @@ from typing import Any
 import pytest
 import trustme
 
+from kombu_opendata.configuration.kinds import Number
+from kombu_opendata.configuration.options import public_specs
 from kombu_opendata.configuration.sources import configuration, read_table
 from tests.support.broker import EmbeddedBroker
-from tests.support.kombu_client import connected
+from tests.support.kombu_client import connected, declare, send, take_bodies
+from tests.support.scrape import scrape
 from tests.support.served import COMMAND, ServedBroker
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
@@ -177,3 +181,40 @@ def test_help_is_light() -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "--max-connections" in done.stdout
     assert done.stderr == "\n"
+
+
+# ---------------------------------------------------------------------- out of range
+BOUNDED = {spec: spec.option.kind for spec in public_specs() if isinstance(spec.option.kind, Number)}
+
+
+def test_every_option_out_of_range_is_refused(store_folder: Path) -> None:
+    """All at once, below and above what is allowed."""
+    given: list[str] = []
+    for spec, kind in BOUNDED.items():
+        lowest = kind.above if kind.above > -math.inf else kind.low - 1
+        for value in (lowest, 2 * (kind.most if kind.high is None else kind.high)):
+            given.append(f"{spec.flag}={value:.0f}")
+    for values in (given[::2], given[1::2]):
+        done = run("broker", "--store", str(store_folder), "--listen", "tcp:127.0.0.1:0", *values)
+        assert done.returncode == 2
+        faults = done.stderr.splitlines()[1:]
+        assert len(faults) == len(BOUNDED) > 15
+        assert all("is out of range: give " in fault or "is not a size: " in fault for fault in faults), done.stderr
+    assert list(store_folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("end", ["lowest", "highest"])
+def test_a_broker_starts_with_whatever_is_allowed(serve: Callable[..., ServedBroker], end: str) -> None:
+    values = []
+    for spec, kind in BOUNDED.items():
+        lowest = max(kind.low, kind.above + 1e-6 if kind.above > -math.inf else 0)
+        value = lowest if end == "lowest" else kind.most if kind.high is None else kind.high
+        if spec.key != "idle-exit":
+            values.append(f"{spec.flag}={value:.6f}".rstrip("0").rstrip("."))
+    broker = serve("--listen", "tcp:127.0.0.1:0", "--metrics", "0", *values)
+    with connected(f"opendata://127.0.0.1:{broker.port}") as connection, connection.channel() as channel:
+        declare(channel, "q")
+        send(channel, "q", "x")
+        assert take_bodies(channel, "q") == ["x"]
+    scrape(broker.report["metrics_port"])
+    assert broker.terminate() == 0
