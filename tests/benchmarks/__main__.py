@@ -23,6 +23,7 @@ from . import (
     backlog,
     buckets,
     celery_rows,
+    connections,
     disk,
     filters,
     floor,
@@ -136,6 +137,7 @@ def _measure(
             ("history", lambda: history.measure(sizes, results, folder, step)),
             ("disk", lambda: disk.measure(sizes, results, folder, step)),
             ("reconnect", lambda: reconnect.measure(sizes, results, folder, step)),
+            ("connections", lambda: connections.measure(sizes, results, folder, step)),
             ("takeover", lambda: take_over.measure(sizes, results, folder, step)),
             ("buckets", lambda: buckets.measure(sizes, results, folder, step)),
             ("spark", lambda: spark_rows.measure(sizes, results, folder, step)),
@@ -158,6 +160,7 @@ def _total(only: tuple[str, ...], peers: tuple[str, ...], brokers: int, sizes: S
         total += history.steps(sizes) * ("history" in only)
         total += disk.steps(sizes) * ("disk" in only)
         total += reconnect.steps(sizes) * ("reconnect" in only)
+        total += connections.steps(sizes) * ("connections" in only)
         total += take_over.steps(sizes) * ("takeover" in only)
         total += buckets.steps(sizes) * ("buckets" in only)
         total += spark_rows.steps(sizes) * ("spark" in only)

@@ -123,6 +123,12 @@ ROWS: tuple[Row, ...] = (
     Row("reconnect.plain", "kill -9 and restart: until the last of 500 clients over TCP is served", "s", (AtMost(5),)),
     Row("reconnect.tls", "the same over TLS, all as one user", "s", (AtMost(5),)),
     Row("reconnect.users", "the same over TLS, as 50 users (each of whom costs an Argon2 run)", "s"),
+    Row("connections.memory", "the broker with 5,000 TLS connections, each with a consumer", "MB", (AtMost(400),)),
+    Row("connections.each", "of that, for each connection with its queue and consumer", "kB", (AtMost(70),)),
+    Row("connections.connect", "until all 5,000 are connected and consume", "s"),
+    Row("connections.neighbour", "a neighbour's publish meanwhile, p99", "ms"),
+    Row("connections.p50", "publish to a random one of the 5,000 queues, p50", "ms"),
+    Row("connections.p99", "the same, p99", "ms", (AtMost(5),)),
     Row("reconnect.standby", "the same over TLS, all as one user, at a standby that takes over", "s", (AtMost(5),)),
     Row("takeover.folder.kill", "kill -9 under load: until the standby of a folder serves", "s", (AtMost(3),)),
     Row("takeover.folder.planned", "the same, SIGTERM", "s", (AtMost(1),)),
@@ -166,6 +172,7 @@ ROWS: tuple[Row, ...] = (
 
 WORKLOADS = (
     "publish", "publish8", "consume", "celery", "results", "backlog", "staging", "filters", "permissions", "replay",
-    "history", "spark", "import", "connect", "eta", "gap", "reconnect", "takeover", "buckets", "disk", "idle",
+    "history", "spark", "import", "connect", "eta", "gap", "reconnect", "takeover", "connections", "buckets",
+    "disk", "idle",
 )  # fmt: skip
 """What ``--only`` takes: the part of a row's key before the dot."""

@@ -42,6 +42,7 @@ class Sizes:
     disk_seconds: int = 240
     rounds: int = 5
     restarts: int = 3
+    connections: int = 5_000
     take_overs: int = 200
 
 
@@ -64,6 +65,7 @@ QUICK = Sizes(
     disk_seconds=75,
     rounds=2,
     restarts=1,
+    connections=200,
     take_overs=6,
 )
 

@@ -64,6 +64,7 @@ class QueueCalls:
             queue.creator = call.session.user.name
             if msg.exclusive:
                 queue.owner = call.session
+                call.session.owned.add(queue)
         else:
             if queue.properties != properties:
                 queue_arguments.parse(name, msg.arguments)

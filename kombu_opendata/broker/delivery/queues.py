@@ -25,6 +25,7 @@ class Queues(dict[str, BrokerQueue]):
 
     Attributes:
         waiting: queues that may have something to deliver in this turn.
+        asked: those that have getters, or had some a while ago.
         lock: held while a queue is purged or deleted, which delays definitions.
         on_gone: called when a queue is deleted; set by the metrics, which keep its counters.
     """
@@ -41,6 +42,7 @@ class Queues(dict[str, BrokerQueue]):
     ) -> None:
         super().__init__()
         self.waiting: set[ConsumedQueue] = set()
+        self.asked: set[ConsumedQueue] = set()
         self.lock = asyncio.Lock()
         self.on_gone: Callable[[BrokerQueue], None] | None = None
         self._next_transient_id = FIRST_TRANSIENT_ID
@@ -66,6 +68,8 @@ class Queues(dict[str, BrokerQueue]):
         """Check in this turn whether the queue has something to deliver."""
         if queue.consumers or queue.getters:
             self.waiting.add(queue)
+            if queue.getters:
+                self.asked.add(queue)
             self._outbox.schedule()
 
     def wake_by_name(self, name: str) -> None:
@@ -132,6 +136,7 @@ class Queues(dict[str, BrokerQueue]):
 
     def _gone(self, queue: BrokerQueue) -> None:
         self.pop(queue.name, None)
+        self.asked.discard(queue)
         if self.on_gone is not None:
             self.on_gone(queue)
 

@@ -150,11 +150,12 @@ class SessionLifecycle:
             for consumer in channel.consumers.values():
                 if consumer in consumer.queue.consumers:
                     consumer.queue.consumers.remove(consumer)
-        for queue in self._queues.values():
-            if queue.getters:
-                for getter in [getter for getter in queue.getters if getter.session is session]:
-                    queue.getters.remove(getter)
-                    getter.drop()
+        for queue in list(self._queues.asked):
+            for getter in [getter for getter in queue.getters if getter.session is session]:
+                queue.getters.remove(getter)
+                getter.drop()
+            if not queue.getters:
+                self._queues.asked.discard(queue)
 
     def close(self, session: Session, outcome: Outcome, *, lease_expired: bool = False) -> None:
         """End a session: its leases end, its exclusive and auto-delete queues are deleted."""
@@ -162,13 +163,14 @@ class SessionLifecycle:
         for queue, entry in self._leases.held_by(session):
             self._leases.end(session, queue, entry, outcome, lease_expired=lease_expired)
         self.detach(session)
-        for queue in list(self._queues.values()):
-            if queue.active is not None and queue.active[0] == session.id:
-                queue.active = None
-                self._queues.wake(queue)
-            unused = queue in consumed and queue.auto_delete and not queue.consumers
-            if queue.owner is session or unused:
-                queue.drop()
+        for served in session.active_in:
+            if served.active is not None and served.active[0] == session.id:
+                served.active = None
+                self._queues.wake(served)
+        unused = {each for each in consumed if each.auto_delete and not each.consumers}
+        for gone in unused | session.owned:
+            if self._queues.get(gone.name) is gone:
+                gone.drop()
         self._sessions.pop(session.id, None)
         if outcome == Outcome.RELEASE:
             self._operations.forget_session(session.id)

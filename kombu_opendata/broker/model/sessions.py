@@ -105,6 +105,8 @@ class Session:
         self.lease_channels: dict[tuple[str, int], Channel] = {}
         self.leases: dict[tuple[str, int], Entry] = {}
         self.transient_publishes: dict[int, None] = {}  # publish numbers that are not in the store
+        self.owned: set[ConsumedQueue] = set()  # its exclusive queues
+        self.active_in: set[ConsumedQueue] = set()  # queues whose single active consumer it is, or was
         self.settled = 0
         self.reported_settled = 0
         self.replies: list[Message] = []
@@ -220,6 +222,7 @@ class ConsumedQueue(ABC):
             if chosen is None:
                 return None
             self.active, self.heirs = chosen.key, frozenset()
+            chosen.session.active_in.add(self)
         for consumer in self.consumers:
             if consumer.key == self.active:
                 return consumer if consumer.has_credit else None

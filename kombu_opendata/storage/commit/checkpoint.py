@@ -41,8 +41,14 @@ def snapshot(state: StoreState, batch: Batch, position: int | None, now: int) ->
     dirty, state.dirty = state.dirty, Dirty()
     again = dirty.deleted_queues.keys() & state.queues.keys()
     dirty.redeclared = {name: _records_of(state.queues[name]) for name in again}
-    for queue in state.queues.values():
-        _put_queue(queue, batch)
+    for queue in state.queues.values():  # there may be very many, of which few have changed
+        messages = queue.messages
+        if (
+            messages.dirty or messages.dropped or queue.done.dirty or queue.failed.dirty
+            or queue.archived_failed.dirty
+        ):  # fmt: skip
+            _put_queue(queue, batch)
+            dirty.touched.append(queue)
     for name in dirty.queues & state.queues.keys():
         _put_options(state, state.queues[name], batch)
     _put_topology(state, dirty, batch)

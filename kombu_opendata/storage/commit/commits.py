@@ -22,7 +22,7 @@ from ..records import keys
 from ..records.payload import message_rows
 from ..slatedb.ffi import Batch
 from ..slatedb.store_writer import SlateStore
-from ..state.store_state import StoreState
+from ..state.store_state import Queue, StoreState
 from . import checkpoint, checkpoint_deletions
 from .journal import Journal
 from .measurements import EngineFigures, stopwatch
@@ -250,7 +250,7 @@ class Commits:
             self._payloads.begin_flush()
             began = asyncio.get_running_loop().time()
             try:
-                await self._write(batch, position, now)
+                touched = await self._write(batch, position, now)
                 self.count += self._journal is None
             except BaseException as exc:
                 self.failure = exc if isinstance(exc, OpenDataError) else StoreError(f"a checkpoint failed: {exc!r}")
@@ -259,14 +259,15 @@ class Commits:
             self._figures.checkpointed(seconds, batch.nbytes)
             if self._journal is None:
                 self._figures.committed(seconds, count, batch.nbytes)
-            self._end_flush(now)
+            self._end_flush(touched, now)
             if self.batch.nbytes < FULL_BATCH_BYTES:
                 self.on_full(False)
             if self._journal is not None and position is not None and not self._sync:
                 self._journal.release(position)
             self.released_upto = position
 
-    async def _write(self, batch: Batch, position: int | None, now: int) -> None:
+    async def _write(self, batch: Batch, position: int | None, now: int) -> list[Queue]:
+        """Write everything that changed; returns the queues among it."""
         dirty = checkpoint.snapshot(self._state, batch, position, now)
         for participant in self.participants:
             participant.snapshot(batch)
@@ -277,11 +278,14 @@ class Commits:
             await participant.before_deletion(gone, batch)
         await self._store.write(batch)
         await self._store.flush_wal()
+        return dirty.touched
 
-    def _end_flush(self, now: int) -> None:
+    def _end_flush(self, touched: Iterable[Queue], now: int) -> None:
         wanted: list[int] = []
         for queue in self._state.queues.values():
-            queue.messages.evict(now)
+            if len(queue.messages.buckets) > 1:
+                queue.messages.evict(now)
+        for queue in touched:
             wanted += queue.messages.available.keys() & self._payloads.flushing.keys()
         self._payloads.end_flush(wanted)
         self._state.results.end_flush()

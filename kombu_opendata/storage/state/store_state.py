@@ -97,6 +97,7 @@ class Dirty:
         self.queues: set[str] = set()  # config and options
         self.deleted_queues: dict[str, list[DeletedQueue]] = {}  # by name: it may be declared and deleted again
         self.redeclared: dict[str, frozenset[bytes]] = {}  # deleted and declared again: the keys of the new queue
+        self.touched: list[Queue] = []  # those that the checkpoint under way writes
         self.exchanges: set[str] = set()
         self.bindings: set[tuple[str, str, str, str]] = set()  # queue, exchange, key, identity
         self.producers: set[bytes] = set()

@@ -76,7 +76,7 @@ def test_connections(
     third.send(m.Hello(0, os.urandom(16), "third", user="busy", secret=SECRET))
     last = third.last_word()
     assert last is not None
-    assert last.code == "too_many_of_user"
+    assert last.code == "connection_limit_exceeded"
     assert last.values == {"limit": "connections", "value": 2, "whose": "user 'busy'"}
     client(user="quiet", secret=SECRET)
     again = client(session=first.session, user="busy", secret=SECRET)  # one that comes back counts once
