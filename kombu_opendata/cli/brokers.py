@@ -63,6 +63,8 @@ _FIGURES = ("available", "in_flight", "consumers", "loaded_buckets", "cold_bucke
 def _print_report(report: dict[str, Any]) -> None:
     say("broker {version}, pid {pid}, {state}, connections: {connections}".format(**{"state": "active", **report}))
     say(f"store {report['store']}")
+    for one in report.get("standbys", ()):
+        say(f"standby {', '.join(map(shown, one['addresses']))}, since {local(moment(one['since_ms']))}")
     if report["memory"].get("is_full"):
         console().print("MEMORY FULL: publishers wait (--memory-limit)", style="bold red")
     for name, instance in report["instances"].items():

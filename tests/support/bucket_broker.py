@@ -24,7 +24,7 @@ def bucket_broker(prefix: str, engine: EngineSettings) -> Iterator[tuple[Server,
     async def serve() -> None:
         server = Server(BrokerSettings(f"s3://{BUCKET}/{prefix}", engine=engine))
         await server.instances.get("default")
-        started.append((server, await server.listen_tcp("127.0.0.1", 0)))
+        started.append((server, await server.listening.tcp("127.0.0.1", 0)))
         loops.append(asyncio.get_running_loop())
         is_ready.set()
         await server.run()

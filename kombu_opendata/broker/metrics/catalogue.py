@@ -122,6 +122,8 @@ BROKER = (
     _broker_gauge("memory_limit_bytes", "Memory above which publishers wait; 0 means no limit."),
     _broker_gauge("memory_full", "1 while publishers wait because the memory is full, else 0."),
     _broker_gauge("publishers_waiting", "Connections with publishes that wait for memory or for the store."),
+    _broker_gauge("active", "1 while this broker serves its store; 0 at a standby, at the start and at the end."),
+    _broker_gauge("standbys", "Connected standbys that could take over now."),
     _broker_gauge("connections", "Open client connections."),
     _broker_gauge("connections_limit", "Maximum number of client connections."),
     _broker_gauge("connections_not_logged_in", "Open connections that have not logged in yet."),

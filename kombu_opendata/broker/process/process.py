@@ -161,7 +161,8 @@ async def _begin(server: Server, options: BrokerOptions, readiness: Readiness, r
         return
     if not options.standby:
         addresses = await _listen(server, options)
-    await server.serve(options.advertised(addresses))
+    await server.seat.announce(options.advertised(addresses))
+    server.front.gate.open()
     readiness.report({**report, "listening": [str(each) for each in addresses]})
     if options.standby:
         log.warning("this broker is the active one now")
@@ -177,10 +178,10 @@ async def _listen(server: Server, options: BrokerOptions) -> list[Listen]:
     try:
         for listen in options.listen:
             if listen.path:
-                await server.listen_unix(listen.path)
+                await server.listening.unix(listen.path)
                 addresses.append(listen)
             else:
-                addresses.append(replace(listen, port=await server.listen_tcp(listen.host, listen.port)))
+                addresses.append(replace(listen, port=await server.listening.tcp(listen.host, listen.port)))
             log.info("listening on %s%s", addresses[-1], " with TLS" if server.settings.tls and not listen.path else "")
     except OSError as exc:
         raise StartError(f"the broker can't listen: {exc.strerror or exc}") from exc

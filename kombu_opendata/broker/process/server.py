@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import socket
 from collections.abc import Coroutine
-from contextlib import suppress
 from typing import Any
 
 from ...errors import OpenDataError, PreconditionFailed, StoreFenced
@@ -24,13 +22,11 @@ from ..wire.broker_settings import BrokerSettings
 from ..wire.connection import Connection
 from ..wire.connection_limits import Slot, descriptor_limit
 from ..wire.connections import Connections
-from ..wire.listener import BACKLOG, Listener
 from ..wire.logins import Logins
-from ..wire.server_tls import ServerTls
-from ..wire.sockets import bind_tcp, bind_unix
 from ..wire.standbys import Standby
 from .health import Health
 from .instances import Instances
+from .listening import Listening
 from .memory_watch import MemoryWatch
 from .reloading import Reloading
 
@@ -56,12 +52,12 @@ class Server:
         self.seat: Seat = seat or FreeSeat()
         self.front = Front(self.connections.gate, self.connections.standbys, Tenure(), self.fenced)
         directory = Directory(
-            self.status, lambda: self.instances.listing(), self._create_instance, self.hand_over,
+            self.status, lambda: self.instances.listing(), lambda name: self.instances.create(name), self.hand_over,
             self.reloading.reload,
         )  # fmt: skip
         clock = clock or SystemClock()
         self.instances = Instances(
-            settings, clock, directory, self.front.tenure, self._before_opening, self._instance_failed
+            settings, clock, directory, self.front.tenure, self.seat.opening, self._instance_failed
         )  # fmt: skip
         self.memory: MemoryWatch | None = None
         if settings.memory_limit_bytes is not None:
@@ -71,29 +67,10 @@ class Server:
         self._successor: Standby | None = None
         self._fenced: OpenDataError | None = None
         self.health = Health(self.connections.gate, self.instances.open, clock)
-        self._listeners: list[Listener] = []
-        self._socket_paths: list[str] = []
+        self.listening = Listening(settings, self.connections, self.connection)
         self._stopping = asyncio.Event()
         self._stopped_by = ""
         self._kept: list[asyncio.Task[None]] = []
-
-    # ------------------------------------------------------------------ listening
-    async def listen_unix(self, path: str) -> None:
-        """Listen on a Unix socket. A stale one is replaced."""
-        sock = bind_unix(path, self.settings.socket_access)
-        self._socket_paths.append(path)
-        self._listen(sock)
-
-    async def listen_tcp(self, host: str, port: int) -> int:
-        """Listen on TCP, with TLS if the settings have it; returns the port."""
-        opened = [self._listen(sock, self.settings.tls) for sock in await bind_tcp(host, port)]
-        return int(opened[0].address[1])
-
-    def _listen(self, sock: socket.socket, tls: ServerTls | None = None) -> Listener:
-        sock.listen(BACKLOG)
-        listener = Listener(sock, self.connections.admission, self.connection, self.connections.turned_away, tls)
-        self._listeners.append(listener)
-        return listener
 
     def connection(self, slot: Slot) -> Connection:
         """The asyncio protocol of a new connection."""
@@ -103,6 +80,8 @@ class Server:
         """Add the totals over all connections and instances to a scrape of the metrics."""
         self.connections.measure(snapshot)
         self.instances.measure(snapshot)
+        snapshot.set("active", int(self.health.state == "active"))
+        snapshot.set("standbys", len(self.front.standbys.ready))
         if self.memory is not None:
             self.memory.measure(snapshot)
         if self.settings.tls is not None:
@@ -167,11 +146,6 @@ class Server:
                 raise failure
         return True
 
-    async def serve(self, addresses: tuple[str, ...]) -> None:
-        """Let clients in, who reach this broker at these addresses."""
-        await self.seat.announce(addresses)
-        self.front.gate.open()
-
     async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> bool:
         """Wait for something, but not longer than until :meth:`stop`; returns whether it is done."""
         loop = asyncio.get_running_loop()
@@ -197,12 +171,6 @@ class Server:
         self._stopped_by = self._stopped_by or reason
         self.health.stop()
         self._stopping.set()
-
-    async def _create_instance(self, name: str) -> bool:
-        return await self.instances.create(name)
-
-    async def _before_opening(self, name: str) -> None:
-        await self.seat.opening(name)
 
     def _instance_failed(self, name: str, exc: BaseException) -> None:
         if isinstance(exc, StoreFenced):
@@ -263,7 +231,7 @@ class Server:
         if self._successor is not None:
             await self._hand_over_to(self._successor)
             return
-        self._close_listeners()
+        self.listening.close()
         self.connections.say_goodbye(BrokerGoodbye("the broker stops"))
         failures += await self.instances.close()
         if failures:
@@ -288,14 +256,7 @@ class Server:
         self.front.gate.send_away()
         refusal = self.front.gate.refusal()
         self.connections.say_goodbye(Failed(0, refusal.code, refusal.text, refusal.values))
-        self._close_listeners()
-
-    def _close_listeners(self) -> None:
-        for listener in self._listeners:
-            listener.close()
-        for path in self._socket_paths:
-            with suppress(FileNotFoundError):
-                os.unlink(path)
+        self.listening.close()
 
     # ------------------------------------------------------------------ periodic work
     async def _tick_forever(self) -> None:

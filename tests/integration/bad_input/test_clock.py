@@ -43,7 +43,7 @@ def broker_in_thread(folder: Path) -> Iterator[SimpleNamespace]:
         served.loop = asyncio.get_running_loop()
         served.server = Server(BrokerSettings(store=f"file://{folder}", create_instances=True))
         await served.server.instances.get("default")
-        await served.server.listen_unix(f"{folder}/broker.sock")
+        await served.server.listening.unix(f"{folder}/broker.sock")
         ready.set()
         await served.server.run()
 

@@ -24,7 +24,7 @@ class Reopened:
         nothing = SimpleNamespace(schedule=lambda: None, wake=lambda _queue: None, get=lambda _name: self)
         clock = SimpleNamespace(now_ms=lambda: self.now_ms)
         core = SimpleNamespace(sessions={}, queues=nothing, clock=clock, outbox=nothing)
-        parts: list[Any] = [core, nothing, nothing, state, nothing, GRACE_MS]
+        parts: list[Any] = [core, nothing, nothing, state, nothing, GRACE_MS, GRACE_MS]
         self.expiry = LeaseExpiry(*parts)
 
     def end(self, entry: Any, _outcome: int, name: str, *, lease_expired: bool) -> None:

@@ -24,7 +24,7 @@ def test_a_tcp_client_that_vanishes_is_noticed_by_the_system(run: Any) -> None:
     async def main() -> None:
         server = Server(BrokerSettings(store=f"memory://{uuid.uuid4().hex}", create_instances=True))
         try:
-            port = await server.listen_tcp("127.0.0.1", 0)
+            port = await server.listening.tcp("127.0.0.1", 0)
             _reader, writer = await asyncio.open_connection("127.0.0.1", port)
             async with asyncio.timeout(10):
                 while not server.connections.open:  # noqa: ASYNC110 - there is no event for it
@@ -53,7 +53,7 @@ def test_those_that_come_at_once_are_all_told_why_they_are_closed(run: Any) -> N
         server = Server(BrokerSettings(store=f"memory://{uuid.uuid4().hex}", connections=limits))
         socks = []
         try:
-            port = await server.listen_tcp("127.0.0.1", 0)
+            port = await server.listening.tcp("127.0.0.1", 0)
             for _ in range(BACKLOG - 8):  # the kernel takes them, and the loop does not run meanwhile
                 socks.append(socket.create_connection(("127.0.0.1", port)))
                 socks[-1].sendall(PREAMBLE)

@@ -1,0 +1,55 @@
+"""The sockets that a broker listens on."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+
+from ..wire.broker_settings import BrokerSettings
+from ..wire.connection import Connection
+from ..wire.connection_limits import Slot
+from ..wire.connections import Connections
+from ..wire.listener import BACKLOG, Listener
+from ..wire.server_tls import ServerTls
+from ..wire.sockets import bind_tcp, bind_unix
+
+
+class Listening:
+    """All of them.
+
+    Args:
+        make: the protocol of a new connection.
+    """
+
+    def __init__(self, settings: BrokerSettings, connections: Connections, make: Callable[[Slot], Connection]) -> None:
+        self._settings, self._connections, self._make = settings, connections, make
+        self._listeners: list[Listener] = []
+        self._socket_paths: list[str] = []
+
+    async def unix(self, path: str) -> None:
+        """Listen on a Unix socket. A stale one is replaced."""
+        sock = bind_unix(path, self._settings.socket_access)
+        self._socket_paths.append(path)
+        self._listen(sock)
+
+    async def tcp(self, host: str, port: int) -> int:
+        """Listen on TCP, with TLS if the settings have it; returns the port."""
+        opened = [self._listen(sock, self._settings.tls) for sock in await bind_tcp(host, port)]
+        return int(opened[0].address[1])
+
+    def _listen(self, sock: socket.socket, tls: ServerTls | None = None) -> Listener:
+        sock.listen(BACKLOG)
+        connections = self._connections
+        listener = Listener(sock, connections.admission, self._make, connections.turned_away, tls)
+        self._listeners.append(listener)
+        return listener
+
+    def close(self) -> None:
+        """Listen no more. Open connections stay."""
+        for listener in self._listeners:
+            listener.close()
+        for path in self._socket_paths:
+            with suppress(FileNotFoundError):
+                os.unlink(path)
