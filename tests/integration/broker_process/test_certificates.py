@@ -28,6 +28,7 @@ from kombu_opendata.url import parse
 
 from ...support.certificates import Authority, Issued, write_private
 from ...support.kombu_client import connected, declare, drain_until, refused, send, take_bodies
+from ...support.pair import Pair
 from ...support.processes import Children, wait_until
 from ...support.scrape import scrape
 from ...support.served import COMMAND, ServedBroker
@@ -295,6 +296,25 @@ def test_a_revoked_certificate(site: Site) -> None:
     with connected(url, ssl=site.ssl(other)):
         pass
     assert broker.terminate() == 0
+
+
+# ------------------------------------------------------------------ a standby
+def test_a_standby_is_a_client_with_the_brokers_own_certificate(site: Site) -> None:
+    own = site.clients.issue("broker", "localhost")
+    pair = Pair(
+        f"file://{site.folder}/store", site.folder, site._started,
+        "--tls-cert", str(own.both), "--tls-client-ca", str(site.clients.path),
+    )  # fmt: skip
+    active, standby = pair.start(), pair.start()
+    pair.wait_connected(active)
+    given = {"ca_certs": str(site.clients.path), "certfile": str(site.worker.both)}
+    with connected(f"opendatas://localhost:{active.port},localhost:{standby.port}", ssl=given) as connection:
+        channel = connection.channel()
+        declare(channel, "q")
+        send(channel, "q", "kept")
+        assert active.terminate() == 0
+        assert take_bodies(channel, "q") == ["kept"]
+    assert standby.terminate() == 0
 
 
 # ------------------------------------------------------------------ files that change
