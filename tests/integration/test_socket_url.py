@@ -100,7 +100,7 @@ def test_nobody_listens(store_folder: Path) -> None:
 def test_other_users_of_the_machine_log_in(serve: Callable[..., ServedBroker], store_folder: Path) -> None:
     path = store_folder / "app.sock"
     users = store_folder / "users"
-    write_users(users, user_table("alice", "s3cret"))
+    write_users(users, user_table("alice", "s3cret", roles=("monitor",)))
     serve(path, "--users", str(users))
     store_folder.chmod(0o755)
     read_report(url_of(path, login="alice:s3cret@"))  # what a client needs is imported
@@ -115,7 +115,7 @@ def test_other_users_of_the_machine_log_in(serve: Callable[..., ServedBroker], s
 def test_a_local_users_guesses_lock_out_nobody_else(serve: Callable[..., ServedBroker], store_folder: Path) -> None:
     path = store_folder / "app.sock"
     users = store_folder / "users"
-    write_users(users, user_table("alice", "s3cret"))
+    write_users(users, user_table("alice", "s3cret", roles=("monitor",)))
     broker = serve(path, "--users", str(users))
     store_folder.chmod(0o755)
     with pytest.raises(errors.AccessRefused):
