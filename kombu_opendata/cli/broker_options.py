@@ -11,7 +11,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from ..configuration.kinds import Choice, File, Flag
-from ..configuration.options import Spec, specs
+from ..configuration.options import specs
+from ..configuration.specs import Spec
 
 if TYPE_CHECKING:
     from ..configuration.sources import Configuration

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from ..configuration.options import Spec, public_specs
+from ..configuration.options import public_specs
+from ..configuration.specs import Spec
 from .broker_options import broker_options, collected
 from .exit_codes import REFUSED, Command, Failure, Group
 from .target import json_option

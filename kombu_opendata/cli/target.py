@@ -150,12 +150,7 @@ class Target:
 
     @contextmanager
     def connection(self, *, looks: bool = False, timeout: float | None = None) -> Iterator[BrokerConnection]:
-        """A plain connection, for calls that the queue client does not have.
-
-        Args:
-            looks: the command only reads: don't start a broker.
-            timeout: how many seconds connecting and closing may take; None leaves it to the client's defaults.
-        """
+        """A plain connection, for calls that the queue client does not have; ``timeout`` is for connecting."""
         from ..client.session.broker_connection import BrokerConnection
 
         def make(place: Place) -> BrokerConnection:

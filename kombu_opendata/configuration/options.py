@@ -9,14 +9,12 @@ is given with ``msgspec.field(name=…)``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated
 from urllib.parse import unquote
 
 import msgspec
-from msgspec.structs import fields
 
 from .addresses import WILDCARDS, Listen
 from .kinds import (
@@ -25,7 +23,6 @@ from .kinds import (
     Flag,
     HostPort,
     Keep,
-    Kind,
     ListenAddress,
     Memory,
     Mode,
@@ -36,25 +33,7 @@ from .kinds import (
     Whole,
     Word,
 )
-
-ENVIRONMENT = "OPENDATA_QUEUE_"
-
-
-@dataclass(frozen=True)
-class Option:
-    """What is said about a field.
-
-    Attributes:
-        kind: which values it takes.
-        help: what it does, for ``--help``.
-        repeated: it takes several values: the option is repeated, the key has a list, the variable has commas.
-        internal: only the command line has it, without being shown: it is for whoever starts an embedded broker.
-    """
-
-    kind: Kind[Any]
-    help: str = ""
-    repeated: bool = False
-    internal: bool = False
+from .specs import Option, Spec, specs_of
 
 
 def _key(field: str) -> str:
@@ -230,65 +209,10 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, rename=_key):
                 yield f"{spec.key}={spec.shown(value)}"
 
 
-@dataclass(frozen=True)
-class Spec:
-    """An option with its names.
-
-    Attributes:
-        field: of :class:`BrokerOptions`.
-        key: of a TOML file.
-        default: ``msgspec.NODEFAULT`` if it must be given.
-    """
-
-    field: str
-    key: str
-    option: Option
-    default: Any
-
-    @property
-    def flag(self) -> str:
-        """The option of the command line."""
-        return f"--{self.key}"
-
-    @property
-    def variable(self) -> str:
-        """The environment variable."""
-        return ENVIRONMENT + self.key.upper().replace("-", "_")
-
-    @property
-    def required(self) -> bool:
-        return self.default is msgspec.NODEFAULT
-
-    def read(self, value: object, folder: str = "") -> Any:
-        """The field's value from one of a TOML file, or from a text (or a list of texts, if it is repeated).
-
-        Raises:
-            ValueError: it is not valid.
-        """
-        kind = self.option.kind
-        if not self.option.repeated:
-            return kind.read(value, folder)
-        found = tuple(kind.read(one, folder) for one in (value if isinstance(value, (list, tuple)) else (value,)))
-        if not found:
-            raise ValueError("the list is empty: give at least one")
-        return found
-
-    def shown(self, value: Any) -> Any:
-        """A value as a TOML file may have it; None if there is none."""
-        if value is None:
-            return None
-        kind = self.option.kind
-        return [kind.shown(one) for one in value] if self.option.repeated else kind.shown(value)
-
-
 @cache
 def specs() -> tuple[Spec, ...]:
     """All options."""
-    found = []
-    for field in fields(BrokerOptions):
-        (option,) = (one for one in get_args(field.type) if isinstance(one, Option))
-        found.append(Spec(field.name, field.encode_name, option, field.default))
-    return tuple(found)
+    return specs_of(BrokerOptions)
 
 
 def public_specs() -> tuple[Spec, ...]:

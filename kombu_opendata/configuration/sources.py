@@ -12,7 +12,8 @@ import msgspec
 
 from ..errors import InvalidConfiguration
 from .kinds import brief
-from .options import ENVIRONMENT, BrokerOptions, Spec, public_specs, specs
+from .options import BrokerOptions, public_specs, specs
+from .specs import ENVIRONMENT, Spec
 
 CONFIG_VARIABLE = f"{ENVIRONMENT}CONFIG"
 COMMAND_LINE, DEFAULT = "command line", "default"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,7 @@ def test_every_option_can_be_given_in_every_way(file: Path) -> None:
                 configuration(NEEDED, {}, file).options()
             continue
         assert spec.option.help
+        assert not re.search("_(PORT|HOST|ADDR|PROTO|TCP)$", spec.variable), "Kubernetes sets such for services"
         assert "_" not in spec.key
         assert spec.flag == f"--{spec.key}"
         assert spec.variable == "OPENDATA_QUEUE_" + spec.key.upper().replace("-", "_")
