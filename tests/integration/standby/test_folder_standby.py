@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -11,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata.errors import NotActive
+from kombu_opendata.protocol.framing import PREAMBLE, FrameReader, broker_messages, frame
+from kombu_opendata.protocol.messages import Failed, StandbyHello
+from kombu_opendata.protocol.standby_messages import prove
 from kombu_opendata.queue_client import QueueClient
 
 from ...support.kombu_client import connected, declare, send, take, take_bodies
@@ -57,6 +61,20 @@ def test_a_hand_over_by_command_takes_less_than_a_second(pair: Pair) -> None:
     assert (done.returncode, done.stdout) == (0, f"the broker hands over to 127.0.0.1:{second.port}\n")
     assert pair.wait_active(second) - answered_at < 1, began_at
     assert first.wait(10) == 0
+
+
+def test_who_does_not_read_the_store_is_no_standby(pair: Pair) -> None:
+    first = pair.start()
+    pair.wait_active(first)
+    nonce = b"n" * 16
+    hello = StandbyHello(1, "stranger", ["127.0.0.1:1"], nonce, prove("00" * 16, "standby", "stranger", nonce))
+    with socket.create_connection(("127.0.0.1", first.port), 10) as sock, sock.makefile("rb") as answers:
+        sock.sendall(PREAMBLE + frame(hello))
+        assert answers.read(len(PREAMBLE)) == PREAMBLE
+        (refused,) = FrameReader(broker_messages).feed(answers.read())
+    assert isinstance(refused, Failed)
+    assert refused.code == "protocol_error"
+    assert "no standby is connected" in hand_over(url(first)).stderr
 
 
 def hand_over(url: str) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,33 @@
+"""The active record is JSON that may grow; a newer format, and what is no record, are refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kombu_opendata.broker.standby.active_record import ActiveRecord, Claim, decode, encode
+from kombu_opendata.errors import CorruptRecord, NewerFormat
+
+
+def test_it_comes_back_as_it_was() -> None:
+    record = ActiveRecord(id="a", addresses=["h:1"], key="00", instances=["default"], claim=Claim(id="b", forced=True))
+    assert decode(encode(record)) == record
+
+
+def test_unknown_fields_are_ignored() -> None:
+    assert decode(b'{"format": 1, "id": "a", "colour": "red"}') == ActiveRecord(id="a")
+
+
+@pytest.mark.parametrize("field", ["format", "store_format"])
+def test_a_newer_format_is_refused(field: str) -> None:
+    data = json.dumps({"id": ["of another type by then"], "version": "9.1", field: 99}).encode()
+    with pytest.raises(NewerFormat, match=f"9.1, whose {field} is 99") as caught:
+        decode(data)
+    assert caught.value.version == 99
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"format": 1}', b'{"id": 7}', b"\xff"])
+def test_what_is_no_record_is_refused(data: bytes) -> None:
+    with pytest.raises(CorruptRecord, match=r"broker\.active in the store does not decode"):
+        decode(data)
