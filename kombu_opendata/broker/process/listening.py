@@ -12,8 +12,8 @@ from ..wire.connection import Connection
 from ..wire.connection_limits import Slot
 from ..wire.connections import Connections
 from ..wire.listener import BACKLOG, Listener
-from ..wire.server_tls import ServerTls
 from ..wire.sockets import bind_tcp, bind_unix
+from ..wire.tls.server_tls import ServerTls
 
 
 class Listening:

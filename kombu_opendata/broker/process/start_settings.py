@@ -22,10 +22,10 @@ from ..standby.folder_seat import FolderSeat
 from ..standby.seat import FreeSeat, Seat, SeatSettings
 from ..standby.store_lock import StoreLock
 from ..wire.broker_settings import BrokerSettings
-from ..wire.certificates import TlsFiles
 from ..wire.connection_limits import ConnectionLimits
-from ..wire.server_tls import ServerTls
 from ..wire.socket_access import SocketAccess, group_id
+from ..wire.tls.certificates import TlsFiles
+from ..wire.tls.server_tls import ServerTls
 from .heap import memory_limit
 
 #: how long clients have to come to a successor before others get their messages: its clock may be ahead, and all leases

@@ -11,8 +11,8 @@ from ..access.file_format import Limits
 from ..access.quotas import CONNECTION_LIMITS, INSTANCE_LIMITS
 from ..access.users_file import UsersFile
 from .connection_limits import ConnectionLimits
-from .server_tls import ServerTls
 from .socket_access import SocketAccess
+from .tls.server_tls import ServerTls
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from ...protocol.framing import PREAMBLE, PREAMBLE_BYTES, check_preamble
 from ..access.certificate_users import user_by_certificate
 from ..access.user import ANONYMOUS
 from ..calls.all_calls import InstanceCalls
-from .certificates import names_of
 from .connection_limits import Slot
 from .logins import Logins
 from .socket_access import SocketAccess
+from .tls.certificates import names_of
 
 #: finds the instance that a client asks for; RequestError or InstanceNotFound if it can't
 HostFor = Callable[[m.Hello], Awaitable[InstanceCalls]]

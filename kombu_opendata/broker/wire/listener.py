@@ -15,8 +15,8 @@ from ...local_users import peer_uid
 from ...protocol.framing import PREAMBLE, frame
 from ...protocol.messages import Failed
 from .connection_limits import Admission, Slot
-from .server_tls import ServerTls
-from .tls_alerts import send_alert
+from .tls.alerts import send_alert
+from .tls.server_tls import ServerTls
 
 log = logging.getLogger(__name__)
 

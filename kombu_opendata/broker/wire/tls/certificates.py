@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ...errors import StartError
-from ...private_file import read_private
-from .tls_alerts import ServerContext
+from ....errors import StartError
+from ....private_file import read_private
+from .alerts import ServerContext
 
 #: OpenSSL's X509_V_FLAG_NO_CHECK_TIME: the handshake in memory reads the dates, and they are judged here
 _NO_CHECK_TIME = 0x200000

@@ -7,8 +7,8 @@ import ssl
 import time
 from collections.abc import Callable
 
-from ...errors import StartError
-from ..metrics.snapshot import Snapshot
+from ....errors import StartError
+from ...metrics.snapshot import Snapshot
 from .certificates import Loaded, TlsFiles, load
 
 log = logging.getLogger(__name__)
