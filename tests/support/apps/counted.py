@@ -59,4 +59,7 @@ def run(number: int, seconds: float) -> None:
 
 @worker_ready.connect
 def tell_that_it_is_ready(sender: Any, **_: Any) -> None:
-    Path(os.environ["FARM_READY"]).write_text("{}")
+    path = Path(os.environ["FARM_READY"])
+    part = path.with_suffix(".part")
+    part.write_text("{}")
+    part.rename(path)

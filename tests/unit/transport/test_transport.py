@@ -126,6 +126,22 @@ def test_a_wrong_url_to_fail_over_to_is_said_at_the_first_connect(second: str) -
     assert "s3c" not in str(caught.value)
 
 
+def test_a_list_of_hosts_may_be_failed_over_to() -> None:
+    urls = ["opendata://u:s3cret@a,b/x", "opendata://v:s3cret@c,d/y"]
+    connection = KombuConnection(";".join(urls))
+    for url in (*urls[1:], *urls):
+        connection.maybe_switch_next()
+        assert address_of(connection) == parse(url)
+        assert connection.info()["hostname"] == parse(url).hosts
+        assert "s3cret" not in connection.as_uri()
+
+
+def test_a_list_with_ports_can_not_be_failed_over_to() -> None:
+    with pytest.raises(errors.InvalidURL, match="can't fail over to a list of hosts with ports") as caught:
+        KombuConnection("opendata://one;opendata://b:s3cret@two:1,three:2").connect()
+    assert "s3cret" not in str(caught.value)
+
+
 def test_user_and_secret_may_come_beside_the_url() -> None:
     connection = KombuConnection("opendata://host", userid="u", password=lambda: "fresh", connect_timeout=3)
     options = options_of(connection)
