@@ -39,9 +39,9 @@ class Authority:
         return issued
 
 
-def write_private(path: Path, data: bytes) -> None:
+def write_private(path: Path, data: bytes) -> Path:
     """Replace a file that only this user may read."""
     new = path.with_name(f"{path.name}.new")
     new.touch(0o600)
     new.write_bytes(data)
-    new.rename(path)
+    return new.rename(path)

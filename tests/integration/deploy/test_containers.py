@@ -20,10 +20,12 @@ from celery.bin.celery import celery as celery_command
 
 from kombu_opendata import url as urls
 
+from ...support.certificates import write_private
 from ...support.command_lines import parse
 from ...support.other_users import Account
 from ...support.processes import Child, Children, wait_until
 from ...support.scrape import fetch
+from ...support.served import COMMAND, ServedBroker
 from ...support.unprivileged import needs_root
 from ...support.users import user_table, write_users
 from .conftest import Configured
@@ -126,6 +128,37 @@ def test_everything_that_compose_names_is_there(deploy: Path, compose: dict[str,
         assert not client.secret
     assert (health.user, health.secret, health.port) == ("health", "", options.listen[0].port)
     celery_command.make_context("celery", list(worker["command"]))
+
+
+@pytest.mark.slow
+def test_the_worker_of_the_compose_file_works(
+    deploy: Path, compose: dict[str, Any], store_folder: Path, started: Children, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the users that the page makes, and with nothing but what the compose file says."""
+    users = store_folder / "users.toml"
+    for words in (("add", "celery"), ("permit", "celery", "--celery")):
+        done = run(str(COMMAND), "user", *words, "--users", str(users), input="s3cret\n")
+        assert done.returncode == 0, done.stderr
+    secret = write_private(store_folder / "celery", b"s3cret\n")
+    config = store_folder / "broker.toml"
+    text = (deploy / "docker/broker.toml").read_text()
+    config.write_text(text.replace("/run/secrets", str(store_folder)).replace(":9464", ":0"))
+    place = ("--store", f"file://{store_folder}/store", "--listen", "tcp:127.0.0.1:0")
+    broker = ServedBroker(store_folder, "--config", str(config), *place)
+    started.add(broker)
+    worker = compose["services"]["worker"]
+    for name in ("CELERY_BROKER_URL", "CELERY_RESULT_BACKEND"):
+        monkeypatch.setenv(name, worker["environment"][name].replace("broker:5677", f"127.0.0.1:{broker.port}"))
+    monkeypatch.setenv("OPENDATA_SECRET_FILE", str(secret))
+    command = [str(BIN / "celery"), *worker["command"], "--pool", "solo"]
+    program = "from tasks import add; print(add.delay(2, 3).get(timeout=60))"
+    environment = {name: os.environ[name] for name in ("CELERY_BROKER_URL", "CELERY_RESULT_BACKEND")}
+    running = Child(command, store_folder / "worker.log", cwd=deploy / "docker/app", env=environment)
+    started.add(running)
+    done = run(sys.executable, "-c", program, cwd=deploy / "docker/app")
+    assert done.stdout == "5\n", done.stderr
+    assert running.terminate(60) == 0
+    assert broker.terminate() == 0
 
 
 # ------------------------------------------------------------------ followed without an engine
