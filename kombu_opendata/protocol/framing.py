@@ -19,7 +19,7 @@ body       n      one msgpack array, see :mod:`kombu_opendata.protocol.messages`
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -134,8 +134,8 @@ class FrameReader(Generic[M]):
             raise ProtocolError(f"a frame does not decode: {exc}") from exc
         return refused
 
-    def feed(self, data: bytes) -> Iterator[M]:
-        """Yield the messages that ``data`` completes.
+    def feed(self, data: bytes) -> Generator[M, None, None]:
+        """Yield the messages that ``data`` completes. If it is closed before the end, the next call goes on.
 
         Raises:
             FrameTooLarge: a frame exceeds the limit.

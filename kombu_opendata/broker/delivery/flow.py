@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from asyncio import AbstractEventLoop
+from collections.abc import Callable
 from enum import Enum
 from typing import Protocol
 
 from ...errors import OpenDataError
+
+#: bounds of the time of a turn; between them it is that of a commit, which follows
+LEAST_TURN_SECONDS, MOST_TURN_SECONDS = 0.002, 0.01
+_LEAST_SLICE_SECONDS = 0.0002
 
 
 class Reason(Enum):
@@ -32,15 +37,34 @@ class Flow:
 
     Attributes:
         is_closed: they wait now.
+        time: the loop's clock.
+        turn_seconds: how long all connections together may keep a turn, each its part.
     """
 
-    __slots__ = ("_loop", "_reasons", "_waiting", "is_closed")
+    __slots__ = ("_busy", "_loop", "_reasons", "_waiting", "is_closed", "time", "turn_seconds")
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
         self._reasons: set[Reason] = set()
         self._waiting: dict[Waiter, float] = {}  # since when, in this order
         self.is_closed = False
+        self.time = loop.time
+        self.turn_seconds = LEAST_TURN_SECONDS
+        self._busy = 0  # connections that have more than one slice to do
+
+    @property
+    def slice_seconds(self) -> float:
+        """How long the messages of one connection may run in one turn."""
+        return max(self.turn_seconds / (1 + self._busy), _LEAST_SLICE_SECONDS)
+
+    def begin_slice(self, go_on: Callable[[], None]) -> None:
+        """A connection has more to do than one slice: let it go on in the next turn of the loop."""
+        self._busy += 1
+        self._loop.call_soon(self._next_slice, go_on)
+
+    def _next_slice(self, go_on: Callable[[], None]) -> None:
+        self._busy -= 1
+        go_on()
 
     @property
     def reasons(self) -> list[str]:

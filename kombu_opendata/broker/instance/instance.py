@@ -14,7 +14,7 @@ from ..delivery.background import Background
 from ..delivery.core import Core, Traffic
 from ..delivery.delivery import Delivery, Turn
 from ..delivery.failure import Failure
-from ..delivery.flow import Flow, Reason
+from ..delivery.flow import LEAST_TURN_SECONDS, MOST_TURN_SECONDS, Flow, Reason
 from ..delivery.lease_expiry import LeaseExpiry
 from ..delivery.lease_tokens import Leases
 from ..delivery.outbox import Outbox
@@ -163,6 +163,7 @@ class Instance:
         self.upkeep.tick()
         self.rates.tick()
         self._watch_store()
+        self._set_pace()
         self.gate.tick()
         if self.engine.stalled_seconds:
             self.flow.change(Reason.STORE, False)
@@ -175,6 +176,12 @@ class Instance:
     def _store_is_behind(self, is_full: bool) -> None:
         """Let publishes wait for the store, unless it takes no writes: then they fail when the journal is full."""
         self.flow.change(Reason.STORE, is_full and not self.engine.stalled_seconds)
+
+    def _set_pace(self) -> None:
+        """Let a turn take as long as its commit, which holds up the loop if there is a journal."""
+        if self.engine.journal is not None:
+            seconds = self.engine.figures.take_mean()
+            self.flow.turn_seconds = min(max(seconds, LEAST_TURN_SECONDS), MOST_TURN_SECONDS)
 
     def _watch_store(self) -> None:
         """Log once when the store stops accepting writes, and once when it accepts them again."""

@@ -1,7 +1,7 @@
 """What a client has sent and what has not run yet: it waits for a filter, for queries, for the socket or for memory.
 
 Messages run in their order, with one exception: while publishes wait for memory, settlements and other calls that free
-it run at once.
+it run at once. Of a client that sends very much, some run in each turn of the loop, so that all clients get a turn.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from .queries import Queries
 MAX_UNSENT_BYTES = 4 << 20
 #: bytes that are still read while publishes wait, for the settlements among them
 _HELD_BYTES = 64 << 10
+#: messages between two looks at the clock
+_LOOKS = 16
 
 
 class Inbox:
@@ -43,8 +45,8 @@ class Inbox:
     """
 
     __slots__ = (
-        "_backlog", "_cut_off", "_held_bytes", "_is_blocked", "_paid", "_refuse", "_run", "_timer", "flow", "handlers",
-        "is_preparing", "queries", "quotas", "reader", "transport",
+        "_backlog", "_cut_off", "_has_more", "_held_bytes", "_is_blocked", "_paid", "_refuse", "_run", "_timer",
+        "flow", "handlers", "is_preparing", "queries", "quotas", "reader", "transport",
     )  # fmt: skip
 
     def __init__(
@@ -59,6 +61,7 @@ class Inbox:
         self._backlog: deque[Any] = deque()
         self._is_blocked = False  # the first message of the backlog is a publish that waits
         self._held_bytes = 0
+        self._has_more = False  # the reader has messages that were read and have not run
         self.reader: FrameReader[Any] = FrameReader(client_messages, HELLO_MAX_FRAME_BYTES, bounded=True)
         self.transport: asyncio.Transport | None = None
         self.handlers: Mapping[type[Message], Handler] = {}
@@ -85,11 +88,19 @@ class Inbox:
         Raises:
             ProtocolError: they are no messages.
         """
-        for message in self.reader.feed(data):
+        messages, until = self.reader.feed(data), 0.0
+        for count, message in enumerate(messages, 1):
             if self._backlog or self.is_preparing or self.queries.is_full:
                 self._hold(message)
             else:
                 self._run(message)
+            if not count % _LOOKS and self.flow is not None and not self._is_blocked:
+                now = self.flow.time()
+                until = until or now + self.flow.slice_seconds
+                if now > until:
+                    messages.close()  # the reader keeps the rest
+                    self._let_others(self.flow)
+                    return
         if self._is_blocked:
             self._held_bytes += len(data)
             if self._held_bytes > _HELD_BYTES:
@@ -106,6 +117,13 @@ class Inbox:
             return
         self._backlog.append(message)
         self._pause()
+
+    def _let_others(self, flow: Flow) -> None:
+        """Go on with what was read in the next turn of the loop, after the other connections."""
+        self._pause()
+        if not self._has_more:
+            self._has_more = True
+            flow.begin_slice(self.go_on)
 
     def _pause(self) -> None:
         if self.transport is not None and not self.transport.is_closing():
@@ -170,9 +188,15 @@ class Inbox:
                     return
                 if self.transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
                     return
-                if not self._backlog:
+                if self._backlog:
+                    self._run(self._backlog.popleft())
+                elif self._has_more:
+                    self._has_more = False
+                    self.take_in(b"")
+                    if self._has_more:
+                        return
+                else:
                     self.transport.resume_reading()
                     return
-                self._run(self._backlog.popleft())
         except ProtocolError as exc:
             self._cut_off(exc)

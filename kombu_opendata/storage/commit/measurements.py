@@ -56,8 +56,8 @@ class EngineFigures:
     """
 
     __slots__ = (
-        "checkpoint_bytes", "checkpoint_seconds", "commit_bytes", "commit_effects", "commit_seconds", "slow_commits",
-        "slow_seconds", "slowest_seconds",
+        "_seen", "checkpoint_bytes", "checkpoint_seconds", "commit_bytes", "commit_effects", "commit_seconds",
+        "slow_commits", "slow_seconds", "slowest_seconds",
     )  # fmt: skip
 
     def __init__(self, slow_seconds: float) -> None:
@@ -69,6 +69,7 @@ class EngineFigures:
         self.slow_seconds = slow_seconds
         self.slow_commits = 0
         self.slowest_seconds = 0.0
+        self._seen = (0.0, 0)
 
     def committed(self, seconds: float, effects: int, size: int) -> None:
         """Count a commit; its effects and bytes are 0 if it only synced an earlier one."""
@@ -83,6 +84,11 @@ class EngineFigures:
     def checkpointed(self, seconds: float, size: int) -> None:
         self.checkpoint_seconds.observe(seconds)
         self.checkpoint_bytes.observe(size)
+
+    def take_mean(self) -> float:
+        """How many seconds a commit took since the last call, on average; 0 if there was none."""
+        (seconds, count), self._seen = self._seen, (self.commit_seconds.sum, sum(self.commit_seconds.counts))
+        return (self._seen[0] - seconds) / max(self._seen[1] - count, 1)
 
     def take_slow(self) -> tuple[int, float]:
         """How many commits were slow since the last call, and how many seconds the slowest took."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +17,7 @@ from kombu_opendata.broker.access.secret_hashes import hash_secret
 from kombu_opendata.errors import LimitExceeded, RequestError
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol import queue_messages as q
+from kombu_opendata.protocol.framing import frame
 
 from ...support.processes import wait_until
 from ...support.raw import RawClient, publish
@@ -205,3 +208,24 @@ def test_a_real_client_gets_the_error(limited: Callable[..., Any], tmp_path: Pat
             queues.create("two")
     assert (caught.value.limit, caught.value.value, caught.value.whose) == ("queues", 1, "user 'busy'")
     assert isinstance(caught.value, RequestError)
+
+
+def test_one_who_floods_leaves_the_others_their_turn(
+    serve: Callable[..., ServedBroker], client: Callable[..., RawClient]
+) -> None:
+    """Between two publishes of a neighbour the broker does not run all that it has read of a flood."""
+    serve("--no-sync")
+    flooding, quiet = client(), client()
+    flooding.declare("flood")
+    quiet.declare("quiet")
+    flood = [publish("flood", seq) for seq in range(1, 15_001)]
+    for message in flood:
+        message.rid = message.seq
+    sender = threading.Thread(target=flooding.send_bytes, args=(b"".join(map(frame, flood)),))
+    sender.start()
+    ids = [quiet.publish("quiet", seq).message_id for seq in range(1, 5)]
+    for _ in flood:
+        assert isinstance(flooding.receive(), m.Published)
+    sender.join()
+    between = sorted(second - first for first, second in itertools.pairwise(ids))
+    assert 5 < between[1] < 800, between  # a chunk has some 3,000
