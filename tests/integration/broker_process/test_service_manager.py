@@ -21,9 +21,14 @@ from tests.support.served import ServedBroker
 from tests.support.service_manager import NotifySocket
 
 
-@pytest.fixture(params=["path", "abstract"])
-def systemd(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NotifySocket]:
-    heard = NotifySocket(f"@odq-{uuid.uuid4().hex}" if request.param == "abstract" else str(tmp_path / "notify"))
+@pytest.fixture
+def address(tmp_path: Path) -> str:
+    return str(tmp_path / "notify")
+
+
+@pytest.fixture
+def systemd(address: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[NotifySocket]:
+    heard = NotifySocket(address)
     monkeypatch.setenv("NOTIFY_SOCKET", heard.address)
     yield heard
     heard.close()
@@ -52,6 +57,12 @@ def test_a_service_from_its_start_to_its_end(
 
     assert broker.terminate() == 0
     systemd.hear_until(lambda text: text == "STOPPING=1\nSTATUS=stopping")
+
+
+@pytest.mark.parametrize("address", [f"@odq-{uuid.uuid4().hex}"])
+def test_an_abstract_socket(systemd: NotifySocket, serve: Callable[..., ServedBroker]) -> None:
+    serve()
+    systemd.hear_until(lambda text: text == "READY=1\nSTATUS=active")
 
 
 def test_a_reload(systemd: NotifySocket, serve: Callable[..., ServedBroker], tmp_path: Path) -> None:
