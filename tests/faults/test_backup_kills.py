@@ -36,16 +36,16 @@ def test_killed_in_the_middle_of_a_file(store_folder: Path, tmp_path: Path) -> N
             client.send_batch("q", sent[start : start + 100])
     EmbeddedBroker(store).terminate()
     kills = 0
-    while killed(kills + 1, "backup", target, store):
+    while killed(2 * kills + 1, "backup", target, store):
         kills += 1
         assert not backups(target)
     assert kills > 1
     assert killed(1, "backup", target, store)  # its description: the whole of another one stays
     assert len(backups(target)) == 1
     kills = 0
-    while killed(kills + 1, "restore", target, restored):
+    while killed(2 * kills + 1, "restore", target, restored):
         kills += 1
-        if kills == 2:  # the first file that is written is the mark
+        if kills == 2:  # the first file that is written is the mark, and the second run got on to others
             listen = f"unix:{restored}/broker.sock"
             broker = [str(COMMAND), "broker", "--store", f"file://{restored}", "--listen", listen]
             started = subprocess.run(broker, capture_output=True, text=True, timeout=60, check=False)

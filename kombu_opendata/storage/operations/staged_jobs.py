@@ -164,7 +164,7 @@ class Staging:
         while self.state.unneeded:
             paths, self.state.unneeded = self.state.unneeded[:_DELETE], self.state.unneeded[_DELETE:]
             try:
-                if await self._store.admin.is_held(self._store.clock.now_ms()):
+                if await self._is_held():
                     self.state.unneeded += paths
                     break
                 self.removed += await asyncio.to_thread(self.folder().delete, paths)
@@ -173,6 +173,10 @@ class Staging:
                 self.state.unneeded += paths
                 break
 
+    async def _is_held(self) -> bool:
+        """Whether a reader or a backup may need objects that the present state does not."""
+        return await self._store.admin.is_held(self._store.clock.now_ms())
+
     async def remove_orphans(self, now: int, alone: Callable[[str], AbstractAsyncContextManager[None]]) -> None:
         """Remove old staged objects that no committed job refers to.
 
@@ -180,6 +184,8 @@ class Staging:
             alone: the lock of a job, which its commit and its abort take, too.
         """
         try:
+            if await self._is_held():  # what a reader needs may be nobody else's any more since the last start
+                return
             folder = self.folder()
             pages = folder.files()
             while (page := await asyncio.to_thread(next, pages, None)) is not None:
