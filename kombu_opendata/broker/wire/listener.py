@@ -15,7 +15,7 @@ from ...local_users import peer_uid
 from ...protocol.framing import PREAMBLE, frame
 from ...protocol.messages import Failed
 from .connection_limits import Admission, Slot
-from .tls.alerts import send_alert
+from .tls.server_context import send_alert
 from .tls.server_tls import ServerTls
 
 log = logging.getLogger(__name__)

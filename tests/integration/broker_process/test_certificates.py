@@ -115,6 +115,8 @@ def test_the_broker_takes_tls_from_1_2_on(site: Site) -> None:
             try:
                 with context.wrap_socket(plain, server_hostname="localhost") as wrapped:
                     spoken.append(wrapped.version())
+                    assert wrapped.session is not None
+                    assert not wrapped.session.has_ticket
             except ssl.SSLError as exc:
                 spoken.append(exc.reason)
     assert spoken == ["TLSV1_ALERT_PROTOCOL_VERSION", "TLSv1.2", "TLSv1.3"]

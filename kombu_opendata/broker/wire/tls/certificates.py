@@ -16,7 +16,7 @@ from typing import Any
 
 from ....errors import StartError
 from ....private_file import read_private
-from .alerts import ServerContext
+from .server_context import ServerContext
 
 #: OpenSSL's X509_V_FLAG_NO_CHECK_TIME: the handshake in memory reads the dates, and they are judged here
 _NO_CHECK_TIME = 0x200000

@@ -1,4 +1,4 @@
-"""TLS alerts of failed handshakes: they tell the client why.
+"""The SSL context of a server, whose alerts tell a client why a handshake failed.
 
 asyncio and uvloop close a connection whose handshake failed without sending the alert that OpenSSL has written, so a
 client whose certificate is refused would see the end of the connection and no reason. The context here hands the alert
@@ -40,6 +40,8 @@ class ServerContext(ssl.SSLContext):
     def __new__(cls) -> ServerContext:
         made = super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
         made.minimum_version = ssl.TLSVersion.TLSv1_2
+        made.options |= ssl.OP_NO_TICKET  # a resumed session would not verify the client's certificate again
+        made.num_tickets = 0
         return made
 
     def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **more: Any) -> ssl.SSLObject:
