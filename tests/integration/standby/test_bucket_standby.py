@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import obstore
 import pytest
 
 from kombu_opendata import QueueClient
-from kombu_opendata.errors import NotActive
+from kombu_opendata.errors import ConnectionLost, NotActive
 
 from ...support.kombu_client import connected, declare, take
 from ...support.pair import Pair, greet, took_over, url
@@ -69,6 +71,10 @@ def test_a_standby_takes_over_from_a_killed_broker(pair: Pair) -> None:
     with QueueClient(url(first)) as client:
         client.create("letters")
         client.send("letters", {"to": "you"})
+    subprocess.run([str(COMMAND), "instance", "create", "later", "--url", url(first)], check=True, timeout=30)
+    with QueueClient(f"{url(first)}/later") as client:
+        client.create("letters")
+        client.send("letters", "in a later instance")
     second = pair.start()
     refused = greet(second.port)
     assert isinstance(refused, NotActive)
@@ -77,18 +83,27 @@ def test_a_standby_takes_over_from_a_killed_broker(pair: Pair) -> None:
     first.kill()
     assert pair.wait_active(second) - killed_at < 8
     assert record(pair)["addresses"] == [f"127.0.0.1:{second.port}"]
-    with QueueClient(url(second)) as client:
+    assert record(pair)["instances"] == ["default", "later"]
+    with QueueClient(url(second)) as client, QueueClient(f"{url(second)}/later") as other:
         assert [message.body for message in client.pop("letters")] == [{"to": "you"}]
+        assert [message.body for message in other.pop("letters")] == ["in a later instance"]
 
 
-def test_a_frozen_broker_is_replaced_and_ends_when_it_wakes_up(quick: Pair) -> None:
+def test_a_frozen_broker_is_replaced_and_says_nothing_when_it_wakes_up(quick: Pair, s3: S3) -> None:
     first = quick.start()
     quick.wait_active(first)
     second = quick.start()
     quick.wait_connected(first)
-    os.kill(first.pid, signal.SIGSTOP)
-    quick.wait_active(second)
-    os.kill(first.pid, signal.SIGCONT)
+    with ThreadPoolExecutor() as pool, connected(url(first), reconnect_timeout=1) as connection:
+        channel = connection.channel()
+        declare(channel, "transient", durable=False)
+        os.kill(first.pid, signal.SIGSTOP)
+        asking = pool.submit(channel.queue_declare, "transient", passive=True)
+        quick.wait_active(second)
+        s3.proxy.delay_seconds = 1  # so long it does not know that it was replaced
+        os.kill(first.pid, signal.SIGCONT)
+        with pytest.raises((ConnectionLost, NotActive)):
+            asking.result(30)
     assert first.wait(10) == FENCED
     second.check()
     assert took_over(second)

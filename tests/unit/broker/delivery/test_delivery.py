@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from kombu_opendata.broker.delivery.tenure import Tenure, seconds_since_boot
 from kombu_opendata.broker.instance.instance import Instance
 from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.broker.wire.connection import Connection
@@ -87,4 +88,30 @@ async def _another_ones_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     assert peer.confirmed == [11, 12]
     gate.let_through()
     gate.let_through()
+    await engine.close()
+
+
+def test_an_answer_that_needs_no_commit_waits_until_the_tenure_is_renewed() -> None:
+    asyncio.run(_over())
+
+
+async def _over() -> None:
+    engine = await Engine.open(f"memory://{uuid.uuid4().hex}", "default", ManualClock())
+    tenure = Tenure()
+    instance = Instance("default", engine, tenure, grace_ms=2000, max_message_bytes=1 << 20)
+    session = instance.sessions[b"s" * 16] = Session(b"s" * 16, "a producer")
+    peer = Peer()
+    session.connection = cast(Connection, peer)
+    call = Caller(instance, session)
+    call(DeclareQueue(1, "q", False, False, False, {}, False))
+    await engine.commits.commit()
+    tenure.extend(seconds_since_boot() - 1)
+    call(Publish(11, 1, "", "q", b"envelope", {}, 0, 1))  # to a transient queue
+    for _ in range(20):
+        await asyncio.sleep(0.005)
+    assert peer.confirmed == []
+    tenure.extend(seconds_since_boot() + 60)
+    async with asyncio.timeout(10):
+        while peer.confirmed != [11]:
+            await asyncio.sleep(0.005)
     await engine.close()
