@@ -111,7 +111,9 @@ async def _over() -> None:
         await asyncio.sleep(0.005)
     assert peer.confirmed == []
     tenure.extend(seconds_since_boot() + 60)
-    async with asyncio.timeout(10):
-        while peer.confirmed != [11]:
-            await asyncio.sleep(0.005)
+    for _ in range(1000):
+        if peer.confirmed:
+            break
+        await asyncio.sleep(0.005)
+    assert peer.confirmed == [11]
     await engine.close()
