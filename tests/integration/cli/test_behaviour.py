@@ -228,7 +228,7 @@ def test_completion_leaves_out_names_that_are_no_text_of_one_line(client: QueueC
 
 @pytest.mark.parametrize(
     ("words", "verbs"),
-    [("broker s", ["status", "stop"]), ("broker st", ["status", "stop"]), ("broker --sto", ["--store"]),
+    [("broker s", ["status", "stop"]), ("broker st", ["status", "stop"]), ("broker --store-", ["--store-timeout"]),
      ("broker --store x s", []), ("broker stop --ti", ["--timeout"]), ("queue cr", ["create"])],
 )  # fmt: skip
 def test_completion_knows_the_verbs(words: str, verbs: list[str], url: str) -> None:

@@ -78,8 +78,9 @@ VERBS = [
 ]
 #: tested below, or by tests of their own
 OTHERS = {
-    "broker", "broker reload", "broker stop", "hash-secret", "queue drop", "exchange delete", "binding delete",
-    "user add", "user list", "user permit", "user remove",
+    "broker", "broker hand-over", "broker reload", "broker stop", "config check", "config show", "hash-secret", "ping",
+    "queue drop", "exchange delete", "binding delete", "store backup", "store restore", "user add", "user list",
+    "user permit", "user remove",
 }  # fmt: skip
 
 
