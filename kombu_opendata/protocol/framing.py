@@ -104,6 +104,11 @@ class FrameReader(Generic[M]):
         self.max_frame_bytes = max_frame_bytes
         self._buffer = bytearray()
 
+    @property
+    def waiting_bytes(self) -> int:
+        """The size of the part of a frame that has arrived."""
+        return len(self._buffer)
+
     def clear(self) -> None:
         """Discard an incomplete frame."""
         self._buffer = bytearray()

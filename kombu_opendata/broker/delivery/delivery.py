@@ -13,7 +13,7 @@ from collections import deque
 from ...errors import StoreFull
 from ...storage.clock import Clock
 from ...storage.commit.commits import Commits
-from ..model.sessions import ConsumedQueue
+from ..model.sessions import TURN_BYTES, ConsumedQueue, Session
 from .core import Traffic
 from .failure import Failure
 from .gathering import Gathering
@@ -33,7 +33,7 @@ _RETRY_SECONDS = 0.1
 class Delivery:
     """Hands the messages of queues to their consumers and getters, as far as there is credit."""
 
-    __slots__ = ("_clock", "_loop", "_outbox", "_queues", "_traffic")
+    __slots__ = ("_clock", "_loop", "_outbox", "_queues", "_sated", "_traffic")
 
     def __init__(self, queues: Queues, outbox: Outbox, clock: Clock, traffic: Traffic) -> None:
         self._queues = queues
@@ -41,10 +41,14 @@ class Delivery:
         self._clock = clock
         self._traffic = traffic
         self._loop = asyncio.get_running_loop()
+        self._sated: set[Session] = set()  # that get no more in this turn
 
     def deliver_all(self) -> None:
         """Deliver from all queues that were woken."""
         queues = self._queues
+        sated, self._sated = self._sated, set()
+        for session in sated:
+            queues.wake_session(session)
         waiting, queues.waiting = queues.waiting, set()
         for queue in waiting:
             if not queue.deleting:
@@ -71,8 +75,13 @@ class Delivery:
                 session = consumer.session
                 if consumer.channel.credit is not None:
                     consumer.channel.credit -= 1
-                session.deliveries.append(queue.lease(entry, session, consumer.channel, consumer.tag, consumer.no_ack))
+                delivery = queue.lease(entry, session, consumer.channel, consumer.tag, consumer.no_ack)
+                session.deliveries.append(delivery)
                 self._outbox.talking.add(session)
+                session.turn_bytes += len(delivery[6])
+                if session.turn_bytes >= TURN_BYTES:
+                    self._sated.add(session)
+                    self._outbox.schedule()
             self._traffic.delivered += 1
             if not messages.available and not messages.cold:
                 if queue.getters or queue.timer is not None:

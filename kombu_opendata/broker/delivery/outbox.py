@@ -115,6 +115,7 @@ def _take(session: Session) -> list[Message]:
     if session.deliveries:
         messages.append(Deliver(session.settled, session.deliveries))
         session.deliveries = []
+        session.turn_bytes = 0
     elif session.settled != session.reported_settled:
         messages.append(Settled(session.settled))
     session.reported_settled = session.settled

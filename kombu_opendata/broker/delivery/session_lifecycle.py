@@ -145,6 +145,7 @@ class SessionLifecycle:
         session.lost_at_ms = self._clock.now_ms()
         session.replies.clear()
         session.deliveries.clear()
+        session.turn_bytes = 0
         self._detached(session)
         for channel in session.channels.values():
             for consumer in channel.consumers.values():

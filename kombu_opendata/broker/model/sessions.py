@@ -16,6 +16,9 @@ from ..access.quotas import UNLIMITED
 from ..access.rights import ALL_RIGHTS
 from ..access.user import ANONYMOUS
 
+#: with so many bytes delivered in one turn, a client gets no more in it: it may not read them
+TURN_BYTES = 512 << 10
+
 
 class Peer(Protocol):
     """A session's connection."""
@@ -81,6 +84,8 @@ class Consumer:
         connection = self.session.connection
         if connection is None or not connection.writable or self.session.suspended:
             return False
+        if self.session.turn_bytes >= TURN_BYTES:
+            return False
         channel = self.channel
         if channel.credit is not None and channel.credit <= 0:
             return False
@@ -111,6 +116,7 @@ class Session:
         self.reported_settled = 0
         self.replies: list[Message] = []
         self.deliveries: list[Delivery] = []
+        self.turn_bytes = 0  # of the messages in ``deliveries``
 
     def note_transient(self, seq: int) -> None:
         """Remember a publish to transient queues only, for as many publishes as the store remembers."""

@@ -64,6 +64,8 @@ class Server:
             instances = self.instances
             self.memory = MemoryWatch(settings.memory_limit_bytes, instances.free_memory, instances.change_memory)
             self.connections.on_received = self.memory.tick
+            if settings.memory_limit_bytes:
+                self.connections.partial_frames.bound_bytes = settings.memory_limit_bytes // 4
         self._successor: Standby | None = None
         self._fenced: OpenDataError | None = None
         self.health = Health(self.connections.gate, self.instances.open, clock)
@@ -267,7 +269,7 @@ class Server:
             self.health.tick()
             if self.memory is not None:
                 self.memory.tick()
-            self.connections.notices.tick()
+            self.connections.tick(memory_is_full=self.memory is not None and self.memory.is_full)
             self.connections.audit.tick()
             idle = self.settings.idle_exit_seconds
             if idle and not self.connections.open and loop.time() - self.connections.idle_since > idle:

@@ -6,7 +6,15 @@ import asyncio
 import logging
 from typing import Any, cast
 
-from ...errors import AccessRefused, LimitExceeded, OpenDataError, ProtocolError, RequestError, VersionMismatch
+from ...errors import (
+    AccessRefused,
+    ConnectionLost,
+    LimitExceeded,
+    OpenDataError,
+    ProtocolError,
+    RequestError,
+    VersionMismatch,
+)
 from ...protocol import messages as m
 from ...protocol.frame_limits import Refused
 from ...protocol.framing import PREAMBLE, frame
@@ -24,6 +32,7 @@ from .greeting import Admitted, Greeting, HostFor
 from .heartbeat import Heartbeat
 from .inbox import MAX_UNSENT_BYTES, Inbox
 from .logins import Logins
+from .partial_frames import LEAST_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +42,8 @@ _DELIVER_BYTES = 1 << 20
 WRITE_HIGH_WATER_BYTES = 512 << 10
 #: how long a closing connection waits for its client to read the reason
 _LINGER_SECONDS = 2.0
+#: how long a client may read nothing of what waits for it while memory is full
+STUCK_SECONDS = 30.0
 _STRANGER_LINGER_SECONDS = 0.1  # before the login: there may be very many, each with a file descriptor
 
 
@@ -54,6 +65,8 @@ class Connection(asyncio.Protocol):
         self._heartbeat = Heartbeat()
         self._leaving = False
         self.writable = True
+        self._unread_since = 0.0
+        self._part_bytes = 0  # of a message that has not arrived whole
         self._lingering: asyncio.TimerHandle | None = None
 
     # ------------------------------------------------------------------ callbacks of asyncio
@@ -68,6 +81,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = self._inbox.transport = None
         self._inbox.clear()
+        self._connections.partial_frames.forget(self)
         self.slot.free()
         self._heartbeat.stop()
         if self._lingering is not None:
@@ -77,8 +91,35 @@ class Connection(asyncio.Protocol):
         if context is not None and self._host is not None and context.session.connection is self:
             self._host.lifecycle.detach(context.session)
 
+    # ------------------------------------------------------------------ large messages that arrive in parts
+    @property
+    def socket(self) -> Any:
+        return self._transport.get_extra_info("socket") if self._transport is not None else None
+
+    def pause_part(self) -> None:
+        """Read no more for now: there is no memory for the rest of the message."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_part(self) -> None:
+        self._inbox.go_on()
+
+    def give_up_part(self, exc: ProtocolError) -> None:
+        self._cut_off(exc)
+
+    # ------------------------------------------------------------------ clients that read slowly
+    def check_stuck(self) -> None:
+        """Memory is full: end the connection of a client that has read nothing for long."""
+        if not self.writable and asyncio.get_running_loop().time() - self._unread_since > STUCK_SECONDS:
+            text = (
+                f"the client has read nothing for {STUCK_SECONDS:g} s, and the broker's memory is full: connect again"
+            )
+            self._connections.note_refused(ConnectionLost(text), "a connection was closed", self.slot.peer)
+            self.abort()
+
     def pause_writing(self) -> None:
         self.writable = False
+        self._unread_since = asyncio.get_running_loop().time()
 
     def resume_writing(self) -> None:
         self.writable = True
@@ -88,13 +129,19 @@ class Connection(asyncio.Protocol):
             self._host.queues.wake_session(self._context.session)
 
     def data_received(self, data: bytes) -> None:
-        self._connections.received(len(data))
+        connections, before = self._connections, self._part_bytes
+        connections.received(len(data))
         try:
             if self._greeting.needs_preamble:
                 data = self._greeting.read_preamble(data)
                 if not self._greeting.needs_preamble:
                     self._write(PREAMBLE)
             self._inbox.take_in(data)
+            self._part_bytes = self._inbox.reader.waiting_bytes
+            if self._part_bytes > LEAST_BYTES:
+                connections.partial_frames.note(self, self._part_bytes)
+            elif before > LEAST_BYTES:
+                connections.partial_frames.forget(self)
         except (ProtocolError, VersionMismatch) as exc:
             self._cut_off(exc)
 

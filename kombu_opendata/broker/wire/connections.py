@@ -17,6 +17,7 @@ from ..metrics.snapshot import Snapshot
 from .connection_limits import Admission, ConnectionLimits, Slot
 from .gate import Gate
 from .logins import Logins
+from .partial_frames import PartialFrames
 from .standbys import Standbys
 
 log = logging.getLogger(__name__)
@@ -31,6 +32,8 @@ class Open(Protocol):
 
     def check_login(self, logins: Logins) -> None: ...
 
+    def check_stuck(self) -> None: ...
+
     def say_goodbye(self, message: Message) -> None: ...
 
 
@@ -44,6 +47,7 @@ class Connections:
         quotas: what users and instances may use.
         opened: how many were opened since the start.
         refused: connections that were refused or cut off, by the error's code.
+        partial_frames: bounds their memory.
         on_received: called after each :data:`_LOOK_BYTES` that arrive.
         idle_since: when the last one was closed, in the loop's time.
     """
@@ -62,6 +66,7 @@ class Connections:
         self.idle_since = self._loop.time()
         self.on_received: Callable[[], None] = lambda: None
         self._received_bytes = 0
+        self.partial_frames = PartialFrames(self._loop.time)
 
     def received(self, size: int) -> None:
         """Bytes have arrived: each few megabytes somebody should look at the memory."""
@@ -80,6 +85,14 @@ class Connections:
         self.open.discard(connection)
         self.standbys.discard(connection)
         self.idle_since = self._loop.time()
+
+    def tick(self, *, memory_is_full: bool) -> None:
+        """Log, and end the connections that hold memory and neither send nor read, if it is needed; twice a second."""
+        self.notices.tick()
+        self.partial_frames.tick(memory_is_full=memory_is_full)
+        if memory_is_full:
+            for connection in list(self.open):
+                connection.check_stuck()
 
     def turned_away(self, exc: OpenDataError, who: str) -> None:
         """Count and log a client that got no connection."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -132,3 +133,46 @@ def test_publishers_wait_at_the_limit_and_others_go_on(
     assert isinstance(worker.answer(rid), m.Published)
     publisher.take_answer()
     wait_until(lambda: "publishers go on" in broker.log.read_text(), 10, "the log says so")
+
+
+# ---------------------------------------------------------------- clients that stop in the middle
+def send_half(raw: RawClient, size: int) -> None:
+    """Send half of a publish of this size, as much of it as the broker reads."""
+    data = frame(publish("q", 1, bytes(size)))
+    raw.sock.settimeout(0.2)
+    with contextlib.suppress(TimeoutError):
+        raw.sock.sendall(data[: len(data) // 2])
+    raw.sock.settimeout(20)
+
+
+@pytest.mark.slow
+def test_many_halves_of_messages(serve: Callable[..., ServedBroker], client: Callable[..., RawClient]) -> None:
+    broker = serve("--memory-limit", "200M")
+    honest = client()
+    honest.declare("q")
+    before = resident_bytes(broker)
+    halves = [client() for _ in range(12)]
+    for half in halves:
+        send_half(half, 40 * MB)
+    assert resident_bytes(broker) - before < 90 * MB  # a quarter of the limit, and what was on its way
+    assert isinstance(honest.publish("q", 1, b"small"), m.Published)
+    assert isinstance(honest.publish("q", 2, bytes(10 * MB)), m.Published)  # it waits until the silent ones are gone
+    last = halves[0].last_word()
+    assert last is not None
+    assert "of a message arrived and then nothing for 10 s" in last.text
+
+
+@pytest.mark.slow
+def test_a_hundred_consumers_that_never_read(
+    serve: Callable[..., ServedBroker], client: Callable[..., RawClient]
+) -> None:
+    broker = serve("--no-sync")
+    raw = client()
+    raw.declare("q")
+    publisher = Publisher(broker, raw, "q")
+    publisher.publish(16 * MB // 10, 10_240, 50)
+    for _ in range(100):
+        silent_consumer(client, "q")
+    idle = resident_bytes(broker)
+    publisher.publish(150 * MB, 10_240, 200)
+    assert publisher.highest_bytes - idle < 170 * MB

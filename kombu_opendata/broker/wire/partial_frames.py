@@ -1,0 +1,108 @@
+"""Bounds the memory of large messages of which only a part has arrived.
+
+Beyond the bound only the oldest of them is read on; the others wait for it. A client that has begun a message and
+sends nothing more loses its connection when others wait for the memory that it holds.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ...errors import ProtocolError
+
+#: a smaller part is not counted
+LEAST_BYTES = 256 << 10
+#: the bound of a broker without a memory limit; otherwise it is a quarter of that
+DEFAULT_BYTES = 1 << 30
+#: how long a client may send nothing of its message while others wait
+SILENT_SECONDS = 10.0
+
+
+class Reader(Protocol):
+    """A connection that reads a large message."""
+
+    def pause_part(self) -> None: ...
+
+    def resume_part(self) -> None: ...
+
+    def give_up_part(self, exc: ProtocolError) -> None: ...
+
+    @property
+    def socket(self) -> Any: ...
+
+
+class _Part:
+    __slots__ = ("at", "paused", "size")
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.at = 0.0
+        self.paused = False
+
+
+class PartialFrames:
+    """The large messages of all connections of which a part has arrived.
+
+    Attributes:
+        bound_bytes: how much memory they may take up.
+        total_bytes: how much they take up.
+    """
+
+    def __init__(self, time: Callable[[], float], bound_bytes: int = DEFAULT_BYTES) -> None:
+        self.bound_bytes = bound_bytes
+        self.total_bytes = 0
+        self._time = time
+        self._parts: dict[Reader, _Part] = {}  # in the order in which they began
+
+    def note(self, reader: Reader, size: int) -> None:
+        """So many bytes of a connection's message have arrived."""
+        part = self._parts.get(reader)
+        if part is None:
+            part = self._parts[reader] = _Part()
+        self.total_bytes += size - part.size
+        part.size, part.at = size, self._time()
+        if self.total_bytes > self.bound_bytes and reader is not next(iter(self._parts)):
+            part.paused = True
+            reader.pause_part()
+
+    def forget(self, reader: Reader) -> None:
+        """The message is complete, or the connection is gone."""
+        part = self._parts.pop(reader, None)
+        if part is None:
+            return
+        self.total_bytes -= part.size
+        for other, waiting in list(self._parts.items()):
+            if waiting.paused:
+                waiting.paused = False
+                waiting.at = self._time()
+                other.resume_part()
+            if self.total_bytes > self.bound_bytes:
+                return  # only the oldest goes on
+
+    def tick(self, *, memory_is_full: bool) -> None:
+        """End the connections that hold memory and send nothing, if it is needed; called twice a second."""
+        if not memory_is_full and self.total_bytes <= self.bound_bytes:
+            return
+        before = self._time() - SILENT_SECONDS
+        silent = [reader for reader, part in self._parts.items() if part.at < before and not _has_unread(reader.socket)]
+        for reader in silent:
+            size = self._parts[reader].size
+            reader.give_up_part(
+                ProtocolError(
+                    f"{size} bytes of a message arrived and then nothing for {SILENT_SECONDS:g} s, while others wait "
+                    "for the memory: connect again",
+                    size=size,
+                )
+            )
+            self.forget(reader)
+
+
+def _has_unread(sock: Any) -> bool:
+    """Whether bytes have arrived that were not read."""
+    if sock is None or sock.fileno() < 0:
+        return False
+    poll = select.poll()
+    poll.register(sock.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
