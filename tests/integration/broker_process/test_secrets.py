@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,18 +16,25 @@ from kombu_opendata.spark.broker_access import access_of
 
 from ...support.certificates import write_private
 from ...support.kombu_client import connected, declare, drain_until, refused, send
-from ...support.processes import Children, wait_until
+from ...support.processes import Children, children, wait_until
 from ...support.served import COMMAND, ServedBroker
 from ...support.users import user_table, write_users
 
 
-@pytest.fixture
-def broker(store_folder: Path, started: Children) -> ServedBroker:
-    users = write_users(store_folder / "users", user_table("alice", "right"))
-    store = ("--store", f"file://{store_folder}/store", "--listen", "tcp:127.0.0.1:0")
-    served = ServedBroker(store_folder, *store, "--users", str(users))
+def serve(folder: Path, started: Children) -> ServedBroker:
+    users = write_users(folder / "users", user_table("alice", "right"))
+    store = ("--store", f"file://{folder}/store", "--listen", "tcp:127.0.0.1:0")
+    served = ServedBroker(folder, *store, "--users", str(users))
     started.add(served)
     return served
+
+
+@pytest.fixture(scope="module")
+def broker(module_store_folder: Path) -> Iterator[ServedBroker]:
+    with children() as started:
+        served = serve(module_store_folder, started)
+        yield served
+        assert served.terminate() == 0
 
 
 @pytest.fixture
@@ -61,6 +69,7 @@ def test_every_client_reads_the_file(url: str, file: Path) -> None:
     log_in_everywhere(url)
 
 
+@pytest.mark.slow
 def test_every_client_reads_the_environment(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "right")
     log_in_everywhere(url)
@@ -79,7 +88,8 @@ def test_url_then_option_then_file_then_environment(url: str, file: Path, monkey
     assert isinstance(refused(url), errors.AccessRefused)
 
 
-def test_a_client_that_is_connected_takes_a_new_secret(store_folder: Path, url: str, file: Path) -> None:
+def test_a_client_that_is_connected_takes_a_new_secret(store_folder: Path, started: Children, file: Path) -> None:
+    url = f"opendata://alice@127.0.0.1:{serve(store_folder, started).port}"
     with connected(url) as connection:
         channel = connection.channel()
         declare(channel, "q")

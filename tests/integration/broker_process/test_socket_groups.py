@@ -98,6 +98,7 @@ def _assert_only_the_socket_is_shared(folder: Path) -> None:
 
 
 @needs_root
+@pytest.mark.slow
 def test_a_store_of_before_is_hidden_from_the_group(shared: Path) -> None:
     url = f"opendata://{shared}"
     shared.chmod(0o700)
@@ -111,6 +112,7 @@ def test_a_store_of_before_is_hidden_from_the_group(shared: Path) -> None:
 
 
 @needs_root
+@pytest.mark.slow
 def test_without_the_option_the_group_is_not_let_in(shared: Path) -> None:
     url = f"opendata://{shared}"
     assert run(CELERY, url, "send") == ""
@@ -126,6 +128,7 @@ def test_without_the_option_the_group_is_not_let_in(shared: Path) -> None:
     ("shared", "mode", "group"), [("/tmp", 0o750, GROUP), ("/run", 0o770, GROUP), ("/run", 0o755, STRANGER.uid)],
     indirect=["shared"],
 )  # fmt: skip
+@pytest.mark.slow
 def test_a_folder_that_others_can_have_filled_is_not_trusted(shared: Path, mode: int, group: int) -> None:
     assert run(CELERY, f"opendata://{shared}", "send", str(GROUP)) == ""
     os.chown(shared, CELERY.uid, group)
@@ -152,6 +155,7 @@ def test_a_service_for_a_group(shared: Path, started: Children) -> None:
 
 
 @needs_root
+@pytest.mark.slow
 def test_users_of_a_group_log_in(shared: Path, started: Children) -> None:
     socket = shared / "q.sock"
     users = write_users(shared / "users", user_table("web", "right"))
