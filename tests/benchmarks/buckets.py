@@ -81,7 +81,7 @@ def served(folder: Path) -> Iterator[tuple[S3, str]]:
 def publish(barrier: Waiter, url: str, producers: int, seconds: float) -> list[float]:
     """Publish one by one from some threads; returns how long each publish took."""
     with ExitStack() as stack:
-        connections = [_connected(url, stack) for _ in range(producers)]
+        connections = [connected(url, stack) for _ in range(producers)]
         pool = stack.enter_context(ThreadPoolExecutor(producers))
         barrier.wait()
         until = time.monotonic() + seconds
@@ -89,7 +89,7 @@ def publish(barrier: Waiter, url: str, producers: int, seconds: float) -> list[f
         return [one for taken in found for one in taken]
 
 
-def _connected(url: str, stack: ExitStack) -> BrokerConnection:
+def connected(url: str, stack: ExitStack) -> BrokerConnection:
     connection = BrokerConnection(parse(url), Options())
     connection.connect()
     stack.callback(connection.close)
@@ -108,7 +108,7 @@ def _publish_until(connection: BrokerConnection, until: float) -> list[float]:
 def fill(barrier: Waiter, url: str, messages: int) -> None:
     """Put messages into the queue."""
     with ExitStack() as stack:
-        connection = _connected(url, stack)
+        connection = connected(url, stack)
         failures: list[Any] = []
         for _ in range(messages):
             connection.pipeline.publish(Publish(0, 0, "", "q", _BODY, {}, 0, 1), failures)
@@ -118,7 +118,7 @@ def fill(barrier: Waiter, url: str, messages: int) -> None:
 def consume(barrier: Waiter, url: str, messages: int) -> float:
     """Consume and acknowledge messages one by one; returns how long that took."""
     with ExitStack() as stack:
-        connection = _connected(url, stack)
+        connection = connected(url, stack)
         connection.call(Qos(0, 1, _PREFETCH))
         began, done = time.monotonic(), 0
         connection.consume(Consume(0, 1, "tag", "q", False, False, {}))

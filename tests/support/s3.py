@@ -16,7 +16,7 @@ from .processes import Child, Children, wait_until
 from .s3_proxy import S3Proxy, s3_proxy
 
 BUCKET = "queues"
-_REQUEST = re.compile(r'"(?:GET|PUT|POST|DELETE|HEAD) (\S+)')
+_REQUEST = re.compile(r'"(GET|PUT|POST|DELETE|HEAD) (\S+)')
 
 
 class S3:
@@ -37,6 +37,10 @@ class S3:
 
     def requests(self) -> list[str]:
         """The paths of all requests so far."""
+        return [path for _method, path in self.log()]
+
+    def log(self) -> list[tuple[str, str]]:
+        """The method and the path of all requests so far, from the server's log."""
         return _REQUEST.findall(self._server.log.read_text())
 
 
