@@ -336,6 +336,12 @@ class StoreError(OpenDataError, code="store_error"):
     url: str | None
 
 
+class StoreSilent(StoreError, code="store_silent"):
+    """The store did not answer in time when it was opened."""
+
+    deadline_seconds: float
+
+
 class StoreUnwritable(StoreError, StartError, code="store_unwritable"):
     """The store's folder can't be created or written."""
 

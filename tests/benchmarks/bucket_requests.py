@@ -43,7 +43,7 @@ class Load(NamedTuple):
     seconds: float
 
 
-LOADS = (Load("1 message a second", 1, 180), Load("100 messages a second", 100, 90), Load("as fast as it can", 0, 60))
+LOADS = (Load("1 message a second", 1, 180), Load("100 messages a second", 100, 90), Load("as fast as it can", 0, 15))
 
 
 class Counted(NamedTuple):
@@ -61,8 +61,8 @@ class Counted(NamedTuple):
         dollars = (WRITE_DOLLARS * self.writes + READ_DOLLARS * self.reads) / 1000
         cells = [name, f"{self.writes / hours:,.0f}", f"{self.reads / hours:,.0f}"]
         each = f"{1000 * (self.writes + self.reads) / self.messages:,.0f}" if self.messages else "–"
-        of_million = f"{1e6 * dollars / self.messages:,.2f} $" if self.messages else "–"
-        return "| " + " | ".join([*cells, each, of_million, f"{dollars / hours * MONTH_HOURS:,.2f} $"]) + " |"
+        of_million = f"${1e6 * dollars / self.messages:,.2f}" if self.messages else "–"
+        return "| " + " | ".join([*cells, each, of_million, f"${dollars / hours * MONTH_HOURS:,.2f}"]) + " |"
 
 
 def count(s3: S3, load: Callable[[], int]) -> Counted:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from celery import Celery
 from kombu.exceptions import OperationalError
 
 from kombu_opendata import QueueClient
@@ -123,6 +124,34 @@ def test_publishes_are_refused_and_all_recovers(s3: S3, broker: ServedBroker, fa
 def instance_report(broker: ServedBroker) -> dict[str, Any]:
     found: dict[str, Any] = read_report(url_of(broker))["instances"]["default"]
     return found
+
+
+@pytest.mark.slow
+def test_celerys_retries_store_a_task_once_and_end_in_time(s3: S3, broker: ServedBroker) -> None:
+    app = Celery(broker=url_of(broker))
+
+    def send(task: str) -> None:
+        app.send_task("run", task_id=task, queue="tasks")
+
+    send("before")
+    s3.proxy.stop_answering(Fault.CUT)
+    began = time.monotonic()
+    with ThreadPoolExecutor(1) as pool:
+        retried = pool.submit(send, "retried")
+        wait_until(lambda: time.monotonic() - began > TIMEOUT_SECONDS + 1, 10, "a refusal whose outcome is not known")
+        s3.proxy.go_on()
+        retried.result(30)
+    s3.proxy.stop_answering(Fault.CUT)
+    began = time.monotonic()
+    with pytest.raises(OperationalError, match="has not answered"):
+        send("given up")
+    assert time.monotonic() - began < TIMEOUT_SECONDS + 8
+    s3.proxy.go_on()
+    with QueueClient(url_of(broker)) as client:
+        found = [message.headers["id"] for message in client.pop("tasks", 10)]
+    assert sorted(set(found) - {"given up"}) == ["before", "retried"]
+    assert len(found) == len(set(found))
+    app.close()
 
 
 @pytest.mark.slow

@@ -26,6 +26,8 @@ from .tenure import Tenure
 #: deliveries of one queue in one turn, so that others get their turn
 _DELIVERIES_PER_TURN = 1000
 _MAX_DELAY_MS = 3_600_000
+#: what no client waits for, such as an ack, is committed to a bucket with the next commit, or after this time
+_UNAWAITED_SECONDS = 1.0
 #: after a commit that found the journal full
 _RETRY_SECONDS = 0.1
 
@@ -113,6 +115,7 @@ class Turn:
         "_gate",
         "_gathering",
         "_has_journal",
+        "_later",
         "_loop",
         "_outbox",
         "_tenure",
@@ -141,6 +144,7 @@ class Turn:
         self._has_journal = has_journal
         self._loop = asyncio.get_running_loop()
         self._committer: asyncio.Task[None] | None = None
+        self._later: asyncio.TimerHandle | None = None
         self._gathering = Gathering(self._loop.time)
 
     def run(self) -> None:
@@ -160,8 +164,11 @@ class Turn:
         if self._upkeep.changed:
             self._upkeep.end_turn()
         if not self._has_journal:
-            outbox.collect()
-            self._commit_store()
+            if outbox.is_awaited or not self._gathering.is_slow:
+                outbox.collect()
+                self._commit_store()
+            elif self._later is None:
+                self._later = self._loop.call_later(_UNAWAITED_SECONDS, self._commit_unawaited)
             return
         try:
             commits.commit_journal()
@@ -172,33 +179,47 @@ class Turn:
         send(outbox.take())
 
     # ------------------------------------------------------------------ without a journal
+    def stop(self) -> None:
+        """Don't commit what nobody waits for: the commit that begins now does, or the end of the instance."""
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+
+    def _commit_unawaited(self) -> None:
+        self._outbox.collect()
+        self._commit_store()
+
     @property
     def _is_committed(self) -> bool:
-        return self._outbox.is_empty and not self._commits.effects
+        return self._outbox.is_empty and (self._gathering.is_slow or not self._commits.effects)
 
     def _commit_store(self) -> None:
+        self.stop()
         self._gathering.have(self._outbox.parcels)
-        if self._committer is None and not self._is_committed:
+        if self._committer is None and (self._commits.effects or not self._outbox.is_empty):
             self._committer = self._loop.create_task(self._checkpoint())
             self._committer.add_done_callback(self._checkpointed)
 
     async def _checkpoint(self) -> None:
-        """Commit until nothing waits."""
-        while not self._is_committed:
+        """Commit until nobody waits."""
+        while True:
             await self._gathering.wait()
             parcels = self._outbox.take()
             began = self._loop.time()
             if self._commits.is_dirty:
                 await self._commits.checkpoint()
+                self._gathering.committed(began)
             else:
                 await self._commits.checkpoint_ended()  # a running checkpoint may contain what the answers need
             await self._tenure.renewed()
-            self._gathering.answering(len(parcels), began)
+            self._gathering.answering(len(parcels))
             send(parcels)
             self._gate.open()
+            if self._is_committed:
+                return
 
     def _checkpointed(self, task: asyncio.Task[None]) -> None:
         self._committer = None
         self._failure.watch(task)
-        if not task.cancelled() and task.exception() is None and not self._is_committed:
+        if not task.cancelled() and task.exception() is None and (self._commits.effects or not self._outbox.is_empty):
             self._outbox.schedule()

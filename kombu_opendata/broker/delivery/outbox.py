@@ -74,6 +74,11 @@ class Outbox:
         return not self._parcels
 
     @property
+    def is_awaited(self) -> bool:
+        """Whether a client waits for what the next commit covers; a confirmation of settlements is not waited for."""
+        return bool(self._parcels) or any(session.replies or session.deliveries for session in self.talking)
+
+    @property
     def parcels(self) -> int:
         """How many parcels are collected."""
         return len(self._parcels)

@@ -124,6 +124,7 @@ class Instance:
             self.outbox, delivery, upkeep, core.commits, self.failure, tenure, self.gate, has_journal=has_journal
         )  # fmt: skip
         self.outbox.turn = turn.run
+        self._stop_turns = turn.stop
         return upkeep
 
     def _recover_queues(self) -> QueueMaker:
@@ -212,6 +213,7 @@ class Instance:
 
     async def stop(self) -> None:
         """Stop the background tasks."""
+        self._stop_turns()
         self.upkeep.stop()
         self.timed.stop()
         for task in self._works:

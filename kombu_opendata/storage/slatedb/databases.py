@@ -49,7 +49,8 @@ async def build(builder: Any, url: str, deadline_seconds: float) -> Any:
     """Open the database of one of the binding's builders.
 
     Raises:
-        errors.StoreError: the store did not answer within `deadline_seconds`, or refused.
+        errors.StoreSilent: the store did not answer within `deadline_seconds`.
+        errors.StoreError: it refused.
         errors.CorruptRecord: the database is damaged.
     """
     u = ffi.public()
@@ -68,7 +69,7 @@ async def _in_time(call: Awaitable[Any], url: str, deadline_seconds: float) -> A
     try:
         return await asyncio.wait_for(call, deadline_seconds)
     except TimeoutError as error:
-        raise errors.StoreError(
+        raise errors.StoreSilent(
             f"the store {url} did not answer within {deadline_seconds:g} s: check the endpoint, the bucket and the "
             "credentials",
             url=url,

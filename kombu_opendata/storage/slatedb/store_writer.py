@@ -7,7 +7,6 @@ the broker decides when to collect.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -26,7 +25,7 @@ from .store_reads import Reads
 
 _CACHE_ID = 1
 _BLOCKS_IN_A_FOLDER, _BLOCKS_ELSEWHERE = 8 << 20, 32 << 20
-#: attempts to open a database again that was closed a moment ago, a second apart
+#: refused attempts to open a database again that was closed a moment ago, a second apart
 _REOPEN_TRIES = 10
 #: how long :meth:`SlateStore.reopen` waits for reads to end
 _READS_SECONDS = 1.0
@@ -145,13 +144,18 @@ class SlateStore(Reads):
         return True
 
     async def _build_again(self, settings: SlateSettings, may_open: MayOpen | None) -> Any:
-        for _ in range(_REOPEN_TRIES - 1):
+        """Open the database again, however long the store does not answer."""
+        refused = 0
+        while True:
             if may_open is not None:
                 await may_open()
-            with contextlib.suppress(errors.StoreError):
+            try:
                 return await self._build(settings)
+            except errors.StoreError as exc:
+                refused += not isinstance(exc, errors.StoreSilent)
+                if refused >= _REOPEN_TRIES:
+                    raise
             await asyncio.sleep(1)
-        return await self._build(settings)
 
     @functools.cached_property
     def admin(self) -> SlateAdmin:

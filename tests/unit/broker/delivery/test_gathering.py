@@ -13,7 +13,8 @@ def test_a_commit_waits_for_the_clients_that_were_answered_but_not_for_long() ->
         gathering = Gathering(loop.time)
 
         async def waited(clients: int, seconds: float, back: int) -> float:
-            gathering.answering(clients, loop.time() - seconds)
+            gathering.committed(loop.time() - seconds)
+            gathering.answering(clients)
             loop.call_soon(gathering.have, back)
             began = loop.time()
             await gathering.wait()
