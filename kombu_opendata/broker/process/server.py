@@ -99,10 +99,8 @@ class Server:
         Raises:
             OpenDataError: it failed, or an engine failed permanently.
         """
-        loop = asyncio.get_running_loop()
         ticking = self.keep(self._tick_forever())
-        ticking.add_done_callback(self._ticking_ended)
-        beginning = loop.create_task(begin) if begin is not None else None
+        beginning = asyncio.create_task(begin) if begin is not None else None
         if beginning is not None:
             beginning.add_done_callback(self._begun)
         try:
@@ -121,8 +119,10 @@ class Server:
 
     def keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Do something until the end."""
-        self._kept.append(asyncio.get_running_loop().create_task(work))
-        return self._kept[-1]
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(self._kept_ended)
+        self._kept.append(task)
+        return task
 
     def _keep_no_more(self) -> None:
         for task in self._kept:
@@ -161,7 +161,7 @@ class Server:
         await asyncio.wait({task})
         return False
 
-    def _ticking_ended(self, task: asyncio.Task[None]) -> None:
+    def _kept_ended(self, task: asyncio.Task[None]) -> None:
         """End the broker after an unexpected error in its periodic work, without which no lease would expire."""
         if not task.cancelled() and (exc := task.exception()) is not None:
             log.critical("the broker stops: its periodic work failed", exc_info=exc)

@@ -14,7 +14,7 @@ from ...errors import StartError, StoreError
 from .active_record import RECORD_NAME, ActiveRecord, decode, encode
 
 #: how long one request may take, with the client's own attempts to repeat it
-_REQUEST_SECONDS = 10.0
+_REQUEST_SECONDS = 5.0
 
 
 class Found(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -205,7 +206,8 @@ class BucketSeat:
                     self._mine = await self._record.write(replace(self._found.record, **fields), self._found)
                     return
                 except RecordChanged:
-                    await self._look()
+                    with suppress(RecordChanged):
+                        await self._look()
 
     async def watch(self) -> None:
         is_silent = False
