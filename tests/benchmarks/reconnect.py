@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import random
 import signal
 import threading
 import time
@@ -163,6 +164,7 @@ def _begin(connection: BrokerConnection, queue: str) -> float:
         except OpenDataError:
             if time.monotonic() > until:
                 raise
+            time.sleep(random.uniform(0.2, 1.0))
     connection.call(DeclareQueue(0, queue, True, False, False, {}, False))
     connection.consume(Consume(0, 1, "tag", queue, False, False, {}))
     return 0.0

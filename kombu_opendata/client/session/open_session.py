@@ -68,7 +68,7 @@ def _begin(
         if broker.kind == "tcp":
             sock = secured(sock, broker, options, attempt.seconds)
         hello = _hello(session, broker, options, route.heartbeat(options))
-        opened, welcome = _log_in(sock, session, hello, attempt.seconds)
+        opened, welcome = _log_in(sock, session, hello, options.connect_timeout, attempt.seconds)
         if welcome.heartbeat_ms:
             opened.expect_heartbeats(welcome.heartbeat_ms / 1000, clock.monotonic)
         _restore(opened, session, options)
@@ -93,10 +93,12 @@ def _hello(session: Session, broker: Address, options: Options, heartbeat: float
     )
 
 
-def _log_in(sock: socket.socket, session: Session, hello: Hello, seconds: float) -> tuple[FramedSocket, Welcome]:
+def _log_in(
+    sock: socket.socket, session: Session, hello: Hello, timeout: float, silence: float
+) -> tuple[FramedSocket, Welcome]:
     """Greet the broker and tell it what the client holds of the session."""
     resume = session.resume()
-    opened, welcome, rest = shake_hands(sock, hello, seconds, resume)
+    opened, welcome, rest = shake_hands(sock, hello, timeout, resume, silence=silence)
     if resume is not None and welcome.adopted < len(resume.held):
         log.info("%d leases ended while the connection was lost", len(resume.held) - welcome.adopted)
     session.welcomed()

@@ -31,7 +31,7 @@ class Attempt(NamedTuple):
 
     endpoint: Endpoint
     result: socket.socket | OpenDataError
-    seconds: float  # for the login
+    seconds: float  # for its first word
 
 
 class Route:
@@ -52,8 +52,9 @@ class Route:
     def attempts(self, options: Options, clock: Clock) -> Generator[Attempt, None, None]:
         """Connect to each place until the caller has had enough: to the one that worked last, then to the others.
 
-        All of them together take ``connect_timeout``. A host that connects and does not answer the login takes its
-        share of that, so that the next one has a turn.
+        All of them together take ``connect_timeout``. A host that connects and says nothing takes its share of that, so
+        that the next one has a turn. One that has said something is alive, and may take ``connect_timeout`` for the
+        login: many clients may come at once.
         """
         ends_at = time.monotonic() + options.connect_timeout
         endpoints: list[Endpoint] = []

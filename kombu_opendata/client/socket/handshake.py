@@ -21,12 +21,13 @@ from .tls import certificate_refusal
 
 
 def shake_hands(
-    sock: socket.socket, hello: Hello, timeout: float, resume: Resume | None = None
+    sock: socket.socket, hello: Hello, timeout: float, resume: Resume | None = None, *, silence: float | None = None
 ) -> tuple[FramedSocket, Welcome, list[BrokerMessage]]:
     """Open the protocol on a connected socket; also returns the messages that followed the Welcome at once.
 
     Args:
         resume: sent after the login, if the Hello announces it.
+        silence: how long to wait for the preamble, which a living broker sends at once; None means ``timeout``.
 
     Raises:
         ConnectionLost: the peer went away.
@@ -36,9 +37,10 @@ def shake_hands(
     """
     reader = FrameReader(broker_messages, DEFAULT_MAX_FRAME_BYTES)
     try:
-        sock.settimeout(timeout)
+        sock.settimeout(timeout if silence is None else silence)
         _send(sock, PREAMBLE)
         check_preamble(_receive_preamble(sock), peer="broker")
+        sock.settimeout(timeout)
         first, *rest = _ask(sock, reader, hello)
         if resume is not None and isinstance(first, LoggedIn):
             first, *rest = _ask(sock, reader, resume)
