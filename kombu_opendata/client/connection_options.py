@@ -12,7 +12,8 @@ from ..errors import RequestError
 SECONDS = ("start_timeout", "reconnect_timeout", "resume_timeout", "close_timeout", "idle_exit")
 #: options of the broker that a client may set for the one that it starts
 BROKER_OPTIONS = (
-    "metrics", "log_retention", "log_format", "log_level", "max_message_bytes", "retention_bytes", "socket_group",
+    "metrics", "log_retention", "log_format", "log_level", "max_message_bytes", "memory_limit", "retention_bytes",
+    "socket_group",
 )  # fmt: skip
 
 

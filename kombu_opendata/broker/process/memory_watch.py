@@ -53,7 +53,10 @@ class MemoryWatch:
 
     def tick(self) -> None:
         """Measure, and act; called twice a second, and whenever some megabytes have arrived."""
-        resident = self.resident_bytes = self._measure()
+        resident = self._measure()
+        if not resident:
+            return  # it is not known now
+        self.resident_bytes = resident
         limit, now = self.limit_bytes, self._loop.time()
         self._least = min(self._least, resident)
         is_high = bool(limit) and resident > _TRIM * limit

@@ -20,9 +20,9 @@ from .tls.server_tls import ServerTls
 
 log = logging.getLogger(__name__)
 
-BACKLOG = 128
-#: connections that are accepted in one turn of the loop
-_ACCEPTS_PER_TURN = 32
+BACKLOG = 1024
+#: connections that are accepted in one turn of the loop; a TLS handshake takes half a millisecond
+_ACCEPTS_PER_TURN = 8
 #: how long accepting pauses when file descriptors or memory are exhausted
 _RETRY_SECONDS = 0.5
 _TLS_HANDSHAKE = b"\x16"  # the first byte of a TLS connection: a handshake record

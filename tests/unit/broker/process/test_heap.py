@@ -1,0 +1,64 @@
+"""How much memory there is: the machine's, or the limit of a control group of either version."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kombu_opendata.broker.process.heap import available_bytes, memory_limit, resident_bytes, trim_heap
+
+PHYSICAL = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+MB = 1 << 20
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> Path:
+    """A /proc and a /sys/fs/cgroup without any limit."""
+    (tmp_path / "proc" / "self").mkdir(parents=True)
+    (tmp_path / "cgroup").mkdir()
+    return tmp_path
+
+
+def put(system: Path, path: str, text: str) -> None:
+    file = system / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+def available(system: Path) -> int:
+    return available_bytes(system / "proc", system / "cgroup")
+
+
+def test_the_machine(system: Path) -> None:
+    assert available(system) == PHYSICAL
+    put(system, "proc/self/cgroup", "0::/system.slice/q.service\n")
+    put(system, "cgroup/system.slice/q.service/memory.max", "max\n")
+    assert available(system) == PHYSICAL
+
+
+@pytest.mark.parametrize("group", ["system.slice/q.service/memory.max", "system.slice/memory.max", "memory.max"])
+def test_a_control_group_or_one_around_it(system: Path, group: str) -> None:
+    put(system, "proc/self/cgroup", "0::/system.slice/q.service\n")
+    put(system, f"cgroup/{group}", f"{256 * MB}\n")
+    assert available(system) == 256 * MB
+
+
+def test_a_control_group_of_version_1(system: Path) -> None:
+    put(system, "proc/self/cgroup", "11:cpu,cpuacct:/a\n9:memory:/docker/x\n")
+    put(system, "cgroup/memory/docker/x/memory.limit_in_bytes", f"{100 * MB}\n")
+    put(system, "cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n")
+    assert available(system) == 100 * MB
+
+
+def test_the_limit() -> None:
+    assert memory_limit("0") == 0
+    assert memory_limit("1000") == 1000
+    assert memory_limit("50%") == int(available_bytes() / 2)
+
+
+def test_this_process() -> None:
+    trim_heap()
+    assert MB < resident_bytes() < PHYSICAL
+    assert resident_bytes(Path("/nowhere")) == 0
