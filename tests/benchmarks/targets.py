@@ -143,7 +143,7 @@ ROWS: tuple[Row, ...] = (
     Row("takeover.lost", "all take-overs: confirmed publishes that were lost", "messages", (AtMost(0),)),
     Row("takeover.again", "the same: published twice, or delivered again after the ack", "messages", (AtMost(0),)),
     *(
-        Row(f"buckets.publish{ms}", f"bucket, {ms} ms a request: publish, one at a time", "requests", (AtMost(2.5),))
+        Row(f"buckets.publish{ms}", f"bucket, {ms} ms a request: publish, over a write", "times", (AtMost(2.5),))
         for ms in (5, 50, 500)
     ),
     *(

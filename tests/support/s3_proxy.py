@@ -52,6 +52,16 @@ class Request:
     began: float = field(default_factory=time.monotonic)
     ended: float | None = None
 
+    @property
+    def is_commit(self) -> bool:
+        """Whether it is an answered write of the write-ahead log."""
+        return self.method == "PUT" and self.kind == "wal" and self.ended is not None
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return (self.ended or time.monotonic()) - self.began
+
     def __str__(self) -> str:
         return f"{self.method} {self.kind} {self.path.rpartition('/')[2]} {self.status}"
 
