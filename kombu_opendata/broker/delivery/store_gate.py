@@ -8,6 +8,8 @@ its old number, so it is stored once. What consumers hold they go on with; their
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ...errors import StoreStalled
 from ...protocol.messages import Failed
 from ...storage.commit.commits import Commits
@@ -16,6 +18,8 @@ from .outbox import Outbox
 
 #: after so long a commit takes unusually long
 _SUSPECT_SECONDS = 1.0
+#: without a tick for so long, this process was frozen, and not the store: a standby may have taken over meanwhile
+_FROZEN_SECONDS = 3.0
 #: how long a publish waits at least before it is refused, so that clients that try again at once do no harm
 _PACE_SECONDS = 1.0
 
@@ -25,20 +29,29 @@ class StoreGate:
 
     Args:
         timeout_seconds: how long a call waits for the store; 0: for ever.
+        now: a monotonic clock, in seconds.
 
     Attributes:
         is_closed: publishes wait for the store. Always False if there is a journal.
     """
 
-    __slots__ = ("_commits", "_flow", "_outbox", "_timeout", "is_closed")
+    __slots__ = ("_awake_at", "_commits", "_flow", "_now", "_outbox", "_ticked_at", "_timeout", "is_closed")
 
-    def __init__(self, commits: Commits, outbox: Outbox, flow: Flow, timeout_seconds: float) -> None:
+    def __init__(
+        self, commits: Commits, outbox: Outbox, flow: Flow, timeout_seconds: float, now: Callable[[], float]
+    ) -> None:
         self._commits, self._outbox, self._flow, self._timeout = commits, outbox, flow, timeout_seconds
+        self._now = now
+        self._awake_at = self._ticked_at = now()
         self.is_closed = False
 
     def tick(self) -> None:
         """Close or open the gate, and refuse calls that have waited for long; called twice a second."""
-        stalled = self._commits.stalled_seconds
+        now = self._now()
+        if now - self._ticked_at > _FROZEN_SECONDS:
+            self._awake_at = now
+        self._ticked_at = now
+        stalled = min(self._commits.stalled_seconds, now - self._awake_at)
         if stalled <= _SUSPECT_SECONDS:
             self.open()
             return

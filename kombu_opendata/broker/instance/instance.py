@@ -89,7 +89,7 @@ class Instance:
             self.notices,
         )  # fmt: skip
         timeout_seconds = engine.settings.store_timeout_seconds
-        self.gate = StoreGate(engine.commits, self.outbox, self.flow, timeout_seconds)
+        self.gate = StoreGate(engine.commits, self.outbox, self.flow, timeout_seconds, loop.time)
         restart_grace_ms = grace_ms if restart_grace_ms is None else restart_grace_ms
         self.upkeep = self._turn(core, tenure or Tenure(), restart_grace_ms)
         self.results = ResultWatches(self.outbox)

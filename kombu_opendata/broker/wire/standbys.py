@@ -17,8 +17,8 @@ log = logging.getLogger(__name__)
 
 #: intervals without a heartbeat after which a standby is not handed over to
 _SILENT_INTERVALS = 3
-#: a difference of the clocks that the log tells
-_CLOCK_SECONDS = 5.0
+#: a difference of the clocks that the log tells; a smaller one may be that of a frozen process
+_CLOCK_SECONDS = 60.0
 
 
 class Peer(Protocol):
