@@ -72,7 +72,7 @@ def show(file: Path | None, config: Path | None, as_json: bool, **given: Any) ->
         print_json({spec.key: {"value": value, "source": sources[spec]} for spec, value in shown.items()})
         return
     for spec, value in shown.items():
-        line = f"{spec.key} = {_toml(value)}" if value not in (None, []) else f"# {spec.key} is not set"
+        line = f"{spec.key} = {as_toml(value)}" if value not in (None, []) else f"# {spec.key} is not set"
         say(f"{line}  # {sources[spec]}" if value not in (None, []) else line)
 
 
@@ -82,6 +82,6 @@ def _shown(spec: Spec, value: Any) -> Any:
     return masked(value) if spec.field == "store" else spec.shown(value)
 
 
-def _toml(value: Any) -> str:
+def as_toml(value: Any) -> str:
     """A value as TOML, whose texts, numbers and lists are written as JSON's, but for one control character."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from kombu_opendata.cli.config import as_toml
 from kombu_opendata.configuration.options import BrokerOptions, public_specs
 from kombu_opendata.configuration.sources import configuration
 from kombu_opendata.errors import InvalidConfiguration
@@ -44,17 +44,15 @@ def read(data: bytes, given: Any = NEEDED, environment: dict[str, str] | None = 
 
 
 def toml(table: dict[str, Any]) -> bytes:
-    lines = (
-        f"{json.dumps(key, ensure_ascii=False)} = {json.dumps(value, ensure_ascii=False)}"
-        for key, value in table.items()
-    )
+    lines = (f"{as_toml(key)} = {as_toml(value)}" for key, value in table.items())
     return "\n".join(lines).encode("utf-8", "surrogatepass")
 
 
-def again(options: BrokerOptions) -> BrokerOptions | None:
-    """The options from what is shown of them."""
+def check_again(options: BrokerOptions) -> None:
+    """What is shown of options gives them again; TOML has no text for the name of a file that is not Unicode."""
     shown = {spec.key: spec.shown(getattr(options, spec.field)) for spec in public_specs()}
-    return read(toml({key: value for key, value in shown.items() if value not in (None, [])}), {})
+    data = toml({key: value for key, value in shown.items() if value not in (None, [])})
+    assert b"\xed\xa0" in data or read(data, {}) == options
 
 
 @given(st.binary(max_size=200))
@@ -71,7 +69,7 @@ def test_any_file(data: bytes) -> None:
 def test_any_values_of_a_file(table: dict[str, Any]) -> None:
     options = read(toml(table))
     if options is not None:
-        assert again(options) == options
+        check_again(options)
 
 
 @given(st.dictionaries(st.sampled_from(KEYS), st.one_of(PLAUSIBLE, st.text()), max_size=4))
@@ -81,4 +79,4 @@ def test_any_text_of_an_option_or_a_variable(texts: dict[str, str]) -> None:
     words = {specs[key].field: (text,) if specs[key].option.repeated else text for key, text in texts.items() if text}
     for options in (read(b"", NEEDED, variables), read(b"", {**NEEDED, **words})):
         if options is not None:
-            assert again(options) == options
+            check_again(options)
