@@ -32,7 +32,7 @@ from .greeting import Admitted, Greeting, HostFor
 from .heartbeat import Heartbeat
 from .inbox import MAX_UNSENT_BYTES, Inbox
 from .logins import Logins
-from .partial_frames import LEAST_BYTES
+from .partial_frames import Arriving
 
 log = logging.getLogger(__name__)
 
@@ -61,12 +61,12 @@ class Connection(asyncio.Protocol):
         self._context: Context | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._inbox = Inbox(self._handle, self._refuse, self._cut_off)
+        self._arriving = Arriving(connections.partial_frames, self._inbox, self._cut_off)
         self._greeting = Greeting(slot, logins, settings.socket_access, host_for)
         self._heartbeat = Heartbeat()
         self._leaving = False
         self.writable = True
         self._unread_since = 0.0
-        self._part_bytes = 0  # of a message that has not arrived whole
         self._lingering: asyncio.TimerHandle | None = None
 
     # ------------------------------------------------------------------ callbacks of asyncio
@@ -81,7 +81,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = self._inbox.transport = None
         self._inbox.clear()
-        self._connections.partial_frames.forget(self)
+        self._arriving.end()
         self.slot.free()
         self._heartbeat.stop()
         if self._lingering is not None:
@@ -91,23 +91,6 @@ class Connection(asyncio.Protocol):
         if context is not None and self._host is not None and context.session.connection is self:
             self._host.lifecycle.detach(context.session)
 
-    # ------------------------------------------------------------------ large messages that arrive in parts
-    @property
-    def socket(self) -> Any:
-        return self._transport.get_extra_info("socket") if self._transport is not None else None
-
-    def pause_part(self) -> None:
-        """Read no more for now: there is no memory for the rest of the message."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.pause_reading()
-
-    def resume_part(self) -> None:
-        self._inbox.go_on()
-
-    def give_up_part(self, exc: ProtocolError) -> None:
-        self._cut_off(exc)
-
-    # ------------------------------------------------------------------ clients that read slowly
     def check_stuck(self) -> None:
         """Memory is full: end the connection of a client that has read nothing for long."""
         if not self.writable and asyncio.get_running_loop().time() - self._unread_since > STUCK_SECONDS:
@@ -129,19 +112,14 @@ class Connection(asyncio.Protocol):
             self._host.queues.wake_session(self._context.session)
 
     def data_received(self, data: bytes) -> None:
-        connections, before = self._connections, self._part_bytes
-        connections.received(len(data))
+        self._connections.received(len(data))
         try:
             if self._greeting.needs_preamble:
                 data = self._greeting.read_preamble(data)
                 if not self._greeting.needs_preamble:
                     self._write(PREAMBLE)
             self._inbox.take_in(data)
-            self._part_bytes = self._inbox.reader.waiting_bytes
-            if self._part_bytes > LEAST_BYTES:
-                connections.partial_frames.note(self, self._part_bytes)
-            elif before > LEAST_BYTES:
-                connections.partial_frames.forget(self)
+            self._arriving.look()
         except (ProtocolError, VersionMismatch) as exc:
             self._cut_off(exc)
 
@@ -172,13 +150,8 @@ class Connection(asyncio.Protocol):
     def _is_ready(self, handler: Handler, message: Any) -> bool:
         """Whether a call may run now; otherwise it runs when its filter is compiled, or publishes are taken again."""
         inbox = self._inbox
-        if handler.stores:
-            flow = inbox.flow
-            if flow is not None and flow.is_closed:
-                inbox.block(message, flow)
-                return False
-            if inbox.quotas is not None and inbox.must_wait(message, inbox.quotas):
-                return False
+        if handler.stores and inbox.keeps(message):
+            return False
         if handler.filter_of is not None and not inbox.is_preparing:
             text = handler.filter_of(message)
             if text:

@@ -104,7 +104,7 @@ class Inbox:
         if self._is_blocked:
             self._held_bytes += len(data)
             if self._held_bytes > _HELD_BYTES:
-                self._pause()
+                self.pause()
 
     def _hold(self, message: Any) -> None:
         """Keep a message for later, and stop reading until then."""
@@ -116,32 +116,36 @@ class Inbox:
                 self._backlog.append(message)
             return
         self._backlog.append(message)
-        self._pause()
+        self.pause()
 
     def _let_others(self, flow: Flow) -> None:
         """Go on with what was read in the next turn of the loop, after the other connections."""
-        self._pause()
+        self.pause()
         if not self._has_more:
             self._has_more = True
             flow.begin_slice(self.go_on)
 
-    def _pause(self) -> None:
+    def pause(self) -> None:
+        """Read no more for now."""
         if self.transport is not None and not self.transport.is_closing():
             self.transport.pause_reading()
 
     # ------------------------------------------------------------------ waiting
-    def block(self, message: Any, flow: Flow) -> None:
-        """Keep a publish, which is the oldest message now, until publishes are taken again."""
-        self._backlog.appendleft(message)
-        self._is_blocked = True
-        flow.wait(self)
-
-    def must_wait(self, message: Any, quotas: SessionQuotas) -> bool:
-        """Keep a publish if there were too many in the last second; returns whether it is kept.
+    def keeps(self, message: Any) -> bool:
+        """Keep a publish, the oldest message now, if it has to wait; returns whether it is kept.
 
         Raises:
             LimitExceeded: it is larger than its user or its instance may publish.
         """
+        if self.flow is not None and self.flow.is_closed:
+            self._backlog.appendleft(message)
+            self._is_blocked = True
+            self.flow.wait(self)
+            return True
+        return self.quotas is not None and self._is_too_soon(message, self.quotas)
+
+    def _is_too_soon(self, message: Any, quotas: SessionQuotas) -> bool:
+        """Keep a publish if there were too many in the last second; returns whether it is kept."""
         if message is self._paid:
             self._paid = None
             return False

@@ -10,7 +10,8 @@ import select
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ...errors import ProtocolError
+from ...errors import OpenDataError, ProtocolError
+from .inbox import Inbox
 
 #: a smaller part is not counted
 LEAST_BYTES = 256 << 10
@@ -106,3 +107,47 @@ def _has_unread(sock: Any) -> bool:
     poll = select.poll()
     poll.register(sock.fileno(), select.POLLIN)
     return bool(poll.poll(0))
+
+
+class Arriving:
+    """The message of one connection that has not arrived whole.
+
+    Args:
+        cut_off: ends the connection with an error.
+    """
+
+    __slots__ = ("_cut_off", "_frames", "_inbox", "_is_noted")
+
+    def __init__(self, frames: PartialFrames, inbox: Inbox, cut_off: Callable[[OpenDataError], None]) -> None:
+        self._frames = frames
+        self._inbox = inbox
+        self._cut_off = cut_off
+        self._is_noted = False
+
+    def look(self) -> None:
+        """Bytes have arrived, and the messages that they completed were taken."""
+        size = self._inbox.reader.waiting_bytes
+        if size > LEAST_BYTES:
+            self._is_noted = True
+            self._frames.note(self, size)
+        elif self._is_noted:
+            self.end()
+
+    def end(self) -> None:
+        """There is no such message any more."""
+        self._is_noted = False
+        self._frames.forget(self)
+
+    @property
+    def socket(self) -> Any:
+        transport = self._inbox.transport
+        return transport.get_extra_info("socket") if transport is not None else None
+
+    def pause_part(self) -> None:
+        self._inbox.pause()
+
+    def resume_part(self) -> None:
+        self._inbox.go_on()
+
+    def give_up_part(self, exc: ProtocolError) -> None:
+        self._cut_off(exc)
