@@ -119,10 +119,9 @@ class Server:
 
     def keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Do something until the end."""
-        task = asyncio.get_running_loop().create_task(work)
-        task.add_done_callback(self._kept_ended)
-        self._kept.append(task)
-        return task
+        self._kept.append(asyncio.create_task(work))
+        self._kept[-1].add_done_callback(self._kept_ended)
+        return self._kept[-1]
 
     def _keep_no_more(self) -> None:
         for task in self._kept:
@@ -150,8 +149,7 @@ class Server:
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> bool:
         """Wait for something, but not longer than until :meth:`stop`; returns whether it is done."""
-        loop = asyncio.get_running_loop()
-        task, stopping = loop.create_task(work), loop.create_task(self._stopping.wait())
+        task, stopping = asyncio.create_task(work), asyncio.create_task(self._stopping.wait())
         await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         if task.done():
