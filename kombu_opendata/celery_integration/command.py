@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import click
 
-from ..cli.exit_codes import EPILOG, HELP, Group
+from ..cli.exit_codes import HELP, Group
 from ..cli.root import shared_commands
 
 
-@click.group("opendata", cls=Group, context_settings=HELP, epilog=EPILOG)
+@click.group("opendata", cls=Group, context_settings=HELP)
 def opendata() -> None:
     """Inspect and change the app's broker, its queues and its messages."""
 

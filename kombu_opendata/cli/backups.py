@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .exit_codes import EPILOG, Command
+from ..configuration.kinds import Whole
+from .exit_codes import Command
+from .option_types import Bounded
 from .stores import store_location, store_options
 from .target import json_option
 from .terminal.output import counted, print_json, say
@@ -22,13 +24,11 @@ _COLUMNS: list[Column] = [
 ]  # fmt: skip
 
 
-@click.command(cls=Command, epilog=EPILOG)
+@click.command(cls=Command)
 @click.argument("target", metavar="TARGET")
 @store_options
 @click.option("--list", "listed", is_flag=True, help="only list the backups in TARGET")
-@click.option(
-    "--keep", type=click.IntRange(1), metavar="N", help="afterwards remove all but the newest N backups in TARGET"
-)
+@click.option("--keep", type=Bounded(Whole(1)), help="afterwards remove all but the newest N backups in TARGET")
 def backup(
     target: str, store: str | None, url: str | None, instance: str | None, as_json: bool, listed: bool, keep: int | None
 ) -> None:
@@ -100,16 +100,17 @@ def _facts(one: Backup) -> dict[str, Any]:
     }
 
 
-@click.command(cls=Command, epilog=EPILOG)
-@click.argument("target", metavar="TARGET")
+@click.command(cls=Command)
+@click.argument("target", metavar="BACKUPS")
 @click.argument("destination", metavar="FOLDER|URL")
 @click.option("--backup", "id", metavar="ID", default="", help="the backup to restore; default: the newest")
 @json_option
 def restore(target: str, destination: str, id: str, as_json: bool) -> None:
-    """Make a store from a backup in TARGET.
+    """Make a store from a backup.
 
-    FOLDER or the bucket's prefix must be empty. Every checksum is verified. If it is interrupted, run it again; no
-    broker may start there before it has ended.
+    BACKUPS is the folder or the URL that store backup wrote to. The store is made in FOLDER or at the URL, a prefix of
+    a bucket, which must be empty. Every checksum is verified. If it is interrupted, run it again; no broker may start
+    there before it has ended.
     """
     from ..offline.backup.restore import restore as make
     from .terminal.progress import bar

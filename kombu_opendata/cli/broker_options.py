@@ -46,9 +46,9 @@ def _option(spec: Spec) -> Callable[[Any], Any]:
 def _help(spec: Spec) -> str:
     """The help of an option, and in brackets the default and what is allowed."""
     option = spec.option
-    default = None if spec.required else spec.shown(spec.default)
+    default = "" if spec.required else spec.described(spec.default)
     facts = [
-        f"default: {', '.join(default) if isinstance(default, list) else default}" if default not in (None, []) else "",
+        f"default: {default}" if default else "",
         "" if option.kind.allowed == "at least 0" else option.kind.allowed,
         "may be repeated" if option.repeated else "",
     ]

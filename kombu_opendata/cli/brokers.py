@@ -11,7 +11,9 @@ from typing import Any
 
 import click
 
+from ..configuration.kinds import Seconds
 from .exit_codes import NO_BROKER, NOT_NOW, Command, Failure, Group
+from .option_types import Bounded
 from .target import Target, call_options, target_options
 from .terminal.output import local, moment, print_facts, print_json, say, shown, with_times
 from .terminal.tables import Column, console, print_table
@@ -115,8 +117,7 @@ def _about_disk(disk: dict[str, Any]) -> Iterator[str]:
 @click.argument("place", required=False, metavar="[FOLDER]")
 @click.option(
     "--timeout",
-    type=click.FloatRange(0),
-    metavar="SECONDS",
+    type=Bounded(Seconds()),
     default=30,
     show_default=True,
     help="how long to wait for it to end",
@@ -230,10 +231,10 @@ def _wait(condition: Callable[[], bool], seconds: float) -> bool:
 @click.argument("duties", metavar="[DUTY]...", nargs=-1, type=click.Choice(_DUTIES))
 @click.option(
     "--timeout",
-    type=click.FloatRange(0, min_open=True),
-    default=60.0,
+    type=Bounded(Seconds(above=0)),
+    default=60,
     show_default=True,
-    help="seconds to wait for the report",
+    help="how long to wait for the report",
 )
 @call_options
 def maintain(duties: tuple[str, ...], timeout: float, target: Target, as_json: bool) -> None:

@@ -9,6 +9,7 @@ code  meaning
 3     no broker runs there, it can't be reached or started, or the connection was lost
 4     the store is damaged
 5     not now, or not completely: the disk or a queue is full, or the time ran out
+6     another broker has taken over the store: how a broker ends that was replaced
 130   interrupted by Ctrl-C
 ====  ==================================================================================================
 """
@@ -24,11 +25,11 @@ from typing import IO, Any
 
 import click
 
-REFUSED, USAGE, NO_BROKER, DAMAGED, NOT_NOW, INTERRUPTED = 1, 2, 3, 4, 5, 130
+REFUSED, USAGE, NO_BROKER, DAMAGED, NOT_NOW, REPLACED, INTERRUPTED = 1, 2, 3, 4, 5, 6, 130
 
 EPILOG = (
     "Exit codes: 0 success; 1 the answer is no, not found, or refused; 2 wrong usage; 3 no broker, or connection lost; "
-    "4 the store is damaged; 5 not now, or not completely."
+    "4 the store is damaged; 5 not now, or not completely; 6 another broker has taken over the store."
 )
 
 
@@ -58,6 +59,8 @@ def exit_code(error: Exception) -> int:
         return USAGE
     if isinstance(error, e.CorruptRecord):
         return DAMAGED
+    if isinstance(error, e.StoreFenced):
+        return REPLACED
     if isinstance(error, (e.RetryLater, e.StoreChanged, TimeoutError)):
         return NOT_NOW
     if isinstance(error, (e.UnsupportedFormat, e.InvalidUsersFile)):
@@ -101,6 +104,10 @@ class Command(click.Command):
         with _interruptible():  # click may prompt for options that were not given
             return super().parse_args(ctx, args)
 
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.epilog = EPILOG
+        super().format_epilog(ctx, formatter)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             with _interruptible():
@@ -127,8 +134,7 @@ class Group(click.Group):
         return super().invoke(ctx)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        if ctx.parent is None:
-            self.epilog = EPILOG
+        self.epilog = EPILOG
         super().format_epilog(ctx, formatter)
 
 

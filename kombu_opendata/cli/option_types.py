@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from ..configuration.kinds import Number, Whole
 from ..configuration.units import seconds_of
 
 
@@ -75,6 +76,20 @@ class Point(click.ParamType):  # type: ignore[type-arg]
         return found
 
 
+class Bounded(click.ParamType):  # type: ignore[type-arg]
+    """A number or a time, read and refused as those of a broker's options are."""
+
+    def __init__(self, kind: Number) -> None:
+        self._kind = kind
+        self.name = kind.metavar
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            return self._kind.read(value)
+        except ValueError as exc:
+            self.fail(str(exc), param, ctx)
+
+
 class MessageId(click.ParamType):  # type: ignore[type-arg]
     """A message id. Unlike click's IntRange, it does not show its range in the help."""
 
@@ -121,8 +136,8 @@ def header_option(what: str) -> Callable[[Any], Any]:
 
 def limit_option(help: str, default: int = 0, *, low: int = 0, high: int | None = None) -> Callable[[Any], Any]:
     """The option ``--limit``."""
-    kind = click.IntRange(low, high)
-    return click.option("--limit", "-n", type=kind, metavar="N", default=default, show_default=default > 0, help=help)
+    kind = Bounded(Whole(low, high))
+    return click.option("--limit", "-n", type=kind, default=default, show_default=default > 0, help=help)
 
 
 def where_option(command: Callable[..., Any]) -> Callable[..., Any]:

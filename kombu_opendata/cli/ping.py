@@ -6,7 +6,9 @@ import time
 
 import click
 
+from ..configuration.kinds import Seconds
 from .exit_codes import NOT_NOW, Command, Failure
+from .option_types import Bounded
 from .target import Target, call_options
 from .terminal.output import print_json, say
 
@@ -15,19 +17,20 @@ from .terminal.output import print_json, say
 @click.argument("place", required=False, metavar="[URL|FOLDER]")
 @click.option(
     "--timeout",
-    type=click.FloatRange(0, min_open=True),
-    default=5.0,
+    type=Bounded(Seconds(above=0)),
+    default=5,
     show_default=True,
-    metavar="SECONDS",
     help="how long all of it may take",
 )
+@click.option("--allow-standby", is_flag=True, help="a standby that answers is success, too: for health checks")
 @call_options
-def ping(place: str | None, timeout: float, target: Target, as_json: bool) -> None:
+def ping(place: str | None, timeout: float, allow_standby: bool, target: Target, as_json: bool) -> None:
     """Connect to a broker, log in and wait for one answer.
 
     The broker answers when its store has taken what was written before. This never starts a broker. The exit code is 3
     if no broker is there, 1 if it refuses the login, and 5 if it is a standby or does not answer in time.
     """
+    from ..errors import NotActive
     from ..protocol.queue_messages import Ping
 
     target = target.or_at(place)
@@ -40,6 +43,14 @@ def ping(place: str | None, timeout: float, target: Target, as_json: bool) -> No
     except TimeoutError as exc:
         text = f"the broker let this client in but has not answered within {timeout:g} s: does its store take writes?"
         raise Failure(text, NOT_NOW) from exc
+    except NotActive as exc:
+        if not allow_standby:
+            raise
+        if as_json:
+            print_json({"standby": True, "active": exc.active})
+        else:
+            say(f"a standby answered; active is {exc.active or 'no broker that it knows of'}")
+        return
     if as_json:
         print_json({"connect_seconds": connected - began, "answer_seconds": answered - connected})
     else:

@@ -10,7 +10,7 @@ from .backups import backup, restore
 from .brokers import broker_tools, instance_group, maintain, status
 from .config import config_group
 from .exchanges import binding_group, exchange_group
-from .exit_codes import EPILOG, HELP, Group
+from .exit_codes import HELP, Group
 from .filters import filter_group
 from .history_lists import attempts, messages
 from .peek import message, peek
@@ -43,7 +43,7 @@ class Root(Group):
         return name, command, rest
 
 
-@click.group(cls=Root, context_settings=HELP, epilog=EPILOG)
+@click.group(cls=Root, context_settings=HELP)
 @click.version_option(package_name="kombu-opendata")
 def main() -> None:
     """A durable task queue in a folder or a bucket.

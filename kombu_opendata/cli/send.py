@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..configuration.kinds import Whole
 from .exit_codes import Command, Failure
-from .option_types import LENGTH, MOMENT, header_option, headers_of, json_value, with_options
+from .option_types import LENGTH, MOMENT, Bounded, header_option, headers_of, json_value, with_options
 from .target import Target, call_options, queue_argument
 from .terminal.output import counted, note, print_json, print_json_line, say
 
@@ -37,8 +38,7 @@ _sending_options = with_options(
     click.option("--at", type=MOMENT, help="deliver it from this time on"),
     click.option(
         "--priority",
-        type=click.IntRange(0, 255),
-        metavar="N",
+        type=Bounded(Whole(0, 255)),
         default=0,
         help="0 (the default) to 255; higher comes first",
     ),

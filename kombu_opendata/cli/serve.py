@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 from ..errors import OpenDataError
 from .broker_options import broker_options, collected
 from .brokers import broker_tools
-from .exit_codes import EPILOG, USAGE, Command, Failure
+from .exit_codes import USAGE, Command, Failure
 from .secret_prompt import read_secret
 
 
@@ -30,7 +30,7 @@ class _Broker(Command):
         return found
 
 
-@click.command(cls=_Broker, epilog=EPILOG)
+@click.command(cls=_Broker)
 @broker_options
 @click.option("--ready-fd", type=int, hidden=True)
 def broker(config: Path | None, ready_fd: int | None, **given: Any) -> None:
@@ -56,7 +56,7 @@ def broker(config: Path | None, ready_fd: int | None, **given: Any) -> None:
     sys.exit(run(options, ready_fd, found.warnings))
 
 
-@click.command("hash-secret", cls=Command, epilog=EPILOG)
+@click.command("hash-secret", cls=Command)
 def hash_secret() -> None:
     """Print the hash of a secret for the --users file.
 

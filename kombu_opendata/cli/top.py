@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from ..configuration.kinds import Seconds, Whole
 from ..errors import ConnectionLost, StartError
 from .exit_codes import Command
+from .option_types import Bounded
 from .target import Target, call_options
 from .terminal.output import age, counted, plain, print_json_line, say
 from .terminal.tables import Column, console, cut_middle, fitted, print_table, room_for_text, table
@@ -42,15 +44,14 @@ class Line(NamedTuple):
 @click.command(cls=Command)
 @click.option(
     "--interval",
-    type=click.FloatRange(0.1),
-    default=2.0,
+    type=Bounded(Seconds(0.1)),
+    default=2,
     show_default=True,
-    metavar="SECONDS",
-    help="time between updates",
+    help="time between updates, at least 0.1",
 )
 @click.option("--sort", type=click.Choice(_SORTS), default="rate", show_default=True, help="which queues come first")
 @click.option("--once", is_flag=True, help="show one update, with the rates of the last minute")
-@click.option("--count", type=click.IntRange(1), metavar="N", help="end after this many updates")
+@click.option("--count", type=Bounded(Whole(1)), help="end after this many updates")
 @call_options
 def top(interval: float, sort: str, once: bool, count: int | None, target: Target, as_json: bool) -> None:
     """Show lengths, rates and ages live, until q or Ctrl-C.

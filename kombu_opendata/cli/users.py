@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .exit_codes import EPILOG, Group, confirm
+from .exit_codes import Group, confirm
 from .secret_prompt import read_secret
 from .terminal.output import note, print_json, say, shown
 from .terminal.tables import print_table
@@ -46,7 +46,7 @@ def _say_when() -> None:
     note("A broker with this file reads it within a second; 'opendata-queue broker reload' does it at once.")
 
 
-@user_group.command(epilog=EPILOG)
+@user_group.command()
 @click.argument("name")
 @_users_option
 @click.option("--role", "roles", type=click.Choice(ROLES), multiple=True, help="a role of the user; may be repeated")
@@ -86,10 +86,16 @@ def add(
     _say_when()
 
 
-@user_group.command(epilog=EPILOG)
+@user_group.command()
 @click.argument("name")
 @_users_option
-@click.option("--instance", default="default", show_default=True, help="the instance; '*': each without its own entry")
+@click.option(
+    "--instance",
+    metavar="NAME",
+    default="default",
+    show_default=True,
+    help="the instance; '*': each without its own entry",
+)
 @click.option("--configure", metavar="PATTERN", help="queues and exchanges that it may declare and delete")
 @click.option("--write", metavar="PATTERN", help="exchanges that it may publish to, queues that it may bind")
 @click.option("--read", metavar="PATTERN", help="queues that it may consume and purge, exchanges that it may bind to")
@@ -141,9 +147,9 @@ def permit(
     _say_when()
 
 
-@user_group.command("list", epilog=EPILOG)
+@user_group.command("list")
 @_users_option
-@click.option("--json", "as_json", is_flag=True, help="print JSON")
+@click.option("-j", "--json", "as_json", is_flag=True, help="print JSON")
 def list_(path: Path, as_json: bool) -> None:
     """List the users of a file, and what they may do."""
     from ..broker.access.users_file import UsersFile
@@ -186,7 +192,7 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, ...]]:
     ]
 
 
-@user_group.command(epilog=EPILOG)
+@user_group.command()
 @click.argument("name")
 @_users_option
 @click.option("--yes", is_flag=True, help="do not ask")

@@ -51,7 +51,7 @@ def parse_listen(text: str, folder: str = "") -> Listen:
         return Listen(path=path)
     address = _parse_authority(rest, DEFAULT_PORT)
     if kind != "tcp" or address is None:
-        raise ValueError(f"{text!r} is neither unix:PATH nor tcp:HOST:PORT")
+        raise ValueError(f"{text!r} is neither unix:PATH nor tcp:HOST:PORT (a port is at most 65535)")
     return address
 
 

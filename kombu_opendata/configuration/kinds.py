@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from urllib.parse import quote
 
 from .addresses import Listen, parse_authority, parse_listen
-from .units import bytes_of, percent_of, seconds_of
+from .units import bytes_of, percent_of, seconds_of, size_text
 
 T = TypeVar("T")
 _SHOWN = 100
@@ -52,6 +52,10 @@ class Kind(Generic[T]):
     def shown(self, value: T) -> Any:
         """A value as a TOML file may have it."""
         return value
+
+    def described(self, value: T) -> str:
+        """A value as the help has it."""
+        return str(self.shown(value))
 
 
 class _OfText(Kind[T]):
@@ -170,6 +174,10 @@ class Size(Whole):
 
     def __init__(self, low: int = 0, high: int | None = None) -> None:
         super().__init__(low, high, metavar="BYTES")
+        self.allowed = f"at least {size_text(low)}" if high is None else f"{size_text(low)} to {size_text(high)}"
+
+    def described(self, value: float) -> str:
+        return size_text(int(value))
 
     def parse(self, text: str) -> int | None:
         return bytes_of(text)
@@ -239,6 +247,12 @@ class File(_OfText[Path]):
 
     def shown(self, value: Path) -> Any:
         return str(value)
+
+
+class Folder(File):
+    """A folder."""
+
+    metavar = "FOLDER"
 
 
 class Mode(_OfText[int]):

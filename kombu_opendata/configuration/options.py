@@ -21,6 +21,7 @@ from .kinds import (
     Choice,
     File,
     Flag,
+    Folder,
     HostPort,
     Keep,
     ListenAddress,
@@ -136,7 +137,7 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, rename=_key):
     cache_dir: Annotated[
         Path | None,
         Option(
-            File(), "keep parts of a bucket's tables in this folder of a local disk, so that reads need no requests"
+            Folder(), "keep parts of a bucket's tables in this folder of a local disk, so that reads need no requests"
         ),
     ] = None
     cache_bytes: Annotated[

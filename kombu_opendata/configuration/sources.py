@@ -75,9 +75,11 @@ def configuration(given: Mapping[str, Any], environment: Mapping[str, str], file
     _add_environment(found, environment)
     if file is None and environment.get(CONFIG_VARIABLE):
         file = Path(environment[CONFIG_VARIABLE])
+    is_read = True
     if file is not None:
-        _add_file(found, file)
-    found.faults += [_missing(spec, file) for spec in specs() if spec.required and spec.field not in found.sources]
+        is_read = _add_file(found, file)
+    if is_read:  # else nobody knows what the file would have had
+        found.faults += [_missing(spec, file) for spec in specs() if spec.required and spec.field not in found.sources]
     return found
 
 
@@ -120,12 +122,13 @@ def _misspelt(environment: Mapping[str, str]) -> Iterator[str]:
 
 
 # ---------------------------------------------------------------------- file
-def _add_file(found: Configuration, file: Path) -> None:
+def _add_file(found: Configuration, file: Path) -> bool:
+    """Add the values of a file; returns whether it could be read."""
     try:
         table = read_table(file)
     except InvalidConfiguration as exc:
         found.faults.append(exc.text)
-        return
+        return False
     known = {spec.key: spec for spec in public_specs()}
     folder = str(file.absolute().parent)
     for key, value in table.items():
@@ -133,6 +136,7 @@ def _add_file(found: Configuration, file: Path) -> None:
             found.faults.append(f"{file}: {_unknown(key, list(known))}")
             continue
         _add(found, spec, str(file), f"{file}: {key}", value, folder)
+    return True
 
 
 def _unknown(key: str, known: list[str]) -> str:

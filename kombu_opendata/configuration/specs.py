@@ -80,6 +80,13 @@ class Spec:
         kind = self.option.kind
         return [kind.shown(one) for one in value] if self.option.repeated else kind.shown(value)
 
+    def described(self, value: Any) -> str:
+        """A value as the help has it; empty if there is none."""
+        if value is None:
+            return ""
+        kind = self.option.kind
+        return ", ".join(kind.described(one) for one in (value if self.option.repeated else (value,)))
+
 
 def specs_of(options: type[msgspec.Struct]) -> tuple[Spec, ...]:
     """The options that are the fields of a struct, each annotated with its :class:`Option`."""

@@ -28,6 +28,12 @@ def bytes_of(text: str) -> int | None:
     return int(found[1]) << 10 * ("KMGT".index(found[2].upper()) + 1 if found[2] else 0)
 
 
+def size_text(size: int) -> str:
+    """A number of bytes as :func:`bytes_of` reads it, in the largest unit of which it is a multiple."""
+    power = max(power for power in range(5) if size % (1 << 10 * power) == 0) if size else 0
+    return f"{size >> 10 * power}{'KMGT'[power - 1] if power else ''}"
+
+
 def percent_of(text: str) -> float | None:
     """The number in ``40%``; None if the text is no percentage."""
     found = _PERCENT.fullmatch(text)

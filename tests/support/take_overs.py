@@ -18,7 +18,7 @@ from .served import ServedBroker
 from .workers import APPS
 
 KILL, HAND_OVER, FREEZE = "kill -9", "SIGTERM", "SIGSTOP"
-FENCED = 4
+FENCED = 6
 _PAIRS = 2
 _PER_PUBLISHER = 10_000_000
 _SECONDS = 120.0

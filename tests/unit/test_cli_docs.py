@@ -10,6 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from kombu_opendata.broker.process.process import EXIT_FENCED
 from kombu_opendata.cli import exit_codes
 from kombu_opendata.cli.root import main
 
@@ -38,7 +39,8 @@ def test_every_example_is_understood() -> None:
 def test_the_exit_codes_are_those_of_the_code() -> None:
     shown = {int(code) for code in re.findall(r"(?m)^\| (\d+) \|", PAGE)}
     codes = {exit_codes.REFUSED, exit_codes.USAGE, exit_codes.NO_BROKER, exit_codes.DAMAGED, exit_codes.NOT_NOW}
-    assert shown == codes | {0, exit_codes.INTERRUPTED}
+    assert shown == codes | {0, exit_codes.REPLACED, exit_codes.INTERRUPTED}
+    assert exit_codes.REPLACED == EXIT_FENCED
     assert exit_codes.__doc__ is not None
     assert shown == {int(code) for code in re.findall(r"(?m)^(\d+) ", exit_codes.__doc__)}
 
@@ -47,6 +49,9 @@ def test_the_exit_codes_are_those_of_the_code() -> None:
 def test_every_verb_and_option_explains_itself(verb: str) -> None:
     command = VERBS[verb]
     assert command.help
+    told = CliRunner().invoke(main, [*verb.split(), "--help"], terminal_width=78)
+    assert "6 another broker has taken over" in " ".join(told.stdout.split())
+    assert not re.search(r"\bx[<>]|<=x", told.stdout), "bounds are said in words"
     for parameter in command.params:
         if isinstance(parameter, click.Option) and not parameter.hidden:
             choice = isinstance(parameter.type, click.Choice)

@@ -33,7 +33,7 @@ from .start_settings import broker_settings, choose_seat
 
 log = logging.getLogger(__name__)
 
-EXIT_FAILED, EXIT_FENCED = 1, 4
+EXIT_FAILED, EXIT_FENCED = 1, 6
 
 
 class Readiness:

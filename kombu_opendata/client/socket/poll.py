@@ -12,6 +12,9 @@ import os
 import select
 from collections.abc import Sequence
 
+#: 24 days: what the system takes
+_MOST_MS = (1 << 31) - 1
+
 
 def poll(reading: Sequence[int], writing: Sequence[int], timeout: float | None) -> bool:
     """Wait until a descriptor can be read or written; returns False when ``timeout`` seconds are over.
@@ -23,7 +26,7 @@ def poll(reading: Sequence[int], writing: Sequence[int], timeout: float | None) 
     poller = select.poll()
     for fd in reading:
         poller.register(fd, select.POLLIN | (select.POLLOUT if fd in writing else 0))
-    return bool(poller.poll(None if timeout is None else math.ceil(timeout * 1000)))
+    return bool(poller.poll(None if timeout is None else min(math.ceil(timeout * 1000), _MOST_MS)))
 
 
 def _wait_select(reading: Sequence[int], writing: Sequence[int], timeout: float | None) -> bool:

@@ -44,6 +44,7 @@ def test_nothing_is_started_to_be_pinged(store_folder: Path) -> None:
         port = free.getsockname()[1]
     assert run("ping", f"opendata://127.0.0.1:{port}").exit_code == 3
     assert run("ping", f"opendata://127.0.0.1:{port}", "--timeout", "0").exit_code == 2
+    assert run("ping", f"opendata://127.0.0.1:{port}", "--timeout", "9000000000").exit_code == 3
 
 
 def test_a_login_that_is_refused(serve: Callable[..., ServedBroker], tmp_path: Path) -> None:
@@ -77,3 +78,7 @@ def test_a_pair(tmp_path: Path) -> None:
         told = run("ping", url(second))
         assert told.exit_code == 5
         assert f"connect to 127.0.0.1:{first.port}" in told.stderr
+        told = run("ping", url(second), "--allow-standby")
+        assert (told.exit_code, told.stdout) == (0, f"a standby answered; active is 127.0.0.1:{first.port}\n")
+        found = run("ping", url(second), "--allow-standby", "--json")
+        assert json.loads(found.stdout) == {"standby": True, "active": f"127.0.0.1:{first.port}"}

@@ -79,6 +79,7 @@ def test_the_image_runs_the_broker_as_nobody_special(dockerfile: Path) -> None:
     assert limit is not None
     assert verb.command.name == "ping"
     assert verb.params["timeout"] < int(limit[1])
+    assert verb.params["allow_standby"], "a standby is healthy"
     assert urls.parse(re.findall(r"OPENDATA_QUEUE_URL=(\S+)", image["ENV"])[0]).port == urls.DEFAULT_PORT
 
 

@@ -25,7 +25,7 @@ from ...support.s3 import BUCKET, S3, s3_server
 from ...support.served import COMMAND
 
 DELAY_SECONDS = 0.02
-FENCED = 4
+FENCED = 6
 LEASE_SECONDS = 1.5
 
 

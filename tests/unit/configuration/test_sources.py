@@ -117,6 +117,11 @@ def test_a_file_that_can_not_be_used(file: Path, data: bytes | None, text: str) 
     assert text in fault
 
 
+def test_what_an_unreadable_file_may_have_is_not_missing(file: Path) -> None:
+    (fault,) = configuration({}, {}, file).faults
+    assert "can't be read" in fault
+
+
 def test_a_misspelt_variable_is_a_warning_and_those_of_kubernetes_are_none() -> None:
     environment = dict.fromkeys(
         (
