@@ -19,13 +19,13 @@ from .store_lock import StoreLock
 
 log = logging.getLogger(__name__)
 
-#: of a process whose store was deleted
-EXIT_FAILED = 1
+#: of a process whose store was deleted, or taken by a broker on another host
+EXIT_FAILED, EXIT_FENCED = 1, 6
 #: how often a standby tries to lock the folder
 _TRY_SECONDS = 0.05
 #: how often it looks where the active broker is, while it has no connection to that
 _LOOK_SECONDS = 0.5
-#: how often the active broker checks that the store's folder is still there
+#: how often the active broker checks that the store's folder is still its own, and shows other hosts that it lives
 _WATCH_SECONDS = 0.5
 
 
@@ -33,7 +33,7 @@ class FolderSeat(FreeSeat):
     """Who has the lock is active. The kernel releases the lock of a process that ends.
 
     Raises:
-        StoreInUse: another broker has it, and this one shall not wait.
+        StoreInUse: another broker has it, and this one shall not wait; or another host uses the folder.
         StoreUnwritable, UnsafeFolder: the folder can't be used.
     """
 
@@ -99,8 +99,11 @@ class FolderSeat(FreeSeat):
         self._front.standbys.key = key
 
     async def watch(self) -> None:
-        """End the process when its store is deleted. A clean close would write to a new folder."""
-        while not self._lock.lost:  # noqa: ASYNC110 - there is no event for a deleted folder
+        """End the process when its store is deleted, or taken by another host. A clean close would write there."""
+        while not self._lock.lost:
+            if other := self._lock.renew():
+                log.critical("a broker on another host (%s) has taken the store's folder: this one ends at once", other)
+                os._exit(EXIT_FENCED)
             await asyncio.sleep(_WATCH_SECONDS)
         log.critical("the store's folder was deleted or replaced while the broker ran: it ends at once")
         os._exit(EXIT_FAILED)

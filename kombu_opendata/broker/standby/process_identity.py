@@ -34,8 +34,16 @@ def has_ended(process: str) -> bool:
         return False
 
 
+def boot_id() -> str:
+    """The kernel's id of this boot of the host, the same in all its containers; empty where the system has none."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
 def _place() -> str:
-    return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}/{os.stat('/proc/self/ns/pid').st_ino}"
+    return f"{boot_id()}/{os.stat('/proc/self/ns/pid').st_ino}"
 
 
 def _started(pid: int) -> str:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
+import time
 from pathlib import Path
 
 from ...errors import StoreInUse, StoreUnwritable
 from ...private_folder import PrivateFolder
 from ...url import LOCK_NAME, RESTORE_NAME
 from .file_systems import check_file_system
+from .host_mark import HostMark
+
+log = logging.getLogger(__name__)
 
 PID_NAME = "broker.pid"
+_LOOK_SECONDS = 0.1
 
 
 class StoreLock:
@@ -25,6 +31,7 @@ class StoreLock:
         self._path = folder
         self._fd = -1
         self._is_held = False
+        self._mark = HostMark(folder / LOCK_NAME)
         self.folder: PrivateFolder | None = None
 
     def acquire(self) -> None:
@@ -34,17 +41,23 @@ class StoreLock:
             StoreUnwritable: the folder can't be created or written, other hosts may use it, or it has only a part of a
                 store.
             UnsafeFolder: other users own or may write to the folder or something in it.
-            StoreInUse: another broker has the lock.
+            StoreInUse: another broker has the lock, or uses the folder on another host.
         """
-        if not self.try_acquire():
-            assert self.folder is not None
-            pid = self.folder.read_text(PID_NAME) or "unknown"
-            raise StoreInUse(
-                f"another broker (pid {pid}) owns {self._path}: connect to it, or stop it first", path=str(self._path)
-            )
+        while not self.try_acquire():
+            if not self._mark.other:
+                assert self.folder is not None
+                pid = self.folder.read_text(PID_NAME) or "unknown"
+                raise StoreInUse(
+                    f"another broker (pid {pid}) owns {self._path}: connect to it, or stop it first",
+                    path=str(self._path),
+                )
+            time.sleep(_LOOK_SECONDS)
 
     def try_acquire(self) -> bool:
-        """Take the lock if it is free; raises as :meth:`acquire`, except for StoreInUse."""
+        """Take the lock if it is free; raises as :meth:`acquire`, StoreInUse only for a broker on another host.
+
+        After an unclean end on another host the first attempts fail: see :meth:`.HostMark.is_stale`.
+        """
         if self._is_held:
             return True
         if self.folder is None:
@@ -57,16 +70,35 @@ class StoreLock:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
+        try:
+            return self._take(self.folder)
+        except OSError as exc:
+            raise StoreUnwritable(f"{self._path} can't be written: {exc.strerror}", path=str(self._path)) from exc
+
+    def _take(self, folder: PrivateFolder) -> bool:
+        """The lock is this process's; take the folder, unless a broker on another host may use it."""
+        if not self._is_for_this_host():
+            return False
         self._is_held = True
-        if self.folder.read_text(RESTORE_NAME):
+        if folder.read_text(RESTORE_NAME):
             raise StoreUnwritable(
                 f"{self._path} has a part of a store only: run the interrupted 'opendata-queue store restore' again",
                 path=str(self._path),
             )
-        with open(self.folder.open_file(PID_NAME, os.O_WRONLY | os.O_CREAT), "w") as file:
+        self._mark.write(self._fd)
+        with open(folder.open_file(PID_NAME, os.O_WRONLY | os.O_CREAT), "w") as file:
             file.truncate()
             file.write(f"{os.getpid()}\n")
         return True
+
+    def _is_for_this_host(self) -> bool:
+        was_watched = self._mark.other
+        if self._mark.is_stale():
+            return True
+        if not was_watched:
+            text = "the last broker of %s did not end cleanly, and ran on another host (%s): watching whether it lives"
+            log.warning(text, self._path, self._mark.other)
+        return False
 
     @property
     def lost(self) -> bool:
@@ -76,11 +108,16 @@ class StoreLock:
         except FileNotFoundError:
             return True
 
+    def renew(self) -> str:
+        """Show other hosts that this broker lives; returns the name of one that has taken the folder, or nothing."""
+        return self._mark.renew(self._fd)
+
     def release(self) -> None:
         """Remove the pid file and release the lock, if it is held. May be called more than once."""
         if self.folder is not None:
             if self._is_held:
                 self.folder.remove(PID_NAME)
+                self._mark.remove(self._fd)
             self.folder.close()
         if self._fd >= 0:
             os.close(self._fd)

@@ -1,0 +1,86 @@
+"""Which host uses a store's folder: written into the file of the lock, which other hosts do not see.
+
+A folder may be on a file system that several hosts share and that is not known as such (FUSE, virtiofs). So the broker
+writes the host's boot and name into the file, and renews its time of change while it runs. A start that finds another
+host there watches for a renewal. Only changes count: the clocks of two hosts are never compared.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from ...errors import StoreInUse
+from .process_identity import boot_id
+
+#: how long a start watches the mark of another host: several renewals, see folder_seat.py
+_WATCH_SECONDS = 3.0
+
+
+class HostMark:
+    """The mark in one file.
+
+    Attributes:
+        other: the host whose mark is being watched; empty if none is.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._own = f"{boot} {socket.gethostname()}" if (boot := boot_id()) else ""
+        self._found = ("", 0)
+        self._found_at = 0.0
+        self.other = ""
+
+    def is_stale(self) -> bool:
+        """Whether no broker on another host uses the folder; False as long as that is not sure.
+
+        Raises:
+            StoreInUse: one does.
+        """
+        found = self._read()
+        host = self._other_host(found[0])
+        if not host:
+            self.other = ""
+            return True
+        if not self.other:
+            self.other, self._found, self._found_at = host, found, time.monotonic()
+        if found != self._found:
+            raise StoreInUse(
+                f"a broker on the host {host} uses {self._path.parent}, and two hosts must not share a folder: connect "
+                "to it, or stop it first; for brokers on several hosts use a bucket (--store s3://bucket/prefix)",
+                path=str(self._path.parent),
+            )
+        return time.monotonic() - self._found_at >= _WATCH_SECONDS
+
+    def write(self, fd: int) -> None:
+        """Make the mark this host's. What was written before is overwritten in place: the disk may be full."""
+        os.ftruncate(fd, os.pwrite(fd, self._own.encode(), 0))
+
+    def renew(self, fd: int) -> str:
+        """Show that this broker lives; returns the name of another host that has taken the folder, or nothing."""
+        try:
+            other = self._other_host(self._read()[0])
+            if not other:
+                os.utime(fd)
+        except OSError:  # what is wrong with the disk shows elsewhere
+            return ""
+        return other
+
+    def remove(self, fd: int) -> None:
+        """This broker ends."""
+        with suppress(OSError):  # the folder may be gone
+            if not self._other_host(self._read()[0]):
+                os.ftruncate(fd, 0)
+
+    def _read(self) -> tuple[str, int]:
+        """The mark and when it was renewed, by a new descriptor: one that is open may show what this host remembers."""
+        with self._path.open(errors="replace") as file:
+            return file.read(4096).strip(), os.fstat(file.fileno()).st_mtime_ns
+
+    def _other_host(self, mark: str) -> str:
+        """The name in another host's mark."""
+        boot, _, host = mark.partition(" ")
+        return host or boot if self._own and boot != self._own.partition(" ")[0] else ""
