@@ -108,6 +108,7 @@ class ExchangeCalls:
         queue = self._queues.get(msg.queue)
         exchange = self._topology.exchanges.get(msg.exchange)
         if queue is not None and exchange is not None:
+            call.check_owner(queue)
             if self._topology.is_bound(msg.queue, msg.exchange, msg.routing_key, msg.arguments):
                 queue.binds_in(exchange).unbind(queue.name, exchange.name, msg.routing_key, msg.arguments)
             self._queues.drop_unused_exchange(msg.exchange)

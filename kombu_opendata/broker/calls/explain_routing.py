@@ -53,6 +53,7 @@ class ExplainCalls:
         if msg.message_id >= keys.MAX_MESSAGE_ID:
             raise RequestError(f"there is no message id {msg.message_id}", message_id=msg.message_id)
         headers = await self._metadata(msg.message_id)
+        needs.of_message(call, headers)
         typed = await self._typed_headers(msg.message_id)
         return m.Explained(msg.rid, self._report(call, msg, headers, typed))
 

@@ -188,9 +188,23 @@ def get_message(call: Context, msg: m.GetMessage) -> None:
 
 
 def explain(call: Context, msg: m.Explain) -> None:
-    """Read on the queue or the role monitor. A stored message is read, so that the role is not enough."""
+    """Read on the queue or the role monitor. A stored message is read, so that the role is not enough.
+
+    The message may be any: the handler checks :func:`of_message`.
+    """
     if msg.queue or msg.message_id >= 0:
         in_queues(call, [msg.queue] if msg.queue else [], shown_only=msg.message_id < 0)
+
+
+def of_message(call: Context, headers: Mapping[str, str]) -> None:
+    """Read on the exchange that a message was published to, or on the queue if that was the default exchange.
+
+    Who has that could have bound a queue, or consumed it. Otherwise read on :data:`.ALL_EXCHANGES`; so a refusal does
+    not tell where the message went.
+    """
+    rights = call.session.rights
+    if not rights.read[headers.get("exchange") or headers.get("routing_key", "")]:
+        rights.check("read", "exchange", ALL_EXCHANGES)
 
 
 def in_queues(call: Context, queues: Iterable[str], *, shown_only: bool) -> None:

@@ -114,3 +114,16 @@ def test_queues_that_the_broker_names(url: str, app: Any) -> None:
         app.channel().queue_declare("", exclusive=True, durable=False)
     with connected(url % "root") as admin:
         assert admin.channel().queue_declare("", exclusive=True, durable=False).queue.startswith("amq.gen-")
+
+
+def test_the_exclusive_queue_of_another_connection_keeps_its_bindings(url: str, app: Any) -> None:
+    with connected(url % "root") as admin:
+        channel = admin.channel()
+        channel.exchange_declare("app.direct", "direct")
+        channel.queue_declare("app.own", exclusive=True, durable=False)
+        channel.queue_bind("app.own", "app.direct", "key")
+        with pytest.raises(errors.AccessRefused, match="is exclusive to another connection"):
+            app.channel().queue_unbind("app.own", "app.direct", "key")
+        send = admin.Producer(channel)
+        send.publish("1", exchange="app.direct", routing_key="key")
+        assert take_bodies(channel, "app.own") == [b"1"]

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from kombu_opendata import QueueClient, errors
+from kombu_opendata.protocol import messages as m
 
 from ...support.processes import children
+from ...support.raw import RawClient
 from ...support.served import ServedBroker
 from ...support.users import EVERYTHING, user_table, write_users
 
@@ -22,6 +24,7 @@ class World:
     """A broker whose queues ``mine`` and ``other`` have a message each, a third message is in both, one failed."""
 
     def __init__(self, port: int) -> None:
+        self.port = port
         self.url = f"opendata://%s:x@127.0.0.1:{port}"
 
     def client(self, user: str) -> QueueClient:
@@ -108,6 +111,24 @@ def test_what_a_user_may_not_see_is_not_there(world: World) -> None:
         assert mine.retrieve_attempt(attempt.id) is None
         with pytest.raises(errors.AccessRefused):
             mine.metrics("other")
+
+
+def test_a_readable_queue_does_not_open_the_messages_of_others(world: World) -> None:
+    with world.client("root") as root:
+        (other,) = root.peek("other")
+        (mine,) = root.peek("mine")
+    narrow = {"x-filter": "token = 'a'", "x-filter-mode": "all"}
+    for user in ("mine", "both"):
+        with RawClient(world.port) as raw:
+            raw.hello(user=user, secret="x")
+            found = raw.call(m.GetMessage(0, other.id, "mine"))
+            assert "s3cret" not in repr(found)
+            assert bool(found.headers) == (user == "both")
+            raw.call(m.DeclareQueue(0, "mine.filtered", True, False, False, narrow, False))
+            explained = raw.call(m.Explain(0, "mine.filtered", other.id))
+            assert isinstance(explained, m.Failed)
+            assert (explained.values["right"], explained.values["name"]) == ("read", "amq.all")
+            assert raw.call(m.Explain(0, "mine.filtered", mine.id)).report["filter"]["headers"] == {"token": "s3cret"}
 
 
 def test_only_instances_with_an_entry_are_listed(world: World) -> None:

@@ -71,6 +71,8 @@ class Claimed:
         session = self._uses.sessions.get(self._session.id)
         if session is None or session.connection is None or session.suspended or queue.deleting:
             return Claim.OVER
+        if not session.rights.read[queue.name]:  # it was, when the call began
+            return Claim.OVER
         entry, now = queue.messages.available.get(id), now_ms()
         if entry is None or envelope is None or not is_visible(entry, now):
             return Claim.TAKEN

@@ -86,7 +86,7 @@ class ConditionalReads:
         stop = self._stops[session.id, msg.rid] = asyncio.Event()
 
         def is_over() -> bool:
-            return stop.is_set() or queue.deleting or time() >= deadline
+            return stop.is_set() or queue.deleting or time() >= deadline or not session.rights.read[queue.name]
 
         try:
             while True:

@@ -112,14 +112,15 @@ class PeekCalls:
 
 def _shown(rights: Rights, found: q.FoundMessage) -> q.FoundMessage:
     """What these rights show of a message: all of it if it is in a queue that may be read."""
-    if rights.read[ALL_EXCHANGES] or found.envelope is None:
+    if rights.read[ALL_EXCHANGES]:
         return found
     readable = [state for state in found.states if rights.read[state[0]]]
     if "monitor" not in rights.roles:
         return replace(found, states=readable) if readable else q.FoundMessage(found.rid, None, {}, 0, 0, 0, [], True)
     if readable:
         return found
-    return replace(found, envelope=shown_envelope(found.envelope), headers=shown_headers(found.headers))
+    envelope = None if found.envelope is None else shown_envelope(found.envelope)
+    return replace(found, envelope=envelope, headers=shown_headers(found.headers))
 
 
 def _times(about: Metadata) -> tuple[int, int, int]:
