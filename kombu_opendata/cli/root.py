@@ -6,23 +6,23 @@ from typing import Any
 
 import click
 
-from .backups import backup, restore
-from .brokers import broker_tools, instance_group, maintain, status
-from .config import config_group
-from .exchanges import binding_group, exchange_group
+from .administration.backups import backup, restore
+from .administration.brokers import broker_tools, instance_group, maintain, status
+from .administration.config import config_group
+from .administration.ping import ping
+from .administration.serve import broker, hash_secret
+from .administration.stores import store_group
+from .administration.users import user_group
+from .administration.workers import worker_group
 from .exit_codes import HELP, Group
-from .filters import filter_group
-from .history_lists import attempts, messages
-from .peek import message, peek
-from .ping import ping
-from .queues import queue_group
-from .replays import replay
-from .send import publish, send
-from .serve import broker, hash_secret
-from .settled import archive_group, failed_group
-from .stores import store_group
-from .users import user_group
-from .workers import worker_group
+from .messages.history_lists import attempts, messages
+from .messages.peek import message, peek
+from .messages.replays import replay
+from .messages.send import publish, send
+from .messages.settled import archive_group, failed_group
+from .queues.exchanges import binding_group, exchange_group
+from .queues.filters import filter_group
+from .queues.queues import queue_group
 
 #: the commands of both ``opendata-queue`` and ``celery -A app opendata``
 SHARED: tuple[click.Command, ...] = (

@@ -16,7 +16,7 @@ from ..client.clock import SYSTEM, Clock
 from ..client.connection_options import DEFAULTS, Options
 from ..errors import RequestError
 from ..protocol.messages import Delivery, Lease
-from ..protocol.queue_messages import Ending, Read, ReadMessages, Send, Sent, SettleMessages
+from ..protocol.messages.queue_messages import Ending, Read, ReadMessages, Send, Sent, SettleMessages
 from .blocking_calls import CLOSED, Calls, Subscription
 
 T = TypeVar("T")

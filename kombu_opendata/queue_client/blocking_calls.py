@@ -17,7 +17,7 @@ from ..errors import ConnectionLost, OpenDataError, RequestError
 from ..protocol import messages as m
 from ..protocol.framing import client_messages
 from ..protocol.messages import Cancelled, Delivery, Lease
-from ..protocol.queue_messages import Read, ReadMessages, Send, Sent
+from ..protocol.messages.queue_messages import Read, ReadMessages, Send, Sent
 from ..url import Address, parse
 from .waiting_connection import ClientConnection
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from ..errors import OpenDataError, from_wire
 from ..protocol import messages as m
-from ..protocol import queue_messages as q
 from ..protocol.envelope import UNREADABLE
 from ..protocol.envelope import decode as open_envelope
+from ..protocol.messages import queue_messages as q
 from . import bodies
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from ..protocol import queue_messages as q
+from ..protocol.messages import queue_messages as q
 from .message_models import moment
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import OpenDataError, RequestError
-from ..protocol import queue_messages as q
 from ..protocol.envelope import header_text
+from ..protocol.messages import queue_messages as q
 from . import checks
 from .checks import Seconds
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 from ..client.session.broker_connection import BrokerConnection
 from ..errors import BrokerStopping, MessageTooLarge, from_wire
 from ..protocol.messages import Failed
-from ..protocol.queue_messages import Send, Sent, StopReading
+from ..protocol.messages.queue_messages import Send, Sent, StopReading
 
 #: how long after its deadline a read is stopped
 _LATE_SECONDS = 0.25

@@ -39,7 +39,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..protocol.staging_messages import Blocked, QueueCounts
+from ..protocol.messages.staging_messages import Blocked, QueueCounts
 from .job import BatchInfo, JobInfo, StagingTarget
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ..errors import RequestError
 from ..protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES
-from ..protocol.staging_messages import Blocked, Job
+from ..protocol.messages.staging_messages import Blocked, Job
 
 MAX_JOB_ID_BYTES = 255
 MAX_PART = 0xFFFF_FFFF

@@ -8,8 +8,8 @@ from typing import Any
 
 from kombu_opendata.broker.access.file_format import Patterns
 from kombu_opendata.broker.access.rights import Rights
-from kombu_opendata.broker.calls.required_rights import publish
-from kombu_opendata.cli.users import celery_pattern
+from kombu_opendata.broker.calls.dispatch.required_rights import publish
+from kombu_opendata.cli.administration.users import celery_pattern
 from kombu_opendata.protocol.messages import Publish
 
 from .results import Results

@@ -29,8 +29,8 @@ from kombu_opendata.errors import (
     RequestError,
     TooManyCursors,
 )
-from kombu_opendata.protocol.history_messages import AttemptInfo, MessageInfo
 from kombu_opendata.protocol.messages import DeclareQueue, Outcome, Publish, PurgeQueue
+from kombu_opendata.protocol.messages.history_messages import AttemptInfo, MessageInfo
 from kombu_opendata.url import parse
 
 from ..support import history_calls as history_queries

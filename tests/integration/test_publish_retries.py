@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata.protocol import messages as m
-from kombu_opendata.protocol import queue_messages as q
+from kombu_opendata.protocol.messages import queue_messages as q
 
 from ..support.broker import EmbeddedBroker
 from ..support.kombu_client import declare, take_bodies

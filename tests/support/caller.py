@@ -11,7 +11,7 @@ from kombu_opendata.broker.calls.all_calls import InstanceCalls
 from kombu_opendata.broker.instance.instance import Instance
 from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES
-from kombu_opendata.protocol.message_base import Message
+from kombu_opendata.protocol.messages.message_base import Message
 
 
 async def no_status() -> dict[str, Any]:

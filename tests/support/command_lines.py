@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
-from kombu_opendata.cli.brokers import broker_tools
+from kombu_opendata.cli.administration.brokers import broker_tools
 from kombu_opendata.cli.root import main
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from kombu_opendata.client.calls import history_queries as requests
 from kombu_opendata.client.calls.history_queries import Bucket, Page, attempts_of, buckets_of, messages_of
 from kombu_opendata.client.session.broker_connection import BrokerConnection
-from kombu_opendata.protocol.history_messages import AttemptInfo, MessageInfo, RetrieveAttempt, RetrieveMessage
+from kombu_opendata.protocol.messages.history_messages import AttemptInfo, MessageInfo, RetrieveAttempt, RetrieveMessage
 from kombu_opendata.queue_client.message_models import body_of
 
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from ...protocol import messages as m
 from ..access.users_file import Changes
 from ..instance.maintenance import Maintenance
-from . import required_rights as needs
-from .context import Context
-from .registry import handles
+from .dispatch import required_rights as needs
+from .dispatch.context import Context
+from .dispatch.registry import handles
 
 
 class Reloaded(NamedTuple):

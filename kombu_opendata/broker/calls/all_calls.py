@@ -7,7 +7,8 @@ from ..model.sessions import Session
 from .admin_calls import AdminCalls, Directory
 from .chord_calls import ChordCalls
 from .consume import ConsumeCalls
-from .context import Context
+from .dispatch.context import Context
+from .dispatch.registry import bind_handlers
 from .exchange_calls import ExchangeCalls
 from .explain_routing import ExplainCalls
 from .history_calls import HistoryCalls
@@ -23,7 +24,6 @@ from .queue_client.send import SendCalls
 from .queue_client.sent_keys import SentKeys
 from .queue_client.settle import SettleCalls
 from .queue_client.worker_calls import WorkerCalls
-from .registry import bind_handlers
 from .replay_calls import ReplayCalls
 from .result_calls import ResultCalls
 from .session_calls import SessionCalls

@@ -19,9 +19,9 @@ from ...storage.records.results import NO_INDEX
 from ...storage.state.result_state import ChordState
 from ..delivery.result_watches import MAX_NAME_BYTES, MAX_TTL_MS
 from ..model.sessions import Session
-from . import required_rights as needs
-from .context import Context
-from .registry import handles
+from .dispatch import required_rights as needs
+from .dispatch.context import Context
+from .dispatch.registry import handles
 
 PAGE_BYTES = 4 << 20
 #: reads of the store at a time for one call

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 from ...errors import AccessRefused, PreconditionFailed, RequestError
 from ...protocol import messages as m
-from ...protocol.message_base import Message
+from ...protocol.messages.message_base import Message
 from ...storage.clock import Clock
 from ...storage.state.queue_buckets import Entry
-from ..delivery.lease_tokens import Leases
+from ..delivery.leases.lease_tokens import Leases
 from ..delivery.outbox import Outbox
 from ..delivery.queues import Queues
 from ..model import queue_arguments
 from ..model.argument_table import CONSUMER_PRIORITY
 from ..model.name_checks import MAX_NAME_BYTES
 from ..model.sessions import Channel, ConsumedQueue, Consumer, Session
-from . import required_rights as needs
-from .context import Context
-from .registry import handles
+from .dispatch import required_rights as needs
+from .dispatch.context import Context
+from .dispatch.registry import handles
 
 _OUTCOMES = frozenset(map(int, m.Outcome))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ...errors import AccessRefused, PreconditionFailed, RequestError
 from ...protocol import messages as m
-from ...protocol import queue_messages as q
+from ...protocol.messages import queue_messages as q
 from ...protocol.topic_syntax import check_topic_pattern
 from ...storage.operations.definitions import Definitions
 from ...storage.routing.topology import Topology
@@ -17,10 +17,10 @@ from ..instance.replay_cursors import Replays
 from ..model import queue_arguments
 from ..model.name_checks import MAX_NAME_BYTES, check_name, check_short, check_storable
 from ..model.sessions import Session
-from . import required_rights as needs
-from .context import Context
+from .dispatch import required_rights as needs
+from .dispatch.context import Context
+from .dispatch.registry import handles
 from .publish import PublishCalls
-from .registry import handles
 
 _RESERVED_PREFIX = "amq."
 

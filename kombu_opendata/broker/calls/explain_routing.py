@@ -18,9 +18,9 @@ from ...storage.records import keys
 from ...storage.routing import header_match
 from ...storage.routing.queue_definition import Binding
 from ...storage.state.store_state import StoreState
-from . import required_rights as needs
-from .context import Context
-from .registry import handles
+from .dispatch import required_rights as needs
+from .dispatch.context import Context
+from .dispatch.registry import handles
 
 #: the largest number of bindings that are explained; those that match come first
 MAX_BINDINGS = 50

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from ...errors import PreconditionFailed, RequestError
 from ...protocol import messages as m
-from ...protocol.history_messages import AttemptInfo, EventInfo, MessageInfo, QueueStatus
+from ...protocol.messages.history_messages import AttemptInfo, EventInfo, MessageInfo, QueueStatus
 from ...storage.history.lists import query
 from ...storage.history.lists.candidates import AttemptRecord, MessageRecord
 from ...storage.history.service import History
-from . import required_rights as needs
-from .contents import shown_attempt, shown_message
-from .context import Context
-from .registry import handles
+from .dispatch import required_rights as needs
+from .dispatch.contents import shown_attempt, shown_message
+from .dispatch.context import Context
+from .dispatch.registry import handles
 
 _ATTEMPT = "attempt-"
 _ATTEMPT_ID = re.compile(f"{_ATTEMPT}([0-9a-f]{{1,15}})")

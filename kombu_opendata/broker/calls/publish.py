@@ -21,9 +21,9 @@ from ..model.queue import BrokerQueue
 from ..model.sessions import Session
 from ..model.stored_queue import stored_in
 from ..model.transient_queue import TransientQueue
-from . import required_rights as needs
-from .context import Context
-from .registry import handles
+from .dispatch import required_rights as needs
+from .dispatch.context import Context
+from .dispatch.registry import handles
 
 
 @dataclass(frozen=True, slots=True)

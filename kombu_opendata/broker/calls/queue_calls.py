@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...errors import PreconditionFailed, RequestError
 from ...protocol import messages as m
-from ...protocol import queue_messages as q
+from ...protocol.messages import queue_messages as q
 from ...storage.clock import Clock
 from ...storage.operations.queue_removals import Call, Removals
 from ...storage.routing.queue_filters import FILTER
@@ -19,9 +19,9 @@ from ..model.name_checks import check_name, check_storable
 from ..model.queue import BrokerQueue, QueueProperties
 from ..model.queue_kinds import QueueMaker
 from ..model.sessions import Session
-from . import required_rights as needs
-from .context import Context
-from .registry import handles
+from .dispatch import required_rights as needs
+from .dispatch.context import Context
+from .dispatch.registry import handles
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from ...storage.state.store_state import StoreState
 from ..instance.replay_cursors import Replays
 from ..model import log_positions
 from ..model.queue import BrokerQueue
-from . import required_rights as needs
-from .context import Context
-from .registry import handles
+from .dispatch import required_rights as needs
+from .dispatch.context import Context
+from .dispatch.registry import handles
 
 
 @dataclass(frozen=True, slots=True)

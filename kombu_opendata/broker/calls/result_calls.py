@@ -14,10 +14,10 @@ from ...protocol import messages as m
 from ...storage.operations.task_results import Results
 from ...storage.records.results import FINAL, INTERIM, NO_INDEX, Result
 from ..delivery.result_watches import ResultWatches
-from . import required_rights as needs
 from .chord_calls import PAGE_BYTES, READS, ChordCalls, check_name, check_ttl
-from .context import Context
-from .registry import handles
+from .dispatch import required_rights as needs
+from .dispatch.context import Context
+from .dispatch.registry import handles
 
 log = logging.getLogger(__name__)
 

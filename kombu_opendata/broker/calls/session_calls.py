@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...protocol import messages as m
-from ...protocol import queue_messages as q
+from ...protocol.messages import queue_messages as q
 from ...storage.commit.commits import Commits
+from ..delivery.leases.session_lifecycle import SessionLifecycle
 from ..delivery.outbox import Outbox
-from ..delivery.session_lifecycle import SessionLifecycle
-from . import required_rights as needs
-from .context import Context
-from .registry import handles
+from .dispatch import required_rights as needs
+from .dispatch.context import Context
+from .dispatch.registry import handles
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from ...storage.state.settled_list import list_name
 from ..delivery.outbox import Outbox
 from ..instance.replay_cursors import Replays, room
 from ..model.queue import BrokerQueue
-from . import required_rights as needs
-from .context import Context
-from .registry import handles
+from .dispatch import required_rights as needs
+from .dispatch.context import Context
+from .dispatch.registry import handles
 from .replay_calls import selector_of, stored_queue
 
 #: message ids that one call names

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from ...errors import RequestError
 from ...protocol import messages as m
-from ...protocol.staging_messages import Job, QueueCounts
+from ...protocol.messages.staging_messages import Job, QueueCounts
 from ...staging.batch_reader import path_of
 from ...staging.job import INLINE_BYTES, INLINE_ROWS, BatchInfo, check_job_id
 from ...storage.operations.staged_jobs import Staging
 from ...storage.state.staged_job import StagedJob
 from ..instance.staged_job_commits import StagingService
-from . import required_rights as needs
-from .context import Context
-from .registry import handles
+from .dispatch import required_rights as needs
+from .dispatch.context import Context
+from .dispatch.registry import handles
 
 MAX_JOBS_PAGE = 1000
 #: settings of a bucket that are not secret, by the environment variable that holds them

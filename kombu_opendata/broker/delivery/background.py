@@ -9,8 +9,8 @@ from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from ...errors import AccessRefused, OpenDataError
-from ...protocol.message_base import Message
 from ...protocol.messages import Failed, Status
+from ...protocol.messages.message_base import Message
 from ..access.audit import Audit
 from ..model.sessions import Peer, Session
 from .outbox import Outbox

@@ -5,8 +5,8 @@ from __future__ import annotations
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 
-from ...protocol.message_base import Message
 from ...protocol.messages import Count, Deliver, Ok, Published, QueueInfo, ResultStored, Sent, Settled
+from ...protocol.messages.message_base import Message
 from ..model.sessions import Peer, Session
 
 #: answers that a client may get again, or ask for again, without harm

@@ -15,19 +15,19 @@ from ..delivery.core import Core, Traffic
 from ..delivery.delivery import Delivery, Turn
 from ..delivery.failure import Failure
 from ..delivery.flow import LEAST_TURN_SECONDS, MOST_TURN_SECONDS, Flow, Reason
-from ..delivery.lease_expiry import LeaseExpiry
-from ..delivery.lease_tokens import Leases
+from ..delivery.leases.lease_expiry import LeaseExpiry
+from ..delivery.leases.lease_tokens import Leases
+from ..delivery.leases.session_lifecycle import SessionLifecycle
+from ..delivery.leases.visibility_timeouts import TimedLeases
 from ..delivery.outbox import Outbox
 from ..delivery.queue_upkeep import Upkeep
 from ..delivery.queues import Queues
 from ..delivery.rate_limited_log import Notices, WarnOnce
 from ..delivery.rates import Rates
 from ..delivery.result_watches import ResultWatches
-from ..delivery.session_lifecycle import SessionLifecycle
 from ..delivery.store_gate import StoreGate
 from ..delivery.tenure import Tenure
 from ..delivery.time_slices import Pace, encoded
-from ..delivery.visibility_timeouts import TimedLeases
 from ..model.queue_kinds import QueueMaker
 from ..model.sessions import Session
 from ..model.stored_queue import Storage

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 from ...errors import RequestError, StoreFull
 from ...storage.engine import Engine
 from ..delivery.core import Core
-from ..delivery.lease_expiry import LeaseExpiry
+from ..delivery.leases.lease_expiry import LeaseExpiry
 from .replay_cursors import Replays
 from .staged_job_commits import StagingService
 

@@ -11,7 +11,7 @@ import asyncio
 import logging
 
 from ...errors import CorruptRecord, NewerFormat, OpenDataError
-from ...protocol.staging_messages import Blocked
+from ...protocol.messages.staging_messages import Blocked
 from ...staging.batch_block import BLOCK_ROWS, Block, cut, decode_block, encode_block
 from ...staging.batch_format import Segment, Tail, corrupt
 from ...staging.batch_reader import read_index, read_tail

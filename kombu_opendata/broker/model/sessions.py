@@ -7,8 +7,8 @@ from abc import ABC, abstractmethod
 from collections import deque
 from typing import Protocol
 
-from ...protocol.message_base import Message
 from ...protocol.messages import Delivery
+from ...protocol.messages.message_base import Message
 from ...storage.records.producer import WINDOW
 from ...storage.state.queue_buckets import Entry
 from ...storage.state.queue_state import QueueState

@@ -16,8 +16,8 @@ from ...storage.slatedb.databases import database_exists
 from ..calls.admin_calls import Directory
 from ..calls.all_calls import InstanceCalls
 from ..delivery.flow import Reason
+from ..delivery.leases.visibility_timeouts import is_timed
 from ..delivery.tenure import Tenure
-from ..delivery.visibility_timeouts import is_timed
 from ..instance.instance import Instance
 from ..metrics.snapshot import Snapshot
 from ..model.name_checks import MAX_NAME_BYTES

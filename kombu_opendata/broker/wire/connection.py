@@ -18,13 +18,13 @@ from ...errors import (
 from ...protocol import messages as m
 from ...protocol.frame_limits import Refused
 from ...protocol.framing import PREAMBLE, frame
-from ...protocol.message_base import Message
+from ...protocol.messages.message_base import Message
 from ...protocol.tcp import is_tcp, set_tcp_options
 from ...selectors.selector import precompile
 from ...version import __version__
 from ..calls.all_calls import InstanceCalls
-from ..calls.context import Context
-from ..calls.registry import Handler
+from ..calls.dispatch.context import Context
+from ..calls.dispatch.registry import Handler
 from .broker_settings import BrokerSettings
 from .connection_limits import Slot
 from .connections import Connections

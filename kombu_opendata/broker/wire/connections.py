@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ...errors import AccessRefused, NotActive, OpenDataError
-from ...protocol.message_base import Message
+from ...protocol.messages.message_base import Message
 from ..access.audit import Audit
 from ..access.quotas import Quotas
 from ..delivery.rate_limited_log import Notices

@@ -13,10 +13,10 @@ from typing import Any
 
 from ...errors import OpenDataError, ProtocolError
 from ...protocol.framing import HELLO_MAX_FRAME_BYTES, FrameReader, client_messages
-from ...protocol.message_base import Message
+from ...protocol.messages.message_base import Message
 from ..access.quotas import SessionQuotas
-from ..calls.overload import delay
-from ..calls.registry import Handler
+from ..calls.dispatch.overload import delay
+from ..calls.dispatch.registry import Handler
 from ..delivery.flow import Flow
 from .queries import Queries
 

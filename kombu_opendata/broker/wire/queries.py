@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from ...errors import ProtocolError
-from ...protocol.message_base import Message
+from ...protocol.messages.message_base import Message
 
 _MAX_QUERIES = 4
 

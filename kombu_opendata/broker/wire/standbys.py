@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from ...errors import ProtocolError
 from ...protocol import messages as m
-from ...protocol.standby_messages import prove
+from ...protocol.messages.standby_messages import prove
 from .connection_limits import Slot
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypedDict, TypeVar
 
 from msgspec.structs import replace
 
-from ...protocol.history_messages import (
+from ...protocol.messages.history_messages import (
     AttemptInfo,
     AttemptPage,
     CountAttempts,

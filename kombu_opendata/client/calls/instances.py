@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...protocol.admin_messages import CreateInstance, InstanceCreated, InstanceList, ListInstances
+from ...protocol.messages.admin_messages import CreateInstance, InstanceCreated, InstanceList, ListInstances
 from ..session.broker_connection import BrokerConnection
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 
 from ...errors import RequestError
 from ...protocol.frame_limits import MAX_ITEMS
-from ...protocol.staging_messages import (
+from ...protocol.messages.staging_messages import (
     AbortJob,
     CommitJob,
     GetJob,

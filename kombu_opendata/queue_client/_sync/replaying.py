@@ -20,8 +20,8 @@ class Replaying(Base):
         """Put stored messages into a queue again, in the background; returns the progress at the start.
 
         The queue gets the messages that its filter matches, except those that are waiting in it or in flight. So tasks
-        that are done run again. :class:`kombu_opendata.protocol.replay_messages.CursorList` has the fields of a
-        progress.
+        that are done run again. :class:`kombu_opendata.protocol.messages.replay_messages.CursorList` has the fields of
+        a progress.
 
         Args:
             start: the first message: "first", a time with its offset (datetime, or ISO 8601), or a message id.

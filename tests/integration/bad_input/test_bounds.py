@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from kombu_opendata.protocol import messages as m
-from kombu_opendata.protocol import queue_messages as q
+from kombu_opendata.protocol.messages import queue_messages as q
 
 from ...support.raw import RawClient
 

@@ -14,8 +14,8 @@ import pytest
 
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.envelope import encode_envelope
-from kombu_opendata.protocol.message_base import Message
 from kombu_opendata.protocol.messages import ClientMessage
+from kombu_opendata.protocol.messages.message_base import Message
 from kombu_opendata.protocol.revocation import PROPERTY
 
 from ...support.processes import children

@@ -135,7 +135,7 @@ def test_lines_are_messages_and_pages_lead_on(client: QueueClient, url: str, inv
 def test_lines_that_were_sent_before_an_error_are_told(
     client: QueueClient, invoke: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kombu_opendata.cli.send._BATCH", 2)
+    monkeypatch.setattr("kombu_opendata.cli.messages.send._BATCH", 2)
     client.create("short", QueueOptions(max_length=3, overflow="reject-publish"))
     full = invoke("send", "short", "--lines", input="1\n2\n3\n4\n5\n")
     assert full.exit_code == 5

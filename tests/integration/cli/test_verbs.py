@@ -12,7 +12,7 @@ import click
 import pytest
 
 from kombu_opendata import QueueClient
-from kombu_opendata.cli.brokers import broker_tools
+from kombu_opendata.cli.administration.brokers import broker_tools
 from kombu_opendata.cli.root import main
 
 from .conftest import LONG, run

@@ -11,7 +11,7 @@ import pytest
 from amqp.exceptions import NotFound
 
 from kombu_opendata.broker.metrics.catalogue import ALL, PREFIX
-from kombu_opendata.protocol.result_messages import CloseChord, OpenChord, StoreResult
+from kombu_opendata.protocol.messages.result_messages import CloseChord, OpenChord, StoreResult
 
 from ...support.kombu_client import connected, declare, send, take_bodies
 from ...support.raw import RawClient

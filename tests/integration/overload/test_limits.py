@@ -16,8 +16,8 @@ from kombu_opendata import QueueClient
 from kombu_opendata.broker.access.secret_hashes import hash_secret
 from kombu_opendata.errors import LimitExceeded, RequestError
 from kombu_opendata.protocol import messages as m
-from kombu_opendata.protocol import queue_messages as q
 from kombu_opendata.protocol.framing import frame
+from kombu_opendata.protocol.messages import queue_messages as q
 
 from ...support.processes import wait_until
 from ...support.raw import RawClient, publish

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata.protocol import messages as m
-from kombu_opendata.protocol import queue_messages as q
 from kombu_opendata.protocol.framing import frame
+from kombu_opendata.protocol.messages import queue_messages as q
 
 from ...support.processes import wait_until
 from ...support.raw import RawClient, publish

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from kombu_opendata import AsyncQueueClient, QueueClient, errors
-from kombu_opendata.cli.serve import broker
+from kombu_opendata.cli.administration.serve import broker
 from kombu_opendata.client.connection_options import check_broker_options
 
 

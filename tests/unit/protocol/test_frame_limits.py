@@ -11,10 +11,10 @@ import pytest
 
 from kombu_opendata.errors import InvalidMessage, OpenDataError, ProtocolError, RequestError
 from kombu_opendata.protocol import messages as m
-from kombu_opendata.protocol import queue_messages as q
 from kombu_opendata.protocol.envelope import MAX_OPENED_BYTES, open_envelope
 from kombu_opendata.protocol.frame_limits import _LARGE, MAX_ITEMS, SMALL_FRAME_BYTES, Refused
 from kombu_opendata.protocol.framing import FrameReader, client_messages, frame
+from kombu_opendata.protocol.messages import queue_messages as q
 
 
 def read(message: Any) -> Any:

@@ -9,9 +9,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import get_args
 
-import kombu_opendata.protocol
-from kombu_opendata.protocol.message_base import Message, Numbered
+from kombu_opendata.protocol import messages
 from kombu_opendata.protocol.messages import BrokerMessage, ClientMessage
+from kombu_opendata.protocol.messages.message_base import Message, Numbered
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "rfcs" / "0002-wire-protocol.md"
 
@@ -19,8 +19,8 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "rfcs" / "0002-wire-protoc
 def defined() -> list[type[Message]]:
     """The messages of all modules of the protocol, also those that no side knows yet."""
     modules = [
-        importlib.import_module(f"{kombu_opendata.protocol.__name__}.{found.name}")
-        for found in pkgutil.iter_modules(kombu_opendata.protocol.__path__)
+        importlib.import_module(f"{messages.__name__}.{found.name}")
+        for found in pkgutil.iter_modules(messages.__path__)
     ]
     return [
         one

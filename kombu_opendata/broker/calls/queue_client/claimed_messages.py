@@ -8,15 +8,15 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from ....errors import StoreError
-from ....protocol import queue_messages as q
 from ....protocol.messages import Outcome
+from ....protocol.messages import queue_messages as q
 from ....storage.clock import Clock
 from ....storage.read.queue_pages import QueuePages, is_visible
 from ....storage.state.queue_buckets import Entry
 from ...delivery.background import Background
 from ...delivery.core import Traffic
-from ...delivery.lease_tokens import Leases
-from ...delivery.visibility_timeouts import TimedLeases, session_of
+from ...delivery.leases.lease_tokens import Leases
+from ...delivery.leases.visibility_timeouts import TimedLeases, session_of
 from ...model.queue import BrokerQueue
 from ...model.sessions import Session
 from .call_limits import PAGE_BYTES

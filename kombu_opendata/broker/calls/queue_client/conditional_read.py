@@ -12,7 +12,7 @@ from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from ....protocol import queue_messages as q
+from ....protocol.messages import queue_messages as q
 from ....selectors import compile_selector
 from ....storage.read import queue_pages
 from ....storage.state.queue_buckets import Entry

@@ -12,7 +12,7 @@ from itertools import chain, islice, zip_longest
 from weakref import WeakKeyDictionary
 
 from ....errors import PreconditionFailed, RequestError
-from ....protocol import queue_messages as q
+from ....protocol.messages import queue_messages as q
 from ....storage.read import queue_pages
 from ...delivery.outbox import Outbox
 from ...model.queue import BrokerQueue

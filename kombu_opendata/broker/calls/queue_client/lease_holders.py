@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ....protocol.queue_messages import StateRow
+from ....protocol.messages.queue_messages import StateRow
 from ....storage.read.queue_pages import Row
 from ....storage.state.queue_buckets import Entry
 from ....storage.state.settled_list import LISTS
-from ...delivery.visibility_timeouts import TimedLeases, is_timed, session_of
+from ...delivery.leases.visibility_timeouts import TimedLeases, is_timed, session_of
 from ...model.sessions import Session
 
 

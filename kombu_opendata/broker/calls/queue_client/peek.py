@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from ....errors import RequestError
-from ....protocol import queue_messages as q
 from ....protocol.envelope import headers_in
+from ....protocol.messages import queue_messages as q
 from ....storage.commit.commits import Commits
 from ....storage.history.service import History
 from ....storage.messages.payloads import Payloads
@@ -18,10 +18,10 @@ from ....storage.records.metadata import Metadata
 from ...access.rights import ALL_EXCHANGES, Rights
 from ...delivery.queues import Queues
 from ...model.queue import BrokerQueue
-from .. import required_rights as needs
-from ..contents import shown_envelope, shown_headers
-from ..context import Context
-from ..registry import handles
+from ..dispatch import required_rights as needs
+from ..dispatch.contents import shown_envelope, shown_headers
+from ..dispatch.context import Context
+from ..dispatch.registry import handles
 from .call_limits import MAX_PAGE, PAGE_BYTES, check_quantity
 from .lease_holders import Holders
 

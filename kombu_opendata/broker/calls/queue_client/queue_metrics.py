@@ -6,16 +6,16 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from ....protocol import queue_messages as q
+from ....protocol.messages import queue_messages as q
 from ....storage.clock import Clock
 from ....storage.read.queue_pages import is_visible
 from ...delivery.queues import Queues
 from ...delivery.rates import Rates
 from ...delivery.time_slices import encoded
 from ...model.queue import BrokerQueue
-from .. import required_rights as needs
-from ..context import Context
-from ..registry import handles
+from ..dispatch import required_rights as needs
+from ..dispatch.context import Context
+from ..dispatch.registry import handles
 
 
 @dataclass(frozen=True, slots=True)

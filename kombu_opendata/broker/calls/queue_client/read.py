@@ -6,14 +6,14 @@ from asyncio import TimerHandle, get_running_loop
 from dataclasses import dataclass
 
 from ....errors import PreconditionFailed
-from ....protocol import queue_messages as q
+from ....protocol.messages import queue_messages as q
 from ....storage.state.queue_buckets import Entry
 from ...delivery.queues import Queues
 from ...model.queue import BrokerQueue
 from ...model.sessions import ConsumedQueue, Session
-from .. import required_rights as needs
-from ..context import Context
-from ..registry import handles
+from ..dispatch import required_rights as needs
+from ..dispatch.context import Context
+from ..dispatch.registry import handles
 from .call_limits import MAX_WAIT_MS, check_ms, check_quantity
 from .claimed_messages import Claimed, Claiming
 from .conditional_read import ConditionalReads

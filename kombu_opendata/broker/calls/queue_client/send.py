@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ....errors import NotFound, OpenDataError, RequestError, Unroutable
 from ....protocol import messages as m
-from ....protocol import queue_messages as q
+from ....protocol.messages import queue_messages as q
 from ....storage.commit.commits import Commits
 from ....storage.operations.message_operations import Operations
 from ....storage.records import metadata
@@ -16,10 +16,10 @@ from ....storage.records.idempotency import Sending
 from ...delivery.queue_upkeep import Upkeep
 from ...model.queue import BrokerQueue
 from ...model.stored_queue import stored_in
-from .. import required_rights as needs
-from ..context import Context
+from ..dispatch import required_rights as needs
+from ..dispatch.context import Context
+from ..dispatch.registry import handles
 from ..publish import PublishCalls
-from ..registry import handles
 from .sent_keys import SentKeys, check_keys, key_name, key_reused, names_of, repetitions
 
 MAX_MESSAGES = 10_000

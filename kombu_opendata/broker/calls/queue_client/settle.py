@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ....errors import LeaseHeld, MessageNotFound, OpenDataError, PreconditionFailed, RequestError, StaleLease
-from ....protocol import queue_messages as q
 from ....protocol.messages import Outcome
-from ....protocol.queue_messages import Ending
+from ....protocol.messages import queue_messages as q
+from ....protocol.messages.queue_messages import Ending
 from ....storage.clock import Clock
 from ....storage.records.keys import MAX_MESSAGE_ID
 from ....storage.state.queue_buckets import Entry
-from ...delivery.lease_tokens import Leases
+from ...delivery.leases.lease_tokens import Leases
+from ...delivery.leases.visibility_timeouts import TimedLeases, is_timed
 from ...delivery.outbox import Outbox
 from ...delivery.queues import Queues
-from ...delivery.visibility_timeouts import TimedLeases, is_timed
 from ...model.queue import DELETED, BrokerQueue
-from .. import required_rights as needs
-from ..context import Context
-from ..registry import handles
+from ..dispatch import required_rights as needs
+from ..dispatch.context import Context
+from ..dispatch.registry import handles
 from .call_limits import check_ms, check_quantity
 from .lease_holders import Holders
 

@@ -13,20 +13,20 @@ from typing import Any
 
 from ....errors import NotFound, RequestError
 from ....protocol import messages as m
-from ....protocol import queue_messages as q
 from ....protocol.messages import Outcome
+from ....protocol.messages import queue_messages as q
 from ....storage.read.queue_pages import row_in_flight
 from ....storage.state.queue_buckets import Entry
-from ...delivery.lease_tokens import Leases
+from ...delivery.leases.lease_tokens import Leases
+from ...delivery.leases.visibility_timeouts import is_timed, session_of
 from ...delivery.outbox import Outbox
 from ...delivery.queues import Queues
 from ...delivery.time_slices import Pace
-from ...delivery.visibility_timeouts import is_timed, session_of
 from ...model.queue import BrokerQueue
 from ...model.sessions import Consumer, Session
-from .. import required_rights as needs
-from ..context import Context
-from ..registry import handles
+from ..dispatch import required_rights as needs
+from ..dispatch.context import Context
+from ..dispatch.registry import handles
 from .call_limits import MAX_PAGE, check_quantity
 from .lease_holders import Holders
 from .read import ReadCalls

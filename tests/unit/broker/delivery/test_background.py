@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from kombu_opendata.broker.model.sessions import Peer
-from kombu_opendata.protocol.message_base import Message
 from kombu_opendata.protocol.messages import DeleteSettled, Failed
+from kombu_opendata.protocol.messages.message_base import Message
 from kombu_opendata.storage.operations.archive_and_delete import SettledMoves
 from tests.unit.broker.model.test_queue import World, run
 

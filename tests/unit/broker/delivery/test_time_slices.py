@@ -15,7 +15,7 @@ from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.broker.process.server import Server
 from kombu_opendata.broker.wire.broker_settings import BrokerSettings
 from kombu_opendata.protocol import messages as m
-from kombu_opendata.protocol import queue_messages as q
+from kombu_opendata.protocol.messages import queue_messages as q
 
 from ....support.caller import Caller
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kombu_opendata.cli.queues import COLUMNS
+from kombu_opendata.cli.queues.queues import COLUMNS
 from kombu_opendata.cli.terminal.output import local
 from kombu_opendata.cli.terminal.tables import cut_middle, print_table
 

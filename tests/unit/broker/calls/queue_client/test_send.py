@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kombu_opendata.broker.instance.instance import Instance
-from kombu_opendata.protocol.queue_messages import Outgoing, Send, Sent
+from kombu_opendata.protocol.messages.queue_messages import Outgoing, Send, Sent
 from tests.support.caller import Caller
 from tests.unit.broker.model.test_queue import GRACE_MS, World, run
 

@@ -1,0 +1,68 @@
+"""What the role monitor shows of messages that the user may not read: no body, no arguments, no headers of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+
+from ....protocol.envelope import encode_envelope, open_envelope
+from ....protocol.messages.history_messages import AttemptInfo, MessageInfo
+from ...access.rights import ALL_EXCHANGES, Rights
+
+#: headers whose values are shown: those of Celery's protocol without arguments, and those of the broker
+SHOWN_HEADERS = frozenset(
+    (
+        "content_type", "eta", "exchange", "expires", "group", "group_index", "id", "lang", "origin", "parent_id",
+        "priority", "retries", "root_id", "routing_key", "task",
+    )
+)  # fmt: skip
+_SHOWN_PROPERTIES = ("priority", "correlation_id", "delivery_mode", "expiration")
+
+
+def is_shown(headers: Iterable[str]) -> bool:
+    """Whether all of these headers are shown."""
+    return SHOWN_HEADERS.issuperset(headers)
+
+
+def shown_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """The metadata headers with empty texts in place of the values that are not shown."""
+    return {name: value if name in SHOWN_HEADERS else "" for name, value in headers.items()}
+
+
+def shown_envelope(envelope: bytes) -> bytes:
+    """An envelope without its body and without the values that are not shown."""
+    opened = open_envelope(envelope)
+    if opened is None:
+        return b""
+    _body, _type, _encoding, headers, properties, exchange, routing_key = opened
+    seen = {name: headers[name] for name in SHOWN_HEADERS if isinstance(headers.get(name), (str, int, float, bool))}
+    known = {name: properties[name] for name in _SHOWN_PROPERTIES if isinstance(properties.get(name), (str, int))}
+    return encode_envelope(b"", "application/octet-stream", "binary", seen, known, exchange, routing_key)
+
+
+def shown_message(rights: Rights, message: MessageInfo) -> MessageInfo | None:
+    """What these rights show of a message; None if nothing.
+
+    Who may read one of its queues sees the headers; the role monitor shows the other queues.
+    """
+    if rights.read[ALL_EXCHANGES]:
+        return message
+    readable = tuple(status for status in message.queues if rights.read[status.queue])
+    monitors = "monitor" in rights.roles
+    if not readable and not monitors:
+        return None
+    headers = message.headers if readable else shown_headers(message.headers)
+    return replace(message, headers=headers, queues=message.queues if monitors else readable)
+
+
+def shown_attempt(rights: Rights, attempt: AttemptInfo) -> AttemptInfo | None:
+    """What these rights show of an attempt; None if nothing."""
+    if rights.read[ALL_EXCHANGES] or rights.read[attempt.queue]:
+        return attempt
+    if "monitor" not in rights.roles:
+        return None
+    event = attempt.event
+    if event is not None:
+        event = replace(event, headers=shown_headers(event.headers), body=None)
+    return replace(attempt, event=event)

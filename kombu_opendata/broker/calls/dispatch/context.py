@@ -1,0 +1,117 @@
+"""The context of a call: its session, its answers, and the queues that it may use."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any
+
+from ....errors import AccessRefused, NotFound
+from ....protocol.messages.message_base import Message
+from ...access.audit import Audit
+from ...delivery.background import Background
+from ...delivery.outbox import Outbox
+from ...delivery.queues import Queues
+from ...model.name_checks import check_name
+from ...model.queue import BrokerQueue
+from ...model.sessions import Session
+
+
+class Context:
+    """The context of one session's calls.
+
+    Attributes:
+        reply: answers the client after the next commit.
+        deletion: held while a queue is deleted or purged, which delays definitions.
+        waiting: how many definitions of the client wait for that.
+    """
+
+    __slots__ = (
+        "_audit",
+        "_background",
+        "_instance_name",
+        "_outbox",
+        "_queues",
+        "deletion",
+        "reply",
+        "session",
+        "waiting",
+    )
+
+    def __init__(
+        self, session: Session, outbox: Outbox, background: Background, queues: Queues, instance_name: str, audit: Audit
+    ) -> None:
+        self.session = session
+        self.reply = partial(outbox.reply, session)
+        self._outbox = outbox
+        self._background = background
+        self._queues = queues
+        self._instance_name = instance_name
+        self._audit = audit
+        self.deletion: asyncio.Lock = queues.lock
+        self.waiting = 0
+
+    # ------------------------------------------------------------------ answering
+    def welcome(self, message: Message, *, resumes: bool) -> None:
+        """Answer the greeting, before messages that waited while the session had no connection.
+
+        Args:
+            resumes: the client takes the answer as a confirmation of what it settled.
+        """
+        if not resumes:
+            self._outbox.send_now(self.session, message)
+            return
+        self.session.replies.insert(0, message)
+        self._outbox.talk(self.session)
+
+    def refuse(self, rid: int, exc: Exception) -> None:
+        """Answer a call that failed; see :meth:`.Background.refusal`."""
+        refusal = self._background.refusal(self.session, rid, exc)
+        if refusal is not None:
+            self.reply(refusal)
+
+    def refuse_now(self, rid: int, exc: Exception) -> None:
+        """As :meth:`refuse`, while there can be no commit."""
+        refusal = self._background.refusal(self.session, rid, exc)
+        if refusal is not None:
+            self._outbox.send_now(self.session, refusal)
+
+    def run(self, rid: int, work: Coroutine[Any, Any, Message | None], *, once: bool = False) -> None:
+        """Run the rest of a call in the background; see :meth:`.Background.run`."""
+        self._background.run(self.session, rid, work, once=once)
+
+    # ------------------------------------------------------------------ calls that run once
+    def repeat(self, rid: int) -> bool:
+        """Whether this call is running or done; see :meth:`.Background.repeat`."""
+        return self._background.repeat(self.session, rid)
+
+    def answer_once(self, rid: int, message: Message, size: int = 0) -> None:
+        """Answer such a call; see :meth:`.Background.answer`."""
+        self._background.answer(self.session, rid, message, size)
+
+    def audit(self, text: str, *args: object, **fields: Any) -> None:
+        """Write what the client has changed into the audit log; see :meth:`.Audit.changed`."""
+        self._audit.changed(self.session.user.name, repr(self.session.name), text, *args, **fields)
+
+    # ------------------------------------------------------------------ queues
+    def queue(self, name: str) -> BrokerQueue:
+        """A queue that this client may use.
+
+        Raises:
+            NotFound: there is no such queue.
+            RequestError: the name is not valid.
+            AccessRefused: it is exclusive to another connection.
+        """
+        queue = self._queues.get(name)
+        if queue is None or queue.deleting:
+            check_name(name, "queue")
+            raise NotFound(f"no queue {name!r} in instance {self._instance_name!r}: declare it first", queue=name)
+        self.check_owner(queue)
+        return queue
+
+    def check_owner(self, queue: BrokerQueue) -> None:
+        """Raise :class:`AccessRefused` for a queue that is exclusive to another connection."""
+        owner = queue.owner
+        if owner is not None and (owner.client != self.session.client or owner.user.name != self.session.user.name):
+            raise AccessRefused(f"queue {queue.name!r} is exclusive to another connection", queue=queue.name)

@@ -1,0 +1,41 @@
+"""Which calls wait while the broker has no memory for more messages, and which run all the same.
+
+Every other call keeps its place behind the publishes of its connection that wait.
+"""
+
+from __future__ import annotations
+
+from ....protocol import messages as m
+from ....protocol.messages import queue_messages as q
+from ....protocol.messages.message_base import Message
+from ...access.quotas import SessionQuotas
+
+#: calls that put messages or results into memory
+STORING: frozenset[type[Message]] = frozenset(
+    {m.Publish, q.Send, m.StoreResult, m.OpenChord, m.CommitJob, m.Replay, m.Redrive}
+)
+#: calls that free memory, that look, or that show that the client is alive
+OVERTAKING: frozenset[type[Message]] = frozenset(
+    {
+        m.Heartbeat, m.Settle, m.Credit, m.Qos, m.Cancel, q.Ping, q.Read, q.StopReading, q.SettleMessages,
+        m.GetResults, m.WatchResults, m.UnwatchResults, m.ForgetResults, m.GetStatus, q.GetMetrics,
+    }
+)  # fmt: skip
+
+
+def delay(quotas: SessionQuotas, message: Message, now: float) -> float:
+    """Count what a call brings; returns after how many seconds it may run.
+
+    Raises:
+        LimitExceeded: a message is larger than its user or its instance may publish.
+    """
+    count, size = 1, 0
+    if isinstance(message, m.Publish):
+        size = len(message.envelope)
+    elif isinstance(message, q.Send):
+        count, size = len(message.messages), max((len(envelope) for envelope, *_rest in message.messages), default=0)
+    elif isinstance(message, m.StoreResult):
+        size = len(message.value)
+    for quota in quotas:
+        quota.check("message_bytes", size)
+    return max(quota.delay(count, now) for quota in quotas)

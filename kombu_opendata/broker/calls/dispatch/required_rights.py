@@ -1,0 +1,222 @@
+"""The right that each call needs: the ``needs`` of :func:`.registry.handles`. docs/permissions.md has the table.
+
+A function gets the call's context and its message, and raises :class:`.AccessRefused`. It runs before the handler does,
+so a client that may not use a name does not learn whether it exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ....protocol import messages as m
+from ....protocol.envelope import open_envelope
+from ....protocol.revocation import PROPERTY
+from ....storage.routing.exchange import ALTERNATE_EXCHANGE
+from ....storage.routing.queue_filters import ANY, FILTER, FILTER_MODE
+from ...access.rights import ALL_EXCHANGES, RESULTS, STAGED_JOBS, Rights
+from ...model.argument_table import DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY
+from .contents import is_shown
+from .context import Context
+
+Needs = Callable[[Context, Any], None]
+
+_PROPERTY = PROPERTY.encode()
+
+
+def entry(_call: Context, _msg: Any) -> None:
+    """Nothing but the user's entry for the instance, which the greeting has checked."""
+
+
+def role(name: str, what: str) -> Needs:
+    """A role; ``what`` says what it is needed for."""
+
+    def check(call: Context, _msg: Any) -> None:
+        call.session.rights.check_role(name, what)
+
+    return check
+
+
+def on_queue(right: str, *, or_role: str = "") -> Needs:
+    """A right on the message's queue, or a role."""
+
+    def check(call: Context, msg: Any) -> None:
+        call.session.rights.check(right, "queue", msg.queue, or_role=or_role)
+
+    return check
+
+
+def on_queues(right: str, *, or_role: str = "") -> Needs:
+    """A right on each queue that the message names, or a role. If it names none, the handler leaves some out."""
+
+    def check(call: Context, msg: Any) -> None:
+        for queue in msg.queues:
+            call.session.rights.check(right, "queue", queue, or_role=or_role)
+
+    return check
+
+
+def on_exchange(right: str, *, or_role: str = "") -> Needs:
+    """A right on the message's exchange, or a role."""
+
+    def check(call: Context, msg: Any) -> None:
+        call.session.rights.check(right, "exchange", msg.exchange, or_role=or_role)
+
+    return check
+
+
+def on_results(right: str) -> Needs:
+    """A right on :data:`.RESULTS`. Who has it may use each result whose name it knows; task ids can't be guessed."""
+
+    def check(call: Context, _msg: Any) -> None:
+        call.session.rights.check(right, "exchange", RESULTS)
+
+    return check
+
+
+def on_staged_jobs(*, or_role: str = "") -> Needs:
+    """Write on :data:`.STAGED_JOBS`: the rows of a job may be published to any exchange."""
+
+    def check(call: Context, _msg: Any) -> None:
+        call.session.rights.check("write", "exchange", STAGED_JOBS, or_role=or_role)
+
+    return check
+
+
+# ---------------------------------------------------------------------- publishing
+def publish(call: Context, msg: m.Publish) -> None:
+    """Write on the exchange (:meth:`.Rights.check_publish`), and on the results if it leaves one when it expires."""
+    rights = call.session.rights
+    if not rights.write[msg.exchange]:
+        rights.check_publish(msg.exchange, msg.routing_key)
+    if not rights.write[RESULTS]:
+        _check_expiry(rights, msg.envelope)
+
+
+def send(call: Context, msg: m.Send) -> None:
+    """As a publish of each message."""
+    rights = call.session.rights
+    rights.check_publish(msg.exchange, msg.routing_key)
+    if not rights.write[RESULTS]:
+        for envelope, *_rest in msg.messages:
+            _check_expiry(rights, envelope)
+
+
+def ask_routes(call: Context, msg: m.AskRoutes) -> None:
+    """As a publish, or the role monitor."""
+    rights = call.session.rights
+    if "monitor" not in rights.roles:
+        rights.check_publish(msg.exchange, msg.routing_key)
+
+
+def _check_expiry(rights: Rights, envelope: bytes) -> None:
+    """Check the right to the result that the broker stores when such a message expires."""
+    if _PROPERTY in envelope:  # rarely: opening takes longer
+        opened = open_envelope(envelope)
+        if opened is not None and PROPERTY in opened[4]:
+            rights.check("write", "exchange", RESULTS)
+
+
+# ---------------------------------------------------------------------- definitions
+def declare_queue(call: Context, msg: m.DeclareQueue) -> None:
+    """See :func:`check_declaration`. A passive declaration needs nothing, as in RabbitMQ."""
+    if not msg.passive and msg.queue:
+        check_declaration(call, msg.queue, msg.arguments)
+
+
+def check_declaration(call: Context, queue: str, arguments: Mapping[str, Any]) -> None:
+    """Configure on the queue; for a dead-letter exchange, also read on the queue and write on the exchange.
+
+    A queue with a filter in mode "any" gets messages of all exchanges, so it needs read on :data:`.ALL_EXCHANGES`.
+    """
+    rights = call.session.rights
+    rights.check("configure", "queue", queue)
+    exchange = arguments.get(DEAD_LETTER_EXCHANGE)
+    if isinstance(exchange, str):
+        rights.check("read", "queue", queue)
+        key = arguments.get(DEAD_LETTER_ROUTING_KEY)
+        rights.check_publish(exchange, key if isinstance(key, str) else "")
+    if arguments.get(FILTER) is not None and arguments.get(FILTER_MODE, ANY) == ANY:
+        rights.check("read", "exchange", ALL_EXCHANGES)
+
+
+def declare_exchange(call: Context, msg: m.DeclareExchange) -> None:
+    """Configure on the exchange; for an alternate exchange, also read on the exchange and write on the alternate."""
+    if msg.passive:
+        return
+    rights = call.session.rights
+    rights.check("configure", "exchange", msg.exchange)
+    alternate = msg.arguments.get(ALTERNATE_EXCHANGE)
+    if isinstance(alternate, str):
+        rights.check("read", "exchange", msg.exchange)
+        rights.check_publish(alternate, "")
+
+
+def bind(call: Context, msg: m.Bind | m.Unbind) -> None:
+    """Write on the queue, read on the exchange."""
+    call.session.rights.check("write", "queue", msg.queue)
+    call.session.rights.check("read", "exchange", msg.exchange)
+
+
+# ---------------------------------------------------------------------- messages that were published before
+def replay(call: Context, msg: m.Replay) -> None:
+    """Configure and read on the queue: who has them can declare it again with an `x-start` in the past."""
+    rights = call.session.rights
+    rights.check("configure", "queue", msg.queue, or_role="operator")
+    rights.check("read", "queue", msg.queue, or_role="operator")
+
+
+def redrive(call: Context, msg: m.Redrive) -> None:
+    """Read on the queue, write on the one that gets the messages."""
+    rights = call.session.rights
+    rights.check("read", "queue", msg.queue, or_role="operator")
+    rights.check("write", "queue", msg.target or msg.queue, or_role="operator")
+
+
+def history(call: Context, msg: Any) -> None:
+    """Read on all queues that the message names, or on :data:`.ALL_EXCHANGES` if it names none; or the role monitor.
+
+    A filter by headers that the role monitor does not show, and bodies, need read in any case.
+    """
+    in_queues(call, msg.queues, shown_only=not getattr(msg, "bodies", False) and is_shown(msg.headers))
+
+
+def get_message(call: Context, msg: m.GetMessage) -> None:
+    """Read on the queue, if the message names one, or the role monitor; the answer has only what they show."""
+    if msg.queue:
+        in_queues(call, [msg.queue], shown_only=True)
+
+
+def explain(call: Context, msg: m.Explain) -> None:
+    """Read on the queue or the role monitor. A stored message is read, so that the role is not enough.
+
+    The message may be any: the handler checks :func:`of_message`.
+    """
+    if msg.queue or msg.message_id >= 0:
+        in_queues(call, [msg.queue] if msg.queue else [], shown_only=msg.message_id < 0)
+
+
+def of_message(call: Context, headers: Mapping[str, str]) -> None:
+    """Read on the exchange that a message was published to, or on the queue if that was the default exchange.
+
+    Who has that could have bound a queue, or consumed it. Otherwise read on :data:`.ALL_EXCHANGES`; so a refusal does
+    not tell where the message went.
+    """
+    rights = call.session.rights
+    if not rights.read[headers.get("exchange") or headers.get("routing_key", "")]:
+        rights.check("read", "exchange", ALL_EXCHANGES)
+
+
+def in_queues(call: Context, queues: Iterable[str], *, shown_only: bool) -> None:
+    """Check that stored messages of these queues, or of all queues if there is none, may be read.
+
+    Args:
+        shown_only: only what the role monitor shows is read.
+    """
+    rights, or_role = call.session.rights, "monitor" if shown_only else ""
+    if rights.read[ALL_EXCHANGES]:
+        return
+    for queue in queues:
+        rights.check("read", "queue", queue, or_role=or_role)
+    if not queues:
+        rights.check("read", "exchange", ALL_EXCHANGES, or_role=or_role)

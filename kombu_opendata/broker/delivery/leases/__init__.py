@@ -1,0 +1,1 @@
+"""Leases and the sessions that hold them: both begin, expire and end here."""

@@ -1,0 +1,178 @@
+"""The life of sessions: beginning, losing the connection, resuming within a grace period, ending."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ....errors import AccessRefused
+from ....protocol.messages import Cancelled, Hello, Outcome, Resume
+from ....storage.operations.message_operations import Operations
+from ....storage.state.store_state import StoreState
+from ...access.quotas import UNLIMITED, SessionQuotas
+from ...access.rights import RESULTS
+from ...access.user import User
+from ...model.sessions import Peer, Session
+from ..core import Core
+from .lease_tokens import Leases
+
+
+class SessionLifecycle:
+    """Begins and ends the sessions of one instance.
+
+    Args:
+        detached: called when a session's connection is gone, or it may not have results any more.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        leases: Leases,
+        state: StoreState,
+        operations: Operations,
+        detached: Callable[[Session], None],
+    ) -> None:
+        self._sessions = core.sessions
+        self._leases = leases
+        self._queues = core.queues
+        self._state = state
+        self._operations = operations
+        self._clock = core.clock
+        self._outbox = core.outbox
+        self._detached = detached
+
+    # ------------------------------------------------------------------ the beginning
+    def begin(
+        self, hello: Hello, said: Hello | Resume, connection: Peer, user: User, quotas: SessionQuotas = UNLIMITED
+    ) -> tuple[Session, int]:
+        """Attach a connection to its session; returns the session and how many leases it still has.
+
+        Raises:
+            AccessRefused: the user may not use the instance, or the session is another user's.
+            ConnectionLimitExceeded: the user, or the instance, has too many connections.
+        """
+        rights = user.rights(hello.instance)
+        known = self._sessions.get(hello.session)
+        if known is not None and known.user.name != user.name:
+            raise AccessRefused("this session belongs to another user: begin a new one", user=user.name)
+        for quota in quotas:
+            quota.check_connection(known)
+        session = self._register(hello)
+        session.user, session.rights = user, rights
+        old = session.connection
+        if old is not None:
+            self.detach(session)
+            old.abort()
+        session.connection = connection
+        session.settled = session.reported_settled = 0
+        session.quotas = UNLIMITED  # what it has already stays
+        adopted = self._resume(session, said)
+        session.quotas = quotas
+        for quota in quotas:
+            quota.sessions.add(session)
+        self._operations.name_session(session.id, hello.name)
+        return session, adopted
+
+    def _register(self, hello: Hello) -> Session:
+        """The session of this id, created on first use."""
+        found = self._sessions.get(hello.session)
+        if found is None:
+            others = list(self._sessions.values())
+            found = self._sessions[hello.session] = Session(hello.session, hello.name)
+            found.since_ms = self._clock.now_ms()
+            if hello.client:  # one more connection of a client that may be suspended
+                found.suspended = any(each.suspended for each in others if each.client == hello.client)
+        found.name = hello.name
+        found.client = hello.client or hello.session
+        return found
+
+    def _resume(self, session: Session, said: Hello | Resume) -> int:
+        """Resume a session, also after a restart; returns how many leases it still has.
+
+        The client says which messages it has settled and which it holds. It never received the others: they are
+        released, which costs no attempt.
+        """
+        leases = self._leases
+        for outcome, name, id, token in said.settles:
+            found = leases.find(session, name, id, token)
+            if found is not None:
+                leases.end(session, *found, outcome)
+        session.lease_channels.clear()
+        session.channels.clear()
+        adopted: set[tuple[str, int]] = set()
+        for number, name, id, token in said.held:
+            if leases.find(session, name, id, token) is not None:
+                channel = session.channel(number)
+                channel.held += 1
+                session.lease_channels[(name, id)] = channel
+                adopted.add((name, id))
+        for queue, entry in leases.held_by(session):
+            if (queue.name, entry.id) not in adopted:
+                leases.end(session, queue, entry, Outcome.RELEASE)
+        return len(adopted)
+
+    def change_user(self, session: Session, user: User) -> None:
+        """The users file changed: new rights count from now on. Consumers of queues that may not be read are cancelled.
+
+        Raises:
+            AccessRefused: the user may not use the instance any more.
+        """
+        session.user, session.rights = user, user.rights(session.rights.instance)
+        read = session.rights.read
+        for channel in session.channels.values():
+            for consumer in list(channel.consumers.values()):
+                if not read[consumer.queue.name]:
+                    self._queues.remove_consumer(consumer)
+                    self._outbox.reply(session, Cancelled(channel.number, consumer.tag, "may not be read any more"))
+        if not read[RESULTS]:
+            self._detached(session)
+        for queue in list(self._queues.values()):
+            if not read[queue.name]:
+                for getter in [getter for getter in queue.getters if getter.session is session]:
+                    queue.getters.remove(getter)
+                    getter.end()
+
+    def last_publish(self, session: Session) -> int:
+        """The number of a session's last stored publish; 0 if there is none."""
+        last = self._state.producers.get(session.id)
+        return last.last_sequence if last is not None else 0
+
+    # ------------------------------------------------------------------ the end
+    def detach(self, session: Session) -> None:
+        """The connection is gone: stop deliveries, and keep the leases for the grace period."""
+        session.connection = None
+        for quota in session.quotas:
+            quota.sessions.discard(session)
+        session.lost_at_ms = self._clock.now_ms()
+        session.replies.clear()
+        session.deliveries.clear()
+        session.turn_bytes = 0
+        self._detached(session)
+        for channel in session.channels.values():
+            for consumer in channel.consumers.values():
+                if consumer in consumer.queue.consumers:
+                    consumer.queue.consumers.remove(consumer)
+        for queue in list(self._queues.asked):
+            for getter in [getter for getter in queue.getters if getter.session is session]:
+                queue.getters.remove(getter)
+                getter.drop()
+            if not queue.getters:
+                self._queues.asked.discard(queue)
+
+    def close(self, session: Session, outcome: Outcome, *, lease_expired: bool = False) -> None:
+        """End a session: its leases end, its exclusive and auto-delete queues are deleted."""
+        consumed = {consumer.queue for channel in session.channels.values() for consumer in channel.consumers.values()}
+        for queue, entry in self._leases.held_by(session):
+            self._leases.end(session, queue, entry, outcome, lease_expired=lease_expired)
+        self.detach(session)
+        for served in session.active_in:
+            if served.active is not None and served.active[0] == session.id:
+                served.active = None
+                self._queues.wake(served)
+        unused = {each for each in consumed if each.auto_delete and not each.consumers}
+        for gone in unused | session.owned:
+            if self._queues.get(gone.name) is gone:
+                gone.drop()
+        self._sessions.pop(session.id, None)
+        if outcome == Outcome.RELEASE:
+            self._operations.forget_session(session.id)
+        self._outbox.schedule()

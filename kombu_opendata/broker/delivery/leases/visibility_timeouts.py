@@ -1,0 +1,126 @@
+"""Visibility timeouts: leases of the queue client's reads, which end at a set time, independent of connections.
+
+Such a timed lease is held by a session that no connection can have: its id is :data:`MARK` followed by a hash of the
+client's id. Nobody renews the lease, and anybody who knows the message's id may settle it. The same id identifies the
+client as a worker.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from asyncio import TimerHandle, get_running_loop
+from collections.abc import Mapping
+from heapq import heapify, heappop, heappush
+
+from ....protocol.messages import Outcome
+from ....storage.state.queue_buckets import Entry
+from ...model.sessions import Session
+from ..core import Core
+from .lease_tokens import Leases
+
+#: the first bytes of a reader's session; one random id in 2^48 begins with them
+MARK = b"\0timed"
+#: leases that end in one turn of the event loop
+_ENDS_PER_TURN = 1000
+_MAX_DELAY_SECONDS = 3600.0
+
+
+def session_of(client: bytes) -> bytes:
+    """The session that holds a client's timed leases."""
+    return MARK + hashlib.blake2b(client, digest_size=16 - len(MARK)).digest()
+
+
+def is_timed(session: bytes) -> bool:
+    """Whether this session holds timed leases."""
+    return session.startswith(MARK)
+
+
+class TimedLeases:
+    """The timed leases of one instance, in a heap by end time, which may still contain settled leases."""
+
+    def __init__(self, core: Core, leases: Leases, names: Mapping[bytes, str]) -> None:
+        """``names``: the names of sessions in the store."""
+        self._leases = leases
+        self._queues = core.queues
+        self._names = names
+        self._clock = core.clock
+        self._outbox = core.outbox
+        self._failure = core.failure
+        self._loop = get_running_loop()
+        self._ends: list[tuple[int, str, int, int]] = []  # lease until, queue, message id, token
+        self._limit = 1024
+        self.transient_readers: dict[bytes, str] = {}  # their names; those with leases of transient queues
+        self._timer: TimerHandle | None = None
+        self._timer_at_ms = 0
+
+    def load(self) -> None:
+        """Add the leases in the store. They end at their time, even if the broker was down."""
+        self._ends = self._all()
+        heapify(self._ends)
+        self._limit = 2 * len(self._ends) + 1024
+        held = {entry.session for queue in self._queues.values() for entry in queue.messages.in_flight.values()}
+        for id in self.transient_readers.keys() - held:
+            del self.transient_readers[id]
+        self._set_timer()
+
+    def stop(self) -> None:
+        """The instance is closing."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def note(self, queue: str, entry: Entry) -> None:
+        """Note a timed lease that is new or has a new end."""
+        heappush(self._ends, (entry.lease_until, queue, entry.id, entry.claimed_at))
+        if len(self._ends) > self._limit:
+            self.load()
+        elif self._timer is None or entry.lease_until < self._timer_at_ms:
+            self._set_timer()
+
+    def holder(self, entry: Entry) -> Session:
+        """The holder of a timed lease as a session."""
+        return Session(entry.session, self.name_of(entry.session))
+
+    def name_of(self, session: bytes) -> str:
+        """The name of a session without a connection; empty if it is not known."""
+        return self._names.get(session) or self.transient_readers.get(session, "")
+
+    def _all(self) -> list[tuple[int, str, int, int]]:
+        return [
+            (entry.lease_until, name, entry.id, entry.claimed_at)
+            for name, queue in self._queues.items()
+            for entry in queue.messages.in_flight.values() if is_timed(entry.session)
+        ]  # fmt: skip
+
+    # ------------------------------------------------------------------ time
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._ends:
+            self._timer_at_ms = self._ends[0][0]
+            delay = (self._timer_at_ms - self._clock.now_ms()) / 1000
+            self._timer = self._loop.call_later(min(max(delay, 0), _MAX_DELAY_SECONDS), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        try:
+            self.expire()
+        except Exception as exc:
+            self._failure.fail(exc)
+
+    def expire(self) -> int:
+        """End leases whose time is over, up to a limit; returns how many."""
+        now, ended = self._clock.now_ms(), 0
+        while self._ends and self._ends[0][0] <= now and ended < _ENDS_PER_TURN:
+            until, name, id, token = heappop(self._ends)
+            queue = self._queues.get(name)
+            entry = queue.messages.in_flight.get(id) if queue is not None else None
+            if queue is None or entry is None or entry.claimed_at != token or entry.lease_until != until:
+                continue  # settled, or extended: the heap has the new end too
+            if not queue.deleting and is_timed(entry.session):
+                self._leases.end(self.holder(entry), queue, entry, Outcome.REQUEUE, lease_expired=True)
+                ended += 1
+        if ended:
+            self._outbox.schedule()
+        self._set_timer()
+        return ended

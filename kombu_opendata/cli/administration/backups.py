@@ -1,0 +1,123 @@
+"""``store backup`` and ``store restore``."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...configuration.kinds import Whole
+from ..exit_codes import Command
+from ..option_types import Bounded
+from ..target import json_option
+from ..terminal.output import counted, print_json, say
+from ..terminal.tables import Column, print_table
+from .stores import store_location, store_options
+
+if TYPE_CHECKING:
+    from ...offline.backup.catalogue import Backup
+
+_COLUMNS: list[Column] = [
+    ("backup", False), ("instances", False), ("messages", True), ("bytes", True), ("version", False), ("store", False),
+]  # fmt: skip
+
+
+@click.command(cls=Command)
+@click.argument("target", metavar="TARGET")
+@store_options
+@click.option("--list", "listed", is_flag=True, help="only list the backups in TARGET")
+@click.option("--keep", type=Bounded(Whole(1)), help="afterwards remove all but the newest N backups in TARGET")
+def backup(
+    target: str, store: str | None, url: str | None, instance: str | None, as_json: bool, listed: bool, keep: int | None
+) -> None:
+    """Back up a store into TARGET; a broker may run meanwhile.
+
+    TARGET is a folder or a bucket's URL, for the backups of one store, which share files: only what is new is copied.
+    What was confirmed before is in the backup. An interrupted backup does not count; run it again.
+    """
+    if listed:
+        _list(target, as_json)
+        return
+    from ...offline.backup.save import backup as save
+    from ..terminal.progress import bar
+
+    location = store_location(store, url)
+    with bar("backing up") as update:
+        made = asyncio.run(
+            save(
+                location, target, instance,
+                now=datetime.now(UTC), keep=keep, progress=lambda far: update(far.done, far.total),
+            )
+        )  # fmt: skip
+    if as_json:
+        print_json(
+            _facts(made.backup)
+            | {"copied_files": made.copied_files, "copied_bytes": made.copied_bytes}
+            | {"removed": made.removed, "freed_bytes": made.freed_bytes}
+        )
+        return
+    say(
+        f"backup {made.backup.id}: {counted(made.backup.messages, 'message')} in queues, {made.backup.bytes:,} bytes; "
+        f"copied {counted(made.copied_files, 'file')}, {made.copied_bytes:,} bytes"
+    )
+    if made.removed:
+        say(f"removed {counted(len(made.removed), 'backup')} and {made.freed_bytes:,} bytes")
+
+
+def _list(target: str, as_json: bool) -> None:
+    from ...offline.backup.catalogue import Catalogue
+    from ...offline.backup.places import open_place
+
+    found = Catalogue(open_place(target)).all()
+    if as_json:
+        print_json([_facts(one) for one in found])
+        return
+    rows = [
+        (one.id, ", ".join(one.instances), one.messages, one.bytes, one.version, one.source) for one in found
+    ]  # fmt: skip
+    print_table(_COLUMNS, rows, none="no backups")
+
+
+def _facts(one: Backup) -> dict[str, Any]:
+    return {
+        "id": one.id,
+        "created_at": one.created_at.isoformat(),
+        "version": one.version,
+        "store": one.source,
+        "bytes": one.bytes,
+        "instances": {
+            name: {
+                "format": each.store_format,
+                "last_commit": each.last_commit,
+                "last_wal": each.last_wal,
+                "files": len(each.files),
+                "queues": each.queues,
+            }
+            for name, each in one.instances.items()
+        },
+    }
+
+
+@click.command(cls=Command)
+@click.argument("target", metavar="BACKUPS")
+@click.argument("destination", metavar="FOLDER|URL")
+@click.option("--backup", "id", metavar="ID", default="", help="the backup to restore; default: the newest")
+@json_option
+def restore(target: str, destination: str, id: str, as_json: bool) -> None:
+    """Make a store from a backup.
+
+    BACKUPS is the folder or the URL that store backup wrote to. The store is made in FOLDER or at the URL, a prefix of
+    a bucket, which must be empty. Every checksum is verified. If it is interrupted, run it again; no broker may start
+    there before it has ended.
+    """
+    from ...offline.backup.restore import restore as make
+    from ..terminal.progress import bar
+
+    with bar("restoring") as update:
+        made = asyncio.run(make(target, destination, id, progress=lambda far: update(far.done, far.total)))
+    if as_json:
+        print_json(_facts(made))
+        return
+    say(f"restored the backup {made.id}: {counted(made.messages, 'message')} in queues, {made.bytes:,} bytes")

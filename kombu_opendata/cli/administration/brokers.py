@@ -1,0 +1,303 @@
+"""The broker itself: ``broker status|reload|stop|hand-over``, ``status``, ``maintain`` and ``instance``."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...configuration.kinds import Seconds
+from ..exit_codes import NO_BROKER, NOT_NOW, Command, Failure, Group
+from ..option_types import Bounded
+from ..target import Target, call_options, target_options
+from ..terminal.output import local, moment, print_facts, print_json, say, shown, with_times
+from ..terminal.tables import Column, console, print_table
+
+_DUTIES = ("route", "expire_leases", "collect")
+#: the counts of a maintenance report, and how they are printed
+_COUNTS = {
+    "routed": "messages routed",
+    "leases_expired": "leases expired",
+    "settled_collected": "settled messages collected",
+    "expired_removed": "expired messages removed",
+    "staged_removed": "staged batches removed",
+}
+_PID_NAME = "broker.pid"
+_POLL_SECONDS = 0.05
+
+
+@click.group("broker", cls=Group)
+def broker_tools() -> None:
+    """The broker of a folder or a host."""
+
+
+@click.command(cls=Command)
+@click.argument("place", required=False, metavar="[URL|FOLDER]")
+@call_options
+def status(place: str | None, target: Target, as_json: bool) -> None:
+    """Show a running broker's queues, depths and consumers.
+
+    This never starts a broker.
+    """
+    from ...protocol.messages import GetStatus
+
+    with target.or_at(place).connection(looks=True) as connection:
+        report = connection.call(GetStatus(0)).report
+    if as_json:
+        print_json(with_times(report))
+    else:
+        _print_report(report)
+
+
+_COLUMNS: list[Column] = [
+    ("queue", False), ("waiting", True), ("in flight", True), ("consumers", True), ("buckets in memory", True),
+    ("buckets on disk", True),
+]  # fmt: skip
+#: the same in the report
+_FIGURES = ("available", "in_flight", "consumers", "loaded_buckets", "cold_buckets")
+
+
+def _print_report(report: dict[str, Any]) -> None:
+    say("broker {version}, pid {pid}, {state}, connections: {connections}".format(**{"state": "active", **report}))
+    say(f"store {report['store']}")
+    for one in report.get("standbys", ()):
+        say(f"standby {', '.join(map(shown, one['addresses']))}, since {local(moment(one['since_ms']))}")
+    if report["memory"].get("is_full"):
+        console().print("MEMORY FULL: publishers wait (--memory-limit)", style="bold red")
+    for name, instance in report["instances"].items():
+        say("")
+        rows = [
+            (queue, *(figures.get(one, 0) for one in _FIGURES)) for queue, figures in sorted(instance["queues"].items())
+        ]
+        print_table(
+            _COLUMNS, rows, title=f"instance {name}", none=f"instance {name}: no queues",
+            spare=("buckets on disk", "buckets in memory"),
+        )  # fmt: skip
+        for line in _about(instance):
+            say(line)
+        if instance["stalled_seconds"]:
+            seconds = f"{instance['stalled_seconds']:g} s"
+            stalled = (
+                f"STALLED: the store has taken no writes for {seconds} (disk full, or does the bucket not answer?)"
+            )
+            console().print(stalled, style="bold red")
+
+
+def _about(instance: dict[str, Any]) -> Iterator[str]:
+    yield f"since the start: {instance['published']:,} published, {instance['delivered']:,} delivered"
+    yield (
+        f"sessions: {instance['sessions']}, transient queues: {instance['transient_queues']}, "
+        f"journal: {instance['journal_bytes'] >> 20} MiB"
+    )
+    yield from _about_disk(instance["disk"])
+    for duty, last in instance.get("maintenance", {}).items():
+        if last["at_ms"]:
+            yield f"{duty} last at {local(moment(last['at_ms']))} by {last['by']}"
+
+
+def _about_disk(disk: dict[str, Any]) -> Iterator[str]:
+    live, waiting = (f"{disk[name] / (1 << 20):,.1f} MiB" for name in ("live_bytes", "waiting_bytes"))
+    yield f"tables: {live} in use, {waiting} replaced but not yet deleted"
+    if disk["limit_bytes"]:
+        early = f"; {disk['removed_early']:,} settled messages were removed early" if disk["removed_early"] else ""
+        stuck = ", and there are no settled messages left to remove" if disk["is_stuck"] else ""
+        yield f"limit: {disk['limit_bytes'] / (1 << 20):,.1f} MiB{early}{stuck}"
+    for one in disk["checkpoints"]:
+        if one["name"]:
+            until = f"until {local(moment(one['expires_at_ms']))}" if one["expires_at_ms"] else "for ever"
+            yield f"replaced tables are kept for {shown(one['name'])}, {until}"
+
+
+@broker_tools.command()
+@click.argument("place", required=False, metavar="[FOLDER]")
+@click.option(
+    "--timeout",
+    type=Bounded(Seconds()),
+    default=30,
+    show_default=True,
+    help="how long to wait for it to end",
+)
+@target_options
+def stop(place: str | None, timeout: float, target: Target) -> None:
+    """Stop the broker of a folder, and wait for it to end.
+
+    The broker stops cleanly (SIGTERM). The next client that needs it starts it again. A broker on another host must be
+    stopped on that host.
+    """
+    target = target.or_at(place)
+    if not target.folder:
+        raise Failure(
+            f"{target.address} is not a folder on this host: stop that broker where it runs, with its service manager "
+            "or with kill -TERM and the pid that 'opendata-queue broker status' shows"
+        )
+    folder = Path(target.folder)
+    pid = _running(folder)
+    if pid is None:
+        raise Failure(f"no broker runs for {folder}", NO_BROKER)
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except ProcessLookupError:
+        pass
+    except PermissionError as exc:
+        raise Failure(f"the broker (pid {pid}) belongs to another user: stop it as that user") from exc
+    if not _wait(lambda: _running(folder) != pid, timeout):
+        raise Failure(f"the broker (pid {pid}) has not stopped within {timeout:g} s: see {folder}/broker.log", NOT_NOW)
+    click.echo(f"broker {pid} stopped")
+
+
+@broker_tools.command()
+@click.argument("place", required=False, metavar="[URL|FOLDER]")
+@call_options
+def reload(place: str | None, target: Target, as_json: bool) -> None:
+    """Let a running broker read its users file and certificates again.
+
+    A broker does so by itself within a second of a change. This does it at once, and tells you of a mistake in a file:
+    then everything stays as it was. Open connections of users who are gone are closed, and new rights count at once.
+    SIGHUP does the same. Where users log in, this needs the role admin.
+    """
+    from ...client.calls.reload import reload as let_reload
+    from ...errors import StartError
+
+    with target.or_at(place).connection(looks=True) as connection:
+        try:
+            done = let_reload(connection)
+        except StartError as exc:
+            raise Failure(f"nothing of that file was changed: {exc.text}") from exc
+    names = {"added": done.added, "removed": done.removed, "changed": done.changed}
+    if as_json:
+        print_json({"users": names, "certificates": done.certificates})
+        return
+    for what, users in names.items():
+        if users:
+            say(f"users {what}: {', '.join(map(shown, users))}")
+    if not any(names.values()):
+        say("no user changed since the file was last read")
+    if done.certificates:
+        say("the certificates were read again")
+
+
+@broker_tools.command("hand-over")
+@click.argument("place", required=False, metavar="[URL|FOLDER]")
+@call_options
+def hand_over(place: str | None, target: Target, as_json: bool) -> None:
+    """Move the service to the standby, and end the broker.
+
+    It is refused if no standby is connected. Clients resume their sessions at the standby.
+    """
+    from ...protocol.messages import HandOver
+
+    with target.or_at(place).connection(looks=True) as connection:
+        addresses = connection.call(HandOver(0)).addresses
+    if as_json:
+        print_json({"addresses": addresses})
+    else:
+        say(f"the broker hands over to {', '.join(addresses)}")
+
+
+def _running(folder: Path) -> int | None:
+    """The process that holds the store's lock; where locks can't be seen, the process named in the pid file."""
+    from ...offline.files.location import running_broker
+
+    holder = running_broker(folder)
+    if holder:
+        return holder
+    if holder is None and os.path.exists("/proc/locks"):
+        return None
+    try:
+        if any(os.lstat(place).st_uid != os.geteuid() for place in (folder, folder / _PID_NAME)):
+            return None  # another user could have written any pid
+        pid = int((folder / _PID_NAME).read_text().split()[0])
+        os.kill(pid, 0)
+    except (OSError, IndexError, ValueError):
+        return None
+    return pid
+
+
+def _wait(condition: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
+
+
+@click.command(cls=Command)
+@click.argument("duties", metavar="[DUTY]...", nargs=-1, type=click.Choice(_DUTIES))
+@click.option(
+    "--timeout",
+    type=Bounded(Seconds(above=0)),
+    default=60,
+    show_default=True,
+    help="how long to wait for the report",
+)
+@call_options
+def maintain(duties: tuple[str, ...], timeout: float, target: Target, as_json: bool) -> None:
+    """Run the broker's maintenance now, and show what was done.
+
+    A DUTY is route, expire_leases or collect; without one, all are run. If no broker runs for a folder, this starts it.
+    """
+    from ...client.calls.maintain import maintain as run_maintenance
+
+    with target.connection() as connection:
+        report = run_maintenance(connection, duties, timeout=timeout)
+    if as_json:
+        print_json(report)
+        return
+    counts = {words: report[name] for name, words in _COUNTS.items() if name in report}
+    print_facts({**counts, "seconds": f"{report['seconds']:.3f}"})
+    if report["joined"]:
+        say(f"was already running, and is part of this report: {', '.join(report['joined'])}")
+
+
+broker_tools.add_command(status)
+
+
+# ---------------------------------------------------------------------- instances
+@click.group("instance", cls=Group)
+def instance_group() -> None:
+    """Instances (databases of a broker): create, list."""
+
+
+@instance_group.command()
+@click.argument("name")
+@call_options
+def create(name: str, target: Target, as_json: bool) -> None:
+    """Create an instance.
+
+    Its URL is opendata://host/NAME, or opendata://%2FFOLDER%2Fbroker.sock/NAME while a folder's broker runs.
+
+    --url names the broker with an instance that exists, such as the default one. Nothing happens if the new instance
+    exists already.
+    """
+    from ...client.calls.instances import create_instance
+
+    with target.connection() as connection:
+        created = create_instance(connection, name)
+    if as_json:
+        print_json({"instance": name, "created": created})
+    else:
+        say(f"instance {name} {'created' if created else 'already exists'}")
+
+
+@instance_group.command("list")
+@call_options
+def list_(target: Target, as_json: bool) -> None:
+    """List the instances of a broker.
+
+    For a store in a bucket, only open instances are listed: those named at the start, or used since.
+    """
+    from ...client.calls.instances import list_instances
+
+    with target.connection(looks=True) as connection:
+        found = list_instances(connection)
+    if as_json:
+        print_json([{"instance": name, "open": opened} for name, opened in found.items()])
+    else:
+        rows = [(name, "yes" if opened else "no") for name, opened in found.items()]
+        print_table([("instance", False), ("open", False)], rows, none="no instances")

@@ -1,0 +1,87 @@
+"""``config``: whether a broker could start with its options, and what they are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...configuration.options import public_specs
+from ...configuration.specs import Spec
+from ..exit_codes import REFUSED, Command, Failure, Group
+from ..target import json_option
+from ..terminal.output import print_json, say
+from .broker_options import broker_options, collected
+
+_FILE = click.argument("file", required=False, metavar="[FILE]", type=click.Path(path_type=Path))
+
+
+@click.group("config", cls=Group)
+def config_group() -> None:
+    """The options of a broker: check, show."""
+
+
+@config_group.command(cls=Command)
+@_FILE
+@broker_options
+@json_option
+def check(file: Path | None, config: Path | None, as_json: bool, **given: Any) -> None:
+    """Tell everything that would keep a broker from starting.
+
+    FILE is a broker's --config file. Its values, those of the environment and the options given here are checked, and
+    the files that they name: whether this user can read them, whether others can read what is secret, whether the
+    certificate is valid and belongs to its key, the users file, the store's folder, the addresses. Nothing is changed,
+    and no bucket is asked. Run it as the user that the broker runs as.
+    """
+    from ...broker.process.start_checks import start_faults
+    from ...configuration.sources import invalid
+
+    found = collected(file or config, given)
+    faults = list(found.faults)
+    if (options := found.valid_part()) is not None:
+        faults += start_faults(options, whole=not faults)
+    if as_json:
+        print_json({"ok": not faults, "faults": faults, "warnings": found.warnings})
+        if faults:
+            raise click.exceptions.Exit(REFUSED)
+        return
+    for text in found.warnings:
+        click.echo(f"Warning: {text}", err=True)
+    if faults:
+        raise Failure(invalid(faults).text)
+    say("the configuration is good")
+
+
+@config_group.command(cls=Command)
+@_FILE
+@broker_options
+@json_option
+def show(file: Path | None, config: Path | None, as_json: bool, **given: Any) -> None:
+    """Show a broker's options, and where each comes from.
+
+    FILE is a broker's --config file; the options given here and the environment count, too. What is printed can be
+    used as such a file. Secrets in the store's URL are not shown.
+    """
+    found = collected(file or config, given)
+    options = found.options()
+    shown = {spec: _shown(spec, getattr(options, spec.field)) for spec in public_specs()}
+    sources = {spec: found.sources.get(spec.field, "default") for spec in public_specs()}
+    if as_json:
+        print_json({spec.key: {"value": value, "source": sources[spec]} for spec, value in shown.items()})
+        return
+    for spec, value in shown.items():
+        line = f"{spec.key} = {as_toml(value)}" if value not in (None, []) else f"# {spec.key} is not set"
+        say(f"{line}  # {sources[spec]}" if value not in (None, []) else line)
+
+
+def _shown(spec: Spec, value: Any) -> Any:
+    from ...url import masked
+
+    return masked(value) if spec.field == "store" else spec.shown(value)
+
+
+def as_toml(value: Any) -> str:
+    """A value as TOML, whose texts, numbers and lists are written as JSON's, but for one control character."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,73 @@
+"""``opendata-queue broker`` and ``hash-secret``: running a broker by hand."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from ...errors import OpenDataError
+from ..exit_codes import USAGE, Command, Failure
+from .broker_options import broker_options, collected
+from .brokers import broker_tools
+from .secret_prompt import read_secret
+
+
+class _Broker(Command):
+    """``broker`` itself, which also completes ``status`` and ``stop``."""
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
+        found = super().shell_complete(ctx, incomplete)
+        if not ctx.params.get("store"):
+            found += [
+                CompletionItem(name, help=verb.get_short_help_str())
+                for name, verb in sorted(broker_tools.commands.items())
+                if name.startswith(incomplete)
+            ]
+        return found
+
+
+@click.command(cls=_Broker)
+@broker_options
+@click.option("--ready-fd", type=int, hidden=True)
+def broker(config: Path | None, ready_fd: int | None, **given: Any) -> None:
+    """Run a broker: the one process that owns a store. SIGTERM stops it cleanly.
+
+    \b
+    broker status     show a running broker's queues, depths and consumers
+    broker reload     let a running broker read its users file and certificates again
+    broker stop       stop the broker of a folder
+    broker hand-over  move the service to the standby
+
+    Each option can also be set in a TOML file (max-connections = 500) or in the environment
+    (OPENDATA_QUEUE_MAX_CONNECTIONS=500). The command line comes first, then the environment, then the file.
+    """
+    from ...broker.process.process import Readiness, run
+
+    found = collected(config, given)
+    try:
+        options = found.options()
+    except OpenDataError as exc:
+        Readiness(ready_fd).report({"code": exc.code, "text": exc.text, "values": exc.values})
+        raise Failure(exc.text, USAGE) from exc
+    sys.exit(run(options, ready_fd, found.warnings))
+
+
+@click.command("hash-secret", cls=Command)
+def hash_secret() -> None:
+    """Print the hash of a secret for the --users file.
+
+    It is the secret of a table [users.NAME]; user add writes it there.
+
+    The command prompts for the secret, or reads it from standard input if that is not a terminal. There is no option
+    for it, because other users of the machine could see it in the list of processes.
+    """
+    from ...broker.access.secret_hashes import hash_secret as make
+
+    try:
+        click.echo(make(read_secret()))
+    except OpenDataError as exc:
+        raise Failure(exc.text, USAGE) from exc

@@ -1,0 +1,254 @@
+"""``store``: inspect, verify, stats. They read a store without its broker, whether one runs or not.
+
+:mod:`.backups` has backup and restore.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from ..exit_codes import DAMAGED, NOT_NOW, Failure, Group
+from ..option_types import MESSAGE_ID, limit_option, with_options
+from ..target import Target, complete_queues, json_option
+from ..terminal.output import counted, moment, number, print_facts, print_json, print_json_line, say, shown, with_times
+from ..terminal.tables import Column, print_table
+
+_CELL = 100
+
+
+@click.group("store", cls=Group)
+def store_group() -> None:
+    """Stores: inspect, verify, stats, back up, restore."""
+
+
+store_options = with_options(
+    click.argument("store", required=False, metavar="[FOLDER|URL]"),
+    click.option(
+        "--url", "--store", "url", metavar="URL|FOLDER",
+        help="the store, as an option; default: the app's folder, or $OPENDATA_QUEUE_URL",
+    ),
+    click.option(
+        "--instance", metavar="NAME",
+        help="the database in the store; default: the only one, or the one that is named default",
+    ),
+    json_option,
+)  # fmt: skip
+
+
+def store_location(store: str | None, url: str | None) -> str:
+    """The store that is meant: a folder, or a bucket's URL."""
+    given = store or url
+    if given:
+        return given
+    target = Target()
+    if not target.folder:
+        raise Failure(f"{target.address} is not a folder on this host: name the store's folder, or its bucket's URL")
+    return target.folder
+
+
+# ---------------------------------------------------------------------- verify
+@store_group.command()
+@store_options
+def verify(store: str | None, url: str | None, instance: str | None, as_json: bool) -> None:
+    """Check every file, every record and every invariant. Nothing is changed.
+
+    Exits with 4 if the store is damaged or contradicts itself, and with 5 if not everything could be checked.
+    """
+    from ...offline import verify_store
+    from ..terminal.progress import bar
+
+    with bar("verifying") as update:
+        report = asyncio.run(
+            verify_store(store_location(store, url), instance, progress=lambda far: update(far.done, far.total))
+        )
+    if as_json:
+        print_json(report.as_dict())
+    else:
+        _print_report(report)
+    if report.status.name == "FINDINGS":
+        raise Failure("the store is damaged, or contradicts itself", DAMAGED)
+    if report.incomplete:
+        raise Failure("not everything could be checked", NOT_NOW)
+
+
+def _print_report(report: Any) -> None:
+    for found in report.findings:
+        where = "".join(
+            f" {name} {shown(value)}"
+            for name, value in (("queue", found.queue), ("message", found.message_id), ("file", found.file))
+            if value is not None
+        )
+        say(f"{found.severity.value}  {found.code}{where}: {found.text}")
+        say(f"    what it means: {found.meaning}")
+        say(f"    what to do: {found.remedy}")
+    for why in report.incomplete:
+        say(f"not checked: {why}")
+    left = sum(report.counts.values()) - len(report.findings)
+    if left:
+        say(f"and {left:,} more of the same kinds")
+    records = sum(report.records.values())
+    word = {"CLEAN": "clean", "FINDINGS": "damaged", "INCOMPLETE": "not fully checked"}[report.status.name]
+    say(
+        f"{word}: {counted(report.files, 'file')}, {counted(records, 'record')} and "
+        f"{counted(report.messages, 'message')} checked"
+    )
+
+
+# ---------------------------------------------------------------------- stats
+@store_group.command()
+@click.option("--payloads", is_flag=True, help="also sum payload bytes by queue; slower")
+@store_options
+def stats(store: str | None, url: str | None, instance: str | None, payloads: bool, as_json: bool) -> None:
+    """Count what is in a store: queues, records, files."""
+    from ..terminal.progress import bar
+
+    with bar("counting") as update:
+        found = asyncio.run(_stats(store_location(store, url), instance, payloads, update))
+    if as_json:
+        print_json(with_times(found.as_dict()))
+        return
+    running = "none" if found.broker_pid is None else f"pid {found.broker_pid}"
+    print_facts(
+        {
+            "store": found.location,
+            "instance": found.instance,
+            "created": moment(found.created_at_ms),
+            "format": found.format_version,
+            "broker": running,
+            "messages": found.messages,
+            "corrupt records": found.corrupt,
+        }
+    )
+    columns: list[Column] = [
+        ("queue", False), ("available", True), ("delayed", True), ("in flight", True), ("done", True),
+        ("failed", True), ("archived failed", True), ("payload bytes", True),
+    ]  # fmt: skip
+    rows = [
+        (name, one.available, one.delayed, one.in_flight, one.done, one.failed,
+         one.archived_failed, "-" if one.payload_bytes is None else number(sum(one.payload_bytes.values())))
+        for name, one in sorted(found.queues.items())
+    ]  # fmt: skip
+    print_table(
+        columns if payloads else columns[:-1], rows if payloads else [row[:-1] for row in rows], none="no queues"
+    )
+    kinds = [(name, one.records, one.key_bytes + one.value_bytes) for name, one in sorted(found.records.items())]
+    print_table([("records", False), ("number", True), ("bytes", True)], kinds, none="no records")
+    files = [(name, one.files, one.bytes) for name, one in sorted(found.files.items())]
+    if found.journal is not None:
+        files.append(("journal", found.journal.segments + found.journal.spares, found.journal.bytes))
+    if files:
+        print_table([("files", False), ("number", True), ("bytes", True)], files, none="")
+
+
+async def _stats(location: str, instance: str | None, payloads: bool, update: Callable[[int, int | None], None]) -> Any:
+    from ...offline import open_store, stats
+
+    async with await open_store(location, instance, who="stats") as opened:
+        return await stats(opened, payloads=payloads, progress=lambda far: update(far.done, far.total))
+
+
+# ---------------------------------------------------------------------- inspect
+@store_group.command()
+@store_options
+@click.option("--message", "message", type=MESSAGE_ID, help="everything about the message with this id")
+@click.option(
+    "--queue",
+    metavar="QUEUE",
+    help="everything about a queue; with --kind, its records of that kind",
+    shell_complete=complete_queues,
+)
+@click.option("--key", metavar="HEX", help="the record with this key")
+@click.option("--kind", metavar="KIND", help="records of this kind, such as active or metadata")
+@click.option("--prefix", metavar="HEX", default="", help="records whose keys begin with these bytes")
+@limit_option("how many records at most", 100, low=1)
+def inspect(
+    store: str | None,
+    url: str | None,
+    instance: str | None,
+    as_json: bool,
+    message: int | None,
+    queue: str | None,
+    key: str | None,
+    kind: str | None,
+    prefix: str,
+    limit: int,
+) -> None:
+    """Show a message, a queue, or stored records.
+
+    Records are shown in the order of their keys. With --json, each is a document on a line of its own.
+    """
+    if sum(one is not None for one in (message, key, kind or queue)) > 1:
+        raise click.UsageError("choose one of: --message, --key, or --queue with --kind")
+    from ...errors import RequestError
+
+    one: bytes | int | str | None = message if message is not None else None
+    if key is not None:
+        one = _hexadecimal(key, "--key")
+        if not one:
+            raise click.UsageError("--key is empty: give a whole key, or use --prefix")
+    elif queue is not None and kind is None:
+        one = queue
+    start = _hexadecimal(prefix, "--prefix")
+    try:
+        if one is not None:
+            _print_one(asyncio.run(_inspect(store_location(store, url), instance, one)), as_json)
+            return
+        wanted = {"kind": kind, "queue": queue, "prefix": start, "limit": limit}
+        records = asyncio.run(_scan(store_location(store, url), instance, wanted))
+    except RequestError as exc:
+        if type(exc) is RequestError:
+            raise click.UsageError(exc.text) from exc
+        raise
+    if as_json:
+        for record in records:
+            print_json_line(record.as_dict())
+        return
+    columns: list[Column] = [("key", False), ("kind", False), ("of", False), ("bytes", True), ("value", False)]
+    rows = [(one.key, one.kind, _flat(one.of), one.size, shown(one.problem or one.value, _CELL)) for one in records]
+    print_table(columns, rows, none="no records")
+
+
+def _hexadecimal(text: str, option: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError as exc:
+        raise click.UsageError(f"{option} {text!r} is not hexadecimal") from exc
+
+
+async def _inspect(location: str, instance: str | None, what: bytes | int | str) -> Any:
+    from ...offline import inspect, open_store
+
+    async with await open_store(location, instance, who="inspect") as opened:
+        return await inspect(opened, what)
+
+
+async def _scan(location: str, instance: str | None, wanted: dict[str, Any]) -> list[Any]:
+    from ...offline import open_store, scan
+
+    async with await open_store(location, instance, who="inspect") as opened:
+        return [record async for record in scan(opened, **wanted)]
+
+
+def _flat(values: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in values.items())
+
+
+def _print_one(found: Any, as_json: bool) -> None:
+    if as_json:
+        print_json(found.as_dict())
+        return
+    for name, value in found.as_dict().items():
+        if isinstance(value, list):
+            say(f"{name}: {'' if value else 'none'}")
+            for one in value:
+                say(f"  {_flat(one) if isinstance(one, dict) else one}")
+        elif isinstance(value, dict):
+            say(f"{name}:")
+            for inner, inside in value.items():
+                say(f"  {inner}: {inside}")
+        else:
+            say(f"{name}: {'' if value is None else value}")

@@ -1,0 +1,207 @@
+"""``user``: editing a broker's file of users."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..exit_codes import Group, confirm
+from ..terminal.output import note, print_json, say, shown
+from ..terminal.tables import print_table
+from .secret_prompt import read_secret
+
+if TYPE_CHECKING:
+    from ...broker.access.user import User
+
+ROLES = ("monitor", "operator", "admin")
+#: what a Celery app uses beside its queues: remote control, events, results
+_CELERY = (r"(.+\.)?celery\.pidbox", r"celeryev(\..+)?", r"amq\.results")
+
+_users_option = click.option(
+    "--users",
+    "path",
+    type=click.Path(path_type=Path, dir_okay=False),
+    envvar="OPENDATA_QUEUE_USERS",
+    show_envvar=True,
+    required=True,
+    metavar="FILE",
+    help="the file that the broker's --users names",
+)
+
+
+@click.group("user", cls=Group)
+def user_group() -> None:
+    """Users of a broker, in its file."""
+
+
+def celery_pattern(queues: tuple[str, ...]) -> str:
+    """The pattern for Celery apps with these queues."""
+    return f"^({'|'.join((*map(re.escape, queues), *_CELERY))})$"
+
+
+def _say_when() -> None:
+    note("A broker with this file reads it within a second; 'opendata-queue broker reload' does it at once.")
+
+
+@user_group.command()
+@click.argument("name")
+@_users_option
+@click.option("--role", "roles", type=click.Choice(ROLES), multiple=True, help="a role of the user; may be repeated")
+@click.option(
+    "--certificate",
+    "certificates",
+    multiple=True,
+    metavar="NAME",
+    help="a name in client certificates (CN, DNS, URI or email) that log in as this user; may be repeated",
+)
+@click.option("--no-secret", is_flag=True, help="the user logs in by certificate only")
+@click.option("--new-secret", is_flag=True, help="the user exists, and gets another secret")
+def add(
+    name: str, path: Path, roles: tuple[str, ...], certificates: tuple[str, ...], no_secret: bool, new_secret: bool
+) -> None:
+    """Add a user, which may do nothing before 'user permit'.
+
+    The file is made if there is none. The command prompts for the secret, or reads it from standard input if that is
+    not a terminal. The file has only a hash of it.
+    """
+    from ...broker.access.secret_hashes import hash_secret
+    from ...broker.access.users_editor import edited
+
+    if no_secret and not certificates:
+        raise click.UsageError("--no-secret needs a --certificate, or nobody could log in")
+    with edited(path, create=not new_secret) as file:
+        if new_secret:
+            file.user(name)  # is it there?
+        else:
+            file.add(name)
+        file.set_secret(name, "" if no_secret else hash_secret(read_secret()))
+        file.set_words(name, "roles", roles)
+        file.set_words(name, "certificates", certificates)
+    say(f"user {shown(name)} {'has a new secret' if new_secret else 'added'}")
+    if not new_secret and "admin" not in roles:
+        note(f"It has no rights yet: opendata-queue user permit {shown(name)} --everything, --celery, …")
+    _say_when()
+
+
+@user_group.command()
+@click.argument("name")
+@_users_option
+@click.option(
+    "--instance",
+    metavar="NAME",
+    default="default",
+    show_default=True,
+    help="the instance; '*': each without its own entry",
+)
+@click.option("--configure", metavar="PATTERN", help="queues and exchanges that it may declare and delete")
+@click.option("--write", metavar="PATTERN", help="exchanges that it may publish to, queues that it may bind")
+@click.option("--read", metavar="PATTERN", help="queues that it may consume and purge, exchanges that it may bind to")
+@click.option("--everything", is_flag=True, help="all three for every name")
+@click.option("--celery", is_flag=True, help="what a Celery app needs: producers, workers, inspect, events, Flower")
+@click.option(
+    "--queue", "queues", multiple=True, metavar="NAME", help="with --celery: a queue of the app; default: celery"
+)
+@click.option("--nothing", is_flag=True, help="take away the entry for the instance")
+@click.option("--role", "roles", type=click.Choice(ROLES), multiple=True, help="a role that it gets; may be repeated")
+@click.option("--no-role", "not_roles", type=click.Choice(ROLES), multiple=True, help="a role that it loses")
+def permit(
+    name: str,
+    path: Path,
+    instance: str,
+    everything: bool,
+    celery: bool,
+    queues: tuple[str, ...],
+    nothing: bool,
+    roles: tuple[str, ...],
+    not_roles: tuple[str, ...],
+    **given: str | None,
+) -> None:
+    """Set what a user may do in an instance.
+
+    A PATTERN is a regular expression that is searched for in the name: '^mail' permits all names that begin with mail,
+    an empty one nothing. Patterns that are not given stay as they are.
+    """
+    from ...broker.access.users_editor import edited
+
+    patterns = {right: pattern for right, pattern in given.items() if pattern is not None}
+    ways = (bool(patterns), everything, celery, nothing)
+    if sum(ways) > 1:
+        raise click.UsageError("give patterns, or one of --everything, --celery and --nothing")
+    if queues and not celery:
+        raise click.UsageError("--queue goes with --celery")
+    if not any((*ways, roles, not_roles)):
+        raise click.UsageError("say what: patterns, --everything, --celery, --nothing, --role or --no-role")
+    if everything or celery:
+        whole = celery_pattern(queues or ("celery",)) if celery else ".*"
+        patterns = dict.fromkeys(("configure", "write", "read"), whole)
+    with edited(path) as file:
+        if nothing:
+            file.forbid(name, instance)
+        elif patterns:
+            file.permit(name, instance, patterns)
+        file.set_words(name, "roles", roles, not_roles)
+    say(f"user {shown(name)} changed")
+    _say_when()
+
+
+@user_group.command("list")
+@_users_option
+@click.option("-j", "--json", "as_json", is_flag=True, help="print JSON")
+def list_(path: Path, as_json: bool) -> None:
+    """List the users of a file, and what they may do."""
+    from ...broker.access.users_file import UsersFile
+
+    users = sorted(UsersFile(path).users.values(), key=lambda user: user.name)
+    if as_json:
+        print_json([_facts(user) for user in users])
+        return
+    headings = ("user", "login", "roles", "instance", "configure", "write", "read")
+    rows = [row for user in users for row in _rows(_facts(user))]
+    print_table([(heading, False) for heading in headings], rows, none="no users")
+
+
+def _facts(user: User) -> dict[str, Any]:
+    from msgspec import to_builtins
+    from msgspec.structs import asdict
+
+    table = user.table
+    limits = {name: limit for name, limit in to_builtins(table.limits).items() if limit is not None}
+    return {
+        "name": user.name,
+        "secret": bool(table.secret),
+        "certificates": list(table.certificates),
+        "roles": [role for role in ROLES if role in table.roles],
+        "limits": limits,
+        "instances": {name: asdict(patterns) for name, patterns in table.instances.items()},
+    }
+
+
+def _rows(facts: dict[str, Any]) -> list[tuple[str, ...]]:
+    """A row for each instance, or one if there is none."""
+    login = ", ".join((["secret"] if facts["secret"] else []) + [f"certificate {one}" for one in facts["certificates"]])
+    who = (facts["name"], login, ", ".join(facts["roles"]))
+    every = "admin" in facts["roles"]
+    if not facts["instances"]:
+        return [(*who, "every" if every else "none", *([".*" if every else ""] * 3))]
+    return [
+        (*(who if number == 0 else ("", "", "")), name, *patterns.values())
+        for number, (name, patterns) in enumerate(facts["instances"].items())
+    ]
+
+
+@user_group.command()
+@click.argument("name")
+@_users_option
+@click.option("--yes", is_flag=True, help="do not ask")
+def remove(name: str, path: Path, yes: bool) -> None:
+    """Remove a user. Their connections are closed when the broker reads the file."""
+    from ...broker.access.users_editor import edited
+
+    confirm(f"Remove user {shown(name)}?", yes)
+    with edited(path) as file:
+        file.remove(name)
+    say(f"user {shown(name)} removed")
+    _say_when()

@@ -1,0 +1,184 @@
+"""``worker``: the broker's clients, what they hold, and control over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..exit_codes import Failure, Group
+from ..option_types import limit_option
+from ..target import Target, call_options, complete_queues, completion
+from ..terminal.output import age, counted, plain, print_json, say
+from ..terminal.tables import Column, print_table
+
+if TYPE_CHECKING:
+    from ...queue_client import QueueClient
+    from ...queue_client.message_models import MessageState
+    from ...queue_client.queue_models import Worker
+
+_MAX_MESSAGES = 1000
+#: how many digits of an id a table shows: the last ones, because the first ones are often the same
+_SHORT_ID = 8
+
+
+@click.group("worker", cls=Group)
+def worker_group() -> None:
+    """Workers: list, messages, suspend, resume, release and more."""
+
+
+@completion
+def _complete_workers(client: QueueClient) -> list[str]:
+    return [name for one in client.workers() for name in (one.name, one.id[-_SHORT_ID:])]
+
+
+worker_argument = click.argument("worker", shell_complete=_complete_workers)
+
+
+# ---------------------------------------------------------------------- looking
+@worker_group.command("list", epilog="Example: opendata-queue worker list")
+@call_options
+def list_workers(target: Target, as_json: bool) -> None:
+    """List the clients that are connected or still hold messages.
+
+    Clients are Celery workers, queue clients, and this command itself.
+    """
+    with target.client(looks=True) as client:
+        found = client.workers()
+    if as_json:
+        print_json(found)
+        return
+    columns: list[Column] = [
+        ("worker", False), ("name", False), ("state", False), ("for", False), ("holds", True), ("consumes", False),
+    ]  # fmt: skip
+    rows = [
+        (one.id[-_SHORT_ID:], one.name, _state(one), _connected_for(one), one.held, ", ".join(one.consumers))
+        for one in sorted(found, key=lambda one: (one.name, one.id))
+    ]
+    print_table(columns, rows, none="no workers", spare=("for",))
+
+
+def _state(one: Worker) -> str:
+    if one.suspended:
+        return "suspended"
+    return "connected" if one.connected else "gone"
+
+
+def _connected_for(one: Worker) -> str:
+    return "" if one.since is None or not one.connected else age((datetime.now(UTC) - one.since).total_seconds())
+
+
+@worker_group.command(epilog="Example: opendata-queue worker messages mail-worker-1")
+@worker_argument
+@limit_option("how many at most", 100, low=1, high=_MAX_MESSAGES)
+@call_options
+def messages(worker: str, limit: int, target: Target, as_json: bool) -> None:
+    """List the messages that a worker holds.
+
+    WORKER is an id, the end of an id, or a name; a name stands for all clients that have it.
+    """
+    with target.client(looks=True) as client:
+        held = [state for one in _named(client, worker) for state in client.worker_messages(one.id, limit=limit)]
+    if as_json:
+        print_json([_as_json(one) for one in held[:limit]])
+        return
+    columns: list[Column] = [("queue", False), ("message", True), ("attempts", True), ("until", False)]
+    rows = [(one.queue, str(one.id), one.attempts, one.leased_until) for one in held[:limit]]
+    print_table(columns, rows, none=f"worker {worker!r} holds no messages")
+
+
+def _as_json(one: MessageState) -> dict[str, Any]:
+    return {name: value for name, value in plain(one).items() if name not in ("token", "settled_at")}
+
+
+def _named(client: QueueClient, text: str) -> list[Worker]:
+    """One worker by its id or the end of its id, or all workers with a name.
+
+    Raises:
+        Failure: there is none, or several ids end like this.
+    """
+    workers = client.workers()
+    named = [one for one in workers if one.name == text]
+    if named:
+        return named
+    found = [one for one in workers if one.id.endswith(text.lower())] if text else []
+    if not found:
+        raise Failure(f"no worker {text!r}: 'opendata-queue worker list' shows ids and names")
+    if len(found) > 1:
+        raise Failure(f"{len(found)} workers have an id that ends with {text!r}: give more digits")
+    return found
+
+
+# ---------------------------------------------------------------------- control
+def _control_command(verb: str, does: str, done: Callable[[int, int], str], call: str) -> None:
+    """Add a verb that controls workers; ``done`` makes its output of the number of workers and the broker's count."""
+
+    @worker_group.command(
+        verb,
+        help=f"{does}\n\nWORKER is an id, the end of an id, or a name; a name stands for all clients that have it.",
+        epilog=f"Example: opendata-queue worker {verb} mail-worker-1",
+    )
+    @worker_argument
+    @call_options
+    def control(worker: str, target: Target, as_json: bool) -> None:
+        with target.client() as client:
+            # a worker that is not connected can only have its messages released
+            meant = [one for one in _named(client, worker) if one.connected or verb == "release"]
+            if not meant:
+                raise Failure(f"worker {worker!r} is not connected")
+            counts = {one.id: getattr(client, call)(one.id) for one in meant}
+        if as_json:
+            print_json({"workers": list(counts), _COUNTED[verb]: sum(counts.values())})
+        else:
+            say(done(len(meant), sum(counts.values())))
+
+
+#: what the broker counts
+_COUNTED = {"suspend": "consumers", "resume": "consumers", "shutdown": "consumers", "release": "messages"}
+
+_control_command(
+    "suspend",
+    "Deliver nothing more to a worker until it is resumed.\n\nIt keeps what it holds. A suspension ends "
+    "when the worker disconnects.",
+    lambda workers, consumers: f"{counted(workers, 'client')} with {counted(consumers, 'consumer')} suspended",
+    "suspend_worker",
+)
+_control_command(
+    "resume",
+    "Deliver messages to a suspended worker again.",
+    lambda workers, consumers: f"{counted(workers, 'client')} with {counted(consumers, 'consumer')} resumed",
+    "resume_worker",
+)
+_control_command(
+    "release",
+    "Return all messages that a worker holds to their queues.\n\nIt costs no attempt. The worker may still be "
+    "processing them, but its acknowledgements are then refused.",
+    lambda _workers, messages: f"{counted(messages, 'message')} released",
+    "release_worker_messages",
+)
+_control_command(
+    "shutdown",
+    "Cancel all consumers of a worker.\n\nA queue client's iterators end. A Celery worker consumes again: stop it with "
+    "'celery control shutdown'.",
+    lambda _workers, consumers: f"{counted(consumers, 'consumer')} cancelled",
+    "shutdown_worker",
+)
+
+
+@worker_group.command(epilog="Example: opendata-queue worker reclaim orders")
+@click.argument("queue", required=False, default="", shell_complete=complete_queues)
+@call_options
+def reclaim(queue: str, target: Target, as_json: bool) -> None:
+    """Return the messages that lost clients hold to their queues.
+
+    Without QUEUE, in all queues. It costs an attempt. After a restart of the broker, a client counts as lost until its
+    next call.
+    """
+    with target.client() as client:
+        count = client.reclaim_messages(queue)
+    if as_json:
+        print_json({"queue": queue or None, "messages": count})
+    else:
+        say(f"{counted(count, 'message')} reclaimed")

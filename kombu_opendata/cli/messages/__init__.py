@@ -1,0 +1,1 @@
+"""Verbs about messages: send, peek, history, settled ones, replay."""

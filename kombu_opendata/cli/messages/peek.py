@@ -1,0 +1,112 @@
+"""``peek`` and ``message``: what is in a queue, or one message, without claiming it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..exit_codes import Command
+from ..option_types import MESSAGE_ID, limit_option
+from ..target import Target, call_options, complete_queues, queue_argument
+from ..terminal.output import age, pairs, plain, print_facts, print_json, print_json_line, say, value_text
+from ..terminal.tables import Column, print_table
+
+if TYPE_CHECKING:
+    from ...queue_client import QueueClient
+    from ...queue_client.message_models import Message, MessageState
+
+_CELL = 60
+_PREVIEW = 200
+
+
+@click.command(cls=Command)
+@queue_argument
+@limit_option("how many at most", 10, low=1)
+@click.option("--after", type=MESSAGE_ID, help="only messages above this id")
+@click.option("--full", is_flag=True, help="show whole bodies")
+@call_options
+def peek(queue: str, limit: int, after: int | None, full: bool, target: Target, as_json: bool) -> None:
+    """Show a queue's waiting messages without claiming them.
+
+    With --json, each message is a document on a line of its own.
+    """
+    with target.client(looks=True) as client:
+        found = _peeked(client, queue, limit, -1 if after is None else after)
+        if as_json:
+            for one in found:
+                print_json_line(_as_json(one))
+            return
+        rows = [_row(one, 0 if full else _CELL) for one in found]
+    # delays and priorities are rare, and the body needs the space
+    columns = [column for at, column in enumerate(_PEEKED) if column not in _RARE or any(row[at] for row in rows)]
+    rows = [tuple(cell for cell, column in zip(row, _PEEKED, strict=True) if column in columns) for row in rows]
+    print_table(columns, rows, none=f"no messages wait in queue {queue!r}", spare=("attempts",))
+
+
+_PEEKED: list[Column] = [
+    ("id", True), ("received", False), ("due", False), ("priority", True), ("attempts", True), ("headers", False),
+    ("body", False),
+]  # fmt: skip
+_RARE = (("due", False), ("priority", True))
+
+
+def _row(one: Message, limit: int) -> tuple[Any, ...]:
+    wait = (one.visible_at - datetime.now(UTC)).total_seconds() if one.visible_at is not None else 0
+    due = f"in {age(wait)}" if wait > 0 else ""
+    priority = one.properties.get("priority") or 0
+    body = value_text(one.body, limit)
+    return str(one.id), one.received_at, due, priority, one.attempts, pairs(one.headers, _CELL), body
+
+
+def _peeked(client: QueueClient, queue: str, limit: int, after: int) -> Iterator[Message]:
+    while limit > 0:
+        page = client.peek(queue, min(limit, 100), after=after)
+        yield from page
+        if not page:
+            return
+        limit, after = limit - len(page), page[-1].id
+
+
+@click.command(cls=Command)
+@click.argument("id", type=MESSAGE_ID)
+@click.option("--queue", default="", help="show only its state in this queue", shell_complete=complete_queues)
+@call_options
+def message(id: int, queue: str, target: Target, as_json: bool) -> None:
+    """Show a message by its id: body, headers and states."""
+    with target.client(looks=True) as client:
+        found = client.get(id, queue)
+    if as_json:
+        states = [{name: value for name, value in plain(state).items() if name != "token"} for state in found.states]
+        print_json({**plain(found), "message": _as_json(found.message), "states": states})
+        return
+    one = found.message
+    print_facts(
+        {
+            "id": str(one.id),
+            "received": found.received_at,
+            "visible": found.visible_at,
+            "priority": one.properties.get("priority") or 0,
+            "exchange": one.exchange or "(default)",
+            "routing key": one.routing_key,
+            "content type": one.content_type,
+        }
+    )
+    for name, value in one.headers.items():
+        say(f"header {name}: {value_text(value, _PREVIEW)}")
+    columns = [("queue", False), ("state", False), ("attempts", True), ("since or until", False), ("holder", False)]
+    rows = [(*_state(state), state.holder) for state in found.states]
+    print_table(columns, rows, none="The message is in no queue.")
+    say(f"body: {value_text(one.body)}")
+
+
+def _state(state: MessageState) -> tuple[Any, ...]:
+    at = state.settled_at or state.leased_until or state.visible_at
+    return state.queue, state.state, state.attempts, at
+
+
+def _as_json(one: Message) -> dict[str, Any]:
+    """A message without the fields of a lease, as nothing was claimed."""
+    return {name: value for name, value in plain(one).items() if name not in ("token", "leased_until")}

@@ -1,0 +1,113 @@
+"""``replay``: put stored messages into a queue again."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..exit_codes import REFUSED, Command, Failure
+from ..option_types import POINT, where_option
+from ..target import Target, call_options, complete_queues
+from ..terminal.output import counted, moment, note, print_json, say, with_times
+from ..terminal.tables import Column, print_table
+
+if TYPE_CHECKING:
+    from ...queue_client import QueueClient
+
+_LOOK_SECONDS = 0.2
+
+
+@click.command(cls=Command)
+@click.argument("queue", required=False, shell_complete=complete_queues)
+@click.option(
+    "--from", "start", type=POINT, help="begin here: first, a message id, a time (2026-11-21T09:30), how long ago (2h)"
+)
+@click.option("--until", type=POINT, default="now", show_default=True, help="end before this position")
+@where_option
+@click.option(
+    "--wait/--no-wait", default=True, show_default=True, help="wait until it is done; it continues either way"
+)
+@click.option("--progress", is_flag=True, help="show the progress of all replays, or of this queue's")
+@click.option("--stop", is_flag=True, help="stop this queue's replay where it is")
+@call_options
+def replay(
+    queue: str | None,
+    start: Any,
+    until: Any,
+    where: str,
+    wait: bool,
+    progress: bool,
+    stop: bool,
+    target: Target,
+    as_json: bool,
+) -> None:
+    """Put stored messages into a queue again.
+
+    Only messages that match its filter or bindings, and are not waiting or in flight there, are put in. Tasks run
+    again. The broker works in the background: Ctrl-C ends the waiting, --stop ends the replay.
+    """
+    if (start is not None) + progress + stop != 1:
+        raise click.UsageError("choose one of: --from POSITION, --progress, --stop")
+    if queue is None and not progress:
+        raise click.UsageError("name a QUEUE")
+    with target.client(looks=progress) as client:
+        if progress:
+            _show(client.replay_progress([queue] if queue else []), as_json)
+            return
+        assert queue is not None
+        if stop:
+            found = client.stop_replay(queue)
+        else:
+            found = client.replay(queue, start, until, where=where)
+            if wait:
+                found = _wait(client, queue, found)
+    if as_json:
+        print_json(with_times(found))
+        return
+    how = "stopped" if stop else "done" if found["done"] else "in progress"
+    say(
+        f"replay of queue {queue!r} {how}: {counted(found['seen'], 'message')} examined, "
+        f"{found['routed']:,} put into the queue"
+    )
+
+
+def _wait(client: QueueClient, queue: str, found: dict[str, Any]) -> dict[str, Any]:
+    from ..terminal.progress import bar
+
+    pause, has_told = threading.Event(), False
+    try:
+        with bar(f"replaying into {queue}") as update:
+            while not found["done"]:
+                update(found["position"] - found["start"], found["end"] - found["start"])
+                if found["waiting"] and not has_told:
+                    note(f"queue {queue!r} is full: the replay waits until there is room")
+                    has_told = True
+                pause.wait(_LOOK_SECONDS)
+                again = client.replay_progress([queue])
+                if not again:
+                    raise Failure(f"queue {queue!r} was dropped", REFUSED)
+                found = again[0]
+    except KeyboardInterrupt:
+        note(f"the replay continues in the broker: opendata-queue replay {queue} --progress, or --stop")
+        raise
+    return found
+
+
+def _show(found: list[dict[str, Any]], as_json: bool) -> None:
+    if as_json:
+        print_json([with_times(one) for one in found])
+        return
+    columns: list[Column] = [
+        ("queue", False), ("state", False), ("%", True), ("examined", True), ("put in", True), ("per s", True),
+        ("began", False),
+    ]  # fmt: skip
+    rows = []
+    for one in found:
+        state = "done" if one["done"] else "waits: full" if one["waiting"] else "in progress"
+        whole = one["end"] - one["start"]
+        share = 100 * (one["position"] - one["start"]) // whole if whole > 0 else 100
+        began = moment(one["started_at_ms"])
+        rows.append((one["queue"], state, share, one["seen"], one["routed"], one["rate"], began))
+    print_table(columns, rows, none="no replays")

@@ -1,0 +1,183 @@
+"""``send`` and ``publish``: one message, or many."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...configuration.kinds import Whole
+from ..exit_codes import Command, Failure
+from ..option_types import LENGTH, MOMENT, Bounded, header_option, headers_of, json_value, with_options
+from ..target import Target, call_options, queue_argument
+from ..terminal.output import counted, note, print_json, print_json_line, say
+
+if TYPE_CHECKING:
+    from ...queue_client import QueueClient
+
+#: messages of one commit, with --lines
+_BATCH = 1000
+
+
+_sending_options = with_options(
+    click.option("--file", "-f", "file", type=click.File("rb"), help="read the body from this file; - for stdin"),
+    click.option(
+        "--as",
+        "kind",
+        type=click.Choice(["text", "json", "bytes"]),
+        default="text",
+        show_default=True,
+        help="type of the body",
+    ),
+    header_option("a header"),
+    click.option("--delay", type=LENGTH, help="deliver it after this long"),
+    click.option("--at", type=MOMENT, help="deliver it from this time on"),
+    click.option(
+        "--priority",
+        type=Bounded(Whole(0, 255)),
+        default=0,
+        help="0 (the default) to 255; higher comes first",
+    ),
+    click.option("--ttl", type=LENGTH, help="remove it if it has not been read within this time"),
+    click.option("--key", "idempotency_key", default="", help="idempotency key: a second send stores nothing"),
+)
+
+
+@click.command(cls=Command)
+@queue_argument
+@click.argument("body", required=False)
+@click.option("--lines", is_flag=True, help="each line of the body is a message")
+@_sending_options
+@call_options
+def send(
+    queue: str,
+    body: str | None,
+    lines: bool,
+    file: Any,
+    kind: str,
+    headers: tuple[str, ...],
+    at: datetime | None,
+    target: Target,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Send a message to a queue and print its id.
+
+    Without BODY and --file, the body is read from stdin. The queue must exist. The message is on disk when the command
+    returns.
+    """
+    given = headers_of(headers)
+    _check_times(at, settings)
+    if lines and settings["idempotency_key"]:
+        raise click.UsageError("--key is for one message: leave out --lines")
+    convert = _typed(kind)
+    ids: list[int] = []
+    with target.client() as client:
+        if not lines:
+            ids.append(client.send(queue, convert(_whole(body, file)), given, at=at, **settings))
+        else:
+            del settings["idempotency_key"]
+            bodies = (convert(line, f"line {number:,}:") for number, line in enumerate(_lines(body, file), 1))
+            ids = _send_lines(client, queue, bodies, {"headers": given, "at": at, **settings}, as_json)
+    if as_json and not lines:
+        print_json({"queue": queue, "id": ids[0]})
+    elif not as_json:
+        say(str(ids[0]) if not lines else f"{counted(len(ids), 'message')} sent to queue {queue!r}")
+
+
+def _check_times(at: datetime | None, settings: dict[str, Any]) -> None:
+    if at is not None and settings["delay"] is not None:
+        raise click.UsageError("give --delay or --at, not both")
+
+
+def _send_lines(
+    client: QueueClient, queue: str, bodies: Iterator[Any], settings: dict[str, Any], as_json: bool
+) -> list[int]:
+    from ..terminal.progress import bar
+
+    sent: list[int] = []
+    try:
+        with bar(f"sending to {queue}") as update:
+            while batch := list(islice(bodies, _BATCH)):
+                ids = client.send_batch(queue, batch, **settings)
+                sent += ids
+                update(len(sent), None)
+                if as_json:
+                    print_json_line({"queue": queue, "ids": ids})
+    except BaseException:
+        if sent:
+            note(f"lines 1 to {len(sent):,} were sent; the error concerns the lines after them")
+        raise
+    return sent
+
+
+@click.command(cls=Command)
+@click.argument("body", required=False)
+@click.option(
+    "--exchange", default="", help="where to publish; default: the default exchange, which routes by queue name"
+)
+@click.option(
+    "--routing-key", default="", help="what bindings are compared with; for the default exchange, a queue's name"
+)
+@_sending_options
+@call_options
+def publish(
+    body: str | None,
+    exchange: str,
+    routing_key: str,
+    file: Any,
+    kind: str,
+    headers: tuple[str, ...],
+    at: datetime | None,
+    target: Target,
+    as_json: bool,
+    **settings: Any,
+) -> None:
+    """Send a message to every queue that matches.
+
+    A queue matches by a binding, by its name or by its filter. Exits with 1 if none matches.
+    """
+    _check_times(at, settings)
+    given = headers_of(headers)
+    content = _typed(kind)(_whole(body, file))
+    with target.client() as client:
+        done = client.publish(content, given, exchange=exchange, routing_key=routing_key, at=at, **settings)
+    if as_json:
+        print_json(done)
+    elif done.id is not None:
+        say(f"{done.id}{' (sent before)' if done.repeated else ''}: {', '.join(done.queues)}")
+    if done.id is None:
+        raise Failure("no queue matches: nothing was stored")
+
+
+def _whole(body: str | None, file: Any) -> bytes:
+    if body is not None and file is not None:
+        raise click.UsageError("give BODY or --file, not both")
+    if body is not None:
+        return body.encode("utf-8", "surrogateescape")
+    source = file or sys.stdin.buffer
+    content: bytes = source.read()
+    return content
+
+
+def _lines(body: str | None, file: Any) -> Iterable[bytes]:
+    if body is not None or file is None:
+        return (
+            line.rstrip(b"\r\n") for line in (sys.stdin.buffer if body is None else _whole(body, file).splitlines())
+        )
+    return (line.rstrip(b"\r\n") for line in file)
+
+
+def _typed(kind: str) -> Callable[..., Any]:
+    def convert(content: bytes, name: str = "the body") -> Any:
+        try:
+            return content if kind == "bytes" else json_value(content) if kind == "json" else content.decode()
+        except ValueError as exc:
+            advice = "send it --as text" if kind == "json" else "send it --as bytes"
+            raise click.UsageError(f"{name} {content[:40]!r} is not {kind}: {exc}; {advice}") from exc
+
+    return convert

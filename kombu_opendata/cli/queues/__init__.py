@@ -1,0 +1,1 @@
+"""Verbs about queues, and about exchanges, bindings and filters that fill them."""

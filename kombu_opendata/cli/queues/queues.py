@@ -1,0 +1,237 @@
+"""``queue``: list, show, create, drop, purge, metrics, top."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..exit_codes import Group, confirm
+from ..option_types import LENGTH, POINT, headers_of
+from ..target import Target, call_options, queue_argument, queues_argument, yes_option
+from ..terminal.output import age, arguments_text, counted, local, plain, print_facts, print_json, say
+from ..terminal.tables import Column, print_table
+from .top import top
+
+if TYPE_CHECKING:
+    from ...queue_client.queue_models import QueueMetrics
+
+
+@click.group("queue", cls=Group)
+def queue_group() -> None:
+    """Queues: list, show, create, drop, purge, metrics, top."""
+
+
+@queue_group.command("list")
+@call_options
+def list_queues(target: Target, as_json: bool) -> None:
+    """List the queues and their arguments."""
+    with target.client(looks=True) as client:
+        found = client.list_queues()
+    if as_json:
+        print_json(found)
+        return
+    columns: list[Column] = [("queue", False), ("kind", False), ("consumers", True), ("arguments", False)]
+    rows = [(info.name, _kind(info), info.consumers, _arguments(info.arguments)) for info in found]
+    print_table(columns, rows, none="no queues")
+
+
+def _kind(info: Any) -> str:
+    if info.exclusive:
+        return "exclusive"
+    return "auto-delete" if info.auto_delete else "durable" if info.durable else "transient"
+
+
+def _arguments(arguments: dict[str, Any]) -> str:
+    return ", ".join(f"{name.removeprefix('x-')}: {value}" for name, value in arguments.items())
+
+
+@queue_group.command()
+@queue_argument
+@call_options
+def show(queue: str, target: Target, as_json: bool) -> None:
+    """Show a queue's arguments, figures and bindings."""
+    with target.client(looks=True) as client:
+        info, bindings, metrics = client.get_queue(queue), client.list_bindings(queue), client.metrics(queue)
+    if as_json:
+        print_json({**plain(info), "bindings": bindings, "metrics": metrics})
+        return
+    about = {"queue": info.name, "kind": _kind(info), "created": local(info.created_at)}
+    print_facts({**about, **info.arguments, **_figures(metrics)})
+    columns: list[Column] = [("exchange", False), ("routing key", False), ("arguments", False)]
+    rows = [(one.exchange, one.routing_key, arguments_text(one.arguments)) for one in bindings]
+    print_table(columns, rows, title="bindings", none="no bindings")
+
+
+@queue_group.command()
+@click.argument("queue")
+@click.option("--filter", "filter", metavar="SELECTOR", help="the queue gets every message that matches")
+@click.option(
+    "--filter-mode",
+    type=click.Choice(["any", "all"]),
+    help="any: filter or binding must match; all: filter and binding must match",
+)
+@click.option(
+    "--start",
+    type=POINT,
+    help="fill it with stored messages from here on: first, now, a time, how long ago, a message id",
+)
+@click.option("--max-attempts", type=int, metavar="N", help="deliveries before a message fails; -1: no limit")
+@click.option("--lease", "lease_seconds", type=LENGTH, help="how long messages wait for their consumer after a restart")
+@click.option("--done-retention", "done_retention_seconds", type=LENGTH, help="how long archived messages are kept")
+@click.option("--failed-retention", "failed_retention_seconds", type=LENGTH, help="how long failed messages are kept")
+@click.option("--message-ttl", "message_ttl_seconds", type=LENGTH, help="how long a message may wait")
+@click.option(
+    "--expires", "expires_seconds", type=LENGTH, help="delete the queue when it has been unused for this long"
+)
+@click.option("--max-length", type=int, metavar="N", help="how many messages may wait in it")
+@click.option("--max-length-bytes", type=int, metavar="N", help="how many bytes may wait in it")
+@click.option(
+    "--overflow",
+    type=click.Choice(["drop-head", "reject-publish", "reject-publish-dlx"]),
+    help="what happens when it is full",
+)
+@click.option(
+    "--dead-letter-exchange", metavar="EXCHANGE", help="where rejected, expired and dropped messages are published"
+)
+@click.option("--dead-letter-routing-key", metavar="KEY", help="the routing key of dead letters; default: their own")
+@click.option(
+    "--retry-delay",
+    "retry_delay_seconds",
+    type=LENGTH,
+    help="wait before the second attempt; doubles with each further one",
+)
+@click.option("--retry-max-delay", "retry_max_delay_seconds", type=LENGTH, help="the longest of these waits")
+@click.option("--single-active-consumer", is_flag=True, help="deliver to one consumer at a time")
+@click.option("--transient", is_flag=True, help="keep it in memory only; it ends with the broker")
+@click.option(
+    "--argument", "arguments", multiple=True, metavar="NAME=TEXT", help="any other x- argument, or NAME:=JSON"
+)
+@click.option("--force", is_flag=True, help="accept arguments that this broker does not know")
+@call_options
+def create(
+    queue: str, transient: bool, arguments: tuple[str, ...], force: bool, target: Target, as_json: bool, **given: Any
+) -> None:
+    """Create a queue.
+
+    Nothing happens if the queue exists with the same options. If the folder has no store, this creates one and starts
+    its broker. docs/queue-arguments.md explains the options.
+    """
+    from ...queue_client.queue_options import QueueOptions
+
+    lengths = ("lease_seconds", "done_retention_seconds", "failed_retention_seconds")
+    for name in lengths:
+        if given[name] is not None:
+            given[name] = round(given[name])
+    options = QueueOptions(durable=not transient, arguments=headers_of(arguments, "argument"), **given)
+    with target.client(creates=True) as client:
+        client.create(queue, options, force=force)
+        info = client.get_queue(queue) if as_json else None
+    if as_json:
+        print_json(info)
+    else:
+        say(f"queue {queue!r} is ready")
+
+
+@queue_group.command()
+@queue_argument
+@click.option("--if-unused", is_flag=True, help="only if it has no consumers")
+@click.option("--if-empty", is_flag=True, help="only if no messages wait in it")
+@yes_option
+@call_options
+def drop(queue: str, if_unused: bool, if_empty: bool, yes: bool, target: Target, as_json: bool) -> None:
+    """Delete a queue with all its messages.
+
+    Its archived and failed messages are deleted as well, and its consumers are cancelled. Finished attempts stay in
+    the history.
+    """
+    with target.client() as client:
+        metrics = client.metrics(queue)
+        confirm(
+            f"Drop queue {queue!r} with {counted(metrics.length, 'message')}, {metrics.done:,} archived and "
+            f"{metrics.failed + metrics.archived_failed:,} failed ones, and {counted(metrics.consumers, 'consumer')}?",
+            yes,
+        )
+        waited = client.drop(queue, if_unused=if_unused, if_empty=if_empty)
+    if as_json:
+        print_json({"queue": queue, "dropped": True, "messages": waited})
+    else:
+        say(f"queue {queue!r} deleted, with {counted(waited, 'waiting message')}")
+
+
+@queue_group.command()
+@queue_argument
+@yes_option
+@call_options
+def purge(queue: str, yes: bool, target: Target, as_json: bool) -> None:
+    """Remove all waiting messages from a queue.
+
+    Delayed messages are removed as well; messages in flight stay.
+    """
+    from ..terminal.progress import watched
+
+    with target.client() as client:
+        metrics = client.metrics(queue)
+        waiting = metrics.visible + metrics.delayed
+        confirm(f"Remove {counted(waiting, 'waiting message')} from queue {queue!r}?", yes)
+        removed = watched(f"purging {queue}", lambda: client.purge(queue), lambda: (0, None))
+    if as_json:
+        print_json({"queue": queue, "purged": removed})
+    else:
+        say(f"{counted(removed, 'message')} removed from queue {queue!r}")
+
+
+@queue_group.command()
+@queues_argument
+@call_options
+def metrics(queues: tuple[str, ...], target: Target, as_json: bool) -> None:
+    """Show lengths, ages and rates of queues.
+
+    Without QUEUE, of all queues.
+    """
+    with target.client(looks=True) as client:
+        found = [client.metrics(name) for name in queues] if queues else list(client.metrics_all().values())
+    if as_json:
+        print_json(found)
+    elif len(queues) == 1:
+        print_facts({"queue": found[0].queue, **_figures(found[0]), **found[0].counts})
+    else:
+        print_table(COLUMNS, map(row, found), none="no queues", spare=SPARE)
+
+
+COLUMNS: list[Column] = [
+    ("queue", False), ("visible", True), ("delayed", True), ("in flight", True), ("done", True), ("failed", True),
+    ("consumers", True), ("sent/s", True), ("acked/s", True), ("oldest", True),
+]  # fmt: skip
+
+
+#: columns that are left out on a narrow terminal, the first one first
+SPARE = ("acked/s", "sent/s", "consumers", "done", "delayed", "oldest")
+
+
+def row(one: QueueMetrics) -> tuple[Any, ...]:
+    """A queue's figures in the order of :data:`COLUMNS`."""
+    rates = one.sent_per_second, one.acked_per_second
+    counted = one.visible, one.delayed, one.in_flight, one.done, one.failed, one.consumers
+    return one.queue, *counted, *rates, age(one.oldest_age_seconds)
+
+
+def _figures(one: QueueMetrics) -> dict[str, Any]:
+    return {
+        "visible": one.visible,
+        "delayed": one.delayed,
+        "in flight": one.in_flight,
+        "done": one.done,
+        "failed": one.failed,
+        "archived failed": one.archived_failed,
+        "consumers": one.consumers,
+        "oldest": age(one.oldest_age_seconds),
+        "newest": age(one.newest_age_seconds),
+        "sent/s": f"{one.sent_per_second:.1f}",
+        "delivered/s": f"{one.delivered_per_second:.1f}",
+        "acked/s": f"{one.acked_per_second:.1f}",
+        "counted since": one.counted_since,
+    }
+
+
+queue_group.add_command(top)

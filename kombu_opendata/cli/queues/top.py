@@ -1,0 +1,240 @@
+"""``queue top``: a live view of the queues, the busiest first."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from ...configuration.kinds import Seconds, Whole
+from ...errors import ConnectionLost, StartError
+from ..exit_codes import Command
+from ..option_types import Bounded
+from ..target import Target, call_options
+from ..terminal.output import age, counted, plain, print_json_line, say
+from ..terminal.tables import Column, console, cut_middle, fitted, print_table, room_for_text, table
+
+if TYPE_CHECKING:
+    from ...queue_client.queue_models import QueueMetrics
+
+_WAITING = "no broker answers; waiting for one"
+#: how long one wait for a key takes at most
+_SLICE_SECONDS = 0.25
+_SORTS = ("rate", "length", "age", "name")
+
+#: waits this many seconds; returns whether the user wants to quit
+Pause = Callable[[float], bool]
+
+
+class Line(NamedTuple):
+    """A queue in a frame; the rates are messages per second since the last frame."""
+
+    metrics: QueueMetrics
+    sent: float
+    delivered: float
+    acked: float
+
+
+@click.command(cls=Command)
+@click.option(
+    "--interval",
+    type=Bounded(Seconds(0.1)),
+    default=2,
+    show_default=True,
+    help="time between updates, at least 0.1",
+)
+@click.option("--sort", type=click.Choice(_SORTS), default="rate", show_default=True, help="which queues come first")
+@click.option("--once", is_flag=True, help="show one update, with the rates of the last minute")
+@click.option("--count", type=Bounded(Whole(1)), help="end after this many updates")
+@call_options
+def top(interval: float, sort: str, once: bool, count: int | None, target: Target, as_json: bool) -> None:
+    """Show lengths, rates and ages live, until q or Ctrl-C.
+
+    Rates are those between two updates. If stdout is not a terminal, each update is printed below the previous one;
+    with --json, each is a document on a line of its own.
+    """
+    live = not once and not as_json and sys.stdout.isatty()
+    with target.client(looks=True) as client, _keyboard() if live else nullcontext(_sleep) as pause:
+        frames = _frames(client.metrics_all, interval, 1 if once else count, sort, pause)
+        try:
+            if live:
+                _show_live(frames)
+            else:
+                _show(frames, as_json)
+        except KeyboardInterrupt:
+            return  # the normal end
+
+
+def _show(frames: Iterator[list[Line] | None], as_json: bool) -> None:
+    for lines in frames:
+        if as_json:
+            if lines is not None:
+                at = lines[0].metrics.at if lines else None
+                print_json_line({"at": at, "queues": [_as_json(line) for line in lines]})
+        elif lines is None:
+            say(_WAITING)
+        else:
+            for text in _title(lines, console().width):
+                say(text)
+            print_table(_COLUMNS, map(_cells, lines), none="no queues", spare=_SPARE)
+        sys.stdout.flush()
+
+
+def _show_live(frames: Iterator[list[Line] | None]) -> None:
+    from rich.live import Live
+
+    screen = console()
+    with Live(console=screen, screen=True, auto_refresh=False) as display:
+        for lines in frames:
+            display.update(_WAITING if lines is None else draw(lines, screen.width, screen.height), refresh=True)
+
+
+def _frames(
+    look: Callable[[], dict[str, QueueMetrics]], interval: float, count: int | None, sort: str, pause: Pause
+) -> Iterator[list[Line] | None]:
+    """The queues at each update; None while the broker is away, if it answered before."""
+    before: dict[str, QueueMetrics] = {}
+    number = 0
+    next_at = time.monotonic()
+    while True:
+        try:
+            found = look()
+        except (ConnectionLost, StartError):
+            if not number:
+                raise
+            yield None
+        else:
+            yield sorted((_line(one, before.get(name)) for name, one in found.items()), key=_order(sort))
+            before, number = found, number + 1
+        if number == count:
+            return
+        next_at = max(next_at + interval, time.monotonic())
+        if pause(next_at - time.monotonic()):
+            return
+
+
+def _line(now: QueueMetrics, before: QueueMetrics | None) -> Line:
+    """Rates between two updates; the broker's own for the first one, or if the queue was created anew in between."""
+    if before is None or now.at is None or before.at is None or now.counted_since != before.counted_since:
+        return Line(now, now.sent_per_second, now.delivered_per_second, now.acked_per_second)
+    seconds = max((now.at - before.at).total_seconds(), 0.001)
+
+    def rate(name: str) -> float:
+        return max(0.0, (now.counts.get(name, 0) - before.counts.get(name, 0)) / seconds)
+
+    return Line(now, rate("published"), rate("delivered"), rate("acked"))
+
+
+def _order(sort: str) -> Callable[[Line], Any]:
+    keys: dict[str, Callable[[Line], float]] = {
+        "rate": lambda line: line.sent + line.delivered + line.acked,
+        "length": lambda line: line.metrics.length,
+        "age": lambda line: line.metrics.oldest_age_seconds or 0.0,
+        "name": lambda _line: 0.0,
+    }
+    return lambda line: (-keys[sort](line), line.metrics.queue)
+
+
+def _as_json(line: Line) -> dict[str, Any]:
+    rates = {"sent_per_second": line.sent, "delivered_per_second": line.delivered, "acked_per_second": line.acked}
+    return {**plain(line.metrics), **{name: round(value, 3) for name, value in rates.items()}}
+
+
+# ---------------------------------------------------------------------- keys
+def _sleep(seconds: float) -> bool:
+    time.sleep(max(0.0, seconds))
+    return False
+
+
+@contextmanager
+def _keyboard() -> Iterator[Pause]:
+    """A pause that the key q ends, if there is a keyboard; Ctrl-C raises KeyboardInterrupt as usual."""
+    if not sys.stdin.isatty():
+        yield _sleep
+        return
+    import termios
+    import tty
+
+    terminal = sys.stdin.fileno()
+
+    def pause(seconds: float) -> bool:
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            # In slices: a Ctrl-C that comes just before the call does not interrupt it.
+            if select.select([terminal], [], [], min(left, _SLICE_SECONDS))[0]:
+                keys = os.read(terminal, 1024)
+                if not keys or b"q" in keys.lower():  # no keys: the terminal is closed
+                    return True
+        return False
+
+    settings = termios.tcgetattr(terminal)
+    tty.setcbreak(terminal)
+    try:
+        yield pause
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, settings)
+
+
+# ---------------------------------------------------------------------- drawing
+_COLUMNS: list[Column] = [
+    ("queue", False), ("visible", True), ("delayed", True), ("in flight", True), ("sent/s", True), ("deliv/s", True),
+    ("acked/s", True), ("oldest", True), ("failed", True), ("cons", True),
+]  # fmt: skip
+#: what a narrow terminal does without, the first one first
+_SPARE = ("deliv/s", "failed", "cons", "delayed", "acked/s", "oldest", "sent/s", "in flight")
+#: lines of a screen besides title and queues: the headings, the line below them, and the last line
+_OTHER_LINES = 3
+_GAP = "  "
+
+
+def draw(lines: list[Line], width: int, height: int) -> Any:
+    """A frame for a screen of this size, with a line for each queue; the middle of a long name is left out."""
+    from rich.console import Group
+    from rich.text import Text
+
+    title = _title(lines, width)
+    shown = lines[: max(1, height - _OTHER_LINES - len(title))]
+    columns, rows, _ = fitted(_COLUMNS, [_cells(line) for line in shown], width, _SPARE)
+    room = room_for_text(columns, rows, width)
+    made = table(columns, [(cut_middle(name, room), *figures) for name, *figures in rows])
+    hidden = f"and {len(lines) - len(shown):,} more{_GAP}" if len(shown) < len(lines) else ""
+    return Group(*map(Text, title), made, Text(f"{hidden}q: quit", style="dim"))
+
+
+def _title(lines: list[Line], width: int) -> list[str]:
+    """The totals of all queues, on as few lines as the width allows."""
+    at = next((line.metrics.at for line in lines if line.metrics.at is not None), None)
+    waiting = sum(line.metrics.visible + line.metrics.delayed for line in lines)
+    held = sum(line.metrics.in_flight for line in lines)
+    sent, acked = sum(line.sent for line in lines), sum(line.acked for line in lines)
+    parts = [] if at is None else [at.astimezone().strftime("%H:%M:%S")]
+    parts += [counted(len(lines), "queue"), f"{waiting:,} waiting", f"{held:,} in flight"]
+    texts = [""]
+    for part in (*parts, f"{sent:,.1f} sent/s", f"{acked:,.1f} acked/s"):
+        longer = f"{texts[-1]}{_GAP}{part}" if texts[-1] else part
+        if len(longer) <= width:
+            texts[-1] = longer
+        else:
+            texts.append(part)
+    return texts
+
+
+def _cells(line: Line) -> tuple[Any, ...]:
+    one = line.metrics
+    counted = one.visible, one.delayed, one.in_flight
+    return (
+        one.queue,
+        *counted,
+        line.sent,
+        line.delivered,
+        line.acked,
+        age(one.oldest_age_seconds),
+        one.failed,
+        one.consumers,
+    )

@@ -1,0 +1,112 @@
+"""The messages about replay, redrive, and archiving and deleting settled messages (docs/rfcs/0006-replay.md)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ..frame_limits import Many
+from .message_base import Numbered
+
+
+# ------------------------------------------------------------------ client → broker
+class Cursors(Numbered, tag=91):
+    """Ask how far background routing is, in these queues or in all that have a cursor. Answer: CursorList."""
+
+    queues: Many[str] = msgspec.field(default_factory=list)
+
+
+class Replay(Numbered, tag=92):
+    """Route stored messages into a queue again, or stop the replay in progress. Answer: ReplayStarted.
+
+    ``start`` and ``until`` are "now", "first", an ISO 8601 time with its offset, or a message id; ``until`` is
+    exclusive. A message must match ``selector``, unless that is empty, in addition to the queue's filter.
+    """
+
+    queue: str
+    start: str | int
+    until: str | int = "now"
+    selector: str = ""
+    stop: bool = False
+
+
+class Redrive(Numbered, tag=93):
+    """Make failed messages available again, with no attempts, in ``target`` (empty: their own queue). Answer: Redriven.
+
+    ``which`` is "failed" or "archived_failed". Only messages that match ``selector`` (empty: all) and are in ``ids``
+    (None: all) are moved, at most ``limit`` of them (0: all). The work stops if the connection ends.
+    """
+
+    queue: str
+    target: str = ""
+    selector: str = ""
+    ids: Many[int] | None = None
+    limit: int = 0
+    which: str = "failed"
+
+
+class DeleteSettled(Numbered, tag=94):
+    """Delete settled messages. Answer: SettledDeleted.
+
+    ``which`` is "done", "failed" or "archived_failed". Exactly one of these says what to delete: ``older_than_ms``
+    (settled at least this long ago; -1: not by age), ``ids``, or ``all``.
+    """
+
+    queue: str
+    which: str
+    older_than_ms: int = -1
+    ids: Many[int] | None = None
+    all: bool = False
+
+
+class ArchiveFailed(Numbered, tag=100):
+    """Archive failed messages, which keep everything they have. Answer: Count.
+
+    Only messages that failed at least ``older_than_ms`` ago (-1: any), are in ``ids`` (None: any) and match
+    ``selector`` (empty: any) are archived, at most ``limit`` of them (0: all). The work stops if the connection ends.
+    """
+
+    queue: str
+    older_than_ms: int = -1
+    ids: Many[int] | None = None
+    selector: str = ""
+    limit: int = 0
+
+
+# ------------------------------------------------------------------ broker → client
+class CursorList(Numbered, tag=191):
+    """The cursors, each with queue, start, position, end, seen, routed, rate, done, again, waiting, error, selector,
+    started_at_ms and changed_at_ms.
+
+    ``rate`` is in messages examined a second, ``waiting`` says that the queue is full, and ``error`` says why the last
+    step failed (empty: it did not).
+    """
+
+    cursors: list[dict[str, Any]]
+
+
+class ReplayStarted(Numbered, tag=192):
+    """The cursor as it is now, as in CursorList."""
+
+    cursor: dict[str, Any]
+
+
+class Redriven(Numbered, tag=193):
+    """How many messages were moved, and how many stayed, by reason.
+
+    ``already``: the target has them; ``expired``: their TTL is over; ``waiting``: they are dead letters that are not
+    published yet. ``is_full`` says that the target reached its maximum length.
+    """
+
+    moved: int
+    already: int
+    expired: int
+    waiting: int
+    is_full: bool
+
+
+class SettledDeleted(Numbered, tag=194):
+    """How many messages were deleted."""
+
+    count: int

@@ -1,0 +1,85 @@
+"""The handlers of messages: which there are, and which calls wait or are done once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import get_args
+
+import pytest
+
+from kombu_opendata.broker.calls.dispatch.context import Context
+from kombu_opendata.broker.calls.dispatch.registry import bind_handlers, handles
+from kombu_opendata.broker.calls.dispatch.required_rights import entry
+from kombu_opendata.protocol import messages as m
+from kombu_opendata.protocol.messages import ClientMessage
+from tests.unit.broker.delivery.test_background import connect
+from tests.unit.broker.model.test_queue import World, run
+
+
+def test_every_message_of_a_client_has_one_handler() -> None:
+    async def steps(world: World) -> None:
+        greeting = {m.Hello, m.Resume, m.StandbyHello}
+        assert world.call.handlers.keys() == set(get_args(ClientMessage)) - greeting
+
+    run(True, steps)
+
+
+def test_a_message_with_two_handlers_is_noticed() -> None:
+    class Twice:
+        @handles(m.Heartbeat, needs=entry)
+        def one(self, call: Context, msg: m.Heartbeat) -> None: ...
+
+        @handles(m.Heartbeat, needs=entry)
+        def two(self, call: Context, msg: m.Heartbeat) -> None: ...
+
+    with pytest.raises(ValueError, match="Heartbeat has two handlers"):
+        bind_handlers(Twice())
+
+
+def test_a_handler_that_declares_no_right_is_noticed() -> None:
+    with pytest.raises(TypeError, match="missing 1 required keyword-only argument: 'needs'"):
+        handles(m.Heartbeat)  # type: ignore[call-arg]
+
+
+def test_a_definition_waits_for_a_deletion() -> None:
+    async def steps(world: World) -> None:
+        world.session.replies.clear()
+        async with world.instance.queues.lock:
+            world.call(m.DeclareQueue(1, "another", True, False, False, {}, False))
+            world.call(m.Qos(2, 1, 10))
+            await asyncio.sleep(0)
+            assert [type(answer) for answer in world.session.replies] == [m.Ok]
+        await world.call.done()
+        assert [type(answer) for answer in world.session.replies] == [m.Ok, m.QueueInfo]
+
+    run(True, steps)
+
+
+def test_a_definition_does_not_overtake_one_that_waits() -> None:
+    """After a reconnect a client sends its declarations and its consumers without waiting for answers."""
+
+    async def steps(world: World) -> None:
+        world.session.replies.clear()
+        async with world.instance.queues.lock:
+            world.call(m.DeclareQueue(1, "another", True, False, False, {}, False))
+            await asyncio.sleep(0)
+        world.call(m.Consume(2, 1, "tag", "another", False, False, {}))  # the lock is free, the queue is not there yet
+        await world.call.done()
+        assert [type(answer) for answer in world.session.replies] == [m.QueueInfo, m.Ok]
+
+    run(True, steps)
+
+
+def test_a_definition_that_waits_is_not_made_for_a_connection_that_is_gone() -> None:
+    """The client has asked again, or will: a consumer that it does not know of would take messages."""
+
+    async def steps(world: World) -> None:
+        async with world.instance.queues.lock:
+            connect(world)
+            world.call(m.Consume(1, 1, "tag", "q", False, False, {}))
+            world.instance.lifecycle.detach(world.session)
+        await world.call.done()
+        assert world.queue.consumers == []
+        assert world.session.replies == []
+
+    run(True, steps)
