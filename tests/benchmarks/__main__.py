@@ -21,6 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from . import (
     backlog,
+    backups,
     buckets,
     celery_rows,
     connections,
@@ -136,6 +137,7 @@ def _measure(
             ("replay", lambda: replay.measure(sizes, results, folder, step)),
             ("history", lambda: history.measure(sizes, results, folder, step)),
             ("disk", lambda: disk.measure(sizes, results, folder, step)),
+            ("backup", lambda: backups.measure(sizes, results, folder, step)),
             ("reconnect", lambda: reconnect.measure(sizes, results, folder, step)),
             ("connections", lambda: connections.measure(sizes, results, folder, step)),
             ("takeover", lambda: take_over.measure(sizes, results, folder, step)),
@@ -159,6 +161,7 @@ def _total(only: tuple[str, ...], peers: tuple[str, ...], brokers: int, sizes: S
         total += replay.steps(sizes) * ("replay" in only)
         total += history.steps(sizes) * ("history" in only)
         total += disk.steps(sizes) * ("disk" in only)
+        total += backups.steps(sizes) * ("backup" in only)
         total += reconnect.steps(sizes) * ("reconnect" in only)
         total += connections.steps(sizes) * ("connections" in only)
         total += take_over.steps(sizes) * ("takeover" in only)

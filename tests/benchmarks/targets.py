@@ -167,12 +167,17 @@ ROWS: tuple[Row, ...] = (
         (AtMost(2),),
     ),
     Row("disk.end", "the same after the broker's end", "times", (AtMost(1.25),)),
+    Row("backup.first", "backup of a store in use (100,000 messages of 2 kB): the first, of everything", "s"),
+    Row("backup.next", "the same: a later one, of what is new", "s"),
+    Row("backup.restore", "the same: a restore of the last one", "s"),
+    Row("backup.publish", "a publish during a backup, p99", "ms"),
+    Row("backup.quiet", "the same before it, p99", "ms"),
     Row("idle.commits", "idle worker with events on: commits per minute", "commits", (AtMost(0),)),
 )
 
 WORKLOADS = (
     "publish", "publish8", "consume", "celery", "results", "backlog", "staging", "filters", "permissions", "replay",
     "history", "spark", "import", "connect", "eta", "gap", "reconnect", "takeover", "connections", "buckets",
-    "disk", "idle",
+    "disk", "backup", "idle",
 )  # fmt: skip
 """What ``--only`` takes: the part of a row's key before the dot."""

@@ -40,6 +40,7 @@ class Sizes:
     spark: int = 1_000_000
     spark_slice: int = 4_000
     disk_seconds: int = 240
+    backup: int = 100_000
     rounds: int = 5
     restarts: int = 3
     connections: int = 5_000
@@ -63,6 +64,7 @@ QUICK = Sizes(
     spark=50_000,
     spark_slice=500,
     disk_seconds=75,
+    backup=5_000,
     rounds=2,
     restarts=1,
     connections=200,
