@@ -90,6 +90,9 @@ class FrameReader(Generic[M]):
         decoder: ``client_messages`` or ``broker_messages``.
         max_frame_bytes: a longer frame raises FrameTooLarge as soon as its length is known.
         bounded: turns a frame that breaks a limit of :mod:`.frame_limits` into a :class:`Refused`.
+
+    Attributes:
+        rest: what has arrived of a frame that is not whole yet.
     """
 
     def __init__(
@@ -102,21 +105,16 @@ class FrameReader(Generic[M]):
         self._decode = decoder.decode
         self._bounded = bounded
         self.max_frame_bytes = max_frame_bytes
-        self._buffer = bytearray()
-
-    @property
-    def waiting_bytes(self) -> int:
-        """The size of the part of a frame that has arrived."""
-        return len(self._buffer)
+        self.rest = bytearray()
 
     def clear(self) -> None:
         """Discard an incomplete frame."""
-        self._buffer = bytearray()
+        self.rest = bytearray()
 
     def feed_all(self, data: Any) -> list[M]:
         """As :meth:`feed`, for bytes or a memoryview; fast for a single whole frame, which most answers are."""
         length = len(data) - 4
-        if length > 0 and not self._buffer and _LENGTH.unpack_from(data)[0] == length <= self.max_frame_bytes:
+        if length > 0 and not self.rest and _LENGTH.unpack_from(data)[0] == length <= self.max_frame_bytes:
             try:
                 return [self._decode(data[4:])]
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
@@ -146,7 +144,7 @@ class FrameReader(Generic[M]):
             FrameTooLarge: a frame exceeds the limit.
             ProtocolError: a frame's body is not a message.
         """
-        buffer = self._buffer
+        buffer = self.rest
         if buffer:
             buffer += data
             view: Any = buffer

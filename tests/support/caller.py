@@ -43,7 +43,9 @@ class Caller:
         self._background = instance.background
 
     def __call__(self, message: Message) -> None:
-        self.handlers[type(message)].run(self._context, message)
+        handler = self.handlers[type(message)]
+        handler.needs(self._context, message)
+        handler.run(self._context, message)
 
     async def done(self) -> None:
         """Wait for all calls that are under way."""

@@ -80,15 +80,17 @@ class Rights:
         configure, write, read: whether the user may do so with a name: ``rights.write["celery"]``.
         roles: those of ``monitor`` (see queues and messages, no contents), ``operator`` (settle, purge, redrive and
             replay messages, control workers), ``admin`` (everything), and those that they include.
+        permits_all: nothing need be checked.
     """
 
-    __slots__ = ("configure", "instance", "read", "roles", "user", "write")
+    __slots__ = ("configure", "instance", "permits_all", "read", "roles", "user", "write")
 
     def __init__(self, user: str, instance: str, patterns: Patterns, roles: Collection[Role] = ()) -> None:
         self.user = user
         self.instance = instance
         self.roles = frozenset(ROLES[: 1 + max(map(ROLES.index, roles))]) if roles else frozenset()
-        given = Patterns(EVERYTHING, EVERYTHING, EVERYTHING) if "admin" in self.roles else patterns
+        self.permits_all = "admin" in self.roles
+        given = Patterns(EVERYTHING, EVERYTHING, EVERYTHING) if self.permits_all else patterns
         self.configure, self.write, self.read = Names(given.configure), Names(given.write), Names(given.read)
 
     # ------------------------------------------------------------------ checks

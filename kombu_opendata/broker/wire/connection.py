@@ -27,7 +27,7 @@ from ..calls.dispatch.context import Context
 from ..calls.dispatch.registry import Handler
 from .broker_settings import BrokerSettings
 from .connection_limits import Slot
-from .connections import Connections
+from .connections import LOOK_BYTES, Connections
 from .greeting import Admitted, Greeting, HostFor
 from .heartbeat import Heartbeat
 from .inbox import MAX_UNSENT_BYTES, Inbox
@@ -112,14 +112,18 @@ class Connection(asyncio.Protocol):
             self._host.queues.wake_session(self._context.session)
 
     def data_received(self, data: bytes) -> None:
-        self._connections.received(len(data))
+        connections = self._connections
+        connections.received_bytes += len(data)
+        if connections.received_bytes >= LOOK_BYTES:
+            connections.look()
         try:
             if self._greeting.needs_preamble:
                 data = self._greeting.read_preamble(data)
                 if not self._greeting.needs_preamble:
                     self._write(PREAMBLE)
             self._inbox.take_in(data)
-            self._arriving.look()
+            if self._inbox.reader.rest or self._arriving.is_noted:
+                self._arriving.look()
         except (ProtocolError, VersionMismatch) as exc:
             self._cut_off(exc)
 
@@ -135,6 +139,8 @@ class Connection(asyncio.Protocol):
             handler = self._inbox.handlers.get(type(message))
             if handler is None:
                 raise message.error if type(message) is Refused else ProtocolError("a second Hello")
+            if not context.session.rights.permits_all:
+                handler.needs(context, message)
             if handler.is_plain or self._is_ready(handler, message):
                 handler.run(context, message)
         except ProtocolError:
@@ -155,8 +161,6 @@ class Connection(asyncio.Protocol):
         if handler.filter_of is not None and not inbox.is_preparing:
             text = handler.filter_of(message)
             if text:
-                if self._context is not None:
-                    handler.needs(self._context, message)
                 inbox.is_preparing = True
                 self._spawn(self._prepare(message, text))
                 return False
@@ -247,7 +251,8 @@ class Connection(asyncio.Protocol):
             else:
                 frames.append(frame(message))
         self._write(b"".join(frames))
-        self._inbox.answered(outgoing)
+        if self._inbox.queries.count:
+            self._inbox.answered(outgoing)
         if self._leaving and self._transport is not None:
             self._transport.close()
 

@@ -22,7 +22,8 @@ from .standbys import Standbys
 
 log = logging.getLogger(__name__)
 
-_LOOK_BYTES = 8 << 20
+#: after so many received bytes somebody should look at the memory
+LOOK_BYTES = 8 << 20
 
 
 class Open(Protocol):
@@ -48,7 +49,8 @@ class Connections:
         opened: how many were opened since the start.
         refused: connections that were refused or cut off, by the error's code.
         partial_frames: bounds their memory.
-        on_received: called after each :data:`_LOOK_BYTES` that arrive.
+        received_bytes: how many arrived since the last :meth:`look`.
+        on_received: looks at the memory.
         idle_since: when the last one was closed, in the loop's time.
     """
 
@@ -65,15 +67,13 @@ class Connections:
         self.audit = Audit(self._loop.time)
         self.idle_since = self._loop.time()
         self.on_received: Callable[[], None] = lambda: None
-        self._received_bytes = 0
+        self.received_bytes = 0
         self.partial_frames = PartialFrames(self._loop.time)
 
-    def received(self, size: int) -> None:
-        """Bytes have arrived: each few megabytes somebody should look at the memory."""
-        self._received_bytes += size
-        if self._received_bytes >= _LOOK_BYTES:
-            self._received_bytes = 0
-            self.on_received()
+    def look(self) -> None:
+        """Very much has arrived: look at the memory."""
+        self.received_bytes = 0
+        self.on_received()
 
     def add(self, connection: Open) -> None:
         """A client connected."""

@@ -179,10 +179,9 @@ class Inbox:
 
     def answered(self, outgoing: list[Any]) -> None:
         """Count the queries that these messages answer, and go on if messages waited for that."""
-        if self.queries.count:
-            self.queries.answered(outgoing)
-            if self._backlog:
-                asyncio.get_running_loop().call_soon(self.go_on)
+        self.queries.answered(outgoing)
+        if self._backlog:
+            asyncio.get_running_loop().call_soon(self.go_on)
 
     def go_on(self) -> None:
         """Run messages that waited, as far as possible, and read again after the last one."""

@@ -114,28 +114,31 @@ class Arriving:
 
     Args:
         cut_off: ends the connection with an error.
+
+    Attributes:
+        is_noted: it is large enough to be counted.
     """
 
-    __slots__ = ("_cut_off", "_frames", "_inbox", "_is_noted")
+    __slots__ = ("_cut_off", "_frames", "_inbox", "is_noted")
 
     def __init__(self, frames: PartialFrames, inbox: Inbox, cut_off: Callable[[OpenDataError], None]) -> None:
         self._frames = frames
         self._inbox = inbox
         self._cut_off = cut_off
-        self._is_noted = False
+        self.is_noted = False
 
     def look(self) -> None:
         """Bytes have arrived, and the messages that they completed were taken."""
-        size = self._inbox.reader.waiting_bytes
+        size = len(self._inbox.reader.rest)
         if size > LEAST_BYTES:
-            self._is_noted = True
+            self.is_noted = True
             self._frames.note(self, size)
-        elif self._is_noted:
+        elif self.is_noted:
             self.end()
 
     def end(self) -> None:
         """There is no such message any more."""
-        self._is_noted = False
+        self.is_noted = False
         self._frames.forget(self)
 
     @property

@@ -104,7 +104,7 @@ class Session:
             kind = type(message)
             if kind is Published and message.rid in unanswered:
                 data = unanswered.pop(message.rid)
-                if self.uncertain:
+                if self.uncertain.numbers:
                     self.uncertain.confirm(data)
                 if message.rid in in_flight.by_rid:
                     in_flight.remove(message.rid)
@@ -139,7 +139,7 @@ class Session:
             data = self.unanswered.pop(rid)
             if type(message) is Failed:
                 self._failed(message, data)
-            elif self.uncertain and type(message) is Sent:
+            elif self.uncertain.numbers and type(message) is Sent:
                 self.uncertain.confirm(data)
             self.answers[rid] = message
             if type(message) is Got and message.delivery is not None:
@@ -188,7 +188,7 @@ class Session:
 
     def start_publish(self, message: Any) -> bytes:
         """As :meth:`start_request`, with the number by which the broker stores the message once."""
-        number = self.uncertain.number_of(message, self.last_seq) if self.uncertain else None
+        number = self.uncertain.number_of(message, self.last_seq) if self.uncertain.numbers else None
         if number is None:
             number = self.last_seq = self.last_seq + 1
         message.seq = number

@@ -19,27 +19,28 @@ _REMEMBERED = 1000
 
 
 class UncertainPublishes:
-    """The uncertain publishes of one session: their numbers, by their content."""
+    """The uncertain publishes of one session.
 
-    __slots__ = ("_numbers",)
+    Attributes:
+        numbers: by their content.
+    """
+
+    __slots__ = ("numbers",)
 
     def __init__(self) -> None:
-        self._numbers: dict[bytes, int] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._numbers)
+        self.numbers: dict[bytes, int] = {}
 
     def note(self, frame: bytes) -> None:
         """This request was refused, and it is not known whether it was stored."""
         message = client_messages.decode(frame[_HEADER_BYTES:])
         if isinstance(message, (Publish, Send)):
-            self._numbers[_content(message)] = message.seq
+            self.numbers[_content(message)] = message.seq
 
     def confirm(self, frame: bytes) -> None:
         """This request was stored."""
         message = client_messages.decode(frame[_HEADER_BYTES:])
         if isinstance(message, (Publish, Send)):
-            self._numbers.pop(_content(message), None)
+            self.numbers.pop(_content(message), None)
 
     def number_of(self, message: Any, last: int) -> int | None:
         """The number of an earlier attempt at this message, unless it is too long ago.
@@ -47,11 +48,11 @@ class UncertainPublishes:
         Args:
             last: the number of the session's last publish.
         """
-        for content, number in list(self._numbers.items()):
+        for content, number in list(self.numbers.items()):
             if number > last - _REMEMBERED:
                 break
-            del self._numbers[content]
-        return self._numbers.get(_content(message))
+            del self.numbers[content]
+        return self.numbers.get(_content(message))
 
 
 def _content(message: Publish | Send) -> bytes:

@@ -17,7 +17,7 @@ from ....protocol.messages.message_base import Message
 from ...model.sessions import Peer
 from .context import Context
 from .overload import OVERTAKING, STORING
-from .required_rights import Needs, entry
+from .required_rights import Needs
 
 Calls = TypeVar("Calls")
 Call = TypeVar("Call", bound=Message)
@@ -31,8 +31,8 @@ class Handler:
     """How a message is handled.
 
     Attributes:
-        run: handles it, if the client has the right.
-        needs: checks the right alone.
+        run: handles it.
+        needs: checks the client's right, before anything else is done.
         is_query: its answer may be far larger than the message, so the number of such calls in progress is limited.
         filter_of: returns the text of the message's filter, which is compiled first; None if it can't have one.
         stores: it puts messages or results into memory, so it waits while that is full; see :mod:`.overload`.
@@ -131,18 +131,6 @@ def _once(method: Callable[[Any, Context, Any], object]) -> Callable[[Any, Conte
     return run_once
 
 
-def _checked(needs: Needs, run: Callable[[Context, Any], object]) -> Callable[[Context, Any], object]:
-    """A handler that checks the call's right first."""
-    if needs is entry:
-        return run
-
-    def check_and_run(call: Context, message: Any) -> object:
-        needs(call, message)
-        return run(call, message)
-
-    return check_and_run
-
-
 def bind_handlers(*objects: object) -> dict[type[Message], Handler]:
     """The handlers that are methods of these objects, by message.
 
@@ -160,6 +148,6 @@ def bind_handlers(*objects: object) -> dict[type[Message], Handler]:
             filter_of = mark.filter_of.__get__(calls) if mark.filter_of is not None else None
             stores, overtakes = mark.message in STORING, mark.message in OVERTAKING
             is_plain = not mark.query and filter_of is None and not stores
-            run = _checked(mark.needs, method.__get__(calls))
+            run = method.__get__(calls)
             found[mark.message] = Handler(run, mark.needs, mark.query, filter_of, stores, overtakes, is_plain)
     return found
