@@ -27,6 +27,7 @@ from typing import Literal
 from urllib.parse import quote, unquote
 
 from .errors import InvalidURL
+from .masked_url import HOST, SCHEME, masked, split_authority
 
 DEFAULT_PORT = 5677
 DEFAULT_INSTANCE = "default"
@@ -37,10 +38,6 @@ LOG_NAME = "broker.log"
 RESTORE_NAME = "restore.incomplete"
 
 _INSTANCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_HOST = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^:\[\]@\s]+)(?::([0-9]{0,5}))?")
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_LIST = re.compile(r";(?=[A-Za-z][A-Za-z0-9+.-]*://)")
-_QUERY_VALUE = re.compile(r"([^&=]+=)[^&]+")
 _STORE_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 #: schemes of object stores, whose URLs are for the broker
 STORE_SCHEMES = frozenset({"s3", "s3a", "az", "abfs", "abfss", "adl", "azure", "gs", "gcs", "http", "https"})
@@ -134,7 +131,7 @@ def parse(url: str) -> Address:
     if any(ord(c) < 32 for c in url):
         raise invalid(url, "it has control characters; percent-encode them")
     scheme, _, rest = url.partition("://")
-    if _SCHEME.match(url) is None:
+    if SCHEME.match(url) is None:
         raise invalid(url, "it is not a URL; write opendata:///absolute/folder or opendata://host:port")
     if scheme in ("opendata+memory", "memory"):
         return memory(unquote(rest.strip("/")))
@@ -163,7 +160,7 @@ def did_you_mean(scheme: str) -> str:
 
 
 def _parse_host(url: str, scheme: str, rest: str) -> Address:
-    authority, path = _split_authority(rest)
+    authority, path = split_authority(rest)
     if "@" in path:
         raise invalid(url, _ENCODE)
     if "?" in path or "#" in path:
@@ -205,7 +202,7 @@ def read_hosts(text: str, port: int | None = None) -> list[Host]:
 def _read_host(text: str, port: int | None) -> Host:
     if not text:
         raise ValueError("a host is missing before or after a ','")
-    found = _HOST.fullmatch(text)
+    found = HOST.fullmatch(text)
     if found is None or int(found[2] or 0) > 65_535:
         raise ValueError("each host is followed by nothing or by ':' and a port up to 65535")
     host = unquote(found[1].strip("[]"))
@@ -224,12 +221,6 @@ def _host_text(host: str, port: int) -> str:
 
 def _is_socket(host: str) -> bool:
     return host.startswith("/")
-
-
-def _split_authority(rest: str) -> tuple[str, str]:
-    """The text before the first ``/``, ``?`` or ``#``, and the rest."""
-    authority = re.split("[/?#]", rest, maxsplit=1)[0]
-    return authority, rest[len(authority) :]
 
 
 def embedded(folder: str) -> Address:
@@ -270,44 +261,6 @@ def _instance(host: str, instance: str) -> str:
 def memory(name: str) -> Address:
     """A broker inside this process."""
     return Address("memory", name=name or DEFAULT_INSTANCE)
-
-
-def masked(url: str, mask: str = "**") -> str:
-    """A URL, or a list of URLs separated by ``;``, with each secret and each value of a query masked.
-
-    Invalid URLs are masked as well, whatever the secret contains: everything from the first ``:`` after the scheme to
-    the last ``@``, and text in the place of a port that is not a port.
-    """
-    parts = _LIST.split(url)
-    if any(_is_cut(part) for part in parts):  # probably a ';' inside a secret
-        parts = [url]
-    return ";".join(_mask_query(_mask_one(part, mask), mask) for part in parts)
-
-
-def _mask_one(url: str, mask: str) -> str:
-    found = _SCHEME.match(url)
-    scheme = found[0] if found else ""
-    login, at, place = url[len(scheme) :].rpartition("@")
-    if not at:
-        return f"{scheme}{place.partition(':')[0]}:{mask}" if _is_cut(url) else url
-    if not scheme:
-        return f"{mask}@{place}"
-    user, colon, _secret = login.partition(":")
-    return f"{scheme}{user}{colon}{mask if colon else ''}@{place}"
-
-
-def _mask_query(url: str, mask: str) -> str:
-    place, mark, query = url.partition("?")
-    return place + mark + _QUERY_VALUE.sub(lambda found: found[1] + mask, query)
-
-
-def _is_cut(url: str) -> bool:
-    """Whether this may be the beginning of a URL with a secret: a ``:`` without a port, and no ``@``."""
-    found = _SCHEME.match(url)
-    if found is None or "@" in url:
-        return False
-    authority, _ = _split_authority(url[found.end() :])
-    return ":" in authority and not all(map(_HOST.fullmatch, authority.split(",")))
 
 
 def invalid(url: str, why: str) -> InvalidURL:

@@ -7,8 +7,9 @@ from typing import Any
 import click
 
 from .administration.backups import backup, restore
-from .administration.brokers import broker_tools, instance_group, maintain, status
+from .administration.brokers import broker_tools, maintain, status
 from .administration.config import config_group
+from .administration.instances import instance_group
 from .administration.ping import ping
 from .administration.serve import broker, hash_secret
 from .administration.stores import store_group

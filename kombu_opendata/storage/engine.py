@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -15,10 +15,11 @@ from .clock import Clock
 from .commit import recovery
 from .commit.cache_warm_up import warm_up
 from .commit.commits import Commits
-from .commit.journal import SEGMENT_BYTES, Journal
+from .commit.journal import Journal
 from .commit.measurements import EngineFigures
 from .commit.store_files import StoreFiles, prepare
-from .history.service import DEFAULT_RETENTION_SECONDS, History
+from .engine_settings import EngineSettings
+from .history.service import History
 from .maintain.disk_space import BUCKET_READ_SECONDS, READ_SECONDS, DiskSpace
 from .maintain.idle_store import IdleStore
 from .maintain.log_retention import LogSweep
@@ -47,32 +48,6 @@ log = logging.getLogger(__name__)
 
 #: of a bucket, after which they are tidied away: a broker that opens the store reads each of them
 _WAL_FILES = 64
-
-
-@dataclass(frozen=True)
-class EngineSettings:
-    """The settings of an engine. Each time is in the unit with which its name ends."""
-
-    sync: bool = True
-    checkpoint_interval_ms: int = 100
-    tidy_interval_seconds: float = 5.0
-    bucket_tidy_seconds: float = 60.0  # as long as a bucket has few WAL files; a tidy makes a dozen requests
-    retention_interval_seconds: float = 10.0
-    payload_cache_bytes: int = 4 << 20
-    result_cache_bytes: int = 16 << 20
-    journal_segment_bytes: int = SEGMENT_BYTES
-    journal_max_bytes: int = 1 << 30
-    stall_seconds: float = 5.0
-    store_timeout_seconds: float = 10.0  # for which a call waits for a bucket that does not answer; 0: for ever
-    close_seconds: float = 20.0
-    slow_commit_seconds: float = 1.0  # slower commits are logged
-    retention_bytes: int = 0  # of a larger store the oldest settled messages are deleted early; 0: no limit
-    idle_seconds: float = 300.0  # without writes, after which SlateDB reads a bucket less often; 0: never
-    history: bool = True  # False: it is neither written nor read; stored history stays
-    history_retention_seconds: float = DEFAULT_RETENTION_SECONDS
-    log_retention_seconds: float = 0.0  # after a message was received; 0: until no queue needs it; inf: for ever
-    cache_dir: Path | None = None  # keeps parts of a bucket's tables, see storage/slatedb/disk_cache.py
-    slate: SlateSettings = field(default_factory=SlateSettings)
 
 
 class Engine:

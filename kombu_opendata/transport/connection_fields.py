@@ -28,6 +28,7 @@ from kombu.utils.url import parse_url
 
 from .. import url as urls
 from ..errors import InvalidURL
+from ..masked_url import masked
 from ..url import Address
 
 
@@ -37,7 +38,7 @@ class Hidden(str):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return repr(urls.masked(self) if "://" in self else "**")
+        return repr(masked(self) if "://" in self else "**")
 
 
 class FilledIn(str):

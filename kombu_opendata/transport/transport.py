@@ -16,6 +16,7 @@ from ..client.connection_options import SECONDS, Options, check_broker_options
 from ..client.session.broker_connection import BrokerConnection
 from ..client.session.session import channel_of
 from ..errors import ConnectionLost, OpenDataError, RequestError, RetryLater, StartError, StoreError, VersionMismatch
+from ..masked_url import masked
 from ..version import __version__
 from . import channel as channels
 from . import connection_fields
@@ -210,7 +211,7 @@ class Transport(virtual.Transport):
                 address = replace(address, user=client.userid or "", secret=client.password())
             return address.as_uri(include_password, mask)
         except OpenDataError:
-            return urls.masked(str(uri), mask)
+            return masked(str(uri), mask)
 
 
 class TLSTransport(Transport):

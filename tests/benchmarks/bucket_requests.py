@@ -20,7 +20,7 @@ import click
 
 from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.protocol.messages import Consume, Outcome, Publish, Qos
-from kombu_opendata.storage.engine import EngineSettings
+from kombu_opendata.storage.engine_settings import EngineSettings
 
 from ..support.bucket_broker import bucket_broker
 from ..support.processes import children

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata import QueueClient
-from kombu_opendata.storage.engine import EngineSettings
+from kombu_opendata.storage.engine_settings import EngineSettings
 
 from ..support.bucket_broker import bucket_broker
 from ..support.processes import children

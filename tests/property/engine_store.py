@@ -20,7 +20,8 @@ import pytest
 from hypothesis.stateful import RuleBasedStateMachine
 
 from kombu_opendata.errors import StoreError
-from kombu_opendata.storage.engine import Engine, EngineSettings
+from kombu_opendata.storage.engine import Engine
+from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.records import active, keys, settled
 from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
 from kombu_opendata.storage.state import settled_list

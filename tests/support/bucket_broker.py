@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from kombu_opendata.broker.process.server import Server
 from kombu_opendata.broker.wire.broker_settings import BrokerSettings
-from kombu_opendata.storage.engine import EngineSettings
+from kombu_opendata.storage.engine_settings import EngineSettings
 
 from .s3 import BUCKET
 

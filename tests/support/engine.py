@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.storage.engine import Engine, EngineSettings
+from kombu_opendata.storage.engine import Engine
+from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.read import metadata_blocks
 from kombu_opendata.storage.state import queue_state
 from kombu_opendata.storage.state.queue_buckets import Entry

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kombu_opendata.storage.engine import EngineSettings
+from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.records.results import FINAL
 from kombu_opendata.storage.slatedb.store_writer import SlateStore
 from kombu_opendata.storage.state import queue_state, settled_list

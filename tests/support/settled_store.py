@@ -8,7 +8,8 @@ from itertools import islice
 from pathlib import Path
 
 from kombu_opendata.storage.clock import SystemClock
-from kombu_opendata.storage.engine import Engine, EngineSettings
+from kombu_opendata.storage.engine import Engine
+from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.records import active, keys, metadata, settled
 from kombu_opendata.storage.state import settled_list
 from kombu_opendata.storage.state.store_state import QueueOptions

@@ -67,11 +67,6 @@ class Flow:
         go_on()
 
     @property
-    def reasons(self) -> list[str]:
-        """Why publishes wait, in words."""
-        return sorted(reason.value for reason in self._reasons)
-
-    @property
     def waiting(self) -> int:
         """How many connections have publishes that wait."""
         return len(self._waiting)

@@ -19,8 +19,8 @@ from typing import Any
 from ...configuration.addresses import Listen
 from ...configuration.options import BrokerOptions
 from ...errors import OpenDataError, StartError, StoreFenced, StoreInUse
+from ...masked_url import masked
 from ...private_folder import PrivateFolder
-from ...url import masked
 from ...version import __version__
 from ..standby.seat import Seat
 from ..wire.broker_settings import BrokerSettings

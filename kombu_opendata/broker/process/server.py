@@ -9,9 +9,9 @@ from collections.abc import Coroutine
 from typing import Any
 
 from ...errors import OpenDataError, PreconditionFailed, StoreFenced
+from ...masked_url import masked
 from ...protocol.messages import BrokerGoodbye, Failed
 from ...storage.clock import Clock, SystemClock
-from ...url import masked
 from ...version import __version__
 from ..access.quotas import Quotas
 from ..calls.admin_calls import Directory

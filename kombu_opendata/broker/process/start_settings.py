@@ -11,7 +11,7 @@ from ...configuration.addresses import LOOPBACK, WILDCARDS
 from ...configuration.options import BrokerOptions
 from ...errors import StartError
 from ...protocol.framing import FRAME_ROOM_BYTES
-from ...storage.engine import EngineSettings
+from ...storage.engine_settings import EngineSettings
 from ...storage.slatedb.slate_settings import SlateSettings
 from ..access.file_format import Limits
 from ..access.users_file import UsersFile

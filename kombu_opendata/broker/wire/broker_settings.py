@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ...protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES
 from ...protocol.framing import DEFAULT_MAX_FRAME_BYTES
-from ...storage.engine import EngineSettings
+from ...storage.engine_settings import EngineSettings
 from ..access.file_format import Limits
 from ..access.quotas import CONNECTION_LIMITS, INSTANCE_LIMITS
 from ..access.users_file import UsersFile

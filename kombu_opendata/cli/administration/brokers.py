@@ -1,4 +1,4 @@
-"""The broker itself: ``broker status|reload|stop|hand-over``, ``status``, ``maintain`` and ``instance``."""
+"""The broker itself: ``broker status|reload|stop|hand-over``, ``status`` and ``maintain``."""
 
 from __future__ import annotations
 
@@ -256,48 +256,3 @@ def maintain(duties: tuple[str, ...], timeout: float, target: Target, as_json: b
 
 
 broker_tools.add_command(status)
-
-
-# ---------------------------------------------------------------------- instances
-@click.group("instance", cls=Group)
-def instance_group() -> None:
-    """Instances (databases of a broker): create, list."""
-
-
-@instance_group.command()
-@click.argument("name")
-@call_options
-def create(name: str, target: Target, as_json: bool) -> None:
-    """Create an instance.
-
-    Its URL is opendata://host/NAME, or opendata://%2FFOLDER%2Fbroker.sock/NAME while a folder's broker runs.
-
-    --url names the broker with an instance that exists, such as the default one. Nothing happens if the new instance
-    exists already.
-    """
-    from ...client.calls.instances import create_instance
-
-    with target.connection() as connection:
-        created = create_instance(connection, name)
-    if as_json:
-        print_json({"instance": name, "created": created})
-    else:
-        say(f"instance {name} {'created' if created else 'already exists'}")
-
-
-@instance_group.command("list")
-@call_options
-def list_(target: Target, as_json: bool) -> None:
-    """List the instances of a broker.
-
-    For a store in a bucket, only open instances are listed: those named at the start, or used since.
-    """
-    from ...client.calls.instances import list_instances
-
-    with target.connection(looks=True) as connection:
-        found = list_instances(connection)
-    if as_json:
-        print_json([{"instance": name, "open": opened} for name, opened in found.items()])
-    else:
-        rows = [(name, "yes" if opened else "no") for name, opened in found.items()]
-        print_table([("instance", False), ("open", False)], rows, none="no instances")

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from ...errors import InvalidURL, StoreError, StoreFull, StoreUnwritable
+from ...masked_url import masked
 from ...staging.bucket_folder import Bucket
-from ...url import masked
 
 _CHUNK_BYTES = 4 << 20
 #: what the names of unfinished files in a folder end with

@@ -15,7 +15,8 @@ from kombu_opendata.broker.standby.store_lock import StoreLock
 from kombu_opendata.errors import StoreChanged, StoreError
 from kombu_opendata.offline import OfflineStore, open_store
 from kombu_opendata.offline.files import checkpoint_hold
-from kombu_opendata.storage.engine import Engine, EngineSettings
+from kombu_opendata.storage.engine import Engine
+from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
 from kombu_opendata.storage.state.store_state import QueueOptions

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata.storage.effects.deliveries import Renew
-from kombu_opendata.storage.engine import EngineSettings
+from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.operations import message_operations
 from kombu_opendata.storage.records import active, keys, settled
 from kombu_opendata.storage.records.keys import RecordKind

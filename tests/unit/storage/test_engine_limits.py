@@ -13,7 +13,7 @@ import pytest
 from kombu_opendata.errors import InvalidMessage, NewerFormat, RequestError, StoreFull, UnsupportedFormat
 from kombu_opendata.storage.commit import commits
 from kombu_opendata.storage.commit.journal import Journal
-from kombu_opendata.storage.engine import EngineSettings
+from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.records import header, keys
 from kombu_opendata.storage.records.keys import RecordKind
 from tests.support.engine import World, nothing, run, small_buckets

@@ -13,7 +13,8 @@ from kombu_opendata.broker.instance.maintenance import COLLECT, DUTIES, EXPIRE_L
 from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.errors import RequestError
 from kombu_opendata.protocol.messages import DeclareQueue, Get, Publish
-from kombu_opendata.storage.engine import Engine, EngineSettings
+from kombu_opendata.storage.engine import Engine
+from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.maintain.retention import Collector
 from tests.support.clock import ManualClock
 

@@ -12,7 +12,8 @@ from kombu_opendata.broker.instance.instance import Instance
 from kombu_opendata.broker.model.queue import BrokerQueue
 from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.protocol.messages import DeclareQueue, Get, Outcome, Publish, PurgeQueue
-from kombu_opendata.storage.engine import Engine, EngineSettings
+from kombu_opendata.storage.engine import Engine
+from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.state.queue_buckets import Entry
 from kombu_opendata.storage.state.queue_counters import QueueCounts
 from tests.support.caller import Caller

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from kombu_opendata import errors
-from kombu_opendata.storage.engine import EngineSettings
+from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.maintain.disk_space import DiskSpace
 from kombu_opendata.storage.slatedb.object_store import locate
 from kombu_opendata.storage.slatedb.replaced_tables import SlateAdmin

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.storage.engine import EngineSettings
+from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.maintain import log_retention
 from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.records.keys import RecordKind

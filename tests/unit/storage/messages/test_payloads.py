@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kombu_opendata.storage.engine import EngineSettings
+from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.state.store_state import QueueOptions
 from tests.support.engine import World, run

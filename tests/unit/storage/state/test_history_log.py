@@ -12,7 +12,8 @@ import pytest
 from kombu_opendata.storage.effects import codec
 from kombu_opendata.storage.effects.deliveries import Claim, Renew
 from kombu_opendata.storage.effects.publishes import add_message
-from kombu_opendata.storage.engine import Engine, EngineSettings
+from kombu_opendata.storage.engine import Engine
+from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.records import history_log, keys
 from kombu_opendata.storage.records.history_log import Attempt, Left
 from kombu_opendata.storage.records.keys import RecordKind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kombu_opendata.storage.engine import EngineSettings
+from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.history.index import sweep
 from kombu_opendata.storage.records import history_index, keys
 from kombu_opendata.storage.records.history_index import ATTEMPTS, MESSAGES, SEGMENT_SIZE
