@@ -43,8 +43,8 @@ class Audit:
         if count < 0:
             self._begin_period()
             fields = {"user": user, "right": right, "object": f"{kind} {name}", "instance": instance}
-            text = "refused: %s on %s %r in instance %r to user %r (client %s)"
-            log.warning(text, right, kind, name, instance, user, client, extra={**fields, "session": client})
+            text = "refused: %s in instance %r to user %r (client %s)"
+            log.warning(text, _lacking(right, kind, name), instance, user, client, extra={**fields, "session": client})
         self._refusals[key] = (count + 1, fields)
 
     def changed(self, user: str, client: str, text: str, *args: object, **fields: Any) -> None:
@@ -63,8 +63,8 @@ class Audit:
         self._until = 0.0
         for (user, right, kind, name), (count, fields) in self._refusals.items():
             if count:
-                text = "refused %d times more in %g s: %s on %s %r to user %r"
-                log.warning(text, count, PERIOD_SECONDS, right, kind, name, user, extra=fields)
+                text = "refused %d times more in %g s: %s to user %r"
+                log.warning(text, count, PERIOD_SECONDS, _lacking(right, kind, name), user, extra=fields)
         for user, count in self._changes.items():
             if count > MAX_CHANGES:
                 text = "user %r made %d changes more in %g s"
@@ -75,3 +75,10 @@ class Audit:
     def _begin_period(self) -> None:
         if not self._until:
             self._until = self._time() + PERIOD_SECONDS
+
+
+def _lacking(right: str, kind: str, name: str) -> str:
+    """What a user lacks, as in "write on exchange 'x'" or "the role 'monitor'"."""
+    if not kind:
+        return right
+    return f"the role {name!r}" if kind == "role" else f"{right} on {kind} {name!r}"

@@ -149,7 +149,7 @@ class Rights:
         how = how or _MEANINGS.get(name, "")
         because = f"its {right} pattern is {pattern[:_SHOWN]!r}" if pattern else f"it has no {right} pattern"
         if or_role:
-            because += f", nor has it the role {or_role!r}"
+            because += f", and it lacks the role {or_role!r}"
         return AccessRefused(
             f"user {self.user!r} may not {_VERBS[right]} {kind} {shown!r}{how} in instance {self.instance!r}: "
             f"{because}. {self._whom_to_ask()})",

@@ -167,7 +167,7 @@ def reload(place: str | None, target: Target, as_json: bool) -> None:
         try:
             done = let_reload(connection)
         except StartError as exc:
-            raise Failure(f"nothing of that file was changed: {exc.text}") from exc
+            raise Failure(f"the broker keeps what it read from that file before: {exc.text}") from exc
     names = {"added": done.added, "removed": done.removed, "changed": done.changed}
     if as_json:
         print_json({"users": names, "certificates": done.certificates})

@@ -19,6 +19,8 @@ from .tls import certificate_refusal, tls_context
 
 #: OpenSSL's reasons for an answer that is not TLS; they differ by version
 _NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL"})
+#: OpenSSL's codes for a certificate whose issuer is not known: by itself, or by somebody
+_UNKNOWN_AUTHORITY = frozenset({18, 19, 20, 21})
 #: sun_path holds 108 bytes on Linux, the last one zero
 MAX_SOCKET_PATH_BYTES = 107 if sys.platform.startswith("linux") else 103
 _TIMEVAL = struct.Struct("ll")
@@ -145,4 +147,6 @@ def unreachable(address: Address, exc: OSError) -> ConnectionLost:
     hint = ""
     if isinstance(exc, socket.gaierror):
         hint = f" (for a folder write three slashes: opendata:///{address.host}/…)"
+    elif getattr(exc, "verify_code", 0) in _UNKNOWN_AUTHORITY:
+        hint = " (name the certificate of the authority: ca_certs in broker_use_ssl, or --tls-ca of a command)"
     return ConnectionLost(f"cannot connect to the broker at {address}: {exc}{hint}", address=str(address))

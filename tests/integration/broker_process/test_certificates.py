@@ -85,6 +85,8 @@ def test_only_clients_with_a_certificate_of_the_authority_are_let_in(site: Site)
     error = refused(url, ssl=site.ssl(old))
     assert isinstance(error, errors.AccessRefused)
     assert "(certificate expired)" in str(error)
+    error = refused(url, ssl=site.ssl(site.worker) | {"ca_certs": str(site.clients.path)})
+    assert "name the certificate of the authority: ca_certs in broker_use_ssl, or --tls-ca of a command" in str(error)
     wait_until(lambda: "handshake failed: certificate has expired" in broker.log.read_text(), 10, broker.log.read_text)
     assert broker.terminate() == 0
 

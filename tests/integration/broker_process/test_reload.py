@@ -138,7 +138,7 @@ def test_a_file_that_breaks_changes_nothing(site: Site) -> None:
         site.users.write_text("[users.alice]\nsecret = 1\n")
         done = site.reload()
         assert (done.returncode, done.stdout) == (1, "")
-        assert "nothing of that file was changed" in done.stderr
+        assert "the broker keeps what it read from that file before" in done.stderr
         assert "is wrong about user 'alice': Expected `str`, got `int` - at `$.secret`" in done.stderr
         site.broker.process.send_signal(signal.SIGHUP)
         wait_until(lambda: len(site.log("kombu_opendata.broker.process.reloading")) >= 2, 5, "two errors")
@@ -194,6 +194,7 @@ def test_the_audit_log(site: Site) -> None:
     assert refusals[0]["message"] == (
         "refused: write on queue 'other' in instance 'default' to user 'alice' (client 'a client')"
     )
+    assert refusals[1]["message"].startswith("refused: the role 'monitor' in instance 'default' to user 'alice'")
     changes = [line["message"] for line in found if "(client 'a client') " in line["message"]]
     assert changes[-2:] == [
         "user 'alice' (client 'a client') purged queue 'mine' of 1 messages",

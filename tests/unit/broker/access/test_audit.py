@@ -63,6 +63,7 @@ def test_many_names_are_counted_together(lines: pytest.LogCaptureFixture) -> Non
     audit.tick()
     assert len(lines.messages) <= module.MAX_REFUSALS + 2
     assert f"refused {9 * module.MAX_REFUSALS - 1} times more" in lines.messages[-1]
+    assert lines.messages[-1].endswith(": other rights to user 'app'")
 
 
 def test_a_line_is_one_line(lines: pytest.LogCaptureFixture) -> None:
