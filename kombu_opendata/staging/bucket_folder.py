@@ -111,7 +111,7 @@ class Bucket(Folder):
         with self.errors():
             try:
                 found = self._obs.get(self._store, path)
-                return bytes(found.bytes()), _version(found.meta)
+                return bytes(found.bytes()), version_of(found.meta)
             except self._missing:
                 return None
 
@@ -120,7 +120,7 @@ class Bucket(Folder):
         refused = self._obs.exceptions.AlreadyExistsError, self._obs.exceptions.PreconditionError, *self._missing
         with self.errors():
             try:
-                return _version(self._obs.put(self._store, path, data, mode=version or "create", use_multipart=False))
+                return version_of(self._obs.put(self._store, path, data, mode=version or "create", use_multipart=False))
             except refused:
                 return None
 
@@ -133,7 +133,7 @@ class Bucket(Folder):
         return count
 
 
-def _version(meta: Mapping[str, Any]) -> dict[str, str]:
+def version_of(meta: Mapping[str, Any]) -> dict[str, str]:
     """What a conditional write names the version of an object by."""
     return {name: meta[name] for name in ("e_tag", "version") if meta[name] is not None}
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ..errors import OpenDataError, StoreError, StoreFull, StoreUnwritable
+from ..folder_sync import sync_folder
 from .batch_uri import FILE_NAME
 from .folder import Folder, Found, Output, missing
 
@@ -110,7 +111,7 @@ class _LocalOutput(Output):
             os.fsync(self._file.fileno())
             self._file.close()
             os.rename(self._temporary, self._final)
-            _sync_folder(self._final.parent)
+            sync_folder(self._final.parent)
 
     def abort(self) -> None:
         parent = self._final.parent
@@ -132,15 +133,7 @@ def _make_folders(root: Path, folder: Path) -> None:
             path.mkdir(mode=0o700)
         except FileExistsError:
             continue
-        _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+        sync_folder(path.parent)
 
 
 def _pread(fd: int, offset: int, length: int) -> bytes:

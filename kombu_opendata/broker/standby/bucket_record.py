@@ -11,6 +11,7 @@ import msgspec
 
 from ...bucket_credentials import read_credential_files
 from ...errors import StartError, StoreError
+from ...staging.bucket_folder import version_of
 from .active_record import RECORD_NAME, ActiveRecord, decode, encode
 
 #: how long one request may take, with the client's own attempts to repeat it
@@ -65,7 +66,7 @@ class BucketRecord:
         """
         try:
             got = await self._ask(self._obs.get_async(self._store, RECORD_NAME))
-            return Found(decode(bytes(await self._ask(got.bytes_async()))), _version(got.meta))
+            return Found(decode(bytes(await self._ask(got.bytes_async()))), version_of(got.meta))
         except (FileNotFoundError, self._obs.exceptions.NotFoundError):
             return None
 
@@ -81,7 +82,7 @@ class BucketRecord:
         mode: Any = "create" if replacing is None else replacing.version
         try:
             put = await self._ask(self._obs.put_async(self._store, RECORD_NAME, encode(record), mode=mode))
-            return Found(record, _version(put))
+            return Found(record, version_of(put))
         except self._changed:
             found = await self.read()  # the client repeats a put whose answer was lost
             if found is None or found.record.serial != record.serial:
@@ -100,7 +101,3 @@ class BucketRecord:
             raise
         except (self._obs.exceptions.BaseError, OSError) as exc:
             raise StoreError(f"the store {self.url} failed: {exc}", url=self.url) from exc
-
-
-def _version(meta: Any) -> dict[str, str]:
-    return {name: meta[name] for name in ("e_tag", "version") if meta[name] is not None}

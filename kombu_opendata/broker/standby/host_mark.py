@@ -13,8 +13,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from ...boot import boot_id
 from ...errors import StoreInUse
-from .process_identity import boot_id
 
 #: how long a start watches the mark of another host: several renewals, see folder_seat.py
 _WATCH_SECONDS = 3.0

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from ...boot import boot_id
+
 
 def own_process() -> str:
     """The name of this process."""
@@ -32,14 +34,6 @@ def has_ended(process: str) -> bool:
         return True
     except (OSError, ValueError, IndexError):
         return False
-
-
-def boot_id() -> str:
-    """The kernel's id of this boot of the host, the same in all its containers; empty where the system has none."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
 
 
 def _place() -> str:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from ...errors import InvalidURL, StoreError, StoreFull, StoreUnwritable
+from ...folder_sync import sync_folder
 from ...masked_url import masked
 from ...staging.bucket_folder import Bucket
 
@@ -135,7 +136,7 @@ class FolderPlace(Place):
             except BaseException:
                 temporary.unlink(missing_ok=True)
                 raise
-            _sync_folder(final.parent)
+            sync_folder(final.parent)
 
     def delete(self, path: str) -> None:
         with self._errors(), contextlib.suppress(FileNotFoundError):
@@ -161,7 +162,7 @@ class FolderPlace(Place):
         self._make_folder(folder.parent)
         with contextlib.suppress(FileExistsError):  # another thread was faster
             folder.mkdir(mode=0o700)
-        _sync_folder(folder.parent)
+        sync_folder(folder.parent)
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
@@ -228,11 +229,3 @@ def _write_whole(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import CorruptRecord, NewerFormat
+from ...folder_sync import sync_folder
 
 _HEADER = struct.Struct("<4sHHQQ")
 HEADER_BYTES = _HEADER.size
@@ -93,11 +94,7 @@ class Segment:
         self.path.rename(path)
         self.path = path
         if sync:
-            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            sync_folder(folder)
 
     def discard(self) -> None:
         """Close and remove the file."""

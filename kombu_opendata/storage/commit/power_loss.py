@@ -28,8 +28,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from ... import errors
-
-BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
+from ...boot import BOOT_ID_FILE, boot_id
 
 # in the order in which they must be listed
 NUMBERED = ("manifest", "compactions", "wal")
@@ -63,12 +62,10 @@ def current_boot_id() -> str:
     Raises:
         errors.StartError: the system has none, so a power loss can't be told from a crash.
     """
-    try:
-        return BOOT_ID_FILE.read_text().strip()
-    except OSError as error:
-        raise errors.StartError(
-            f"{BOOT_ID_FILE} can't be read ({error.strerror}): switch the syncing of the store off on this system"
-        ) from error
+    found = boot_id()
+    if not found:
+        raise errors.StartError(f"{BOOT_ID_FILE} can't be read: switch the syncing of the store off on this system")
+    return found
 
 
 def sync_tree(db_folder: Path, since: SyncPoint | None, *, boot_id: str | None = None) -> SyncPoint:

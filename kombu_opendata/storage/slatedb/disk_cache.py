@@ -7,7 +7,6 @@ be, as SlateDB does not sync parts: then the folder is emptied.
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import hashlib
 import os
@@ -15,11 +14,11 @@ import shutil
 import stat
 from pathlib import Path
 
+from ...boot import boot_id
 from ...errors import StoreUnwritable
 
 #: processes of one host that may have a database in their caches at the same time, as during a take-over
 _SLOTS = 8
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class DiskCache:
@@ -80,9 +79,7 @@ def _first_free(root: Path, name: str) -> tuple[int, int]:
 
 def _changed_boot(lock: int) -> bool:
     """Whether the host may have crashed since the folder was used, as it was started since; notes this start."""
-    boot = b""
-    with contextlib.suppress(OSError):
-        boot = _BOOT_ID.read_bytes()
+    boot = boot_id().encode()
     before = os.pread(lock, 100, 0)
     os.ftruncate(lock, 0)
     os.pwrite(lock, boot, 0)
