@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from ..errors import StoreError, StoreFull
+from ..errors import StoreError, StoreFull, StoreSilent
 from .clock import Clock
 from .commit import recovery
 from .commit.cache_warm_up import warm_up
@@ -254,7 +254,10 @@ class Engine:
                     await self.tidy()
         except TimeoutError:
             if self.journal is None:
-                raise StoreError(f"the store took no writes for {self.settings.close_seconds:g} s at the end") from None
+                seconds = self.settings.close_seconds
+                text = f"the store took no writes for {seconds:g} s at the end"
+                commits.failure = StoreSilent(text, deadline_seconds=seconds)
+                raise commits.failure from None
             log.error("the store takes no writes (disk full?): the rest stays in the journal")
             return
         finally:
@@ -266,6 +269,8 @@ class Engine:
 
     async def _close_store(self) -> None:
         self.staging.close()
+        if isinstance(self.commits.failure, StoreSilent):  # the next broker takes it over as after a crash
+            return
         try:
             async with asyncio.timeout(self.settings.close_seconds):
                 await self.store.close()

@@ -7,7 +7,7 @@ import socket
 import sys
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -27,13 +27,17 @@ class S3:
         proxy: what its clients talk to.
     """
 
-    def __init__(self, server: Child, proxy: S3Proxy) -> None:
-        self._server = server
+    def __init__(self, server: Child, port: int, proxy: S3Proxy) -> None:
+        self._server, self._port = server, port
         self.proxy = proxy
         self.environment = {
             "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": "us-east-1",
             "AWS_ENDPOINT": f"http://127.0.0.1:{proxy.port}", "AWS_ALLOW_HTTP": "true",
         }  # fmt: skip
+
+    def another_way(self) -> AbstractContextManager[S3Proxy]:
+        """One more proxy, for a client that shall lose the server alone. It must not create what others create."""
+        return s3_proxy(self._port)
 
     def requests(self) -> list[str]:
         """The paths of all requests so far."""
@@ -60,7 +64,7 @@ def s3_server(processes: Children, folder: Path) -> Iterator[S3]:
             return probe.connect_ex(("127.0.0.1", port)) == 0
 
     with s3_proxy(port) as proxy, pytest.MonkeyPatch.context() as patch:
-        found = S3(server, proxy)
+        found = S3(server, port, proxy)
         for name, value in found.environment.items():
             patch.setenv(name, value)
         wait_until(is_up, 60, lambda: server.log.read_text())

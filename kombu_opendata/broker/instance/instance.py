@@ -7,6 +7,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
+from ...errors import StoreSilent
 from ...storage.engine import Engine
 from ...storage.state.store_state import DEFAULT_LEASE_SECONDS
 from ..access.audit import Audit
@@ -44,6 +45,8 @@ log = logging.getLogger(__name__)
 
 #: how often leases are extended in the store: three times within the default, once within the shortest
 _RENEW_SECONDS = DEFAULT_LEASE_SECONDS / 3
+#: how long a broker that ends waits for its last commit
+_END_SECONDS = 10.0
 
 
 class Instance:
@@ -204,8 +207,19 @@ class Instance:
         """Stop long calls and commit what was done.
 
         Raises:
+            StoreSilent: the store did not answer in time; nobody was told that the rest is stored.
             OpenDataError: the commit failed.
         """
+        ending = self.loop.create_task(self._end_calls())
+        await asyncio.wait({ending}, timeout=_END_SECONDS)
+        if not ending.done():
+            ending.cancel()
+            text = f"the store did not answer for {_END_SECONDS:g} s at the end: what was not confirmed is not stored"
+            self.engine.commits.failure = StoreSilent(text, deadline_seconds=_END_SECONDS)
+            raise self.engine.commits.failure
+        ending.result()
+
+    async def _end_calls(self) -> None:
         await self.maintenance.close()
         await self.background.close()
         if not self.failure.future.done():

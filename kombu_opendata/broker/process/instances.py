@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 
 from ...errors import LimitExceeded, OpenDataError, RequestError
@@ -174,28 +174,29 @@ class Instances:
             async with asyncio.timeout(_SHORTEN_SECONDS):
                 await asyncio.gather(*(instance.engine.shorten_recovery() for instance in self.open.values()))
 
-    async def end_calls(self) -> list[OpenDataError]:
+    async def end_calls(self) -> list[BaseException]:
         """Stop long calls and commit what was done; returns the errors."""
-        failures = []
-        for instance in self.open.values():
-            try:
-                await instance.end_calls()
-            except OpenDataError as exc:
-                failures.append(exc)
-        return failures
+        ended = await asyncio.gather(*(one.end_calls() for one in self.open.values()), return_exceptions=True)
+        return _failures(ended)
 
     async def close(self) -> list[BaseException]:
         """Close all instances; returns the errors."""
         for instance in self.open.values():
             await instance.stop()
-        failures: list[BaseException] = []
-        for instance in self.open.values():
-            failure = instance.failure.future.exception() if instance.failure.future.done() else None
-            if failure is not None:
-                failures.append(failure)
-            try:
-                await instance.engine.close()
-            except OpenDataError as exc:
-                failures.append(exc)
+        failed = [one.failure.future.exception() for one in self.open.values() if one.failure.future.done()]
+        closed = await asyncio.gather(*(one.engine.close() for one in self.open.values()), return_exceptions=True)
         self.open.clear()
-        return failures
+        return [failure for failure in failed if failure is not None] + _failures(closed)
+
+
+def _failures(results: Iterable[BaseException | None]) -> list[BaseException]:
+    """The errors among what gather() gave.
+
+    Raises:
+        Exception: one that this package does not know.
+    """
+    failures = [failure for failure in results if failure is not None]
+    for failure in failures:
+        if not isinstance(failure, OpenDataError):
+            raise failure
+    return failures

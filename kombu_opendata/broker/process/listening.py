@@ -47,9 +47,9 @@ class Listening:
         return listener
 
     def close(self) -> None:
-        """Listen no more. Open connections stay."""
-        for listener in self._listeners:
-            listener.close()
-        for path in self._socket_paths:
+        """Listen no more. Open connections stay. A second call does nothing."""
+        while self._listeners:
+            self._listeners.pop().close()
+        while self._socket_paths:
             with suppress(FileNotFoundError):
-                os.unlink(path)
+                os.unlink(self._socket_paths.pop())

@@ -9,6 +9,7 @@ import os
 import platform
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -33,6 +34,8 @@ from .start_settings import broker_settings, choose_seat
 
 log = logging.getLogger(__name__)
 
+#: how long a broker that has closed its stores waits for its threads
+_THREADS_SECONDS = 3.0
 EXIT_FAILED, EXIT_FENCED = 1, 6
 
 
@@ -74,15 +77,37 @@ def run(options: BrokerOptions, ready_fd: int | None = None, warnings: Sequence[
     except OpenDataError as exc:
         return _failed(readiness, exc, options.log_format)
     _say_start(options)
+    ending: list[threading.Timer] = []
+
+    async def serve_and_end() -> int:
+        exit_code = await _exit_code(options, settings, readiness, seat)
+        ending.append(_end_soon(exit_code))
+        return exit_code
+
     try:
-        return int(_new_runner()(_serve(options, settings, readiness, seat)))
+        return int(_new_runner()(serve_and_end()))
+    finally:
+        for timer in ending:
+            timer.cancel()
+        seat.release()
+
+
+def _end_soon(exit_code: int) -> threading.Timer:
+    """End the process even if threads go on: nothing can interrupt one that waits for a store that does not answer."""
+    timer = threading.Timer(_THREADS_SECONDS, os._exit, (exit_code,))
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+async def _exit_code(options: BrokerOptions, settings: BrokerSettings, readiness: Readiness, seat: Seat) -> int:
+    try:
+        return await _serve(options, settings, readiness, seat)
     except OpenDataError as exc:
         return _failed(readiness, exc, options.log_format)
     except Exception as exc:
         log.exception("the broker failed")
         return _failed(readiness, StartError(f"the broker failed: {exc!r}; see its log"), options.log_format)
-    finally:
-        seat.release()
 
 
 def _hide_store(folder: Path) -> None:

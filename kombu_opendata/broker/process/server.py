@@ -8,7 +8,7 @@ import os
 from collections.abc import Coroutine
 from typing import Any
 
-from ...errors import OpenDataError, PreconditionFailed, StoreFenced
+from ...errors import OpenDataError, PreconditionFailed, StoreFenced, StoreSilent
 from ...masked_url import masked
 from ...protocol.messages import BrokerGoodbye, Failed
 from ...storage.clock import Clock, SystemClock
@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 _TICK_SECONDS = 0.5
 #: how long the answer to a hand-over has to be sent
 _ANSWER_SECONDS = 0.05
+#: how long a broker that is stopped goes on opening its store
+_BEGIN_SECONDS = 10.0
 
 
 class Server:
@@ -50,7 +52,9 @@ class Server:
         self.logins = Logins(settings.users, loop.time) if settings.users is not None else None
         self.reloading = Reloading(self.connections, self.logins, settings.tls)
         self.seat: Seat = seat or FreeSeat()
-        self.front = Front(self.connections.gate, self.connections.standbys, Tenure(), self.fenced)
+        tenure, standbys = Tenure(), self.connections.standbys
+        self.front = Front(self.connections.gate, standbys, tenure, self.fenced)
+        standbys.is_sure, standbys.on_replaced = lambda: not tenure.is_over, self._replaced
         directory = Directory(
             self.status, lambda: self.instances.listing(), lambda name: self.instances.create(name), self.hand_over,
             self.reloading.reload,
@@ -106,15 +110,28 @@ class Server:
         try:
             await self._stopping.wait()
             if beginning is not None:
-                await beginning
+                await self._begun_at_last(beginning)
             return self._stopped_by
         finally:
             ticking.cancel()
             await self.close()
             self._keep_no_more()
 
+    async def _begun_at_last(self, beginning: asyncio.Task[None]) -> None:
+        """Let a broker begin before it ends.
+
+        Raises:
+            StoreSilent: its store does not answer.
+            OpenDataError: it can't begin.
+        """
+        await asyncio.wait({beginning}, timeout=_BEGIN_SECONDS)
+        if not beginning.done():
+            text = f"the store did not answer for {_BEGIN_SECONDS:g} s while the broker opened it, until it was stopped"
+            raise StoreSilent(text, deadline_seconds=_BEGIN_SECONDS)
+        beginning.result()
+
     def _begun(self, task: asyncio.Task[None]) -> None:
-        if task.exception() is not None:
+        if not task.cancelled() and task.exception() is not None:
             self.stop("it could not start")
 
     def keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -184,6 +201,13 @@ class Server:
         self.front.tenure.lose(error)
         self._fenced = self._fenced or error
         self.stop(error.text)
+
+    def _replaced(self, addresses: list[str]) -> None:
+        """The standby that has taken over says so. The store may be out of reach, so clients are told at once."""
+        log.warning("the standby at %s says that it has taken over", ", ".join(addresses))
+        self.front.gate.active = tuple(addresses)
+        self.fenced(StoreFenced(f"another broker, at {', '.join(addresses)}, has taken over the store: this one ends"))
+        self._send_clients_away()
 
     def hand_over(self) -> list[str]:
         """End, and let a connected standby go on at once; returns where clients reach that.

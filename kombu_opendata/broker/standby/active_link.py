@@ -32,7 +32,8 @@ class ActiveLink(asyncio.Protocol):
         ended: the message by which the active broker hands over; None if the connection was lost.
     """
 
-    def __init__(self, record: ActiveRecord, id: str, addresses: list[str]) -> None:
+    def __init__(self, record: ActiveRecord, id: str, addresses: list[str], role: str) -> None:
+        self._role = role
         self._key, self._id, self._addresses = record.key, id, addresses
         self._nonce = secrets.token_bytes(_NONCE_BYTES)
         self._reader: FrameReader[Any] = FrameReader(broker_messages, HELLO_MAX_FRAME_BYTES)
@@ -46,7 +47,7 @@ class ActiveLink(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        proof = prove(self._key, "standby", self._id, self._nonce)
+        proof = prove(self._key, self._role, self._id, self._nonce)
         hello = m.StandbyHello(1, self._id, self._addresses, self._nonce, proof, int(1000 * time.time()))
         self._transport.write(PREAMBLE + frame(hello))
 
@@ -100,16 +101,17 @@ class ActiveLink(asyncio.Protocol):
 
 
 async def connect(
-    record: ActiveRecord, id: str, addresses: list[str], tls: Callable[[], ssl.SSLContext]
+    record: ActiveRecord, id: str, addresses: list[str], tls: Callable[[], ssl.SSLContext], role: str = "standby"
 ) -> ActiveLink | None:
     """Connect to the active broker; None if it can't be reached at any address.
 
     Args:
         id: this standby's, and ``addresses`` where clients reach it.
         tls: makes a context, where the active broker uses TLS.
+        role: ``successor`` tells a broker that this one has replaced it; then it does not answer.
     """
     for address in record.addresses if record.key else []:
-        link = ActiveLink(record, id, addresses)
+        link = ActiveLink(record, id, addresses, role)
         with suppress(OSError, TimeoutError, OpenDataError):
             async with asyncio.timeout(_CONNECT_SECONDS):
                 await _open(link, address, tls() if record.tls else None)

@@ -52,6 +52,7 @@ class BucketSeat:
         self._front: Front
         self.instances: tuple[str, ...] = ()
         self._successor = ""
+        self._telling: asyncio.Task[None] | None = None
 
     # ------------------------------------------------------------------ taking it
     async def take(self, front: Front, addresses: tuple[str, ...]) -> None:
@@ -157,9 +158,15 @@ class BucketSeat:
         if await self._stays(claimed, seconds):
             await self._sit_down(claimed)
             log.warning("take-over: the active broker did not answer")
+            self._telling = asyncio.get_running_loop().create_task(self._tell(found.record))
         else:
             log.warning("standby: the active broker answered in the store, this one waits on")
             await asyncio.sleep(self._period)
+
+    async def _tell(self, replaced: ActiveRecord) -> None:
+        """Tell the broker that it is replaced: it may be alive, and only the store be out of its reach."""
+        settings = self._settings
+        await connect(replaced, settings.id, list(self._addresses), settings.tls, "successor")
 
     async def _stays(self, found: Found, seconds: float) -> bool:
         """Wait; returns whether the record is still the same."""

@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import logging
 import time
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from ...errors import ProtocolError
@@ -52,11 +53,16 @@ class Standbys:
     Attributes:
         key: the one in the active record; empty while this broker is not the active one.
         heartbeat_seconds: the interval in which both sides send.
+        is_sure: whether this broker surely is the active one now. If not, it is silent, so that a standby looks whether
+            it may take over.
+        on_replaced: called with the addresses of a standby that has taken over.
     """
 
     def __init__(self) -> None:
         self.key = ""
         self.heartbeat_seconds = 1.0
+        self.is_sure: Callable[[], bool] = lambda: True
+        self.on_replaced: Callable[[list[str]], None] = lambda addresses: None
         self._connected: dict[Peer, Standby] = {}
 
     def takes(self, connection: Peer, message: Any) -> bool:
@@ -71,9 +77,10 @@ class Standbys:
             return True
         if not isinstance(message, m.StandbyHello):
             return False
-        if not self.key or not hmac.compare_digest(
-            message.proof, prove(self.key, "standby", message.id, message.nonce)
-        ):
+        if self._proves(message, "successor"):
+            self.on_replaced(message.addresses)
+            return True
+        if not self.is_sure() or not self._proves(message, "standby"):
             raise ProtocolError("this is not the active broker of the standby's store, or no longer")
         connection.slot.logged_in()
         standby = self._connected[connection] = Standby(message.id, message.addresses, connection)
@@ -91,8 +98,14 @@ class Standbys:
             log.warning(text, abs(ahead), *words)
         return True
 
+    def _proves(self, hello: m.StandbyHello, role: str) -> bool:
+        """Whether its sender reads the store of which this broker is, or was, the active one."""
+        proof = prove(self.key, role, hello.id, hello.nonce) if self.key else b""
+        return bool(proof) and hmac.compare_digest(hello.proof, proof)
+
     def _beat(self, standby: Standby) -> None:
-        standby.connection.send_all([m.BrokerHeartbeat()])
+        if self.is_sure():
+            standby.connection.send_all([m.BrokerHeartbeat()])
         standby.timer = asyncio.get_running_loop().call_later(self.heartbeat_seconds, self._beat, standby)
 
     def discard(self, connection: Any) -> None:

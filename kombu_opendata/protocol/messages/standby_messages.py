@@ -12,7 +12,8 @@ from .message_base import Message, Numbered
 class StandbyHello(Numbered, tag=36):
     """The first message of a standby to the active broker, in place of a Hello. Answer: StandbyWelcome.
 
-    ``proof`` shows that the standby reads the same store, see :func:`prove`. From then on both send heartbeats.
+    ``proof`` shows that the standby reads the same store, see :func:`prove`. From then on both send heartbeats. With
+    the proof of a ``successor``, it says that the sender has taken over: the replaced broker ends.
     """
 
     id: str  # the standby's, as in the active record
@@ -53,7 +54,7 @@ def prove(key: str, role: str, id: str, nonce: bytes) -> bytes:
     """The proof that a broker knows the key in the active record.
 
     Args:
-        role: ``standby`` or ``active``, of the one that proves it.
+        role: ``standby``, ``active`` or ``successor``, of the one that proves it.
         id: the standby's.
     """
     return hmac.digest(bytes.fromhex(key), b"\0".join((role.encode(), id.encode(), nonce)), "sha256")
