@@ -39,7 +39,7 @@ class Root(Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
-        if command is broker and rest and rest[0] in broker_tools.commands:
+        if command is broker and rest and not rest[0].startswith("-"):
             return name, broker_tools, rest
         return name, command, rest
 

@@ -206,8 +206,8 @@ class Seconds(Number):
 
     what = "a time: write a number of seconds, or 500ms, 30s, 2h, 7d, 1h30m"
 
-    def __init__(self, low: float = 0, *, above: float = -math.inf) -> None:
-        super().__init__(low, above=above, metavar="SECONDS")
+    def __init__(self, low: float = 0, high: float | None = None, *, above: float = -math.inf) -> None:
+        super().__init__(low, high, above=above, metavar="SECONDS")
 
     def parse(self, text: str) -> float | None:
         found = seconds_of(text)

@@ -76,7 +76,7 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, rename=_key):
     renew_every_seconds: Annotated[
         float,
         Option(
-            Seconds(0.2),
+            Seconds(0.2, 60),
             "time between looks at the record of the active broker in a bucket; a standby waits three times as long",
         ),
     ] = 1.0

@@ -79,6 +79,9 @@ def contradictions(options: BrokerOptions) -> Iterator[str]:
             f"clients can't be told to connect to {options.listen[0]}: say with --advertise HOST:PORT where they "
             "reach this broker"
         )
+    for place in options.advertise:
+        if place.host in WILDCARDS or not place.port:
+            yield f"--advertise {place.authority}: nobody can connect to that: give this broker's name and port"
     if options.cache_dir is not None and options.folder is not None:
         yield "--cache-dir is for buckets: the system caches the files of a folder"
     if options.take_over and options.folder is not None:

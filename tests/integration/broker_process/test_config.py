@@ -117,6 +117,15 @@ def test_stores_that_can_not_be(store: str, fault: str) -> None:
     assert any(fault in one for one in check("--store", store, "--listen", "tcp:"))
 
 
+def test_a_pair_that_nobody_could_use() -> None:
+    words = ("--store", "s3://bucket/x", "--listen", "tcp:", "--standby")
+    for place in ("0.0.0.0:5677", "[::]:5677", "a.example.org:0"):
+        (fault,) = check(*words, "--advertise", place)
+        assert fault.startswith(f"--advertise {place}: nobody can connect to that")
+    (fault,) = check(*words, "--renew-every", "2h")
+    assert fault == "--renew-every: '2h' is out of range: give 0.2 to 60"
+
+
 def test_show_tells_where_each_value_comes_from(file: Path) -> None:
     file.write_text('store = "s3://key:secret@bucket/x"\nlisten = ["tcp:127.0.0.1:0"]\nretention-bytes = "20G"')
     words = ("config", "show", str(file), "--max-connections", "5")

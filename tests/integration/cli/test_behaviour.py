@@ -53,6 +53,7 @@ from .conftest import HOSTILE, run
         ("queue list --tls-ca /no/such/file", 2, "/no/such/file"),
         ("broker --store memory://x --listen nowhere", 2, "'nowhere'"),
         ("broker --store memory://x --listen tcp:127.0.0.1:0 --metrics here:there", 2, "'here:there'"),
+        ("broker stat", 2, "Did you mean 'status'?"),
         ("replay orders --stop", 1, "no replay to stop"),
         ("failed redrive orders --where x>", 2, "line 1, column"),
         ("queue create q2 --filter x>", 2, "line 1, column"),
