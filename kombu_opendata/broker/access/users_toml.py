@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
+from msgspec.structs import fields
 
 from ...errors import InvalidUsersFile
-from .file_format import InstanceTable, UserTable
+from .file_format import InstanceTable, Limits, Patterns, UserTable
 from .rights import PatternError
 from .secret_hashes import is_hash
 from .user import User
@@ -21,6 +23,8 @@ _Table = TypeVar("_Table", UserTable, InstanceTable)
 _SHOWN = 100
 #: a line of the form that earlier versions read
 _OLD_LINE = re.compile(rb"(?m)^[^#=\[\n]*:\s*\$argon2")
+_UNKNOWN_KEY = re.compile(r"unknown field `([^`]*)`")
+_KEYS = [field.encode_name for table in (UserTable, Patterns, Limits) for field in fields(table)]
 _LINE_OF_TOML_ERROR = re.compile(r"at line (\d+)")
 
 
@@ -106,7 +110,14 @@ def _convert(path: Path, given: Any, type: type[_Table], what: str) -> _Table:
     try:
         return msgspec.convert(given, type)
     except msgspec.ValidationError as exc:
-        raise wrong(path, f"is wrong about {what}: {exc}") from exc
+        raise wrong(path, f"is wrong about {what}: {exc}{_suggestion(str(exc))}") from exc
+
+
+def _suggestion(text: str) -> str:
+    """The key that was probably meant, if the text says that there is no such key."""
+    unknown = _UNKNOWN_KEY.search(text)
+    close = get_close_matches(unknown[1], _KEYS, n=1) if unknown else []
+    return f": do you mean {close[0]}?" if close else ""
 
 
 def _check_login(path: Path, name: str, table: UserTable) -> None:
