@@ -28,14 +28,16 @@ class Quota:
         whose: for errors.
         limits: may be replaced at any time; what is in use already stays.
         sessions: those that are connected.
+        arriving: connections that have logged in, and whose sessions are about to be resumed.
     """
 
-    __slots__ = ("_level", "_level_at", "limits", "sessions", "whose")
+    __slots__ = ("_level", "_level_at", "arriving", "limits", "sessions", "whose")
 
     def __init__(self, whose: str, limits: Limits) -> None:
         self.whose = whose
         self.limits = limits
         self.sessions: set[Holder] = set()
+        self.arriving = 0
         self._level = float(limits.publishes_per_second or 0)
         self._level_at = 0.0
 
@@ -48,9 +50,21 @@ class Quota:
         """
         limit = self.limits.connections
         if limit is not None and session not in self.sessions and len(self.sessions) >= limit:
-            raise ConnectionLimitExceeded(
-                self._text("connections", limit), limit="connections", value=limit, whose=self.whose
-            )
+            raise self._too_many_connections(limit)
+
+    def check_arrival(self) -> None:
+        """Check that one more connection may arrive. Its session may be among those that are connected.
+
+        Raises:
+            ConnectionLimitExceeded: as many arrive as there may be.
+        """
+        limit = self.limits.connections
+        if limit is not None and self.arriving >= limit:
+            raise self._too_many_connections(limit)
+
+    def _too_many_connections(self, limit: int) -> ConnectionLimitExceeded:
+        text = self._text("connections", limit)
+        return ConnectionLimitExceeded(text, limit="connections", value=limit, whose=self.whose)
 
     def check_channel(self) -> None:
         """Raise :class:`LimitExceeded` if there can't be one more channel."""
@@ -95,6 +109,10 @@ class Quota:
         self._level = min(self._level + (now - self._level_at) * rate, rate) - messages
         self._level_at = now
         return max(-self._level / rate, 0.0)
+
+    def give_back(self, messages: int) -> None:
+        """Messages that were counted will not be published."""
+        self._level += messages
 
 
 class SessionQuotas(NamedTuple):

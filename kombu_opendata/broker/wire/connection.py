@@ -22,6 +22,7 @@ from ...protocol.messages.message_base import Message
 from ...protocol.tcp import is_tcp, set_tcp_options
 from ...selectors.selector import precompile
 from ...version import __version__
+from ..access.quotas import Quota
 from ..calls.all_calls import InstanceCalls
 from ..calls.dispatch.context import Context
 from ..calls.dispatch.registry import Handler
@@ -68,6 +69,7 @@ class Connection(asyncio.Protocol):
         self.writable = True
         self._unread_since = 0.0
         self._lingering: asyncio.TimerHandle | None = None
+        self._resuming: tuple[Quota, ...] = ()
 
     # ------------------------------------------------------------------ callbacks of asyncio
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -80,6 +82,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = self._inbox.transport = None
+        self._arrived()
         self._inbox.clear()
         self._arriving.end()
         self.slot.free()
@@ -156,8 +159,11 @@ class Connection(asyncio.Protocol):
     def _is_ready(self, handler: Handler, message: Any) -> bool:
         """Whether a call may run now; otherwise it runs when its filter is compiled, or publishes are taken again."""
         inbox = self._inbox
-        if handler.stores and inbox.keeps(message):
-            return False
+        if handler.stores:
+            if inbox.quotas is not None and self._context is not None:
+                handler.needs(self._context, message)  # what is refused takes no part of a rate
+            if inbox.keeps(message):
+                return False
         if handler.filter_of is not None and not inbox.is_preparing:
             text = handler.filter_of(message)
             if text:
@@ -197,6 +203,8 @@ class Connection(asyncio.Protocol):
         try:
             await self._connections.gate.check()
             admitted = await self._greeting.check(hello, self._extra("socket"), self._extra("peercert"))
+            if hello.resume_follows:
+                self._arrive(hello)
         except OpenDataError as exc:
             who = f"{hello.name[:100]!r} at {self.slot.peer}"
             self._connections.note_refused(exc, "a client was refused", who)
@@ -205,7 +213,6 @@ class Connection(asyncio.Protocol):
             return
         if self._transport is None or self._transport.is_closing():
             return
-        self.slot.logged_in()
         self._inbox.reader.max_frame_bytes = self._settings.max_frame_bytes
         if hello.resume_follows:
             self.send_all([m.LoggedIn(hello.rid)])
@@ -213,8 +220,25 @@ class Connection(asyncio.Protocol):
             self._begin(admitted, hello)
         self._inbox.go_on()
 
+    def _arrive(self, hello: m.Hello) -> None:
+        """The Resume follows: until then the connection counts as one that arrives, and has a deadline."""
+        quotas = self._connections.quotas.of(self._greeting.user.name, hello.instance)
+        for quota in quotas:
+            quota.check_arrival()
+        if self._transport is not None:
+            self._resuming = quotas
+            for quota in quotas:
+                quota.arriving += 1
+            self.slot.awaits_resume()
+
+    def _arrived(self) -> None:
+        for quota in self._resuming:
+            quota.arriving -= 1
+        self._resuming = ()
+
     def _begin(self, admitted: Admitted, said: m.Hello | m.Resume) -> None:
         settings, (host, hello) = self._settings, admitted
+        self._arrived()
         try:
             user = self._greeting.user
             quotas = self._connections.quotas.of(user.name, hello.instance)
@@ -222,6 +246,7 @@ class Connection(asyncio.Protocol):
         except (AccessRefused, LimitExceeded) as exc:
             self._cut_off(exc)
             return
+        self.slot.logged_in()
         self._host, self._context = host, host.context(session)
         self._inbox.handlers, self._inbox.flow = host.handlers, host.flow
         self._inbox.quotas = quotas if user.name else None

@@ -23,6 +23,8 @@ RESERVED_DESCRIPTORS = 200
 MAX_LEAVING = 32
 DEFAULT_MAX_CONNECTIONS = 10_000
 DEFAULT_GREETING_SECONDS = 10.0
+#: how long the Resume, which may be large, may take after the login
+RESUME_SECONDS = 30.0
 #: what macOS allows a process although it says "unlimited"
 _OPEN_MAX = 10_240
 
@@ -79,15 +81,23 @@ class Slot:
         self.host = host
         self.peer = peer
         self.turn_away: Callable[[TooManyConnections | GreetingTimeout], None] = lambda _exc: None
-        self._timer = asyncio.get_running_loop().call_later(admission.limits.greeting_seconds, admission.too_slow, self)
+        self._begin_deadline("Hello", admission.limits.greeting_seconds)
+
+    def _begin_deadline(self, what: str, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._admission.too_slow, self, what, seconds)
 
     def greeted(self) -> None:
         """The Hello has arrived: cancel the deadline, and keep the slot while the Hello is checked."""
         self._timer.cancel()
         self._admission.silent.pop(self, None)
 
+    def awaits_resume(self) -> None:
+        """The login is right: the client is no stranger, and has a deadline again until its session begins."""
+        self.logged_in()
+        self._begin_deadline("Resume", RESUME_SECONDS)
+
     def logged_in(self) -> None:
-        """The client is no longer a stranger."""
+        """The client is no longer a stranger, and its session begins."""
         self.greeted()
         self._admission.forget_stranger(self)
 
@@ -149,10 +159,9 @@ class Admission:
             return _too_many(text.replace("%s", "of your host "), "host", limits.strangers_per_host)
         return None
 
-    def too_slow(self, slot: Slot) -> None:
-        """The deadline for the Hello is over."""
-        seconds = self.limits.greeting_seconds
-        text = f"no Hello within {seconds:g} s of connecting: connect again"
+    def too_slow(self, slot: Slot, what: str, seconds: float) -> None:
+        """The deadline for the Hello or the Resume is over."""
+        text = f"no {what} within {seconds:g} s of {'connecting' if what == 'Hello' else 'the login'}: connect again"
         self._turn_away(slot, GreetingTimeout(text, seconds=seconds))
 
     def _turn_away(self, slot: Slot, exc: TooManyConnections | GreetingTimeout) -> None:

@@ -15,7 +15,7 @@ from ...errors import OpenDataError, ProtocolError
 from ...protocol.framing import HELLO_MAX_FRAME_BYTES, FrameReader, client_messages
 from ...protocol.messages.message_base import Message
 from ..access.quotas import SessionQuotas
-from ..calls.dispatch.overload import delay
+from ..calls.dispatch.overload import check_size, messages_of
 from ..calls.dispatch.registry import Handler
 from ..delivery.flow import Flow
 from .queries import Queries
@@ -45,8 +45,8 @@ class Inbox:
     """
 
     __slots__ = (
-        "_backlog", "_cut_off", "_has_more", "_held_bytes", "_is_blocked", "_paid", "_refuse", "_run", "_timer",
-        "flow", "handlers", "is_preparing", "queries", "quotas", "reader", "transport",
+        "_backlog", "_cut_off", "_has_more", "_held_bytes", "_is_blocked", "_paid", "_payments", "_refuse", "_run",
+        "_timer", "flow", "handlers", "is_preparing", "queries", "quotas", "reader", "transport",
     )  # fmt: skip
 
     def __init__(
@@ -67,7 +67,8 @@ class Inbox:
         self.handlers: Mapping[type[Message], Handler] = {}
         self.flow: Flow | None = None
         self.quotas: SessionQuotas | None = None
-        self._paid: Any = None  # a publish that has waited for its turn in the publishes a second
+        self._paid: Any = None  # the publish that waits for its turn in the publishes a second
+        self._payments = 0  # the first quotas, which it has taken its part of
         self._timer: asyncio.TimerHandle | None = None
         self.queries = Queries()
         self.is_preparing = False
@@ -80,6 +81,10 @@ class Inbox:
             self.flow.leave(self)
         if self._timer is not None:
             self._timer.cancel()
+        if self._paid is not None and self.quotas is not None:
+            for quota in self.quotas[: self._payments]:
+                quota.give_back(messages_of(self._paid))
+            self._paid = None
 
     # ------------------------------------------------------------------ taking in
     def take_in(self, data: bytes) -> None:
@@ -145,19 +150,25 @@ class Inbox:
         return self.quotas is not None and self._is_too_soon(message, self.quotas)
 
     def _is_too_soon(self, message: Any, quotas: SessionQuotas) -> bool:
-        """Keep a publish if there were too many in the last second; returns whether it is kept."""
-        if message is self._paid:
-            self._paid = None
-            return False
-        loop = asyncio.get_running_loop()
-        seconds = delay(quotas, message, loop.time())
-        if not seconds:
-            return False
-        self._paid = message
-        self._backlog.appendleft(message)
-        self._is_blocked = True
-        self._timer = loop.call_later(seconds, self.unblock)
-        return True
+        """Keep a publish if there were too many in the last second; returns whether it is kept.
+
+        It waits for its user's turn first, and takes its part of the instance's rate only then.
+        """
+        if message is not self._paid:
+            check_size(quotas, message)
+            self._payments = 0
+        self._paid = None
+        count, loop = messages_of(message), asyncio.get_running_loop()
+        for quota in quotas[self._payments :]:
+            self._payments += 1
+            seconds = quota.delay(count, loop.time())
+            if seconds:
+                self._paid = message
+                self._backlog.appendleft(message)
+                self._is_blocked = True
+                self._timer = loop.call_later(seconds, self.unblock)
+                return True
+        return False
 
     def unblock(self) -> None:
         """The publish that waits may run now."""

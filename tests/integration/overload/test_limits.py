@@ -87,6 +87,28 @@ def test_connections(
     client(user="busy", secret=SECRET)
 
 
+def test_connections_that_announce_a_resume_count(
+    tmp_path: Path,
+    serve: Callable[..., ServedBroker],
+    client: Callable[..., RawClient],
+    stranger: Callable[[], RawClient],
+) -> None:
+    serve("--users", str(users_file(tmp_path / "users.toml", "connections = 2")))
+    first = client(user="busy", secret=SECRET)
+    client(user="busy", secret=SECRET)
+    arriving = [stranger() for _ in range(4)]
+    resume = m.Hello(0, first.session, "raw", user="busy", secret=SECRET, resume=True, resume_follows=True)
+    answers = [raw.call(resume) for raw in arriving]
+    assert [type(answer) for answer in answers] == [m.LoggedIn] * 2 + [m.Failed] * 2
+    assert answers[2].code == "connection_limit_exceeded"
+    assert isinstance(arriving[0].call(m.Resume(0, [], [])), m.Welcome)  # in place of the first
+    arriving[1].sock.close()
+    for _ in range(3):  # each in place of the one before
+        again = stranger()
+        assert isinstance(again.call(resume), m.LoggedIn)
+        assert isinstance(again.call(m.Resume(0, [], [])), m.Welcome)
+
+
 def test_channels_and_consumers(limited: Callable[..., Any]) -> None:
     busy, quiet = limited("channels = 2, consumers = 2")
     busy.declare("q")
@@ -154,6 +176,49 @@ def test_publishes_a_second_wait_and_others_do_not(limited: Callable[..., Any]) 
     busy_ended = time.monotonic()
     assert busy_ended - began > 0.9
     assert quiet_ended < busy_ended
+
+
+def many(seq: int, exchange: str = "") -> q.Send:
+    """A send that counts as a thousand messages."""
+    return q.Send(0, seq, exchange, "q", [(b"small", {}, 0, 0, -1)] * 1000, 1)
+
+
+def publishes_soon(raw: RawClient) -> bool:
+    began = time.monotonic()
+    assert isinstance(raw.publish("q", 1), m.Published)
+    return time.monotonic() - began < 2
+
+
+def test_who_has_a_limit_takes_no_more_of_the_instances(limited: Callable[..., Any]) -> None:
+    busy, quiet = limited("publishes-per-second = 1", "publishes-per-second = 100")
+    quiet.declare("q")
+    busy.send(many(1))
+    busy.call(q.Ping(0))  # it overtakes the send, which waits
+    assert publishes_soon(quiet)
+
+
+def test_who_leaves_takes_no_part(limited: Callable[..., Any]) -> None:
+    busy, quiet = limited("", "publishes-per-second = 100")
+    quiet.declare("q")
+    busy.send(many(1))
+    busy.call(q.Ping(0))
+    busy.sock.close()
+    time.sleep(0.1)
+    assert publishes_soon(quiet)
+
+
+def test_what_is_refused_takes_no_part(
+    tmp_path: Path, serve: Callable[..., ServedBroker], client: Callable[..., RawClient]
+) -> None:
+    users = users_file(tmp_path / "users.toml", "", "publishes-per-second = 100")
+    users.write_text(users.read_text().replace('write = ".*"', 'write = ""', 1))
+    serve("--users", str(users))
+    busy, quiet = client(user="busy", secret=SECRET), client(user="quiet", secret=SECRET)
+    quiet.declare("q")
+    for seq in (1, 2):
+        busy.send(many(seq))
+    busy.call(q.Ping(0))
+    assert publishes_soon(quiet)
 
 
 def test_a_reload_changes_the_limits_of_open_connections(limited: Callable[..., Any], tmp_path: Path) -> None:

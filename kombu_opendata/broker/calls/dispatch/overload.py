@@ -23,19 +23,23 @@ OVERTAKING: frozenset[type[Message]] = frozenset(
 )  # fmt: skip
 
 
-def delay(quotas: SessionQuotas, message: Message, now: float) -> float:
-    """Count what a call brings; returns after how many seconds it may run.
+def messages_of(message: Message) -> int:
+    """How many messages a call counts as."""
+    return len(message.messages) if isinstance(message, q.Send) else 1
+
+
+def check_size(quotas: SessionQuotas, message: Message) -> None:
+    """Check the size of what a call brings.
 
     Raises:
         LimitExceeded: a message is larger than its user or its instance may publish.
     """
-    count, size = 1, 0
+    size = 0
     if isinstance(message, m.Publish):
         size = len(message.envelope)
     elif isinstance(message, q.Send):
-        count, size = len(message.messages), max((len(envelope) for envelope, *_rest in message.messages), default=0)
+        size = max((len(envelope) for envelope, *_rest in message.messages), default=0)
     elif isinstance(message, m.StoreResult):
         size = len(message.value)
     for quota in quotas:
         quota.check("message_bytes", size)
-    return max(quota.delay(count, now) for quota in quotas)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kombu_opendata.broker.wire import connection_limits
 from kombu_opendata.broker.wire.connection_limits import MAX_LEAVING, Admission, ConnectionLimits, Slot
 from kombu_opendata.errors import TooManyConnections
 
@@ -90,3 +91,21 @@ def test_who_logged_in_is_no_stranger() -> None:
 def test_limits_within_the_file_descriptors(descriptors: int, connections: int, strangers: int) -> None:
     limits = ConnectionLimits().within(descriptors)
     assert (limits.connections, limits.strangers) == (connections, strangers)
+
+
+def test_a_resume_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_limits, "RESUME_SECONDS", 0.01)
+
+    async def main() -> None:
+        admission = Admission(ConnectionLimits(10, 10, 10, HOUR))
+        turned_away: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        late, soon = admission.take("a", "late"), admission.take("a", "soon")
+        late.turn_away = turned_away.set_result
+        for slot in (late, soon):
+            slot.greeted()
+            slot.awaits_resume()
+        assert admission.strangers == 0
+        soon.logged_in()
+        assert (await asyncio.wait_for(turned_away, 10)).text.startswith("no Resume within 0.01 s of the login")
+
+    asyncio.run(main())
