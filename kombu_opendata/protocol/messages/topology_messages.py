@@ -60,7 +60,7 @@ class DeleteExchange(Numbered, tag=8):
 class Bind(Numbered, tag=9):
     """Bind a queue to an exchange. Answer: Ok.
 
-    With ``checked``, the routing key for a topic exchange must follow the rules of :mod:`.topic_syntax`.
+    With ``checked``, the routing key for a topic exchange must follow the rules of :mod:`..topic_syntax`.
     """
 
     queue: str

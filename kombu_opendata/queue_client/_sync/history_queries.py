@@ -18,7 +18,7 @@ from ...client.calls.history_queries import (
     buckets_of,
     messages_of,
 )  # fmt: skip
-from ...protocol.messages.history_messages import (AttemptInfo, MessageInfo, RetrieveAttempt, RetrieveMessage)
+from ...protocol.messages.history_messages import AttemptInfo, MessageInfo, RetrieveAttempt, RetrieveMessage
 from ..message_models import body_of
 from .base import Base
 

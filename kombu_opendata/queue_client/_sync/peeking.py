@@ -9,7 +9,7 @@ from typing import Any, Literal
 from ...client.calls.explain_routing import explain_request
 from ...errors import MessageNotFound
 from ...protocol import messages as m
-from ...protocol.messages import (queue_messages as q)
+from ...protocol.messages import queue_messages as q
 from .. import checks
 from ..message_models import (
     Message,

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from ...errors import NotFound, RequestError
 from ...protocol import messages as m
-from ...protocol.messages import (queue_messages as q)
+from ...protocol.messages import queue_messages as q
 from ...protocol.topic_syntax import check_routing_key, check_topic_pattern
 from .. import checks
 from ..queue_models import Binding, ExchangeInfo, QueueInfo, queue_infos

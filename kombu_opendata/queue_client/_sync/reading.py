@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import Any, Literal
 
-from ...protocol.messages import (queue_messages as q)
+from ...protocol.messages import queue_messages as q
 from .. import checks
 from ..checks import Seconds
 from ..message_models import Message, message_delivered, messages_read

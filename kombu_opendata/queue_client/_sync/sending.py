@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ...protocol.messages import (queue_messages as q)
+from ...protocol.messages import queue_messages as q
 from .. import checks
 from ..checks import Moment, Seconds
 from ..message_models import Published, SentOnce

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from ...errors import OpenDataError, StaleLease
-from ...protocol.messages import (queue_messages as q)
 from ...protocol.messages import Outcome
-from ...protocol.messages.queue_messages import (Ending)
+from ...protocol.messages import queue_messages as q
+from ...protocol.messages.queue_messages import Ending
 from .. import checks
 from ..checks import Seconds, Target
 from ..message_models import Message, Settled, together

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ...errors import NotFound, OpenDataError
 from ...protocol import messages as m
-from ...protocol.messages import (queue_messages as q)
+from ...protocol.messages import queue_messages as q
 from .. import checks
 from ..message_models import MessageState, state_of
 from ..queue_models import Worker
