@@ -23,7 +23,7 @@ _LEAST_MEMORY = 64 << 20
 
 def brief(value: Any) -> str:
     """A value as errors show it."""
-    text = repr(value)
+    text = repr(value).lower() if isinstance(value, bool) else repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
@@ -263,7 +263,9 @@ class Mode(_OfText[int]):
     def parse(self, text: str, folder: str) -> int:
         mode = int(text, 8) if len(text) in (3, 4) and set(text) <= set("01234567") else -1
         if mode & ~0o666 or mode & 0o600 != 0o600:
-            raise ValueError(f"{brief(text)} is not the mode of a socket: write 0600, 0660 or 0666")
+            raise ValueError(
+                f"{brief(text)} is not the mode of a socket: write 0600, 0660 or 0666, in a file in quotes"
+            )
         return mode
 
     def shown(self, value: int) -> Any:
