@@ -52,6 +52,7 @@ class BucketSeat:
         self._front: Front
         self.instances: tuple[str, ...] = ()
         self._successor = ""
+        self._followed_lease = 0.0  # of the broker that was seen to be active
         self._telling: asyncio.Task[None] | None = None
 
     # ------------------------------------------------------------------ taking it
@@ -60,7 +61,7 @@ class BucketSeat:
         is_first = True
         while self._mine is None:
             try:
-                found = await self._record.read()
+                found = await self._record.read() or await self._read_again()
                 if found is None or self._is_free(found.record, at_start=is_first):
                     await self._sit_down(found)
                 elif self._settings.standby:
@@ -78,6 +79,14 @@ class BucketSeat:
                 await asyncio.sleep(_RETRY_SECONDS)
             is_first = False
         front.gate.hold()
+
+    async def _read_again(self) -> Found | None:
+        """The record was deleted: an active broker whose lease is not over has that time to write it again."""
+        if not self._followed_lease:
+            return None  # the store is new, as far as this broker knows
+        log.warning("standby: the active record was deleted")
+        await asyncio.sleep(_MARGIN * self._followed_lease)
+        return await self._record.read()
 
     def _is_free(self, record: ActiveRecord, *, at_start: bool) -> bool:
         if record.state == HANDING_OVER:
@@ -103,6 +112,7 @@ class BucketSeat:
     async def _stand_by(self, found: Found) -> None:
         """Follow the active broker, until it may be gone; then claim its seat."""
         gate, record = self._front.gate, found.record
+        self._followed_lease = record.lease_seconds
         gate.send_away()
         if gate.active != tuple(record.addresses):
             gate.active = tuple(record.addresses)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import obstore
@@ -154,6 +155,25 @@ def test_a_standby_that_can_not_reach_the_active_broker_does_not_replace_it(quic
     wait_until(lambda: second.log.read_text().count("answered in the store") == 2, 30, lambda: second.log.read_text())
     assert greet(first.port) is None
     assert isinstance(greet(second.port), NotActive)
+    assert second.terminate() == 0
+    assert first.terminate() == 0
+
+
+@pytest.mark.slow
+def test_a_standby_does_not_replace_a_living_broker_whose_record_was_deleted(quick: Pair) -> None:
+    first = quick.start("--advertise", "127.0.0.1:1")
+    quick.wait_active(first)
+    second = quick.start()
+    deadline = time.monotonic() + 30
+    while "the active record was deleted" not in second.log.read_text():
+        assert time.monotonic() < deadline
+        assert not took_over(second)
+        with suppress(FileNotFoundError):
+            obstore.delete(bucket(quick), "broker.active")
+        time.sleep(0.02)  # so that each of the brokers finds none now and then
+    wait_until(lambda: "answered in the store" in second.log.read_text(), 30, lambda: second.log.read_text())
+    assert greet(first.port) is None
+    assert not took_over(second)
     assert second.terminate() == 0
     assert first.terminate() == 0
 
