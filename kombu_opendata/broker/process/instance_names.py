@@ -6,7 +6,7 @@ So a misspelt name is an error, not a new empty database.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -40,8 +40,11 @@ class InstanceNames:
     store: str
     create: bool
 
-    async def check(self, name: str, opened: Collection[str]) -> None:
+    async def check(self, name: str, opened: Collection[str], may_enter: Callable[[str], bool]) -> None:
         """Check that a client may name an instance.
+
+        Args:
+            may_enter: which other instances the client may be told of.
 
         Raises:
             RequestError: the name is not valid.
@@ -51,12 +54,12 @@ class InstanceNames:
         check_name(name)
         if self.create or name in opened or await database_exists(self.store, name):
             return
-        known = sorted(self.listing(opened))
+        known = sorted(filter(may_enter, self.listing(opened)))
         meant = get_close_matches(name, known, n=1)
         hint = f" Did you mean {meant[0]!r}?" if meant else ""
         shown = ", ".join(known[:_SHOWN]) + (" …" if len(known) > _SHOWN else "")
         raise InstanceNotFound(
-            f"this broker has no instance {name!r}; it has {shown or 'none yet'}.{hint} "
+            f"this broker has no instance {name!r}; it has {shown or 'none that you may use'}.{hint} "
             f"To create it: 'opendata-queue instance create {name}', or start the broker with --instance {name} or "
             "--create-instances",
             instance=name,

@@ -13,6 +13,7 @@ from ...protocol import messages as m
 from ...storage.clock import Clock
 from ...storage.engine import Engine
 from ...storage.slatedb.databases import database_exists
+from ..access.user import User
 from ..calls.admin_calls import Directory
 from ..calls.all_calls import InstanceCalls
 from ..delivery.flow import Reason
@@ -95,8 +96,8 @@ class Instances:
         log.critical("instance %s failed, the broker stops: %s", name, exc, extra={"instance": name, **code_of(exc)})
         self._failed(name, exc)
 
-    async def host_for(self, hello: m.Hello) -> InstanceCalls:
-        """The calls of the instance that a client asks for.
+    async def host_for(self, hello: m.Hello, user: User) -> InstanceCalls:
+        """The calls of the instance that a client of this user asks for.
 
         Raises:
             RequestError: the Hello is not valid.
@@ -110,7 +111,7 @@ class Instances:
             raise RequestError("a client id has 16 bytes, or none")
         if len(hello.name.encode()) > MAX_NAME_BYTES:
             raise RequestError(f"a client's name has at most {MAX_NAME_BYTES} bytes", limit=MAX_NAME_BYTES)
-        await self._names.check(hello.instance, self.open)
+        await self._names.check(hello.instance, self.open, user.may_enter)
         await self._check_count(hello.instance)
         await self.get(hello.instance)
         return self._hosts[hello.instance]

@@ -13,7 +13,7 @@ from ...errors import AccessRefused, ProtocolError
 from ...protocol import messages as m
 from ...protocol.framing import PREAMBLE, PREAMBLE_BYTES, check_preamble
 from ..access.certificate_users import user_by_certificate
-from ..access.user import ANONYMOUS
+from ..access.user import ANONYMOUS, User
 from ..calls.all_calls import InstanceCalls
 from .connection_limits import Slot
 from .logins import Logins
@@ -21,7 +21,7 @@ from .socket_access import SocketAccess
 from .tls.certificates import names_of
 
 #: finds the instance that a client asks for; RequestError or InstanceNotFound if it can't
-HostFor = Callable[[m.Hello], Awaitable[InstanceCalls]]
+HostFor = Callable[[m.Hello, User], Awaitable[InstanceCalls]]
 
 
 class Admitted(NamedTuple):
@@ -106,7 +106,7 @@ class Greeting:
         elif sock is not None and sock.family == socket.AF_UNIX:
             self._access.check(sock)
         self.user.rights(hello.instance)
-        self.admitted = Admitted(await self._host_for(hello), hello)
+        self.admitted = Admitted(await self._host_for(hello, self.user), hello)
         self._busy = False
         return self.admitted
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ipaddress
 import logging
 import socket
 from collections.abc import Callable
@@ -37,11 +38,21 @@ def peer_of(sock: socket.socket, address: Any) -> tuple[str, str]:
     """The host of a client (empty for a Unix socket) and its name for the log, from the result of accept()."""
     if isinstance(address, tuple):
         host, port = str(address[0]), address[1]
-        return host, f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return _host_of(host), f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
         return "", f"local user {peer_uid(sock)}"  # a number, because looking up the name may be slow
     except OSError:
         return "", "a local client"
+
+
+def _host_of(text: str) -> str:
+    """Whom limits per host are for: of an IPv6 address its /64, as a host has all addresses of one."""
+    address = ipaddress.ip_address(text)
+    if address.version == 4 or address.is_link_local:  # there the whole link has one /64
+        return text
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((int(address) >> 64 << 64, 64)))
 
 
 class Listener:

@@ -11,6 +11,7 @@ import pytest
 from kombu_opendata import QueueClient, errors
 from kombu_opendata.protocol import messages as m
 
+from ...support.kombu_client import refused
 from ...support.processes import children
 from ...support.raw import RawClient
 from ...support.served import ServedBroker
@@ -37,6 +38,7 @@ def world(module_store_folder: Path) -> Iterator[World]:
     users = write_users(
         folder / "users",
         user_table("root", "x", {}, roles=("admin",)),
+        user_table("typo", "x", {"default": MINE, "hiddn": MINE}),
         user_table("all", "x", {"default": EVERYTHING}),
         user_table("mine", "x", {"default": MINE}),
         user_table("watcher", "x", {"default": {}}, roles=("monitor",)),
@@ -129,6 +131,13 @@ def test_a_readable_queue_does_not_open_the_messages_of_others(world: World) -> 
             assert isinstance(explained, m.Failed)
             assert (explained.values["right"], explained.values["name"]) == ("read", "amq.all")
             assert raw.call(m.Explain(0, "mine.filtered", mine.id)).report["filter"]["headers"] == {"token": "s3cret"}
+
+
+def test_a_misspelt_instance_tells_no_names_of_others(world: World) -> None:
+    said = refused(f"{world.url % 'typo'}/hiddn")
+    assert isinstance(said, errors.InstanceNotFound)
+    assert "it has default." in said.text
+    assert "hidden" not in said.text
 
 
 def test_only_instances_with_an_entry_are_listed(world: World) -> None:
