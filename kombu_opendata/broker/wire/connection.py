@@ -143,7 +143,7 @@ class Connection(asyncio.Protocol):
             if handler is None:
                 raise message.error if type(message) is Refused else ProtocolError("a second Hello")
             if not context.session.rights.permits_all:
-                handler.needs(context, message)
+                handler.needs(context, message)  # first: what is refused takes no part of a rate
             if handler.is_plain or self._is_ready(handler, message):
                 handler.run(context, message)
         except ProtocolError:
@@ -159,11 +159,8 @@ class Connection(asyncio.Protocol):
     def _is_ready(self, handler: Handler, message: Any) -> bool:
         """Whether a call may run now; otherwise it runs when its filter is compiled, or publishes are taken again."""
         inbox = self._inbox
-        if handler.stores:
-            if inbox.quotas is not None and self._context is not None:
-                handler.needs(self._context, message)  # what is refused takes no part of a rate
-            if inbox.keeps(message):
-                return False
+        if handler.stores and inbox.keeps(message):
+            return False
         if handler.filter_of is not None and not inbox.is_preparing:
             text = handler.filter_of(message)
             if text:
