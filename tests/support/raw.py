@@ -29,9 +29,11 @@ PATIENCE_SECONDS = 20
 class RawClient:
     """One socket. ``deliveries`` are all that came in; ``session`` is the id of the last :meth:`hello`."""
 
-    def __init__(self, at: str | int, *, preamble: bytes = PREAMBLE) -> None:
-        """Connect to a path, or to a port of this host."""
+    def __init__(self, at: str | int, *, preamble: bytes = PREAMBLE, source: str = "") -> None:
+        """Connect to a path, or to a port of this host; ``source`` is this side's address."""
         self.sock = socket.socket(socket.AF_UNIX if isinstance(at, str) else socket.AF_INET)
+        if source:
+            self.sock.bind((source, 0))
         self.sock.settimeout(PATIENCE_SECONDS)
         self.sock.connect(at if isinstance(at, str) else ("127.0.0.1", at))
         self.deliveries: list[Delivery] = []

@@ -6,7 +6,6 @@ import os
 import pty
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -24,6 +23,7 @@ from kombu_opendata.configuration.options import BrokerOptions
 from ...support.certificates import Authority, write_private
 from ...support.kombu_client import connected, declare, drain_until, refused
 from ...support.processes import Children, wait_until
+from ...support.raw import RawClient
 from ...support.served import COMMAND, ServedBroker
 from ...support.users import CHEAP, user_table, write_users
 
@@ -116,30 +116,14 @@ def test_a_valid_login_beside_guessers(site: Site) -> None:
         thread.start()
     try:
         wait_until(lambda: any(isinstance(error, errors.RetryLater) for error in seen), 30, "a guesser is limited")
-        with _from_another_address(), connected(f"opendata://alice:right@127.0.0.1:{broker.port}") as connection:
-            declare(connection.channel(), "q")
+        with RawClient(broker.port, source="127.0.0.2") as alice:
+            alice.hello(user="alice", secret="right")
+            alice.declare("q")
     finally:
         stop.set()
         for thread in guessers:
             thread.join()
     assert broker.terminate() == 0
-
-
-class _from_another_address:
-    """Sockets of this thread's connections come from 127.0.0.2."""
-
-    def __enter__(self) -> None:
-        self._real = socket.create_connection
-        mine = threading.get_ident()
-
-        def create(address: Any, timeout: Any = None, *args: Any, **more: Any) -> socket.socket:
-            source = ("127.0.0.2", 0) if threading.get_ident() == mine else None
-            return self._real(address, timeout, source)
-
-        socket.create_connection = create
-
-    def __exit__(self, *_args: object) -> None:
-        socket.create_connection = self._real
 
 
 # ------------------------------------------------------------------ starting
