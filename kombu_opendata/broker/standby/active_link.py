@@ -47,7 +47,7 @@ class ActiveLink(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        proof = prove(self._key, self._role, self._id, self._nonce)
+        proof = prove(self._key, self._role, self._id, self._nonce, self._addresses)
         hello = m.StandbyHello(1, self._id, self._addresses, self._nonce, proof, int(1000 * time.time()))
         self._transport.write(PREAMBLE + frame(hello))
 
@@ -70,7 +70,8 @@ class ActiveLink(asyncio.Protocol):
     def _take(self, message: Any) -> None:
         self._heard_at = self._loop.time()
         if isinstance(message, m.StandbyWelcome):
-            if not hmac.compare_digest(message.proof, prove(self._key, "active", self._id, self._nonce)):
+            expected = prove(self._key, "active", self._id, self._nonce, self._addresses)
+            if not hmac.compare_digest(message.proof, expected):
                 raise ProtocolError("the broker at the active one's address does not read the same store")
             if not self.is_welcome.done():
                 self.is_welcome.set_result(None)

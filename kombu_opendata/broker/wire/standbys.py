@@ -85,7 +85,7 @@ class Standbys:
         connection.slot.logged_in()
         standby = self._connected[connection] = Standby(message.id, message.addresses, connection)
         heartbeat_ms = int(1000 * self.heartbeat_seconds)
-        proof = prove(self.key, "active", message.id, message.nonce)
+        proof = prove(self.key, "active", message.id, message.nonce, message.addresses)
         connection.send_all([m.StandbyWelcome(message.rid, proof, heartbeat_ms)])
         self._beat(standby)
         log.info("a standby is connected: %s", ", ".join(standby.addresses))
@@ -100,7 +100,7 @@ class Standbys:
 
     def _proves(self, hello: m.StandbyHello, role: str) -> bool:
         """Whether its sender reads the store of which this broker is, or was, the active one."""
-        proof = prove(self.key, role, hello.id, hello.nonce) if self.key else b""
+        proof = prove(self.key, role, hello.id, hello.nonce, hello.addresses) if self.key else b""
         return bool(proof) and hmac.compare_digest(hello.proof, proof)
 
     def _beat(self, standby: Standby) -> None:

@@ -50,11 +50,12 @@ class HandingOver(Numbered, tag=137):
     addresses: list[str]
 
 
-def prove(key: str, role: str, id: str, nonce: bytes) -> bytes:
-    """The proof that a broker knows the key in the active record.
+def prove(key: str, role: str, id: str, nonce: bytes, addresses: list[str]) -> bytes:
+    """The proof that a broker knows the key in the active record: an HMAC-SHA256 of what it says.
 
     Args:
         role: ``standby``, ``active`` or ``successor``, of the one that proves it.
         id: the standby's.
+        addresses: the standby's; without them, whoever stands in between could send clients elsewhere.
     """
-    return hmac.digest(bytes.fromhex(key), b"\0".join((role.encode(), id.encode(), nonce)), "sha256")
+    return hmac.digest(bytes.fromhex(key), msgspec.json.encode((role, id, nonce, addresses)), "sha256")

@@ -59,7 +59,7 @@ def test_a_service_from_its_start_to_its_end(
     systemd.hear_until(lambda text: text == "STOPPING=1\nSTATUS=stopping")
 
 
-@pytest.mark.parametrize("address", [f"@odq-{uuid.uuid4().hex}"])
+@pytest.mark.parametrize("address", [f"@odq-{uuid.uuid4().hex}"], ids=["abstract"])
 def test_an_abstract_socket(systemd: NotifySocket, serve: Callable[..., ServedBroker]) -> None:
     serve()
     systemd.hear_until(lambda text: text == "READY=1\nSTATUS=active")

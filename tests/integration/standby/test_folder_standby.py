@@ -60,11 +60,14 @@ def test_a_hand_over_by_command_needs_a_standby(pair: Pair) -> None:
     assert first.wait(10) == 0
 
 
-def test_who_does_not_read_the_store_is_no_standby(pair: Pair) -> None:
+@pytest.mark.parametrize("knows", ["nothing", "another hello"])
+def test_who_does_not_read_the_store_is_no_standby(knows: str, pair: Pair, tmp_path: Path) -> None:
     first = pair.start()
     pair.wait_active(first)
+    key = json.loads((tmp_path / "store/broker.active").read_text())["key"] if knows == "another hello" else "00" * 16
     nonce = b"n" * 16
-    hello = StandbyHello(1, "stranger", ["127.0.0.1:1"], nonce, prove("00" * 16, "standby", "stranger", nonce))
+    proof = prove(key, "standby", "stranger", nonce, ["127.0.0.1:2"])
+    hello = StandbyHello(1, "stranger", ["127.0.0.1:1"], nonce, proof)
     with socket.create_connection(("127.0.0.1", first.port), 10) as sock, sock.makefile("rb") as answers:
         sock.sendall(PREAMBLE + frame(hello))
         assert answers.read(len(PREAMBLE)) == PREAMBLE
