@@ -45,7 +45,7 @@ def _tls(folder: Path) -> Iterator[Reach]:
     authority = Authority(folder)
     chain, key, _both = authority.issue("server", "localhost")
     users = folder / "users"
-    write_users(users, user_table(USER, hashed=hash_secret(SECRET)))
+    write_users(users, user_table(USER, hashed=hash_secret(SECRET), roles=("operator",)))
     options = ["--store", f"file://{folder}/store", "--listen", "tcp:127.0.0.1:0", "--users", str(users)]
     with children() as started:
         broker = ServedBroker(folder, *options, "--tls-cert", str(chain), "--tls-key", str(key))
