@@ -82,10 +82,14 @@ def test_batches_and_keys_under_kills(store_folder: Path, broker_url: str, tmp_p
     killed: int | None = None
     for threshold in sorted(dice.randrange(1, batches) for _ in range(rounds)):
         wait_until(partial(reached, files, threshold), PROGRESS_SECONDS, lambda: f"{len(lines(files))} of {batches}")
+        wait_until(partial(goes_on, broker, killed, senders), PROGRESS_SECONDS, "a broker")
+        if all_ended(senders):  # nobody starts it again
+            break
         pid = broker.wait_up(killed)
         time.sleep(dice.random() * 0.2)  # the random moment, not a wait for anything
         killed = broker.kill()
         assert killed == pid
+    assert killed is not None
     for sender in senders:
         assert sender.wait(PROGRESS_SECONDS) == 0, sender.log.read_text()
     answered = lines(files)
@@ -98,6 +102,14 @@ def test_batches_and_keys_under_kills(store_folder: Path, broker_url: str, tmp_p
         assert all(numbers[first] == number for number, _one, _two, first, _last in answered)
         keyed = drain(client, "keyed")
         assert keyed == {one: number for number, one, *_rest in answered}
+
+
+def all_ended(senders: list[Child]) -> bool:
+    return all(sender.ended for sender in senders)
+
+
+def goes_on(broker: EmbeddedBroker, killed: int | None, senders: list[Child]) -> bool:
+    return broker.pid() not in (None, killed) or all_ended(senders)
 
 
 def reached(files: list[Path], threshold: int) -> bool:

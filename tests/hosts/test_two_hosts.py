@@ -121,7 +121,7 @@ def test_after_a_long_cut_only_what_the_host_held_runs_again(hosts: TwoHosts, si
     hosts.network.mend(host)
     check(hosts, held_at_cut(host, cut_at))
     repeated = hosts.tally.repeated().keys() & long
-    assert {hosts.tally.events("runs")[number][0].host for number in repeated} == {host}
+    assert {hosts.tally.events("runs")[number][0].host for number in repeated} <= {host}
 
 
 def test_nothing_is_left(hosts: TwoHosts) -> None:
