@@ -293,7 +293,7 @@ def prepare(port: int, case: Case) -> None:
 
 
 def world(port: int, case: Case) -> Any:
-    """What a call could change; leases in the queues of other cases end meanwhile."""
+    """What a call could change; leases and replays of other cases end meanwhile."""
     with RawClient(port) as admin:
         admin.hello(user="admin", secret="x")
         bindings = admin.call(m.ListBindings(0))
@@ -309,7 +309,7 @@ def world(port: int, case: Case) -> Any:
             admin.call(m.ListInstances(0)).instances,
             [job.job_id for job in admin.call(m.ListJobs(0)).jobs],
             admin.call(m.GetResults(0, [b"r"])).values,
-            admin.call(m.Cursors(0)).cursors,
+            [(cursor["queue"], cursor["start"], cursor["selector"]) for cursor in admin.call(m.Cursors(0)).cursors],
         )
 
 
