@@ -7,8 +7,9 @@ BIN := $(VENV)/bin
 PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check
 # The tests start hundreds of interpreters: compiled modules are kept, whatever the machine's default is.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
-# Two processes of tests, so that one waits while the other computes; a module's tests, which may share a broker, in one.
-TWICE := --numprocesses 2 --dist loadfile
+# Three processes of tests, as about half of their time they wait; a module's tests, which may share a broker, in one.
+# In the order of the folders, so that short modules of unit tests are last, and all three end at the same time.
+PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long lint format types bench build clean
@@ -20,7 +21,7 @@ demo: $(VENV)/.demo ## thousands of tasks, the broker killed with -9 half way, e
 	@$(BIN)/python examples/demo $(ARGS)
 
 test: $(VENV)/.test ## unit, property, integration, acceptance and fault tests (under 10 minutes)
-	$(PYTEST) -m "not slow" $(TWICE) $(ARGS)
+	$(PYTEST) -m "not slow" $(PARALLEL) $(ARGS)
 
 test-long: $(VENV)/.test ## the tests that take longest (pools, repeated kills), and all that need Spark: they share one session
 	$(PYTEST) -m slow $(ARGS)

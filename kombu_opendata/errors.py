@@ -81,6 +81,12 @@ class QueueFull(RetryLater, code="queue_full"):
     queue: str | None
 
 
+class QueuePaused(RetryLater, code="queue_paused"):
+    """An operator has paused publishes to a queue of the message. Nothing was stored in any queue."""
+
+    queue: str | None
+
+
 class TooManyConnections(RetryLater, code="too_many_connections"):
     """The broker takes no more connections now."""
 
@@ -103,6 +109,15 @@ class NotActive(RetryLater, code="not_active"):
     """This broker is the standby of its store, or another one took over. Nothing was done: go to the active one."""
 
     active: str  # where that is: HOST:PORT or the path of a socket, several separated by commas; empty: not known
+
+
+class BulkInterrupted(RetryLater, code="bulk_interrupted"):
+    """Part of a bulk was done, then an error came. The same call goes on with the rest, and repeats nothing.
+
+    Besides these, the values have the counts of what was done.
+    """
+
+    reason: str  # the code of that error
 
 
 # ---- fix the call

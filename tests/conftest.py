@@ -16,6 +16,7 @@ import pytest
 
 from .support.ledger import Ledger
 from .support.processes import Children, children
+from .support.s3 import S3, S3Process, s3_named
 from .support.verified import assert_all_verified
 
 TESTS = Path(__file__).parent
@@ -86,6 +87,22 @@ def started() -> Iterator[Children]:
 def ledger(tmp_path: Path) -> Ledger:
     """What the tasks of a test wrote down."""
     return Ledger(tmp_path / "ran.txt")
+
+
+@pytest.fixture(scope="session")
+def s3_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Process]:
+    """An S3 server for all tests that need one."""
+    pytest.importorskip("moto", reason="moto is not installed: pip install kombu-opendata[test]")
+    with children() as processes:
+        processes.add(server := S3Process(tmp_path_factory.mktemp("s3")))
+        yield server
+
+
+@pytest.fixture(scope="module")
+def s3(s3_process: S3Process) -> Iterator[S3]:
+    """An S3 server with an empty bucket, which the environment names to clients; a module's tests share it."""
+    with s3_named(s3_process) as found:
+        yield found
 
 
 def _stop_broker(pid_file: Path) -> None:

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 def main() -> None:
     """``opendata-queue``."""
-    from .root import main as command
+    try:
+        from .root import main as command
+    except KeyboardInterrupt:  # before the commands are loaded, which report it
+        raise SystemExit(130) from None
 
     command()

@@ -8,7 +8,7 @@ code  meaning
 2     the command line is wrong (an option, a URL, a filter, a time), or --yes is needed
 3     no broker runs there, it can't be reached or started, or the connection was lost
 4     the store is damaged
-5     not now, or not completely: the disk or a queue is full, or the time ran out
+5     not now, or not completely: the disk or a queue is full, a queue is paused, or the time ran out
 6     another broker has taken over the store: how a broker ends that was replaced
 130   interrupted by Ctrl-C
 ====  ==================================================================================================
@@ -27,7 +27,7 @@ import click
 
 REFUSED, USAGE, NO_BROKER, DAMAGED, NOT_NOW, REPLACED, INTERRUPTED = 1, 2, 3, 4, 5, 6, 130
 
-EPILOG = (
+_EXIT_CODES = (
     "Exit codes: 0 success; 1 the answer is no, not found, or refused; 2 wrong usage; 3 no broker, or connection lost; "
     "4 the store is damaged; 5 not now, or not completely; 6 another broker has taken over the store."
 )
@@ -98,15 +98,18 @@ def _interruptible() -> Iterator[None]:
 
 
 class Command(click.Command):
-    """A command that prints a foreseen error as one line."""
+    """A command that prints a foreseen error as one line. Its ``epilog`` is ``Example: `` and a command line."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         with _interruptible():  # click may prompt for options that were not given
             return super().parse_args(ctx, args)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        self.epilog = EPILOG
-        super().format_epilog(ctx, formatter)
+        heading, _, example = (self.epilog or "").partition(": ")
+        if example:
+            with formatter.section(heading):
+                formatter.write(f"{'':{formatter.current_indent}}{example}\n")  # never folded, so it can be copied
+        _write_exit_codes(formatter)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -134,8 +137,13 @@ class Group(click.Group):
         return super().invoke(ctx)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        self.epilog = EPILOG
-        super().format_epilog(ctx, formatter)
+        _write_exit_codes(formatter)
+
+
+def _write_exit_codes(formatter: click.HelpFormatter) -> None:
+    formatter.write_paragraph()
+    with formatter.indentation():
+        formatter.write_text(_EXIT_CODES)
 
 
 def _open_streams() -> None:

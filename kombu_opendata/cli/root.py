@@ -16,11 +16,13 @@ from .administration.stores import store_group
 from .administration.users import user_group
 from .administration.workers import worker_group
 from .exit_codes import HELP, Group
+from .messages.failed import failed_group
 from .messages.history_lists import attempts, messages
 from .messages.peek import message, peek
 from .messages.replays import replay
 from .messages.send import publish, send
-from .messages.settled import archive_group, failed_group
+from .messages.settled import archive_group
+from .messages.tasks import result_group, task_group
 from .queues.exchanges import binding_group, exchange_group
 from .queues.filters import filter_group
 from .queues.queues import queue_group
@@ -28,12 +30,13 @@ from .queues.queues import queue_group
 #: the commands of both ``opendata-queue`` and ``celery -A app opendata``
 SHARED: tuple[click.Command, ...] = (
     status, ping, maintain, instance_group, queue_group, exchange_group, binding_group, worker_group, peek, send,
-    publish, message, messages, attempts, archive_group, failed_group, replay, filter_group, store_group,
+    publish, message, messages, attempts, archive_group, failed_group, task_group, result_group, replay,
+    filter_group, store_group,
 )  # fmt: skip
 
 
 class Root(Group):
-    """``broker`` runs a broker; ``broker status``, ``reload`` and ``stop`` are about one that runs."""
+    """``broker`` runs a broker; ``broker start``, ``status``, ``stop`` and others are about one in the background."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -50,7 +53,7 @@ def main() -> None:
     """A durable task queue in a folder or a bucket.
 
     Name the broker with --url (opendata://…, or a store's folder), or set OPENDATA_QUEUE_URL. Commands that only read
-    never start a broker.
+    start no broker unless they have --start.
     """
 
 

@@ -1,7 +1,7 @@
 """The broker that a command talks to: from ``--url``, from the app of ``celery -A app``, or from the environment.
 
-A command that only reads never starts a broker. A command that changes something starts a folder's broker, as any
-client does, if there is a store; only ``queue create`` makes a new store.
+A command that only reads starts no broker unless it has ``--start``. A command that changes something starts a folder's
+broker, as any client does, if there is a store; only ``queue create`` makes a new store.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
 from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ..local_users import sharer_of
-from .exit_codes import NO_BROKER, Failure
+from .exit_codes import Failure
+from .hints import START, is_store, no_broker, no_store, with_suggestion
 
 if TYPE_CHECKING:
     from ..client.connection_options import Options
@@ -33,8 +33,6 @@ _TLS_OPTIONS = {
     "cert": ("OPENDATA_QUEUE_CERT", "certfile", "this client's certificate (PEM), for brokers that want one"),
     "key": ("OPENDATA_QUEUE_KEY", "keyfile", "its private key (PEM), if it is not in that file"),
 }
-#: every database in a store's folder has a subfolder of this name
-_DATABASE = "manifest"
 
 
 def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -42,7 +40,8 @@ def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def with_target(*args: Any, url: str | None, **given: Any) -> Any:
-        return command(*args, target=Target(url, _take_tls(given)), **given)
+        target = Target(url, _take_tls(given), starts=given.pop(START, False))
+        return command(*args, target=target, **given)
 
     wrapped: Callable[..., Any] = with_target
     for name, (variable, _, text) in reversed(_TLS_OPTIONS.items()):
@@ -69,6 +68,12 @@ def call_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return target_options(json_option(command))
 
 
+def look_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """As :func:`call_options`, and ``--start``: for commands that only read."""
+    text = "start the folder's broker if none runs; it ends after a minute without clients"
+    return call_options(click.option("--start", START, is_flag=True, help=text)(command))
+
+
 def yes_option(command: F) -> F:
     """``--yes``."""
     return click.option("-y", "--yes", is_flag=True, help="don't ask")(command)
@@ -88,13 +93,14 @@ class Target:
     It is looked up when it is first needed, so a command may check its other arguments before.
     """
 
-    def __init__(self, url: str | None = None, tls: Mapping[str, str] | None = None) -> None:
+    def __init__(self, url: str | None = None, tls: Mapping[str, str] | None = None, *, starts: bool = False) -> None:
         self._url = url
         self._tls = tls
+        self._starts = starts
 
     def or_at(self, place: str | None) -> Target:
         """The broker at this place, if one is given, else this one."""
-        return Target(place, self._tls) if place else self
+        return Target(place, self._tls, starts=self._starts) if place else self
 
     @cached_property
     def _places(self) -> list[Place]:
@@ -129,7 +135,7 @@ class Target:
         """A queue client.
 
         Args:
-            looks: the command only reads: don't start a broker.
+            looks: the command only reads: start a broker only with ``--start``.
             creates: the command may make a new store.
 
         Raises:
@@ -146,17 +152,29 @@ class Target:
             try:
                 yield client
             except NotFound as exc:
-                raise _with_suggestion(client, exc) from exc
+                raise with_suggestion(client, exc) from exc
 
     @contextmanager
-    def connection(self, *, looks: bool = False, timeout: float | None = None) -> Iterator[BrokerConnection]:
-        """A plain connection, for calls that the queue client does not have; ``timeout`` is for connecting."""
+    def connection(
+        self, *, looks: bool = False, timeout: float | None = None, idle_exit: float | None = None
+    ) -> Iterator[BrokerConnection]:
+        """A plain connection, for calls that the queue client does not have.
+
+        Args:
+            looks: as in :meth:`client`.
+            timeout: for connecting, in seconds; then a refusal that may pass is not waited out.
+            idle_exit: how long the broker stays without a client if this starts it, in seconds; 0 means for ever.
+        """
         from ..client.session.broker_connection import BrokerConnection
 
         def make(place: Place) -> BrokerConnection:
             options = place.options
             if timeout is not None:
-                options = replace(options, connect_timeout=timeout, close_timeout=min(timeout, 1.0))
+                options = replace(
+                    options, connect_timeout=timeout, close_timeout=min(timeout, 1.0), patient=False
+                )  # fmt: skip
+            if idle_exit is not None:
+                options = replace(options, idle_exit=idle_exit)
             return BrokerConnection(place.address, options)
 
         with self._opened(make, lambda connection: connection.connect(), looks, False) as connection:
@@ -173,7 +191,7 @@ class Target:
             except ConnectionLost as exc:
                 opened.close()
                 if place is places[-1]:
-                    raise _no_broker(place, exc) from exc
+                    raise no_broker(place.address, exc) from exc
                 continue
             except BaseException:
                 opened.close()
@@ -185,58 +203,12 @@ class Target:
             return
 
     def _allowed(self, place: Place, looks: bool, creates: bool) -> Place:
-        if looks:
+        if looks and not self._starts:
             return replace(place, options=replace(place.options, may_start=False, reconnect_timeout=0.0))
-        address = place.address
-        if (
-            address.kind == "embedded"
-            and not creates
-            and not _is_store(address.folder)
-            and not sharer_of(address.folder)
-        ):
-            raise Failure(
-                f"there is no store at {address.folder}: check the path, or make one with "
-                f"'opendata-queue queue create NAME --url {address.folder}'"
-            )
-        return place
-
-
-def _with_suggestion(client: QueueClient, error: Any) -> Any:
-    """The error; if the queue or exchange does not exist, with the name that was probably meant."""
-    if name := error.values.get("queue"):
-        known = [info.name for info in client.list_queues()]
-    elif name := error.values.get("exchange"):
-        known = [info.name for info in client.list_exchanges()]
-    else:
-        return error
-    close = [] if name in known else get_close_matches(name, known, n=1)
-    return type(error)(f"{error.text}; did you mean {close[0]!r}?", **error.values) if close else error
-
-
-def _is_store(folder: str) -> bool:
-    """Whether a folder has a database in it.
-
-    Raises:
-        OSError: the folder can't be read.
-    """
-    try:
-        entries = os.listdir(folder)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return any(os.path.isdir(os.path.join(folder, entry, _DATABASE)) for entry in entries)
-
-
-def _no_broker(place: Place, error: Any) -> Failure:
-    from ..errors import StartError
-
-    text = error.text
-    if place.address.kind == "embedded" and not isinstance(error, StartError):
         folder = place.address.folder
-        if _is_store(folder):
-            text += f"; to examine the store without a broker: opendata-queue store stats {folder}"
-        else:
-            text = f"no broker runs for {folder}, and there is no store: check the path"
-    return Failure(text, NO_BROKER)
+        if place.address.kind == "embedded" and not creates and not is_store(folder) and not sharer_of(folder):
+            raise no_store(folder)
+        return place
 
 
 def _place(url: str, tls: Mapping[str, str] | None) -> Place:
@@ -286,6 +258,18 @@ def completion(names_of: Callable[[QueueClient], list[str]]) -> Callable[..., li
 def complete_queues(client: QueueClient) -> list[str]:
     """Names of queues."""
     return [info.name for info in client.list_queues()]
+
+
+@completion
+def complete_exchanges(client: QueueClient) -> list[str]:
+    """Names of exchanges."""
+    return [info.name for info in client.list_exchanges()]
+
+
+@completion
+def complete_clients(client: QueueClient) -> list[str]:
+    """Names of workers and other clients."""
+    return [one.name for one in client.workers()]
 
 
 def queue_argument(command: F) -> F:

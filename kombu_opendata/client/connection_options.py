@@ -59,7 +59,7 @@ class Options:
     """Settings of one connection; times in seconds.
 
     Attributes:
-        name: the consumer id that the broker records; empty means ``host:pid``.
+        name: the consumer id that the broker records; empty means a Celery worker's node name, or ``host:pid``.
         user: for an address without one.
         secret: for an address without one; a callable is called before each login. Without any secret, a user's is read
             from the file that ``OPENDATA_SECRET_FILE`` names, or is the value of ``OPENDATA_SECRET``.
@@ -73,10 +73,13 @@ class Options:
         heartbeat: how often the broker shall send something, over TCP; 0 leaves the interval to the broker.
         close_timeout: how long closing waits for the broker's answer.
         may_start: whether to start the broker of a folder if it does not run.
+        patient: whether a first attempt that is answered "not now" (:class:`.RetryLater`), as by a standby, is repeated
+            for ``connect_timeout``.
         idle_exit: how long without clients an embedded broker waits before it exits.
         broker_options: options of the broker that is started for a folder, see :data:`BROKER_OPTIONS`.
         pipelined: publishes are sent without waiting for their confirmations.
         pipeline_depth: how many publishes may be in flight, 1 to 1,000.
+        task_outcomes: whether to report what becomes of tasks, if the broker wants to know.
     """
 
     name: str = ""
@@ -90,10 +93,12 @@ class Options:
     heartbeat: float = 0.0
     close_timeout: float = 5.0
     may_start: bool = True
+    patient: bool = True
     idle_exit: float = 60.0
     broker_options: Mapping[str, str] | None = None
     pipelined: bool = False
     pipeline_depth: int = 1000
+    task_outcomes: bool = True
 
     def resolve_secret(self) -> str | None:
         """The secret for the next login, or None."""

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from urllib.parse import quote
 
 from .addresses import Listen, parse_authority, parse_listen
-from .units import bytes_of, percent_of, seconds_of, size_text
+from .units import bytes_of, percent_of, seconds_of, size_meant, size_text
 
 T = TypeVar("T")
 _SHOWN = 100
@@ -59,10 +59,12 @@ class Kind(Generic[T]):
 
 
 class _OfText(Kind[T]):
-    """A kind whose values are given as texts."""
+    """A kind whose values are given as texts; in a file, those that look like a number may be one."""
+
+    _types: ClassVar[tuple[type, ...]] = (str, int)
 
     def read(self, value: object, folder: str = "") -> T:
-        if isinstance(value, bool) or not isinstance(value, (str, int)):
+        if isinstance(value, bool) or not isinstance(value, self._types):
             raise ValueError(f"{brief(value)} is not a text")
         return self.parse(str(value), folder)
 
@@ -132,7 +134,7 @@ class Number(Kind[float]):
     def read(self, value: object, folder: str = "") -> float:
         number = self.parse(value.strip()) if isinstance(value, str) else value
         if isinstance(number, bool) or not isinstance(number, (int, float)) or not math.isfinite(number):
-            raise ValueError(f"{brief(value)} is not {self.what}")
+            raise ValueError(f"{brief(value)} is not {self.what}{self.advice(value)}")
         if not (self.low <= number and self.above < number):
             raise ValueError(f"{brief(value)} is out of range: give {self.allowed}")
         if number > (self.most if self.high is None else self.high):
@@ -140,6 +142,10 @@ class Number(Kind[float]):
                 f"{brief(value)} is out of range: give {self.allowed if self.high else f'at most {self.most:,}'}"
             )
         return float(number)
+
+    def advice(self, value: object) -> str:
+        """What was probably meant by a value that is no number."""
+        return ""
 
     def parse(self, text: str) -> float | None:
         """The number that a text names; None if it is none."""
@@ -182,6 +188,9 @@ class Size(Whole):
     def parse(self, text: str) -> int | None:
         return bytes_of(text)
 
+    def advice(self, value: object) -> str:
+        return size_meant(value) if isinstance(value, str) else ""
+
 
 class Memory(_OfText[str]):
     """An amount of memory: a part of what there is, or a number of bytes, in digits; 0 means no limit."""
@@ -191,9 +200,8 @@ class Memory(_OfText[str]):
     def parse(self, text: str, folder: str) -> str:
         percent, size = percent_of(text), bytes_of(text)
         if percent is None and size is None:
-            raise ValueError(
-                f"{brief(text)} is neither a size, such as 500M or 4G, nor a part of the memory, such as 40%"
-            )
+            what = "is neither a size, such as 500M or 4G, nor a part of the memory, such as 40%"
+            raise ValueError(f"{brief(text)} {what}{size_meant(text)}")
         if percent is not None and not 1 <= percent <= 100:
             raise ValueError(f"{brief(text)} is out of range: give 1% to 100%")
         if size is not None and 0 < size < _LEAST_MEMORY:
@@ -239,6 +247,7 @@ class File(_OfText[Path]):
     """A file."""
 
     metavar = "FILE"
+    _types = (str,)
 
     def parse(self, text: str, folder: str) -> Path:
         if not text or "\0" in text:
@@ -276,6 +285,7 @@ class Store(_OfText[str]):
     """A store: its URL, or a folder, which becomes one."""
 
     metavar = "FOLDER|URL"
+    _types = (str,)
 
     def parse(self, text: str, folder: str) -> str:
         if not text or "\0" in text:

@@ -159,6 +159,7 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, rename=_key):
             "default: a quarter of the disk for a folder, no limit for a bucket",
         ),
     ] = None
+    no_task_outcomes: Annotated[bool, Option(Flag(), "don't ask workers what became of their tasks")] = False
     history_days: Annotated[
         float, Option(Number(0, 36_500, metavar="DAYS"), "how long finished attempts are kept; 0: no history")
     ] = 14.0

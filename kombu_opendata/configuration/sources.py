@@ -171,6 +171,13 @@ def parse_table(data: bytes, name: str) -> dict[str, Any]:
         InvalidConfiguration: it is not TOML.
     """
     try:
-        return msgspec.toml.decode(data, type=dict[str, Any])
+        text = data.decode("utf-8-sig")  # some editors put a byte order mark before it
+    except UnicodeDecodeError as exc:
+        line = data.count(b"\n", 0, exc.start) + 1
+        raise InvalidConfiguration(
+            f"{name} is not UTF-8, in line {line}: save it with that encoding", path=name
+        ) from exc
+    try:
+        return msgspec.toml.decode(text, type=dict[str, Any])
     except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
         raise InvalidConfiguration(f"{name} is not valid TOML: {exc}", path=name) from exc

@@ -9,6 +9,7 @@ _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhdw]))+", re.ASCII)
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])", re.ASCII)
 _MAX_SECONDS = 1e10  # three hundred years
 _PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)%", re.ASCII)
+_SIZE_WITH_B = re.compile(r"(\d{1,19}) ?([KMGTkmgt]) ?i?[Bb]?", re.ASCII)
 _SIZE = re.compile(r"(\d{1,19})([KMGTkmgt]?)", re.ASCII)
 
 
@@ -26,6 +27,12 @@ def bytes_of(text: str) -> int | None:
     if found is None:
         return None
     return int(found[1]) << 10 * ("KMGT".index(found[2].upper()) + 1 if found[2] else 0)
+
+
+def size_meant(text: str) -> str:
+    """The advice to write ``16M`` in place of ``16MB`` or ``16 MiB``; empty if the text is nothing like that."""
+    found = _SIZE_WITH_B.fullmatch(text.strip())
+    return f"; do you mean {found[1]}{found[2].upper()}?" if found is not None else ""
 
 
 def size_text(size: int) -> str:

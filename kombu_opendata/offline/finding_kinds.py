@@ -113,6 +113,7 @@ CODES: dict[str, Code] = {
     "lease-missing": Code(_I, "after a restart, its consumer can't settle it, so it is delivered again", _REPORT),
     "lease-stale": Code(_I, "nothing: a broker ignores it", _REPORT),
     "lease-twice": Code(_I, "two consumers may settle the same message", _REPORT),
+    "task-wrong": Code(_I, "a running task is shown wrongly, or its attempt is stored twice", _REPORT),
     "producer-implausible": Code(_I, "a repeated publish may be stored twice, or a new one refused", _REPORT),
     "dead-letter-wrong": Code(_I, "the dead letter can't be published", _REPORT),
     # ---- routing, sends, staged batches
@@ -120,7 +121,12 @@ CODES: dict[str, Code] = {
     "idempotency-wrong": Code(_I, "a repeated send may be stored again, or a new one may be taken for it", _REPORT),
     "staged-wrong": Code(_I, "the job never ends, or its batches are removed too early or never", _REPORT),
     # ---- history
-    "history-wrong": Code(_I, "attempts can't be found by headers, or the kept headers are never removed", _REPORT),
+    "history-wrong": Code(
+        _I,
+        "attempts can't be found by headers, the error of one is missing, or what is kept beside the log is never "
+        "removed",
+        _REPORT,
+    ),
     # ---- results
     "result-expiry": Code(_I, "the result is never removed", _REPORT),
     "result-implausible": Code(_I, "the result is kept too long, or not found", _REPORT),

@@ -32,10 +32,12 @@ MAX_BATCH_HEADERS = 250_000
 SMALL_FRAME_BYTES = 256 << 10
 _SEND = 70
 #: the kinds that may be larger: those with a body, and those with a list that has a limit of its own
-_LARGE = frozenset({3, 15, 20, 45, 46, 47, 48, 49, 50, _SEND, 73, 77, 79, 91, 93, 94, 96, 97, 100})
+_LARGE = frozenset({
+    3, 15, 20, 45, 46, 47, 48, 49, 50, _SEND, 73, 77, 79, 91, 93, 94, 96, 97, 100, 200, 210, 211, 212, 213, 230,
+})  # fmt: skip
 
-#: the kinds that have no answer: Heartbeat, Settle, Credit, StopReading
-_UNANSWERED = frozenset({2, 15, 40, 72})
+#: the kinds that have no answer: Heartbeat, Settle, Credit, StopReading, ReportTasks
+_UNANSWERED = frozenset({2, 15, 40, 72, 200})
 
 
 class Head(msgspec.Struct, array_like=True):

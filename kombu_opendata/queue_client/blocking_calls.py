@@ -83,9 +83,9 @@ class Calls:
     def stop_waiting(self, message: Read | None = None) -> None:
         """Have this waiting read answered now, or all of them."""
         with self._lock:
-            waiting = [connection for connection, read in self._waiting.items() if message is None or message is read]
-        for connection in waiting:
-            connection.stop_waiting()
+            waiting = [(one, read) for one, read in self._waiting.items() if message is None or message is read]
+        for connection, read in waiting:
+            connection.stop_waiting(read)
 
     def subscribe(self, queue: str, prefetch: int) -> Subscription:
         """Start a consumer, on a connection of its own."""

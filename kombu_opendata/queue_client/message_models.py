@@ -110,13 +110,16 @@ class MessageState:
     """The state of a message in a queue.
 
     Attributes:
-        state: ``available``, ``delayed``, ``in_flight``, ``done``, ``failed`` or ``archived_failed``.
+        state: ``available``, ``delayed``, ``in_flight``, ``running`` (acknowledged when its task began), ``done``,
+            ``failed`` or ``archived_failed``.
         priority: higher comes first; 0 for settled messages.
         attempts: how often it was delivered.
         visible_at: when it can be read.
-        token: the token of the lease that holds it.
-        leased_until, holder: when the lease ends at the latest, and who holds it.
+        token: the token of the lease that holds it, or held it until its task began.
+        leased_until: when the lease ends at the latest.
+        holder: who holds it, or runs its task.
         settled_at: when it was done or failed.
+        running_since: when its task began.
     """
 
     id: int
@@ -129,13 +132,16 @@ class MessageState:
     leased_until: datetime | None = None
     holder: str = ""
     settled_at: datetime | None = None
+    running_since: datetime | None = None
 
 
 def state_of(queue: str, row: q.StateRow) -> MessageState:
     """A state from a row of the broker's answer."""
     id, state, priority, visible, attempts, token, until, holder, settled = row
-    times = moment(visible), token, moment(until), holder, moment(settled)
-    return MessageState(id, queue, state, priority, attempts, *times)
+    ended, since = (None, moment(settled)) if state == "running" else (moment(settled), None)
+    return MessageState(
+        id, queue, state, priority, attempts, moment(visible), token, moment(until), holder, ended, since
+    )
 
 
 def messages_peeked(queue: str, answer: q.Peeked) -> list[Message]:

@@ -7,18 +7,23 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from ..protocol import messages as m
 from ..protocol.messages import queue_messages as q
 from .message_models import moment
 
 
 @dataclass(frozen=True)
 class QueueInfo:
-    """A queue as it was created.
+    """A queue as it was declared, and what an operator has changed of it.
 
     Attributes:
-        arguments: the ``x-`` arguments of docs/queue-arguments.md.
+        arguments: the ``x-`` arguments of docs/queue-arguments.md, as they were declared.
         consumers: how many are connected now.
         created_at: None if the store is from a version that did not keep this.
+        overrides: the arguments that an operator has changed; None stands for one that was taken away.
+        paused: whether consumers and reads get nothing.
+        publishes_paused: whether publishes are refused.
+        paused_at: None if it is not paused.
     """
 
     name: str
@@ -28,13 +33,81 @@ class QueueInfo:
     arguments: dict[str, Any]
     consumers: int
     created_at: datetime | None = None
+    overrides: dict[str, Any] = field(default_factory=dict, hash=False)
+    paused: bool = False
+    publishes_paused: bool = False
+    paused_at: datetime | None = None
+
+    @property
+    def effective(self) -> dict[str, Any]:
+        """The arguments in effect."""
+        found = self.arguments | self.overrides
+        return {name: value for name, value in found.items() if self.overrides.get(name, value) is not None}
 
 
 def queue_infos(answer: q.QueueList) -> list[QueueInfo]:
     """All queues, by name."""
     created = answer.created_at_ms or [0] * len(answer.queues)  # an older broker does not say
-    found = [QueueInfo(*queue, moment(at)) for queue, at in zip(answer.queues, created, strict=True)]
+    changed = answer.overrides or [{}] * len(answer.queues)
+    paused = answer.paused or [(False, False, 0)] * len(answer.queues)
+    found = [
+        QueueInfo(*queue, moment(at), overrides, deliveries, publishes, moment(since))
+        for queue, at, overrides, (deliveries, publishes, since) in zip(
+            answer.queues, created, changed, paused, strict=True
+        )
+    ]
     return sorted(found, key=lambda info: info.name)
+
+
+@dataclass(frozen=True)
+class QueueAlteration:
+    """What a change of a queue's arguments did, or would do.
+
+    Attributes:
+        declared: the arguments of the declaration.
+        overrides: what operators have changed of them, with this change; None stands for one that was taken away.
+        before, after: the arguments in effect.
+        counts: what it means for the messages of the queue, in numbers: ``waiting``, ``dropped``, ``excess``,
+            ``examined``, ``unmatched``, ``done`` and ``failed``; see docs/queue-arguments.md.
+        notes: the same as sentences.
+    """
+
+    queue: str
+    declared: dict[str, Any]
+    overrides: dict[str, Any]
+    before: dict[str, Any]
+    after: dict[str, Any]
+    counts: dict[str, int]
+    notes: list[str]
+
+    @classmethod
+    def of(cls, queue: str, answer: m.QueueAltered) -> QueueAlteration:
+        """From the broker's answer."""
+        values = answer.declared, answer.overrides, answer.before, answer.after, answer.counts, answer.notes
+        return cls(queue, *values)
+
+
+@dataclass(frozen=True)
+class QueuePause:
+    """Whether a queue is paused now.
+
+    Attributes:
+        deliveries: whether consumers and reads get nothing.
+        publishes: whether publishes are refused.
+        since: None if it is not paused.
+        changed: whether the call changed that; False if it was so already.
+    """
+
+    queue: str
+    deliveries: bool
+    publishes: bool
+    since: datetime | None
+    changed: bool
+
+    @classmethod
+    def of(cls, queue: str, answer: m.QueuePause) -> QueuePause:
+        """From the broker's answer."""
+        return cls(queue, answer.deliveries, answer.publishes, moment(answer.since_ms), answer.changed)
 
 
 @dataclass(frozen=True)
@@ -88,6 +161,8 @@ class QueueMetrics:
         counted_since: when the queue was created; for a store from a version that did not keep counters, when a broker
             that does first opened it. Restarts of the broker do not change it.
         at: when these figures were taken.
+        paused: whether consumers and reads get nothing, because an operator paused the queue.
+        publishes_paused: whether publishes are refused.
     """
 
     queue: str
@@ -108,6 +183,8 @@ class QueueMetrics:
     counted_since: datetime | None
     at: datetime | None
     archived_failed: int = 0
+    paused: bool = False
+    publishes_paused: bool = False
 
 
 #: figures that have the same name in the broker's answer
@@ -115,7 +192,8 @@ _SAME = (
     "length", "visible", "in_flight", "delayed", "oldest_age_seconds", "newest_age_seconds", "consumers", "done",
     "failed", "delivered_per_second", "acked_per_second",
 )  # fmt: skip
-_FIGURES = frozenset((*_SAME, "published_per_second", "counted_since_ms", "archived_failed"))
+_NEWER = ("archived_failed", "paused", "publishes_paused")  # an older broker does not send these
+_FIGURES = frozenset((*_SAME, *_NEWER, "published_per_second", "counted_since_ms"))
 
 
 def metrics_of(queue: str, figures: Mapping[str, Any], at_ms: int) -> QueueMetrics:
@@ -128,7 +206,7 @@ def metrics_of(queue: str, figures: Mapping[str, Any], at_ms: int) -> QueueMetri
         counts={name: value for name, value in figures.items() if name not in _FIGURES},
         counted_since=moment(figures["counted_since_ms"]),
         at=moment(at_ms),
-        archived_failed=figures.get("archived_failed", 0),  # an older broker has none
+        **{name: figures[name] for name in _NEWER if name in figures},
         **known,
     )
 
@@ -145,6 +223,7 @@ class Worker:
         connections: how many connections it has now. Each waiting read and each iterator has one of its own.
         suspended: whether it gets no messages until it is resumed.
         held: how many messages it holds.
+        running: how many tasks it runs whose messages it acknowledged when they began.
         consumers: the queues that it consumes.
         reader: whether it holds messages by reads and not only as a consumer.
     """
@@ -158,6 +237,7 @@ class Worker:
     consumers: tuple[str, ...]
     reader: bool
     connections: int = 0
+    running: int = 0
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Worker:
@@ -171,4 +251,5 @@ class Worker:
             tuple(found["consumers"]),
             found["reader"],
             found.get("connections", int(found["connected"])),  # an older broker has a row for each connection
+            found.get("running", 0),
         )

@@ -96,13 +96,14 @@ class ClientConnection(BrokerConnection):
             if current.wait(None if seconds == math.inf else seconds, waker=waker):
                 waker.clear()
 
-    def stop_waiting(self) -> None:
-        """Have the waiting read answered at once."""
+    def stop_waiting(self, message: Any) -> None:
+        """Have this waiting read answered at once. If it was answered, the connection may be another read's now."""
         with self.link.lock:
+            if message.rid and message.rid not in self.session.unanswered:
+                return
             self.stop = True
-            if self.link.current is not None and not self.closed:
-                for rid in list(self.session.unanswered):
-                    self.io.send(StopReading(rid))
+            if message.rid and self.link.current is not None and not self.closed:
+                self.io.send(StopReading(message.rid))
 
     def settle_held(self, outcome: int, lease: tuple[str, int, int]) -> bool:
         """End a lease of channel 1, if the session holds it; returns whether it does."""

@@ -19,6 +19,7 @@ from .commit.journal import Journal
 from .commit.measurements import EngineFigures
 from .commit.store_files import StoreFiles, prepare
 from .engine_settings import EngineSettings
+from .history.failures.view import FailureView
 from .history.service import History
 from .maintain.disk_space import BUCKET_READ_SECONDS, READ_SECONDS, DiskSpace
 from .maintain.idle_store import IdleStore
@@ -31,14 +32,17 @@ from .operations.archive_and_delete import SettledMoves
 from .operations.definitions import Definitions
 from .operations.idempotency_keys import Idempotency
 from .operations.message_operations import Operations
+from .operations.moves import Moves
 from .operations.queue_loader import QueueLoader
 from .operations.queue_removals import Removals
-from .operations.redrive import Redrives
+from .operations.repeated_calls import RepeatedCalls
 from .operations.staged_jobs import Staging
 from .operations.task_results import Results
+from .operations.task_runs import TaskRuns
 from .read.queue_pages import QueuePages
 from .read.settled_buckets import SettledBuckets
 from .records import keys
+from .slatedb.block_cache import BlockCache
 from .slatedb.disk_cache import DiskCache
 from .slatedb.slate_settings import SlateSettings
 from .slatedb.store_writer import MayOpen, SlateStore
@@ -59,22 +63,23 @@ class Engine:
         self.store, self.journal, self.clock, self.settings = store, journal, clock, settings
         self._files = files
         self.before_reopening: MayOpen | None = None
+        self._tidied = False
         state = self.state = StoreState()
         payloads = self.payloads = Payloads(store, settings.payload_cache_bytes)
         self.figures = EngineFigures(settings.slow_commit_seconds)
         commits = self.commits = Commits(store, journal, clock, state, payloads, self.figures, sync=settings.sync)
         self.definitions = Definitions(state, clock, commits)
+        self.task_runs = TaskRuns(state, payloads, clock, commits, enabled=settings.task_outcomes)
         operations = self.operations = Operations(state, payloads, clock, commits)
         self.loader = QueueLoader(store, state, payloads, clock, operations)
         self.idempotency = Idempotency(store, state, clock, commits)
-        self.removals = Removals(
-            state, clock, commits, operations, self.definitions, self.loader, self.idempotency
-        )  # fmt: skip
+        repeats = self.repeats = RepeatedCalls(state, clock, commits)
+        self.removals = Removals(commits, operations, self.definitions, self.loader, self.idempotency, repeats)
         self.results = Results(store, state, clock, commits)
-        buckets = SettledBuckets(store, state, commits)
+        buckets = self.buckets = SettledBuckets(store, state, commits)
         self.pages = QueuePages(store, clock, commits, payloads, buckets)
         self.settled_moves = SettledMoves(store, state, clock, commits, payloads, buckets)
-        self.redrives = Redrives(store, state, clock, commits, payloads, buckets)
+        self.moves = Moves(store, state, clock, commits, payloads, buckets, self.pages, self.loader, repeats)
         self.router = Router(store, state, clock, commits, buckets)
         self.staging = Staging(store, state, clock, commits, operations)
         payloads.batches = self.staging.reader
@@ -82,6 +87,7 @@ class Engine:
             store, state, payloads, commits.checkpoint, int(1000 * settings.history_retention_seconds)
         )  # fmt: skip
         commits.participants.append(self.history)
+        self.failures = FailureView(state, self.history, buckets)
         self.log_sweep = LogSweep(store, state, commits)
         sweepers = self.log_sweep, self.results, self.idempotency, self.history
         self.collector = Collector(state, clock, commits, operations, self.loader, buckets, sweepers)
@@ -92,12 +98,20 @@ class Engine:
         )  # fmt: skip
 
     @classmethod
-    async def open(cls, url: str, instance: str, clock: Clock, settings: EngineSettings | None = None) -> Engine:
+    async def open(
+        cls,
+        url: str,
+        instance: str,
+        clock: Clock,
+        settings: EngineSettings | None = None,
+        cache: BlockCache | None = None,
+    ) -> Engine:
         """Open or create an instance of a store.
 
         Args:
             url: an object store: ``file:///folder``, ``s3://bucket/prefix``, ``memory://name``, …
             instance: the name of the instance, one path element.
+            cache: what was read of it already, see :func:`.commit.cache_warm_up.warmed_cache`.
 
         Raises:
             StoreUnwritable, StoreInUse, UnsupportedFormat, CorruptRecord, StoreError: it can't be opened; the text
@@ -110,14 +124,14 @@ class Engine:
                 url, instance, folder,
                 sync=settings.sync, room_bytes=settings.journal_max_bytes, seconds=settings.close_seconds,
             )  # fmt: skip
-        journal = cache = None
+        journal = disk_cache = None
         if urlsplit(url).scheme not in ("file", "memory"):
             slate = settings.slate.for_bucket()
             if settings.cache_dir is not None:
-                cache = DiskCache(settings.cache_dir, url, instance)
-                slate = replace(slate, cache_folder=str(cache.folder))
+                disk_cache = DiskCache(settings.cache_dir, url, instance)
+                slate = replace(slate, cache_folder=str(disk_cache.folder))
             settings = replace(settings, slate=slate)
-        store = await SlateStore.open(url, instance, settings=settings.slate, disk_cache=cache)
+        store = await SlateStore.open(url, instance, settings=settings.slate, disk_cache=disk_cache, cache=cache)
         try:
             if folder is None:
                 await warm_up(store)
@@ -155,25 +169,34 @@ class Engine:
 
     # ------------------------------------------------------------------ maintenance
     async def shorten_recovery(self) -> None:
-        """Write the memtable out, so that whoever opens the store next has few WAL files to read."""
-        async with self.commits.tidying:
-            await self.store.flush_memtable(keys.STORE_HEADER_KEY)
+        """Write the memtable out, so that whoever opens the store next has few WAL files to read.
 
-    async def tidy(self) -> None:
+        Tidying ends here: its writes and those of the next opening would get in each other's way.
+        """
+        await self.commits.tidying.acquire()
+        self._tidied = True
+        await self.store.flush_memtable(keys.STORE_HEADER_KEY)
+
+    async def tidy(self) -> bool:
         """Sync the store's files, release the journal, delete SlateDB's garbage; called now and then.
 
         This takes seconds on a busy disk, and some 30 requests in a row to a bucket. Checkpoints go on meanwhile.
+
+        Returns:
+            Whether that was done; False if the disk is full: then try again later.
         """
         async with self.commits.tidying:
             upto = self.commits.released_upto
             await self.store.flush_memtable(keys.STORE_HEADER_KEY)
-            await self._files.sync()
+            if not await self._files.sync():
+                return False
             if self.journal is not None and upto is not None:
                 self.journal.release(upto)
             if await self.store.collect_garbage():
                 self.disk_space.collected()
             await self._files.sync()
         await self.staging.remove_unneeded()
+        return True
 
     async def run_maintenance(self) -> None:
         """Checkpoint and tidy until cancelled. The broker starts retention: see :class:`Collector`.
@@ -216,9 +239,9 @@ class Engine:
                 next_look = loop.time() + read_seconds
             if loop.time() >= next_tidy:
                 if self._is_untidy(tidied_at, loop.time() - tidied) or self.disk_space.is_worth_collecting:
-                    tidied_at = self.commits.stored
-                    await self.tidy()
-                    tidied = loop.time()
+                    stored = self.commits.stored
+                    if await self.tidy():
+                        tidied_at, tidied = stored, loop.time()
                 before, seen = seen, self.commits.stored
                 if idle is not None and (settings := idle.change((seen or 0) - (before or 0))) is not None:
                     # a cancellation must not interrupt this: close() needs an open store
@@ -244,14 +267,22 @@ class Engine:
     # ------------------------------------------------------------------ the end
     async def close(self) -> None:
         """Write everything to the store and close it cleanly."""
+        if self._tidied:
+            self.commits.tidying.release()
         self.router.close()
         self.loader.close()
         commits = self.commits
+        deadline = asyncio.get_running_loop().time() + self.settings.close_seconds
         try:
             if commits.failure is None:
-                async with asyncio.timeout(self.settings.close_seconds):
+                async with asyncio.timeout_at(deadline):
                     await commits.checkpoint()
-                    await self.tidy()
+                    if self.journal is not None:
+                        await self.tidy()
+                if self.journal is None:  # all is stored; garbage, which may be much, is left to the next broker
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout_at(deadline):
+                            await self.tidy()
         except TimeoutError:
             if self.journal is None:
                 seconds = self.settings.close_seconds
@@ -287,6 +318,7 @@ class Engine:
     def free_memory(self) -> None:
         """Forget what can be read again from the store."""
         self.payloads.shrink()
+        self.failures.free_memory()
 
     def report(self) -> dict[str, Any]:
         """Figures for the status call, without those of queues."""

@@ -29,6 +29,7 @@ class EngineSettings:
     slow_commit_seconds: float = 1.0  # slower commits are logged
     retention_bytes: int = 0  # of a larger store the oldest settled messages are deleted early; 0: no limit
     idle_seconds: float = 300.0  # without writes, after which SlateDB reads a bucket less often; 0: never
+    task_outcomes: bool = True  # whether to note what becomes of tasks
     history: bool = True  # False: it is neither written nor read; stored history stays
     history_retention_seconds: float = DEFAULT_RETENTION_SECONDS
     log_retention_seconds: float = 0.0  # after a message was received; 0: until no queue needs it; inf: for ever

@@ -52,7 +52,8 @@ option                 default  meaning
 ``deadletter_queue``   none     a queue for messages that no queue takes, created when needed; publishes are confirmed
 ``body_encoding``      base64   how ``Channel._get`` encodes bodies; messages that are consumed are not encoded
 ``broker_options``     none     ``metrics``, ``log_retention``, ``retention_bytes``, … of an embedded broker
-``consumer_name``      host:pid the consumer id in the broker's records
+``task_outcomes``      True     whether a Celery worker reports what became of its tasks
+``consumer_name``      host:pid the consumer id in the broker's records; in a Celery worker its node name
 =====================  =======  =====================================================================
 
 With ``publish_mode`` "pipeline" the confirmations are waited for by ``channel.flush()`` or

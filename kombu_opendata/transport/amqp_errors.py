@@ -152,6 +152,10 @@ class QueueFull(errors.QueueFull, amqp.RecoverableChannelError, code=506):
     """A queue has reached its maximum length; nothing was stored (RabbitMQ answers a publish with a nack)."""
 
 
+class QueuePaused(errors.QueuePaused, amqp.RecoverableChannelError, code=506):
+    """An operator has paused publishes to a queue; nothing was stored."""
+
+
 #: our class → the one that the transport raises; a class that is not listed is translated as its nearest base
 _TRANSLATED: dict[type[errors.OpenDataError], Any] = {
     errors.OpenDataError: BadRequest,
@@ -162,7 +166,7 @@ _TRANSLATED: dict[type[errors.OpenDataError], Any] = {
             StoreUnwritable, UnsafeFolder, UnsupportedFormat, NewerFormat, StoreError, InvalidURL, InstanceNotFound,
             BadRequest, NotFound, PreconditionFailed, AccessRefused, MessageTooLarge, InvalidMessage, SelectorError,
             LimitExceeded, ConnectionLimitExceeded,
-            Unroutable, PublishFailed, RetryLater, StoreFull, QueueFull,
+            Unroutable, PublishFailed, RetryLater, StoreFull, QueueFull, QueuePaused,
         )
     },
 }  # fmt: skip

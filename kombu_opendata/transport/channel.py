@@ -20,7 +20,7 @@ from kombu.transport import virtual
 from ..client.publish_batch import current_batch, failures_list
 from ..client.published_task import PublishedTask, published_task
 from ..client.session.broker_connection import BrokerConnection
-from ..errors import FailedPublish, OpenDataError, PreconditionFailed, Unroutable
+from ..errors import FailedPublish, OpenDataError, PreconditionFailed, RetryLater, Unroutable
 from ..protocol import revocation
 from ..protocol.messages import Cancelled, Consume, Delivery, Outcome, Publish, Published
 from ..url import Address
@@ -29,14 +29,15 @@ from .amqp_errors import ConsumerCancelled, translate, translated
 from .kombu_message import OutgoingMessage
 from .publish_request import publish_request
 from .qos import Delivered, QoS
-from .virtual_channel import VirtualChannel
+from .retry_pace import RetryPace
+from .task_channel import TaskChannel
 
 log = logging.getLogger(__name__)
 
 _consumer_numbers = count(1)
 
 
-class Channel(VirtualChannel):
+class Channel(TaskChannel):
     """A channel of a connection.
 
     Attributes:
@@ -67,6 +68,7 @@ class Channel(VirtualChannel):
         self._on_cancel: dict[str, Callable[[str], Any]] = {}
         self.delivered = Delivered()
         self._last_tag = 0
+        self._retry_pace = RetryPace()
         self.can_consume: Callable[[], bool] | None = None
         self._granted = False
         self._take_options(connection.client)
@@ -173,6 +175,9 @@ class Channel(VirtualChannel):
             else:
                 self._put_undeliverable(sent, exchange, routing_key)
             return None
+        except RetryLater as exc:
+            self._retry_pace.refused(request)
+            raise translate(exc) from exc
         except OpenDataError as exc:
             raise translate(exc) from exc
 
@@ -387,8 +392,13 @@ class Channel(VirtualChannel):
         connection, delivered = self._connection(), self.delivered
         if multiple:
             tags = [t for t in self._leased() if t <= tag or not tag]
+        elif isinstance(message := delivered.get(tag), messages.DeliveredMessage):
+            if message.on_settle is not None:
+                self._settle_task(delivered.pop(tag), outcome)
+                return
+            tags = [tag]
         else:
-            tags = [tag] if isinstance(delivered.get(tag), messages.DeliveredMessage) else []
+            tags = []
         if tags:
             try:
                 connection.settle(self.channel_id, outcome, [delivered.pop(t).lease for t in tags])

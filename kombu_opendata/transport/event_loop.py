@@ -14,6 +14,8 @@ from .amqp_errors import translate, translated
 #: Events that are handed out before the loop's other work gets its turn. Celery acknowledges with ``call_soon``, so
 #: with more than one the ack of a task would wait until the next task has run.
 BATCH = 1
+#: how long the report of a task's success waits for another frame to go with: for a busy worker, that of the next task
+FLUSH_SECONDS = 0.01
 
 
 class LoopReader:
@@ -38,6 +40,7 @@ class LoopReader:
         self._resuming = False
         self._thread = threading.get_ident()
         self._moved = False  # another thread changed the socket
+        self._flushing = False  # reports that wait will be sent
         connection.link.observer = self
         loop.add_reader(self._bell.fd, self._on_bell)
         loop.on_tick.add(self._on_tick)
@@ -69,6 +72,14 @@ class LoopReader:
         if not self._ringing:
             self._ringing = True
             self._bell.wake()
+
+    def will_flush(self) -> bool:
+        if threading.get_ident() != self._thread:
+            return False
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_later(FLUSH_SECONDS, self._flush)
+        return True
 
     def connection_lost(self) -> None:
         if self._is_loops_thread() and not self._resuming:
@@ -140,6 +151,12 @@ class LoopReader:
         finally:
             if connection.events and not connection.closed:
                 self.events_buffered()
+
+    def _flush(self) -> None:
+        self._flushing = False
+        if not self._connection.closed:
+            with translated:
+                self._connection.flush_reports()
 
     def _resume(self) -> None:
         self._resuming = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Any
 
 import amqp.exceptions as amqp
 from kombu.transport import virtual
+from kombu.utils.imports import symbol_by_name
 
 from .. import url as urls
 from ..client.connection_options import SECONDS, Options, check_broker_options
@@ -22,7 +24,6 @@ from . import channel as channels
 from . import connection_fields
 from . import kombu_message as messages
 from .amqp_errors import NotAdmitted, translate, translated
-from .celery_worker import adapt
 from .connection_fields import address_of
 from .event_loop import LoopReader
 from .kombu_message import OutgoingMessage
@@ -66,13 +67,16 @@ class Transport(virtual.Transport):
 
     #: nothing is polled
     polling_interval = None
+    #: is called in a process that has Celery's worker; a name, as Celery names its parts: it is above the transport
+    worker_adapter = "kombu_opendata.celery_integration.worker:adapt"
 
     def __init__(self, client: Any, **kwargs: Any) -> None:
         # The base's constructor would set up polling.
         self.client = client
         if client is not None:
             connection_fields.fill_in(client)
-        adapt(Transport)
+        if "celery.worker.consumer.tasks" in sys.modules:
+            symbol_by_name(self.worker_adapter)(Transport)  # type: ignore[no-untyped-call]
 
     def driver_version(self) -> str:
         return __version__
@@ -240,6 +244,7 @@ def options_of(client: Any) -> Options:
         broker_options=check_broker_options(given.get("broker_options")),
         pipelined=mode == "pipeline",
         pipeline_depth=_depth_of(given.get("pipeline_depth")),
+        task_outcomes=given.get("task_outcomes") is not False,
         **numbers,
     )
 

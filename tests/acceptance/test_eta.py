@@ -43,15 +43,15 @@ def test_future_tasks_cost_a_worker_nothing(
 
 
 def test_tasks_come_when_they_are_due(broker_url: str, tmp_path: Path, ledger: Ledger, started: Children) -> None:
-    """Sent in the reverse order of their times, a tenth of a second apart.
+    """Sent in the reverse order of their times, a twentieth of a second apart.
 
     In which order they run is not said: of those that became due while the worker was busy the first sent is first.
     """
     worker = Worker(broker_url, tmp_path, "worker", pool="solo", include=["pools"])
     started.add(worker)
     worker.wait_ready()
-    first = datetime.now(UTC) + timedelta(seconds=6)
-    due = {f"task-{number:02}": first + timedelta(seconds=0.1 * number) for number in range(DUE)}
+    first = datetime.now(UTC) + timedelta(seconds=3)
+    due = {f"task-{number:02}": first + timedelta(seconds=0.05 * number) for number in range(DUE)}
     with sender(broker_url) as app:
         for name, at in reversed(due.items()):
             app.send_task("farm.stamp", (str(ledger), name), eta=at)

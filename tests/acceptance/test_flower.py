@@ -1,18 +1,27 @@
-"""Flower, as a user starts it, sees the workers and the tasks of this broker."""
+"""Flower, as a user starts it with ``celery opendata flower``, sees the workers, tasks and queues of this broker."""
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import sys
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from kombu_opendata import QueueClient
+
 from ..support.broker import EmbeddedBroker
+from ..support.certificates import Authority
 from ..support.farm import Farm
 from ..support.ledger import Ledger
 from ..support.processes import Child, Children, tail, wait_until
+from ..support.served import ServedBroker
+from ..support.users import user_table, write_users
 from ..support.workers import APPS, Worker, sender
 
 PATIENCE_SECONDS = 60
@@ -21,9 +30,12 @@ PATIENCE_SECONDS = 60
 class Flower(Child):
     """Flower on a port that the system chose."""
 
-    def __init__(self, url: str, folder: Path) -> None:
-        command = [sys.executable, "-m", "celery", "-A", "farm", "flower", "--port=0", "--address=127.0.0.1"]
-        env = {"CELERY_BROKER_URL": url, "FARM_READY": "", "FLOWER_UNAUTHENTICATED_API": "true"}
+    def __init__(self, url: str, folder: Path, *options: str, **settings: Any) -> None:
+        command = [sys.executable, "-m", "celery", "-A", "farm", "opendata", "flower", "--port=0", *options]
+        env = {
+            "CELERY_BROKER_URL": url, "FARM_READY": "", "FARM_SETTINGS": json.dumps(settings),
+            "FLOWER_UNAUTHENTICATED_API": "true", "FLOWER_ADDRESS": "127.0.0.1",
+        }  # fmt: skip
         super().__init__(command, folder / "flower.log", cwd=APPS, env=env)
 
     def wait_ready(self) -> None:
@@ -32,7 +44,7 @@ class Flower(Child):
         self.check()
 
     def _page(self) -> str | None:
-        found = re.search(r"Visit me at (http://\S+)", self.log.read_text())
+        found = re.search(r"Visit me at (http://\S+?)/?\n", self.log.read_text())
         return found[1] if found else None
 
     def read(self, path: str) -> str:
@@ -44,6 +56,10 @@ class Flower(Child):
     def api(self, path: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.read(f"/api/{path}"))
         return found
+
+    def lengths(self) -> dict[str, dict[str, Any]]:
+        """The figures of the active queues, by name."""
+        return {queue.pop("name"): queue for queue in self.api("queues/length")["active_queues"]}
 
 
 def test_flower_shows_workers_and_tasks(store_folder: Path, broker_url: str, tmp_path: Path, started: Children) -> None:
@@ -67,11 +83,67 @@ def test_flower_shows_workers_and_tasks(store_folder: Path, broker_url: str, tmp
             PATIENCE_SECONDS,
             lambda: str(flower.api("tasks")),
         )
+        later = farm.send("note", str(ledger), "later", countdown=3600)
+        figures = {"messages": 1, "messages_ready": 0, "messages_unacknowledged": 0, "messages_delayed": 1}
+        wanted = {"celery": {**figures, "consumers": 1}}
+        wait_until(lambda: flower.lengths() == wanted, PATIENCE_SECONDS, lambda: str(flower.lengths()))
+        app.control.revoke(later)
+    assert cells(flower.read("/broker")) == [["celery", "1", "0", "0", "1", "—"]]
     shown = flower.api("workers")[worker.name]
     assert shown["stats"]["broker"]["transport"] == "opendata"
     assert "farm.note" in shown["registered"]
     assert [queue["name"] for queue in shown["active_queues"]] == ["celery"]
     assert flower.api("tasks")[task_id]["name"] == "farm.note"
     assert 'type="task-succeeded"' in flower.read("/metrics")
-    flower.terminate()
+    assert flower.terminate() == 0
     assert worker.terminate() == 0, tail(worker.log)
+
+
+def cells(page: str) -> list[list[str]]:
+    """The rows of a page's table."""
+    rows = re.findall(r"<tr id=.*?</tr>", page, re.DOTALL)
+    return [[html.unescape(re.sub("<.*?>", "", cell)) for cell in re.findall("<td.*?</td>", row)] for row in rows]
+
+
+def test_a_broker_with_users_and_tls_that_goes_and_comes_back(
+    store_folder: Path, tmp_path: Path, started: Children
+) -> None:
+    """Flower's user is one of two hosts' broker; the queue's name is not simple."""
+    authority = Authority(tmp_path)
+    issued = authority.issue("server", "localhost")
+    users = write_users(tmp_path / "users.toml", user_table("eye", "s3cr3t"))
+    queue = 'm/"ail" 🌻'
+
+    def serve(port: int = 0) -> ServedBroker:
+        options = ("--store", f"file://{store_folder}/store", "--listen", f"tcp:127.0.0.1:{port}")
+        secured = ("--users", str(users), "--tls-cert", str(issued.chain), "--tls-key", str(issued.key))
+        started.add(broker := ServedBroker(tmp_path, *options, *secured))
+        return broker
+
+    broker = serve()
+    url = f"opendatas://eye:s3cr3t@localhost:1,localhost:{broker.port}"
+    ssl = {"ca_certs": str(authority.path)}
+    with QueueClient(url, tls=ssl) as client:
+        client.create(queue)
+        client.send_batch(queue, ["a", "b"])
+        client.read(queue)
+    flower = Flower(url, tmp_path, "--url-prefix=eyes", task_default_queue=queue, broker_use_ssl=ssl)
+    started.add(flower)
+    flower.wait_ready()
+    figures = {"messages": 2, "messages_ready": 1, "messages_unacknowledged": 1, "messages_delayed": 0, "consumers": 0}
+    assert flower.lengths() == {queue: figures}
+    assert cells(flower.read("/broker")) == [[queue, "2", "1", "1", "0", "—"]]
+
+    broker.kill()
+    with pytest.raises(urllib.error.HTTPError, match="503") as refused:
+        flower.lengths()
+    told = refused.value.read().decode()
+    assert "localhost" in told
+    page = flower.read("/broker")
+    assert "No queue data is available" in page
+    assert flower.read("/healthcheck") == "OK"
+    serve(broker.port)
+    wait_until(lambda: cells(flower.read("/broker")), PATIENCE_SECONDS, lambda: tail(flower.log))
+    assert flower.lengths() == {queue: figures}
+    assert flower.terminate() == 0
+    assert "s3cr3t" not in page + told + flower.log.read_text()

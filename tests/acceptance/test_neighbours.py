@@ -9,7 +9,7 @@ import pytest
 from ..support.broker import EmbeddedBroker
 from ..support.ledger import Ledger
 from ..support.processes import Children, tail, wait_until
-from ..support.workers import Worker, sender
+from ..support.workers import MinglingWorker, Worker, sender
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +24,7 @@ def wait_log(worker: Worker, text: str) -> None:
 def start_with_a_neighbour(broker_url: str, folder: Path, started: Children) -> Worker:
     """A worker that another one has answered. Celery gives it a second for that: one that had no answer tries again."""
     for number in range(TRIES):
-        worker = Worker(broker_url, folder, f"second-{number}")
+        worker = MinglingWorker(broker_url, folder, f"second-{number}")
         started.add(worker)
         worker.wait_ready()
         if ALONE not in worker.log.read_text():
@@ -34,7 +34,7 @@ def start_with_a_neighbour(broker_url: str, folder: Path, started: Children) -> 
 
 
 def test_workers_gossip_and_mingle(broker_url: str, tmp_path: Path, ledger: Ledger, started: Children) -> None:
-    first = Worker(broker_url, tmp_path, "first", "--loglevel=DEBUG")
+    first = MinglingWorker(broker_url, tmp_path, "first", "--loglevel=DEBUG")
     started.add(first)
     first.wait_ready()
     wait_log(first, ALONE)

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from kombu_opendata import QueueClient
+from kombu_opendata.client.client_name import default_name
+
 from ..support.broker import EmbeddedBroker, Watch
 from ..support.farm import Farm, Heard
 from ..support.ledger import Ledger
@@ -41,6 +44,17 @@ def test_a_revoked_task_does_not_run(worked: Farm, ledger: Ledger, tmp_path: Pat
     ledger.wait_for("after it")
     worked.broker.wait_queue("celery", 0, 0)
     ledger.assert_once(["held began", "held ended", "after it"])
+
+
+def test_the_connections_of_a_worker_have_its_node_name(worked: Farm, ledger: Ledger) -> None:
+    worked.send("note", str(ledger), "named")
+    worked.broker.wait_queue("celery", 0, 0)
+    with QueueClient(f"opendata://{worked.broker.folder}", name="looks") as client:
+        names = [one.name for one in client.workers()]
+        assert names.count("worker@test") >= 2
+        assert set(names) == {"worker@test", "looks", default_name()}, "the last one is this process"
+        wait_until(lambda: bool(client.list_attempts(limit=1).items), 10, "the attempt in the history")
+        assert client.list_attempts(limit=1).items[0].consumer == "worker@test"
 
 
 def test_an_idle_worker_commits_nothing(worked: Farm) -> None:

@@ -129,6 +129,7 @@ def test_events_and_flower(site: Site, tmp_path: Path) -> None:
             PATIENCE_SECONDS,
             lambda: tail(flower.log),
         )
+        assert set(flower.lengths()) == {"celery"}
     finally:
         flower.terminate()
     assert not site.refusals()

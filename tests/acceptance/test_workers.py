@@ -8,11 +8,14 @@ from typing import NamedTuple
 
 import pytest
 from celery import Celery, chain, group
+from kombu.exceptions import OperationalError
+
+from kombu_opendata import QueueClient
 
 from ..support.broker import EmbeddedBroker
 from ..support.ledger import Ledger
 from ..support.processes import Children, children, wait_until
-from ..support.workers import APPS, Worker, sender
+from ..support.workers import APPS, MinglingWorker, Worker, sender
 
 POOLS = ["solo", "prefork", "threads"]
 
@@ -40,7 +43,7 @@ def farm(
     store = module_store_folder / pool
     url = f"opendata://{store}"
     with children() as started, sender(url) as app:
-        worker = Worker(url, tmp_path_factory.mktemp(pool), pool, pool=pool, concurrency=2)
+        worker = MinglingWorker(url, tmp_path_factory.mktemp(pool), pool, pool=pool, concurrency=2)
         started.add(worker)
         about = worker.wait_ready()
         broker = EmbeddedBroker(store)
@@ -72,6 +75,30 @@ def test_every_task_runs_once(farm: Farm, ledger: Ledger) -> None:
     ledger.wait_count(200)
     farm.broker.wait_queue("celery", 0, 0)
     ledger.assert_once(names)
+
+
+def test_a_worker_idles_while_its_queue_is_paused(farm: Farm, ledger: Ledger) -> None:
+    """The queue's arguments are altered meanwhile; whoever declares it does not notice."""
+    url = f"opendata://{farm.broker.folder}"
+    names = [f"paused {number}" for number in range(20)]
+    with QueueClient(url) as client:
+        client.pause("celery", publishes=True)
+        client.alter("celery", {"x-max-length": 100_000, "x-delivery-limit": 3})
+        with pytest.raises(OperationalError, match="takes no publishes"):
+            farm.send("note", str(ledger), "refused")
+        client.resume("celery", publishes_only=True)
+        for name in names:
+            farm.send("note", str(ledger), name)
+        inspect = farm.app.control.inspect([farm.worker.name], timeout=10)
+        assert inspect.ping() == {farm.worker.name: {"ok": "pong"}}
+        farm.broker.wait_queue("celery", 20, 0)
+        farm.app.control.cancel_consumer("celery", [farm.worker.name], reply=True, timeout=10)
+        farm.app.control.add_consumer("celery", destination=[farm.worker.name], reply=True, timeout=10)
+        farm.broker.wait_queue("celery", 20, 0)
+        client.resume("celery")
+        ledger.wait_count(20)
+        ledger.assert_once(names)
+        client.alter("celery", reset=True)
 
 
 def test_a_chain_hands_results_on_without_a_result_backend(farm: Farm, ledger: Ledger) -> None:

@@ -30,6 +30,7 @@ from . import (
     floor,
     history,
     machine,
+    outcomes,
     permissions,
     reconnect,
     replay,
@@ -141,6 +142,7 @@ def _measure(
             ("reconnect", lambda: reconnect.measure(sizes, results, folder, step)),
             ("connections", lambda: connections.measure(sizes, results, folder, step)),
             ("takeover", lambda: take_over.measure(sizes, results, folder, step)),
+            ("outcomes", lambda: outcomes.measure(sizes, results, folder, step)),
             ("buckets", lambda: buckets.measure(sizes, results, folder, step)),
             ("spark", lambda: spark_rows.measure(sizes, results, folder, step)),
             ("import", lambda: _imports(peers, sizes, results, step)),
@@ -165,6 +167,7 @@ def _total(only: tuple[str, ...], peers: tuple[str, ...], brokers: int, sizes: S
         total += reconnect.steps(sizes) * ("reconnect" in only)
         total += connections.steps(sizes) * ("connections" in only)
         total += take_over.steps(sizes) * ("takeover" in only)
+        total += outcomes.steps(sizes) * ("outcomes" in only)
         total += buckets.steps(sizes) * ("buckets" in only)
         total += spark_rows.steps(sizes) * ("spark" in only)
         total += sum(celery_rows.steps(name, sizes) for name in celery_rows.MEASURES if name in only)

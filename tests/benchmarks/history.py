@@ -14,13 +14,15 @@ import statistics
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.engine_settings import EngineSettings
+from kombu_opendata.storage.history.failures import query as failure_query
 from kombu_opendata.storage.history.lists import query
 from kombu_opendata.storage.state.store_state import Queue, QueueOptions
 from tests.support.clock import ManualClock
@@ -39,6 +41,10 @@ _BATCH = 2000
 _LIMIT = 100
 _TASKS = tuple(f"shop.tasks.{name}" for name in ("send_mail", "charge", "refund", "resize", "index", "sync"))
 _REPEATS = 5
+FAILED_REPORTS = [
+    TaskReport.cut(TaskState.RAISED, 1000, 7, "", f"shop.errors.Error{number}", "it failed", "Traceback\n" * 40)
+    for number in range(5)
+]
 #: a difference of a twentieth needs longer samples than `consume` alone
 _CONSUMES = 4
 
@@ -68,7 +74,7 @@ async def publish(engine: Engine, queues: list[Queue], first: int, count: int) -
 
 
 async def settle(engine: Engine, queue: Queue, count: int) -> None:
-    """Claim and acknowledge so many; one in a hundred fails."""
+    """Claim and acknowledge so many; the tasks of one in a hundred fail, half of which are rejected."""
     for number in range(count):
         entry, loading = engine.loader.next_entry(queue, engine.clock.now_ms())
         while loading:
@@ -76,7 +82,9 @@ async def settle(engine: Engine, queue: Queue, count: int) -> None:
             entry, loading = engine.loader.next_entry(queue, engine.clock.now_ms())
         assert entry is not None
         engine.operations.claim(queue, (entry,), SESSION)
-        if number % 100:
+        if number % 100 == 0:
+            engine.task_runs.note(queue, entry, FAILED_REPORTS[number // 100 % len(FAILED_REPORTS)])
+        if number % 200:
             engine.operations.ack(queue, (entry,))
         else:
             engine.operations.fail(queue, (entry,), "worker")
@@ -175,7 +183,55 @@ async def ask_all(engine: Engine, clock: ManualClock, began_ms: int, messages: i
     return found
 
 
-async def _measure_pages(folder: Path, messages: int, step: Callable[[str], None]) -> list[list[Page]]:
+async def ask_failures(engine: Engine) -> Failures:
+    """What the first page of failures and their groups take, which are asked for once before."""
+    filters = failure_query.check_filters()
+    view = engine.failures
+    page, groups, counted = [], [], 0
+    async with blocks() as longest:
+        for _ in range(1 + _REPEATS):
+            began = time.perf_counter()
+            await view.page(filters, lambda _queue: True, _LIMIT, None, descending=True)
+            page.append(1000 * (time.perf_counter() - began))
+            began = time.perf_counter()
+            found = await view.groups(filters, lambda _queue: True, ("task", "exception", "queue", "reason"))
+            groups.append(1000 * (time.perf_counter() - began))
+            counted = sum(group.count for group in found.groups)
+    warm = statistics.median(page[1:]), statistics.median(groups[1:])
+    return Failures(counted, *warm, page[0], groups[0], 1000 * longest[0])
+
+
+class Failures(NamedTuple):
+    """How many there are, and what was measured, in ms: warm, cold, and how long the event loop was blocked at most."""
+
+    counted: int
+    page: float
+    groups: float
+    first_page: float
+    first_groups: float
+    blocked: float
+
+
+@asynccontextmanager
+async def blocks() -> AsyncIterator[list[float]]:
+    """The longest time for which the event loop was blocked, in seconds."""
+    longest = [0.0]
+
+    async def watch() -> None:
+        before = time.perf_counter()
+        while True:
+            await asyncio.sleep(0)
+            now = time.perf_counter()
+            longest[0], before = max(longest[0], now - before), now
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield longest
+    finally:
+        watching.cancel()
+
+
+async def _measure_pages(folder: Path, messages: int, step: Callable[[str], None]) -> tuple[list[list[Page]], Failures]:
     clock = ManualClock()
     began_ms = clock.now_ms()
     engine = await Engine.open(f"file://{folder}/history", "default", clock, SETTINGS)
@@ -187,7 +243,7 @@ async def _measure_pages(folder: Path, messages: int, step: Callable[[str], None
             await asyncio.to_thread(wait_at_rest, os.getpid())
             found.append(await ask_all(engine, clock, began_ms, size))
             step(f"history of {size:,}")
-        return found
+        return found, await ask_failures(engine)
     finally:
         await engine.close()
 
@@ -229,7 +285,13 @@ def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], 
                 _consume(peer, series, sizes, results)
                 step("consume + ack, history on and off")
             turns.reverse()
-    small, large = asyncio.run(_measure_pages(folder, sizes.history, step))
+    (small, large), failed = asyncio.run(_measure_pages(folder, sizes.history, step))
+    results.add("history.failures", OURS, failed.page)
+    results.add("history.groups", OURS, failed.groups)
+    results.remarks.append(
+        f"Failures: {failed.counted:,}; the first time, a page took {failed.first_page:.0f} ms and groups "
+        f"{failed.first_groups:.0f} ms. The event loop was blocked for at most {failed.blocked:.1f} ms."
+    )
     results.add("history.page", OURS, max(page.milliseconds for page in large if page.single))
     results.remarks.append(
         f"History: the time for the first page from {sizes.history:,} messages and then from a tenth of them, with the "

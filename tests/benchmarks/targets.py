@@ -159,6 +159,8 @@ ROWS: tuple[Row, ...] = (
         "times",
         (AtMost(2),),
     ),
+    Row("history.failures", "10,000 failures among 1,000,000 messages: first page", "ms", (AtMost(100),)),
+    Row("history.groups", "– counted by task, exception, queue and reason", "ms", (AtMost(150),)),
     Row("history.consume", "consume + ack, with history and without", "msg/s", (AtLeast(0.95, WITHOUT),)),
     Row(
         "disk.load",
@@ -172,12 +174,18 @@ ROWS: tuple[Row, ...] = (
     Row("backup.restore", "the same: a restore of the last one", "s"),
     Row("backup.publish", "a publish during a backup, p99", "ms"),
     Row("backup.quiet", "the same before it, p99", "ms"),
+    Row("outcomes.solo", "solo worker, with task outcomes and without", "tasks/s", (AtLeast(0.98, WITHOUT),)),
+    Row("outcomes.solocpu", "the same: CPU of the broker per task", "µs"),
+    Row(
+        "outcomes.prefork", "prefork worker of 2, with task outcomes and without", "tasks/s", (AtLeast(0.98, WITHOUT),)
+    ),
+    Row("outcomes.preforkcpu", "the same: CPU of the broker per task", "µs"),
     Row("idle.commits", "idle worker with events on: commits per minute", "commits", (AtMost(0),)),
 )
 
 WORKLOADS = (
     "publish", "publish8", "consume", "celery", "results", "backlog", "staging", "filters", "permissions", "replay",
     "history", "spark", "import", "connect", "eta", "gap", "reconnect", "takeover", "connections", "buckets",
-    "disk", "backup", "idle",
+    "disk", "backup", "idle", "outcomes",
 )  # fmt: skip
 """What ``--only`` takes: the part of a row's key before the dot."""

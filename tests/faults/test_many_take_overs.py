@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from ..support.processes import Children, children
-from ..support.s3 import BUCKET, S3, s3_server
+from ..support.processes import Children
+from ..support.s3 import BUCKET, S3
 from ..support.seeds import seeded_random
 from ..support.take_overs import FREEZE, HAND_OVER, KILL, TakeOvers
 
@@ -16,10 +15,9 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def s3(tmp_path: Path) -> Iterator[S3]:
-    with children() as processes, s3_server(processes, tmp_path) as server:
-        server.proxy.delay_seconds = 0.02
-        yield server
+def s3(s3: S3) -> S3:
+    s3.proxy.delay_seconds = 0.02
+    return s3
 
 
 def run(take_overs: TakeOvers, causes: list[str]) -> None:

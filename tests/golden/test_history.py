@@ -1,4 +1,4 @@
-"""The checked-in bytes of the records of history."""
+"""The checked-in bytes of the records of history, and of running tasks and failures, which belong to it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,24 @@ import pytest
 from kombu_opendata.errors import CorruptRecord
 from kombu_opendata.storage.records import (
     decode_any,
+    handled_failures,
     history_headers,
     history_index,
     history_log,
     history_trail,
     keys,
     metadata,
+    running_tasks,
+    task_failure,
 )
+from kombu_opendata.storage.records.handled_failures import Handled
 from kombu_opendata.storage.records.history_headers import Collected
 from kombu_opendata.storage.records.history_index import Head, Run
 from kombu_opendata.storage.records.history_log import Attempt, Left, Rows
 from kombu_opendata.storage.records.history_trail import Event
 from kombu_opendata.storage.records.keys import RecordKind
+from kombu_opendata.storage.records.running_tasks import RunningTask
+from kombu_opendata.storage.records.task_failure import TaskFailure
 
 VECTORS = {one["name"]: one for one in json.loads(Path(__file__).with_name("history.json").read_text())}
 AT = 1769385600000
@@ -35,6 +41,17 @@ LOG = Rows(
         Attempt(259, "celery", "", AT + 8, AT + 91, 20, history_log.REDRIVEN | history_log.MANUAL),
     ],
 )
+REPORTED = LOG._replace(
+    attempts=[
+        *LOG.attempts,
+        Attempt(300, "b", "celery@a", AT + 9, AT + 92, 1, history_log.ACKED, 1, 1_500_000, 4321),
+        Attempt(
+            259, "celery", "é", AT + 9, AT + 93, 2, history_log.REJECTED, 2 | history_log.DETAILED, 7, 8, "app.Bad"
+        ),
+    ]
+)
+RUNNING = {"celery": [RunningTask(258, AT, AT + 5, 60_000, 1)], "é\0": []}
+FAILURE = TaskFailure("no “luck”", "Traceback: …")
 TRAIL = [
     Event(257, "celery", history_trail.ROUTED),
     Event(257, "celery", 0, 1, AT + 90, 7),
@@ -46,12 +63,16 @@ HEADERS = [
     Collected(300, ()),
     Collected(1 << 40, (("k", ""), ("k", "v"))),
 ]
+HANDLED = [Handled(511, 1, AT, 300), Handled(256, 2, AT + 1, 0)]
 PARTS = [(id, bytes((len(pairs),)) + metadata.encode_pairs(pairs)) for id, pairs in HEADERS]
 BITS = sum(1 << 2 * number for number in range(400))
 
 #: key, encoded value, decoded
 RECORDS = {
     "log": (keys.history_log_key(7, 12), history_log.encode(LOG), LOG),
+    "reported_log": (keys.history_log_key(7, 12), history_log.encode(REPORTED), REPORTED),
+    "running_tasks": (keys.running_tasks_key(bytes(range(16))), running_tasks.encode(RUNNING), RUNNING),
+    "task_failure": (keys.task_failure_key(10), task_failure.encode(FAILURE), FAILURE),
     "postings_range": (
         keys.history_postings_key(0, 0x0102030405060708, 9, 3),
         history_index.encode_postings([9 * 4096 + 5, 9 * 4096 + 6, 9 * 4096 + 7]),
@@ -72,13 +93,30 @@ RECORDS = {
     "page": (keys.history_page_key(0, 4, 63), history_index.encode_page([5, 1 << 63], [258, 9000]), None),
     "head": (keys.HISTORY_HEAD_KEY, history_index.encode_head(HEAD), HEAD),
     "headers": (keys.history_headers_key(9, 258), history_headers.encode(PARTS), HEADERS),
+    "handled": (
+        keys.handled_failures_key(1),
+        handled_failures.join(b"".join(map(handled_failures.pack, HANDLED))),
+        HANDLED,
+    ),
 }
 
 
 def test_every_vector_and_every_kind_is_tested() -> None:
     assert set(VECTORS) == set(RECORDS)
     kinds = {keys.parse(key).kind for key, _value, _decoded in RECORDS.values()}
-    assert kinds == {kind for kind in RecordKind if kind.name.startswith("HISTORY_")}
+    history = {kind for kind in RecordKind if kind.name.startswith("HISTORY_")}
+    beside = {RecordKind.RUNNING_TASKS, RecordKind.TASK_FAILURE, RecordKind.HANDLED_FAILURES}
+    assert kinds == history | beside
+
+
+@pytest.mark.parametrize("rows", [LOG, REPORTED])
+def test_single_attempts_are_read_from_both_versions(rows: Rows) -> None:
+    key, value = keys.history_log_key(7, 12), history_log.encode(rows)
+    assert value[0] == (1 if rows is LOG else 2)
+    assert history_log.attempts_of(key, value) == len(rows.attempts)
+    for place, attempt in enumerate(rows.attempts):
+        assert history_log.attempt_at(key, value, place) == attempt
+        assert history_log.ended_at(key, value, place) == attempt.ended_at_ms
 
 
 @pytest.mark.parametrize("name", RECORDS)

@@ -16,6 +16,7 @@ from kombu_opendata.storage.records import (
     decode_any,
     keys,
     metadata,
+    overrides,
     payload,
     routes_block,
     routing_cursor,
@@ -93,6 +94,11 @@ def _queue_config(fields: Fields) -> Record:
     return keys.config_key(_queue(fields)), config.encode(settings), settings
 
 
+def _overrides(fields: Fields) -> Record:
+    found = overrides.QueueOverrides(fields["paused"], fields["paused_at_ms"], fields["arguments"])
+    return keys.overrides_key(_queue(fields)), overrides.encode(found), found
+
+
 def _cursor(fields: Fields) -> Record:
     found = routing_cursor.Cursor(**{name: value for name, value in fields.items() if name != "queue"})
     return keys.cursor_key(_queue(fields)), routing_cursor.encode(found), found
@@ -133,6 +139,7 @@ RECORDS: dict[str, Callable[[Fields], Record]] = {
     "failed": _failed,
     "attempts": _attempts,
     "queue_config": _queue_config,
+    "overrides": _overrides,
     "cursor": _cursor,
     "staged_job": _staged_job,
     "staged_object": _staged_object,

@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kombu_opendata.errors import StoreFenced
+from kombu_opendata.storage.clock import SystemClock
+from kombu_opendata.storage.engine import Engine
+from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.slatedb.store_writer import SlateStore
+from kombu_opendata.storage.state.store_state import QueueOptions
 
-from ..support.processes import children
-from ..support.s3 import BUCKET, S3, s3_server
+from ..support.s3 import BUCKET, S3
 from ..support.s3_proxy import Fault, Request
 
 obstore = pytest.importorskip("obstore", reason="obstore is not installed: pip install kombu-opendata[objectstore]")
-pytest.importorskip("moto", reason="moto is not installed: pip install kombu-opendata[test]")
 
 RACERS = 16
-
-
-@pytest.fixture(scope="module")
-def s3(module_store_folder: Path) -> Iterator[S3]:
-    with children() as processes, s3_server(processes, module_store_folder) as found:
-        yield found
 
 
 def test_the_server_honours_conditional_puts(s3: S3) -> None:
@@ -119,3 +113,21 @@ def test_a_put_that_finds_another_writers_object_means_that_this_one_is_fenced(s
         await second.close()
 
     asyncio.run(run())
+
+
+def test_garbage_that_takes_long_to_collect_does_not_spoil_a_clean_end(s3: S3) -> None:
+    """All is stored by then, so what is left of it is the next broker's."""
+
+    async def end_meanwhile() -> None:
+        engine = await Engine.open(f"s3://{BUCKET}/end", "default", SystemClock(), EngineSettings(close_seconds=2))
+        engine.definitions.declare_queue("q", QueueOptions())
+        await engine.commits.commit()
+        s3.proxy.rule = lambda request: Fault.SILENCE if request.kind == "list" else None  # garbage is found by lists
+        await engine.close()
+        assert engine.commits.failure is None
+        s3.proxy.go_on()
+        again = await Engine.open(f"s3://{BUCKET}/end", "default", SystemClock(), EngineSettings())
+        assert list(again.state.queues) == ["q"]
+        await again.close()
+
+    asyncio.run(end_meanwhile())

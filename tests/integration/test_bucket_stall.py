@@ -18,24 +18,16 @@ from kombu_opendata.errors import StoreStalled
 
 from ..support.kombu_client import open_connection
 from ..support.processes import children, tail, wait_until
-from ..support.s3 import BUCKET, S3, s3_server
+from ..support.s3 import BUCKET, S3
 from ..support.s3_proxy import Fault
 from ..support.served import ServedBroker
 from ..support.status import read_report
-
-pytest.importorskip("moto", reason="moto is not installed: pip install kombu-opendata[test]")
 
 TIMEOUT_SECONDS = 2
 #: a refusal comes at the next tick, after a second at least
 REFUSED_WITHIN_SECONDS = TIMEOUT_SECONDS + 3
 HELD = 5
 PRODUCERS, MESSAGES = 8, 12
-
-
-@pytest.fixture(scope="module")
-def s3(module_store_folder: Path) -> Iterator[S3]:
-    with children() as processes, s3_server(processes, module_store_folder) as found:
-        yield found
 
 
 @pytest.fixture

@@ -79,11 +79,27 @@ def test_it_does_maintenance_now(broker_url: str, store_folder: Path) -> None:
     assert is_running(pid)
 
 
-@pytest.mark.parametrize("verb", ["status", "maintain"])
+@pytest.mark.parametrize("verb", ["status", "maintain", "flower"])
 def test_another_broker_is_told(verb: str) -> None:
     told = celery("memory://", "opendata", verb)
     assert told.returncode == 1
     assert "opendata:// URL" in told.stderr
+    assert "Traceback" not in told.stderr
+
+
+def test_flowers_own_errors_are_its_own(broker_url: str) -> None:
+    for words in (["flower"], ["opendata", "flower"]):
+        told = celery(broker_url, *words, "--port=0", "--certfile=here")
+        assert told.returncode == 1
+        assert "Both 'certfile' and 'keyfile' are required to enable SSL" in told.stderr
+
+
+def test_without_flower_it_says_what_to_install(broker_url: str) -> None:
+    program = "import sys; sys.modules['flower'] = None; from celery.__main__ import main; main()"
+    command = [sys.executable, "-W", "ignore", "-c", program, "-b", broker_url, "opendata", "flower"]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert told.returncode == 1
+    assert told.stderr.endswith("Error: Flower is not installed: pip install flower\n")
     assert "Traceback" not in told.stderr
 
 
@@ -106,7 +122,7 @@ def test_celerys_amqp_shell_publishes_and_gets(broker_url: str) -> None:
         assert ("ERROR" in told.stderr) == ("lost" in arguments)
 
 
-@pytest.mark.parametrize("words", [["opendata"], ["opendata", "queue", "create"], ["opendata", "broker", "stop"]])
+@pytest.mark.parametrize("words", [["opendata"], ["opendata", "queue", "create"], ["opendata", "flower"]])
 def test_help_has_a_short_name(words: list[str], broker_url: str) -> None:
     short, long = celery(broker_url, *words, "-h"), celery(broker_url, *words, "--help")
     assert short.returncode == 0, short.stderr

@@ -6,7 +6,6 @@ import asyncio
 import os
 import random
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,18 +19,9 @@ from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
 from kombu_opendata.storage.slatedb.store_writer import SlateStore
 
 from ..support.disks import small_disk
-from ..support.processes import children
-from ..support.s3 import BUCKET, S3, s3_server
-
-pytest.importorskip("moto", reason="moto is not installed: pip install kombu-opendata[test]")
+from ..support.s3 import BUCKET, S3
 
 ROWS, ROW_BYTES = 64, 64 << 10
-
-
-@pytest.fixture(scope="module")
-def s3(module_store_folder: Path) -> Iterator[S3]:
-    with children() as processes, s3_server(processes, module_store_folder) as found:
-        yield found
 
 
 async def opened(folder: Path, name: str, cache_bytes: int = 64 << 20) -> Engine:

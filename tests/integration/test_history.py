@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from kombu_opendata import QueueClient
 from kombu_opendata.client.calls.history_queries import Page
-from kombu_opendata.client.calls.instances import create_instance
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.errors import (
@@ -155,7 +155,8 @@ def test_results_are_copies(sample: Sample) -> None:
 
 def test_another_instance_sees_nothing_of_it(sample: Sample, module_store_folder: Path) -> None:
     attempt = sample.client.attempts(queues=[sample.one], limit=1).items[0]
-    create_instance(sample.client.connection, "other")
+    with QueueClient(f"opendata://{module_store_folder}") as client:
+        client.create_instance("other")
     url = replace(parse(f"opendata://{module_store_folder}"), instance="other")
     other = BrokerConnection(url, Options(name="other"))
     other.connect()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,19 +10,11 @@ from kombu_opendata import QueueClient
 from kombu_opendata.storage.engine_settings import EngineSettings
 
 from ..support.bucket_broker import bucket_broker
-from ..support.processes import children, wait_until
-from ..support.s3 import S3, s3_server
-
-pytest.importorskip("moto", reason="moto is not installed: pip install kombu-opendata[test]")
+from ..support.processes import wait_until
+from ..support.s3 import S3
 
 IDLE_SECONDS = 2.0
 WATCHED_SECONDS = 12.0
-
-
-@pytest.fixture
-def s3(tmp_path: Path) -> Iterator[S3]:
-    with children() as processes, s3_server(processes, tmp_path) as found:
-        yield found
 
 
 @pytest.mark.slow

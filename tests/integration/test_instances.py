@@ -12,12 +12,8 @@ from typing import Any
 import amqp.exceptions as amqp
 import pytest
 
-from kombu_opendata import errors
-from kombu_opendata.client.calls import instances
-from kombu_opendata.client.connection_options import Options
-from kombu_opendata.client.session.broker_connection import BrokerConnection
+from kombu_opendata import QueueClient, errors
 from kombu_opendata.storage.slatedb.databases import database_exists
-from kombu_opendata.url import parse
 
 from ..support.kombu_client import connected, declare, refused, send, take_bodies
 from ..support.processes import Children
@@ -88,11 +84,9 @@ def test_a_name_that_none_can_have(name: str, serve: Callable[..., ServedBroker]
 
 def test_an_option_makes_any(serve: Callable[..., ServedBroker]) -> None:
     broker = serve("--create-instances")
-    connection = BrokerConnection(parse(f"opendata://127.0.0.1:{broker.port}/any"), Options())
-    connection.connect()
-    assert instances.list_instances(connection) == {"any": True, "default": True}
-    assert not instances.create_instance(connection, "any")
-    connection.close()
+    with QueueClient(f"opendata://127.0.0.1:{broker.port}/any") as client:
+        assert client.list_instances() == {"any": True, "default": True}
+        assert not client.create_instance("any")
 
 
 def test_a_database_in_a_store_is_not_taken_for_a_store(serve: Callable[..., ServedBroker], store_folder: Path) -> None:

@@ -110,7 +110,10 @@ def test_a_wrong_value_is_refused(channel: Any, argument: str, value: Any, allow
 def test_two_apps_with_different_options(connect: Callable[..., Any], broker_url: str) -> None:
     make(connect(broker_url).channel(), "shared", message_ttl=1000, max_length=5)
     second = connect(broker_url).channel()
-    text = "queue 'shared' exists with x-message-ttl=1000, declared again with x-message-ttl=2000: delete it first"
+    text = (
+        "queue 'shared' exists with x-message-ttl=1000, declared again with x-message-ttl=2000: "
+        "delete it, alter it or declare it alike"
+    )
     with pytest.raises(errors.PreconditionFailed, match=text) as caught:
         make(second, "shared", message_ttl=2000, max_length=5)
     assert caught.value.values == {"queue": "shared", "field": "arguments", "argument": "x-message-ttl"}

@@ -3,9 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from kombu_opendata.storage.records.idempotency import Sending
+from kombu_opendata.storage.records.overrides import NO_OVERRIDES, QueueOverrides
 from kombu_opendata.storage.records.routing_cursor import Cursor
+from kombu_opendata.storage.state.message_deadlines import DEFAULT_RETRY_MAX_DELAY_MS
+from kombu_opendata.storage.state.store_state import (
+    DEFAULT_DONE_RETENTION_SECONDS,
+    DEFAULT_FAILED_RETENTION_SECONDS,
+    DEFAULT_MAX_ATTEMPTS,
+    UNLIMITED_ATTEMPTS,
+)
+
+#: what an argument sets in the model, and its default
+OVERRIDDEN = {
+    "x-delivery-limit": ("max_attempts", DEFAULT_MAX_ATTEMPTS),
+    "x-done-retention": ("done_retention", DEFAULT_DONE_RETENTION_SECONDS),
+    "x-failed-retention": ("failed_retention", DEFAULT_FAILED_RETENTION_SECONDS),
+    "x-message-ttl": ("ttl_ms", -1),
+    "x-retry-delay": ("retry_delay_ms", 0),
+    "x-dead-letter-exchange": ("has_dead_letters", False),
+    "x-max-length-bytes": ("counts_bytes", False),
+}
 
 
 @dataclass
@@ -60,6 +80,22 @@ class ModelQueue:
     archived_failed: list[tuple[int, int, int]] = field(default_factory=list)
     has_dead_letters: bool = False
     letters: dict[int, str] = field(default_factory=dict)
+    overrides: QueueOverrides = NO_OVERRIDES
+    declared: tuple[Any, ...] = ()
+    counts_bytes: bool = True
+
+    def override(self, overrides: QueueOverrides) -> None:
+        """Settings that are not overridden are as they were declared."""
+        names = "max_attempts", "done_retention", "failed_retention", "ttl_ms", "retry_delay_ms", "has_dead_letters"
+        self.declared = self.declared or tuple(getattr(self, name) for name in names)
+        for name, value in zip(names, self.declared, strict=True):
+            setattr(self, name, value)
+        self.overrides, self.counts_bytes = overrides, True
+        for argument, value in overrides.arguments.items():
+            name, default = OVERRIDDEN[argument]
+            setattr(self, name, default if value is None else value)
+        if self.max_attempts == -1:
+            self.max_attempts = UNLIMITED_ATTEMPTS
 
     def dead_letter(self, id: int, reason: str) -> None:
         if self.has_dead_letters:
@@ -104,6 +140,7 @@ class ModelQueue:
         message.attempts -= not costs_attempt
         at_once = max(message.visible_at, message.token + 1)
         delay = self.retry_delay_ms * 2 ** (message.attempts - 1) if costs_attempt and self.retry_delay_ms else 0
+        delay = min(delay, DEFAULT_RETRY_MAX_DELAY_MS)
         message.visible_at = max(at_once, now + delay) if delay else at_once
         message.returned = message.visible_at == at_once
         self.available[message.id] = message
@@ -176,6 +213,8 @@ class Model:
     stored: set[int] = field(default_factory=set)  # numbers of publishes
     keys: dict[bytes, Sending] = field(default_factory=dict)  # idempotency keys
     counts: dict[str, dict[str, int]] = field(default_factory=dict)  # of each queue, as the engine says at a commit
+    running: dict[tuple[str, int, int], tuple[bytes, int]] = field(default_factory=dict)  # by lease: session, attempt
+    ended: list[tuple[int, int, str]] = field(default_factory=list)  # attempts with a report: id, number, state
     #: collected rows since the last checkpoint: a crash brings them back
     swept: dict[tuple[str, str], list[tuple[int, int, int]]] = field(default_factory=dict)
 

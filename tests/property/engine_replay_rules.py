@@ -13,7 +13,8 @@ from hypothesis.stateful import invariant, rule
 
 from kombu_opendata.storage.maintain.routing_cursors import Step
 from kombu_opendata.storage.operations.archive_and_delete import Selection
-from kombu_opendata.storage.operations.redrive import Redriven
+from kombu_opendata.storage.operations.moves import Moved, Way
+from kombu_opendata.storage.read.queue_pages import AVAILABLE, DELAYED
 from kombu_opendata.storage.records import settled
 from kombu_opendata.storage.records.routing_cursor import Cursor
 from kombu_opendata.storage.state.settled_list import LISTS, ListName
@@ -120,12 +121,15 @@ class ReplayRules(EngineRules):
         queue.done = [row for row in queue.done if row[0] != id]
         queue.failed = [row for row in queue.failed if row[0] != id]
         queue.archived_failed = [row for row in queue.archived_failed if row[0] != id]
-        self.add(queue, id, max(stored.visible_at, now + was_here))
+        self.add(queue, id, max(stored.visible_at, now), was_here=was_here)
 
-    def add(self, queue: ModelQueue, id: int, visible_at: int) -> None:
+    def add(self, queue: ModelQueue, id: int, visible_at: int, *, was_here: bool = True) -> None:
+        """The queue's TTL counts from now, even if the next lease has to have a later token than this."""
         now, stored = self.clock.now_ms(), self.model.stored_messages[id]
-        message = Message(id, stored.priority, visible_at, stored.deadline, returned=visible_at == now + 1)
+        message = Message(id, stored.priority, visible_at, stored.deadline)
         queue.publish(message, now)
+        message.visible_at = max(visible_at, now + was_here)
+        message.returned = message.visible_at == now + 1
 
     @rule(name=TERMS, commit=st.booleans())
     def bound_anew(self, name: str, commit: bool) -> None:
@@ -150,29 +154,79 @@ class ReplayRules(EngineRules):
         self.clock.advance(10)  # nobody redrives a message in the millisecond that it failed in
         source, into, now = self.model.queues[name], self.model.queues[to], self.clock.now_ms()
         there = set() if name == to else set(into.ids())
-        letters = self.model.letters()
         expected = [
-            id for id, _at, _attempts in getattr(source, which)
-            if id not in there and (name, id) not in letters and not self.model.stored_messages[id].is_expired(now)
-        ]  # fmt: skip
+            id for id, _at, _attempts in getattr(source, which) if id not in there and self.may_move(id, name, to)
+        ]
         moved: list[int] = []
 
-        def on_step(done: Redriven) -> bool:
+        def on_step(done: Moved) -> bool:
             for id in done.ids:
                 setattr(source, which, [row for row in getattr(source, which) if row[0] != id])
-                self.add(into, id, max(self.model.stored_messages[id].visible_at, now + 1))
+                self.add(into, id, max(self.model.stored_messages[id].visible_at, now))
             moved.extend(done.ids)
             self.model.cursors = dict(self.engine.state.cursors)
             return len(moved) < 3 * steps
 
-        queues = self.engine.state.queues[name], self.engine.state.queues[to]
-        work = self.engine.redrives.run(*queues, Selection(limit=limit), lambda _messages, _bytes: True, on_step, which)
+        way = Way(self.engine.state.queues[to], lambda _messages, _bytes: True, on_step)
+        queue = self.engine.state.queues[name]
         with self.noting_checkpoints():
-            done = self.run(work)
-        assert done.moved == len(moved) <= (limit or len(moved))
+            done = self.run(self.engine.moves.redrive(queue, Selection(limit=limit), way, which))
+        self.check_moves(done, moved, expected, limit, steps)
+        self.end(commit)
+
+    def may_move(self, id: int, name: str, to: str) -> bool:
+        letters, now = self.model.letters(), self.clock.now_ms()
+        pending = (name, id) in letters or (to, id) in letters
+        return not pending and not self.model.stored_messages[id].is_expired(now)
+
+    def check_moves(self, done: Moved, moved: list[int], expected: list[int], limit: int, steps: int) -> None:
+        assert done.count == len(moved) <= (limit or len(moved))
         assert set(moved) <= set(expected)
         if not limit and len(moved) < 3 * steps:
             assert sorted(moved) == sorted(expected)
+
+    # ------------------------------------------------------------------ moves between queues
+    @rule(
+        name=TERMS,
+        to=TERMS,
+        copies=st.booleans(),
+        steps=st.integers(1, 3),
+        limit=st.sampled_from([0, 0, 2]),
+        states=st.sampled_from([(AVAILABLE, DELAYED), (DELAYED,)]),
+        commit=st.booleans(),
+    )
+    def move(
+        self, name: str, to: str, copies: bool, steps: int, limit: int, states: tuple[str, ...], commit: bool
+    ) -> None:
+        if name == to or name not in self.model.queues or to not in self.model.queues:
+            return
+        source, into, now = self.model.queues[name], self.model.queues[to], self.clock.now_ms()
+        there = set(into.ids())
+        expected = [
+            id for id, message in source.available.items()
+            if id not in there and not message.is_expired(now) and self.may_move(id, name, to)
+            and (AVAILABLE in states or message.visible_at > now)
+        ]  # fmt: skip
+        moved: list[int] = []
+
+        def on_step(done: Moved) -> bool:
+            for id in done.ids:
+                visible_at = max(source.available[id].visible_at, now)
+                if not copies:
+                    del source.available[id]
+                self.add(into, id, visible_at)
+            moved.extend(done.ids)
+            self.model.cursors = dict(self.engine.state.cursors)
+            return len(moved) < 3 * steps
+
+        way = Way(self.engine.state.queues[to], lambda _messages, _bytes: True, on_step)
+        queue = self.engine.state.queues[name]
+        with self.noting_checkpoints():
+            done = self.run(self.engine.moves.waiting(queue, Selection(limit=limit), way, states, copies=copies))
+        if AVAILABLE in states:
+            self.check_moves(done, moved, expected, limit, steps)
+        else:  # what returned within this millisecond is visible, as long as it stays in memory
+            assert set(moved) <= set(expected)
         self.end(commit)
 
     @rule(name=TERMS, which=WHICH, age=st.sampled_from([0, 0, 1500]), commit=st.booleans())

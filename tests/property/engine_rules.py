@@ -11,10 +11,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
 from kombu_opendata.errors import StoreError
+from kombu_opendata.protocol.task_reports import STATES, TaskReport, TaskState
+from kombu_opendata.storage.commit.queue_sizes import measure
 from kombu_opendata.storage.effects.deliveries import Renew
-from kombu_opendata.storage.operations.queue_removals import Call
+from kombu_opendata.storage.operations.repeated_calls import Call
+from kombu_opendata.storage.records.overrides import QueueOverrides
+from kombu_opendata.storage.state.queue_buckets import Entry
 from kombu_opendata.storage.state.settled_list import list_name
-from kombu_opendata.storage.state.store_state import QueueOptions
+from kombu_opendata.storage.state.store_state import Queue, QueueOptions
 from tests.property.engine_model import Message, ModelQueue, StoredMessage
 from tests.property.engine_store import PRODUCER, CrashableEngine
 
@@ -34,6 +38,23 @@ TERMS = st.sampled_from(NAMES)
 TTLS = st.sampled_from([-1, -1, 0, 1201, 3000])
 MESSAGE_TTLS = st.sampled_from([-1, -1, -1, 0, 1, 999, 1000, 1537, 6000])
 RETRY_DELAYS = st.sampled_from([0, 700])
+#: what operators change; None takes an argument away
+OVERRIDES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {},
+    optional={
+        "x-delivery-limit": st.sampled_from([None, -1, 1, 3]),
+        "x-done-retention": st.sampled_from([None, 0, 2, 100]),
+        "x-failed-retention": st.sampled_from([None, 0, 1, 100]),
+        "x-message-ttl": st.sampled_from([None, 0, 1201, 3000]),
+        "x-retry-delay": st.sampled_from([None, 0, 700]),
+        "x-dead-letter-exchange": st.none(),
+        "x-max-length-bytes": st.none(),
+    },
+)
+
+
+RAISED = TaskReport(TaskState.RAISED, 5, 6, "task", "app.Bad", "no", "Traceback: …")
+SUCCEEDED = TaskReport(TaskState.SUCCEEDED, 5, 6, "task")
 
 
 class Crash(StoreError):
@@ -80,6 +101,18 @@ class EngineRules(CrashableEngine):
             if has_dead_letters:
                 arguments |= {"x-dead-letter-exchange": "", **LETTERS_GO_TO_B}
             self.engine.definitions.declare_queue(name, QueueOptions(max_attempts, done, failed, 30, arguments))
+            self.end(commit)
+
+    @rule(name=TERMS, paused=st.integers(0, 3), arguments=OVERRIDES, commit=st.booleans())
+    def alter(self, name: str, paused: int, arguments: dict[str, Any], commit: bool) -> None:
+        """An operator's changes, in place of earlier ones."""
+        if name in self.model.queues:
+            overrides = QueueOverrides(paused, self.clock.now_ms() if paused else 0, arguments)
+            queue, expected = self.engine.state.queues[name], self.model.queues[name]
+            expected.override(overrides)
+            if expected.counts_bytes and not queue.messages.counts_bytes:
+                self.run(measure(self.engine.store, queue.messages))
+            self.engine.definitions.override_queue(name, overrides)
             self.end(commit)
 
     @rule(name=TERMS, binding=st.sampled_from(BINDINGS), commit=st.booleans())
@@ -223,7 +256,7 @@ class EngineRules(CrashableEngine):
 
     @rule(
         name=TERMS,
-        outcome=st.sampled_from(["ack", "ack", "reject", "requeue", "release"]),
+        outcome=st.sampled_from(["ack", "ack", "start", "reported", "reject", "requeue", "release"]),
         count=st.integers(1, 20),
         newest=st.booleans(),
         commit=st.booleans(),
@@ -239,6 +272,10 @@ class EngineRules(CrashableEngine):
         self.stale += [(name, entry.id, entry.claimed_at) for entry in entries]
         if outcome == "ack":
             self.engine.operations.ack(queue, entries)
+        elif outcome == "start":
+            self.engine.task_runs.start(queue, entries)
+        elif outcome == "reported":
+            self.acknowledge_with_reports(queue, entries)
         elif outcome == "reject":
             self.engine.operations.fail(queue, entries, "consumer")
         else:
@@ -250,6 +287,10 @@ class EngineRules(CrashableEngine):
         queue, now, spent = self.model.queues[name], self.clock.now_ms(), []
         for id in held:
             message = queue.in_flight[id]
+            if outcome == "start":
+                self.model.running[name, id, message.token] = (message.session, message.attempts)
+            if outcome == "reported":
+                self.model.ended.append((id, message.attempts, STATES[RAISED.state if id % 2 else SUCCEEDED.state]))
             if outcome in ("requeue", "reject"):
                 self.model.attempts.setdefault(id, []).append(consumer)
             if outcome in ("requeue", "release"):
@@ -259,7 +300,33 @@ class EngineRules(CrashableEngine):
             spent.append((id, now, message.attempts))
             if outcome == "reject":
                 queue.dead_letter(id, "rejected")
-        (queue.done if outcome == "ack" else queue.failed).extend(spent)
+        (queue.failed if outcome == "reject" else queue.done).extend(spent)
+
+    def acknowledge_with_reports(self, queue: Queue, entries: list[Entry]) -> None:
+        """As the broker does it for each item of a frame."""
+        for entry in entries:
+            self.engine.task_runs.note(queue, entry, RAISED if entry.id % 2 else SUCCEEDED)
+            self.engine.operations.ack(queue, (entry,))
+
+    @rule(data=st.data(), lost=st.booleans(), commit=st.booleans())
+    def tasks_end(self, data: st.DataObject, lost: bool, commit: bool) -> None:
+        """A started task is reported, or all of a session are lost; the message and its queue may be gone meanwhile."""
+        if not self.model.running:
+            return
+        lease = data.draw(st.sampled_from(sorted(self.model.running)))
+        session, number = self.model.running[lease]
+        if lost:
+            gone = [lease for lease, (of, _number) in self.model.running.items() if of == session]
+            assert {task.message_id for task, _report in self.engine.task_runs.lose(session)} == {
+                lease[1] for lease in gone
+            }
+            self.model.ended += [(lease[1], self.model.running.pop(lease)[1], "lost") for lease in gone]
+        else:
+            assert self.engine.task_runs.finish(lease, RAISED if lease[1] % 2 else SUCCEEDED) is not None
+            del self.model.running[lease]
+            self.model.ended.append((lease[1], number, STATES[RAISED.state if lease[1] % 2 else SUCCEEDED.state]))
+        assert self.engine.task_runs.finish(lease, SUCCEEDED) is None
+        self.end(commit)
 
     @rule(session=st.sampled_from(SESSIONS), lease_ms=st.integers(0, 60_000), commit=st.booleans())
     def renew(self, session: bytes, lease_ms: int, commit: bool) -> None:

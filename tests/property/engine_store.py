@@ -31,10 +31,7 @@ from kombu_opendata.storage.state.store_state import Queue
 from tests.property.engine_model import Model
 from tests.support.clock import ManualClock
 from tests.support.engine import small_blocks, small_buckets
-
-#: what SlateDB is still writing has another name
-_UNFINISHED = shutil.ignore_patterns("*#*")
-
+from tests.support.store_copy import copy_store
 
 PRODUCER = b"p" * 16
 
@@ -90,12 +87,7 @@ class CrashableEngine(RuleBasedStateMachine):
         """Keep the store as it is now; the returned function goes on with it."""
         target = self.root / str(self.life + 1)
         shutil.rmtree(target, ignore_errors=True)
-        database = Path("default")
-        # In the order of what refers to what, as a background write may add files meanwhile.
-        for part in ("default.journal", database / "manifest", database / "compactions", database / "wal"):
-            if (self.folder / part).exists():
-                shutil.copytree(self.folder / part, target / part, ignore=_UNFINISHED)
-        shutil.copytree(self.folder, target, dirs_exist_ok=True, ignore=_only_new(target, self.folder))
+        copy_store(self.folder, target)
 
         def go_on() -> None:
             self.life += 1
@@ -163,15 +155,6 @@ class CrashableEngine(RuleBasedStateMachine):
             assert len(available) == summary.messages > 0
             found += available
         return found
-
-
-def _only_new(target: Path, source: Path) -> Callable[[str, list[str]], set[str]]:
-    def ignored(folder: str, names: list[str]) -> set[str]:
-        there = target / Path(folder).relative_to(source)
-        first = there.name in ("manifest", "compactions", "wal", "default.journal")
-        return set(names) if first and there.exists() else _UNFINISHED(folder, names)
-
-    return ignored
 
 
 @contextlib.contextmanager

@@ -20,11 +20,13 @@ from hypothesis.stateful import invariant, precondition, rule
 
 from kombu_opendata.errors import StoreError
 from kombu_opendata.offline import StoreStats, open_store, stats
+from kombu_opendata.storage.history.lists import query
 from kombu_opendata.storage.records.keys import RecordKind
+from kombu_opendata.storage.records.overrides import NO_OVERRIDES
 from kombu_opendata.storage.slatedb import object_store
 from kombu_opendata.storage.state.settled_list import LISTS
 from tests.property.engine_by_id import ByIdRules
-from tests.property.engine_rules import SESSIONS
+from tests.property.engine_rules import RAISED, SESSIONS
 from tests.property.engine_staged_rules import StagedRules
 from tests.property.engine_store import SETTINGS
 from tests.support.plain_store import PlainStore
@@ -47,6 +49,11 @@ class EngineMachine(ByIdRules, StagedRules):
         bindings = {(queue, exchange, key) for queue, exchange, key, _arguments in state.topology.bindings()}
         assert bindings == model.bindings
         assert {place: letter.reason for place, letter in state.dead_letters.items()} == model.letters()
+        assert {
+            lease: (session, state.running.by_session[session][lease].number)
+            for lease, session in state.running.by_lease.items()
+        } == model.running
+        assert {lease for tasks in state.running.by_session.values() for lease in tasks} == model.running.keys()
         leased = {(session, *place) for session, held in state.leases.items() for place in held}
         for name, expected in model.queues.items():
             queue = state.queues[name]
@@ -61,7 +68,9 @@ class EngineMachine(ByIdRules, StagedRules):
             )
             assert len(queue.messages) == len(expected.available)
             sizes = [len(model.envelopes[id]) for id in expected.available]
-            assert queue.messages.available_bytes == sum(sizes)
+            assert queue.messages.counts_bytes == expected.counts_bytes
+            assert not expected.counts_bytes or queue.messages.available_bytes == sum(sizes)
+            assert queue.overrides == expected.overrides
             deadlines = [m.deadline for m in expected.available.values() if m.deadline]
             assert not deadlines or 0 < queue.messages.next_deadline <= min(deadlines)
             assert sorted(
@@ -79,6 +88,16 @@ class EngineMachine(ByIdRules, StagedRules):
             ids = expected.ids()
             assert len(ids) == len(set(ids))
 
+    async def reported(self) -> list[tuple[int, int, str]]:
+        """The attempts with a report, which have their errors."""
+        filters = query.check_filters(states=query.TASK_STATES)
+        paging = query.check_paging(query.ATTEMPTS, filters, order="asc", limit=1000, after=None, before=None)
+        found = (await self.engine.history.list_attempts(filters, paging, tracebacks=True)).items
+        for one in found:
+            failure = None if one.failure is None else (one.failure.error, one.failure.traceback)
+            assert failure == ((RAISED.error, RAISED.traceback) if one.state == "raised" else None)
+        return sorted((one.message_id, one.attempt, one.state) for one in found)
+
     # ------------------------------------------------------------------ without the engine
     @rule()
     def look_from_outside(self) -> None:
@@ -88,6 +107,7 @@ class EngineMachine(ByIdRules, StagedRules):
     def after_crash(self) -> None:
         self.check_from_outside()
         super().after_crash()
+        assert self.run(self.reported()) == sorted(self.model.ended)
 
     def check_from_outside(self) -> None:
         """The store is whole without its engine, and shows what was committed."""
@@ -158,6 +178,8 @@ class EngineMachine(ByIdRules, StagedRules):
             assert store.of[RecordKind.METADATA][id].message_id == id
             assert list(store.of[RecordKind.ATTEMPTS].get(id, [])) == self.model.attempts.get(id, [])
         assert set(store.of[RecordKind.CONFIG]) == set(store.of[RecordKind.OPTIONS]) == set(self.model.queues)
+        changed = {name: queue.overrides for name, queue in self.model.queues.items()}
+        assert store.of[RecordKind.OVERRIDES] == {n: each for n, each in changed.items() if each != NO_OVERRIDES}
         assert store.of[RecordKind.CURSOR] == self.model.cursors
         bindings = {(queue, exchange, key) for exchange, queue, key in store.of[RecordKind.BINDING]}
         assert bindings == self.model.bindings

@@ -11,11 +11,12 @@ import shutil
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from kombu_opendata.protocol.task_reports import STATES, TaskReport, TaskState
 from kombu_opendata.storage.history.lists import query
 from kombu_opendata.storage.history.lists.candidates import AttemptRecord, MessageRecord
 from kombu_opendata.storage.history.lists.query import Filters
@@ -27,6 +28,7 @@ from tests.support.history import tiny_history
 QUEUES = ("a", "b", "c")
 TASKS = ("add", "mul", "sub")
 CONSUMERS = (b"1" * 16, b"2" * 16)
+EXCEPTIONS = ("", "app.Bad", "builtins.ValueError", "é")
 
 
 @dataclass
@@ -40,12 +42,29 @@ class Known:
     gone: bool = False
 
 
+class Ended(NamedTuple):
+    """An attempt, with the fields of an AttemptRecord."""
+
+    message_id: int
+    queue: str
+    consumer: str
+    claimed: int
+    ended: int
+    number: int
+    outcome: str
+    report: TaskReport | None = None
+
+    @property
+    def state(self) -> str:
+        return "" if self.report is None else STATES[self.report.state]
+
+
 @dataclass
 class Model:
     """Everything that happened."""
 
     messages: dict[int, Known] = field(default_factory=dict)
-    attempts: list[tuple[int, str, str, int, int, int, str]] = field(default_factory=list)  # as AttemptRecord has it
+    attempts: list[Ended] = field(default_factory=list)
 
     def left(self, id: int, queue: str, status: str) -> None:
         """A message is in this queue no more; once it is in none it is collected."""
@@ -62,6 +81,7 @@ class Story(World):
         self.random = random.Random(seed)
         self.model = Model()
         self.committed = 0
+        self.running: list[tuple[str, int, int, str, int]] = []  # queue, message id, token, consumer, attempt
 
     async def begin(self) -> None:
         await self.open()
@@ -76,8 +96,18 @@ class Story(World):
 
     async def step(self) -> None:
         chosen = self.random.choices(
-            [self.send, self.work, self.purge, self.pause, self.checkpoint, self.index, self.crash_now, self.merge],
-            [30, 30, 1, 15, 6, 6, 1, 2],
+            [
+                self.send,
+                self.work,
+                self.purge,
+                self.pause,
+                self.checkpoint,
+                self.index,
+                self.crash_now,
+                self.merge,
+                self.finish,
+            ],
+            [30, 30, 1, 15, 6, 6, 1, 2, 10],
         )[0]
         await chosen()
 
@@ -107,8 +137,16 @@ class Story(World):
                 self.end(name, entry, f"worker-{session[:1].decode()}")
 
     def end(self, name: str, entry: Entry, consumer: str) -> None:
-        how = self.random.choice(("ack", "ack", "ack", "reject", "requeue", "release", "expire"))
+        how = self.random.choice(("ack", "ack", "start", "start", "reject", "requeue", "release", "expire"))
         queue, engine = self.queue(name), self.engine
+        if how == "start":
+            self.running.append((name, entry.id, entry.claimed_at, consumer, entry.attempts))
+            engine.task_runs.start(queue, (entry,))
+            self.model.left(entry.id, name, "running")
+            return
+        report = self.some_report() if how in ("ack", "reject", "requeue") else None
+        if report is not None:
+            engine.task_runs.note(queue, entry, report)
         number, claimed = entry.attempts, min(entry.claimed_at, self.clock.now_ms())
         spent = how in ("requeue", "expire") and entry.attempts >= 2
         if how == "ack":
@@ -124,8 +162,28 @@ class Story(World):
             status = "available"
         if spent:
             outcome, status = "failed", "failed"
-        self.model.attempts.append((entry.id, name, consumer, claimed, self.clock.now_ms(), number, outcome))
+        self.model.attempts.append(
+            Ended(entry.id, name, consumer, claimed, self.clock.now_ms(), number, outcome, report)
+        )
         self.model.left(entry.id, name, status)
+
+    def some_report(self) -> TaskReport | None:
+        state = self.random.choice((None, *TaskState))
+        if state is None or state is TaskState.SUCCEEDED:
+            return None if state is None else TaskReport(state, 5, 6)
+        texts = self.random.choice((("", ""), ("no", ""), ("no", "Traceback: …")))
+        return TaskReport(state, 5, 6, "", self.random.choice(EXCEPTIONS), *texts)
+
+    async def finish(self) -> None:
+        """Some started tasks are reported."""
+        for _ in range(min(len(self.running), self.random.randrange(1, 4))):
+            name, id, token, consumer, number = self.running.pop(self.random.randrange(len(self.running)))
+            report = self.some_report() or TaskReport(TaskState.LOST)
+            assert self.engine.task_runs.finish((name, id, token), report) is not None
+            assert self.engine.task_runs.finish((name, id, token), report) is None
+            now = self.clock.now_ms()
+            self.model.attempts.append(Ended(id, name, consumer, min(token, now), now, number, "acked", report))
+            self.model.left(id, name, "done")
 
     async def purge(self) -> None:
         name = self.random.choice(QUEUES)
@@ -172,12 +230,15 @@ class Story(World):
 
     def wanted_attempts(self, filters: Filters) -> list[int]:
         found = []
-        for number, (id, queue, consumer, _claimed, ended, _count, outcome) in enumerate(self.model.attempts):
-            if filters.queues and queue not in filters.queues or filters.outcomes and outcome not in filters.outcomes:
+        for number, one in enumerate(self.model.attempts):
+            wanted = (
+                (filters.queues, one.queue), (filters.outcomes, one.outcome), (filters.consumers, one.consumer),
+                (filters.ids, one.message_id), (filters.states, one.state),
+                (filters.exceptions, one.report.exception if one.report is not None else ""),
+            )  # fmt: skip
+            if any(chosen and value not in chosen for chosen, value in wanted):
                 continue
-            if filters.consumers and consumer not in filters.consumers or filters.ids and id not in filters.ids:
-                continue
-            if filters.has_time(ended) and filters.has_headers(self.model.messages[id].headers):
+            if filters.has_time(one.ended) and filters.has_headers(self.model.messages[one.message_id].headers):
                 found.append(number)
         return found
 
@@ -214,6 +275,10 @@ class Story(World):
                 given["outcomes"] = pick.sample(query.ATTEMPT_OUTCOMES, pick.randrange(1, 3))
         if kind == query.ATTEMPTS and pick.random() < 0.2:
             given["consumers"] = ["worker-1"]
+        if kind == query.ATTEMPTS and pick.random() < 0.3:
+            given["states"] = pick.sample(query.TASK_STATES, pick.randrange(1, 3))
+        if kind == query.ATTEMPTS and pick.random() < 0.2:
+            given["exceptions"] = pick.sample(EXCEPTIONS[1:], pick.randrange(1, 3))
         if pick.random() < 0.3:
             times = [known.received for known in self.model.messages.values()] or [0]
             given[pick.choice(("gte", "gt"))] = pick.choice(times) + pick.choice((-1, 0, 0, 1))
@@ -255,7 +320,15 @@ class Story(World):
         else:
             wanted = self.model.attempts[one.number]
             shown = (one.message_id, one.queue, one.consumer, one.claimed_at_ms, one.ended_at_ms, one.attempt)
-            assert (*shown, one.outcome) == wanted
+            assert (*shown, one.outcome) == wanted[:-1]
+            report = wanted.report
+            texts = None if one.failure is None else (one.failure.error, one.failure.traceback)
+            if report is None:
+                assert (one.state, one.exception, texts) == ("", "", None)
+            else:
+                assert (one.state, one.runtime_us, one.pid) == (STATES[report.state], report.runtime_us, report.pid)
+                assert one.exception == report.exception
+                assert texts == ((report.error, "") if report.error else None)
 
 
 def number_of(one: MessageRecord | AttemptRecord) -> int:

@@ -18,6 +18,7 @@ from kombu_opendata.storage.records import (
     config,
     dead_letter,
     decode_any,
+    handled_failures,
     header,
     idempotency,
     keys,
@@ -25,6 +26,7 @@ from kombu_opendata.storage.records import (
     log_retention,
     metadata,
     options,
+    overrides,
     payload,
     producer,
     queue_counts,
@@ -32,9 +34,11 @@ from kombu_opendata.storage.records import (
     results,
     routes_block,
     routing_cursor,
+    running_tasks,
     seq_block,
     settled,
     staged,
+    task_failure,
     topology,
     types,
 )
@@ -50,9 +54,13 @@ message_ids = st.integers(0, keys.MAX_MESSAGE_ID - 1)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 sessions = st.binary(min_size=16, max_size=16)
 objects = st.dictionaries(texts, st.none() | st.booleans() | i64 | texts | st.lists(texts, max_size=2), max_size=3)
-counts = st.dictionaries(u8, st.integers(1, 2**16 - 1), min_size=1) | st.lists(
-    st.integers(1, 3) | u16, min_size=256, max_size=256
-).map(lambda row: {place: count for place, count in enumerate(row) if count}).filter(bool)
+some_counts = st.dictionaries(u8, st.integers(1, 2**16 - 1), min_size=1)
+#: of a full block most are small
+counts = some_counts | st.builds(
+    lambda row, others: {place: byte % 4 for place, byte in enumerate(row) if byte % 4} | others,
+    st.binary(min_size=256, max_size=256),
+    some_counts,
+)
 entries = st.lists(st.tuples(u64, u8, i64, i64, u16), max_size=5)
 settled_entries = st.lists(st.tuples(u64, i64, u16), max_size=5)
 
@@ -87,6 +95,14 @@ FORMATS = {
         lambda value: metadata.encode(*value),
         lambda value: metadata.Metadata(*value),
     ),
+    "handled failures": Format(
+        keys.handled_failures_key(3),
+        st.lists(st.tuples(st.integers(0, 255), st.integers(1, 2), i64, u64), min_size=1, unique_by=lambda row: row[0]),
+        lambda rows: handled_failures.join(
+            b"".join(handled_failures.pack(handled_failures.Handled(768 + row[0], *row[1:])) for row in rows)
+        ),
+        lambda rows: [handled_failures.Handled(768 + row[0], *row[1:]) for row in rows],
+    ),
     "seq block": Format(keys.SEQ_BLOCK_KEY, st.tuples(u64, u64), lambda value: seq_block.encode(*value)),
     "active": Format(keys.active_key("q", 3), st.tuples(entries, entries), lambda value: active.encode(*value)),
     "done": Format(keys.done_key("q"), settled_entries, pack_settled),
@@ -105,6 +121,11 @@ FORMATS = {
     "binding": Format(keys.binding_key("e", "q", "k"), objects, topology.encode_binding),
     "options": Format(
         keys.options_key("q"), st.builds(options.QueueOptions, u32, u32, u64, u64, objects), options.encode
+    ),
+    "overrides": Format(
+        keys.overrides_key("q"),
+        st.builds(overrides.QueueOverrides, st.integers(0, 3), i64, objects),
+        overrides.encode,
     ),
     "result": Format(
         keys.result_key(b"k"),
@@ -211,6 +232,16 @@ FORMATS = {
         counts,
         block_of,
         lambda value: {512 + place: count for place, count in value.items()},
+    ),
+    "running tasks": Format(
+        keys.running_tasks_key(bytes(16)),
+        st.dictionaries(
+            texts, st.lists(st.builds(running_tasks.RunningTask, u64, i64, i64, u32, u16), max_size=3), max_size=3
+        ),
+        running_tasks.encode,
+    ),
+    "task failure": Format(
+        keys.task_failure_key(7), st.builds(task_failure.TaskFailure, texts, texts), task_failure.encode
     ),
     "newest time": Format(keys.NEWEST_TIME_KEY, i64, checkpoint_marks.encode_newest_time),
     "journal position": Format(keys.JOURNAL_POSITION_KEY, u64, checkpoint_marks.encode_journal_position),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from kombu_opendata.storage.state import queue_state
 from kombu_opendata.storage.state.queue_buckets import Entry
 from kombu_opendata.storage.state.store_state import Queue, QueueOptions
 from tests.support.clock import ManualClock
+from tests.support.store_copy import copy_store
 
 SESSION = b"s" * 16
 OTHER = b"o" * 16
@@ -40,7 +40,7 @@ class World:
     async def crash(self) -> None:
         """Go on with a copy of the folder as it is now."""
         copied = self.root.with_name(self.root.name + "+")
-        shutil.copytree(self.root, copied, ignore=shutil.ignore_patterns("*#*"))  # a table that is being written
+        copy_store(self.root, copied)
         await self.engine.store.close()
         assert self.engine.journal is not None
         self.engine.journal.close()

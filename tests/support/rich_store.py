@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.records.results import FINAL
 from kombu_opendata.storage.slatedb.store_writer import SlateStore
 from kombu_opendata.storage.state import queue_state, settled_list
 from kombu_opendata.storage.state.store_state import QueueOptions
 from tests.support.engine import OTHER, SESSION, World
+from tests.support.store_copy import copy_store
 
 LARGE = bytes(range(256)) * 10_000
 SMALL_BUCKET = 8
@@ -68,7 +69,7 @@ def build(root: Path, *, tail: bool) -> Ids:
         await _results(world)
         await world.engine.commits.commit()
         if tail:
-            shutil.copytree(world.root, root, ignore=shutil.ignore_patterns("*#*"))
+            copy_store(world.root, root)
         await world.engine.close()
 
     with small_lists():
@@ -101,6 +102,8 @@ async def _settle(world: World, ids: Ids) -> None:
     for number in range(3 * SMALL_BUCKET):
         entry = await world.claim("settled")
         if number % 3:
+            report = TaskReport(TaskState.RAISED, 1500, 7, "task", "builtins.ValueError", "no", "Traceback: …")
+            engine.task_runs.note(world.queue("settled"), entry, report)
             engine.operations.ack(world.queue("settled"), (entry,))
             ids.done = entry.id
         else:
@@ -144,7 +147,7 @@ async def _hold(world: World, ids: Ids) -> None:
     engine.operations.put_back(world.queue("held"), (back,), "consumer", costs_attempt=True)
     ids.returned = back.id
     shared = await world.claim("c")
-    engine.operations.ack(world.queue("c"), (shared,))
+    engine.task_runs.start(world.queue("c"), (shared,))
     await engine.commits.commit()
 
 

@@ -48,26 +48,43 @@ class S3:
         return _REQUEST.findall(self._server.log.read_text())
 
 
+class S3Process(Child):
+    """A server, which may serve several tests after each other."""
+
+    def __init__(self, folder: Path) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
+        super().__init__(command, folder / "s3.log", cwd=folder)
+
+    def _is_up(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def empty(self) -> None:
+        """Have an empty bucket and nothing else."""
+        wait_until(self._is_up, 60, self.log.read_text)
+        for path, method in (("moto-api/reset", "POST"), (BUCKET, "PUT")):
+            request = urllib.request.Request(f"http://127.0.0.1:{self.port}/{path}", method=method)
+            urllib.request.urlopen(request).close()
+
+
+@contextmanager
+def s3_named(server: S3Process) -> Iterator[S3]:
+    """Name a server with an empty bucket to this process's clients, by a proxy of their own."""
+    server.empty()
+    with s3_proxy(server.port) as proxy, pytest.MonkeyPatch.context() as patch:
+        found = S3(server, server.port, proxy)
+        for name, value in found.environment.items():
+            patch.setenv(name, value)
+        yield found
+
+
 @contextmanager
 def s3_server(processes: Children, folder: Path) -> Iterator[S3]:
     """Start a server and name it to this process's clients."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = Child(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], folder / "s3.log", cwd=folder
-    )
+    server = S3Process(folder)
     processes.add(server)
-
-    def is_up() -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", port)) == 0
-
-    with s3_proxy(port) as proxy, pytest.MonkeyPatch.context() as patch:
-        found = S3(server, port, proxy)
-        for name, value in found.environment.items():
-            patch.setenv(name, value)
-        wait_until(is_up, 60, lambda: server.log.read_text())
-        request = urllib.request.Request(f"http://127.0.0.1:{port}/{BUCKET}", method="PUT")
-        urllib.request.urlopen(request).close()
+    with s3_named(server) as found:
         yield found

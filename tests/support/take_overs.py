@@ -12,7 +12,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from .ledger import Ledger
-from .pair import Pair, greet, url
+from .pair import Pair, greet
 from .processes import Child, Children, tail, wait_until
 from .served import ServedBroker
 from .workers import APPS
@@ -108,8 +108,9 @@ class TakeOvers:
             assert consumer.wait(_SECONDS) == 0, consumer.log.read_text()
         lines = self.ledger.lines()
         again = len(again_after_ack(lines))
-        assert self._pair.brokers[-1].terminate() == 0
-        assert self._active.terminate() == 0, url(self._active)
+        for broker in (self._pair.brokers[-1], self._active):
+            code = broker.terminate()
+            assert code == 0, f"{code}: {tail(broker.log, 30)}"
         return {"confirmed": len(confirmed), "lost": len(confirmed - acked(lines)), "again": again}
 
 

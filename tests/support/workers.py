@@ -24,10 +24,12 @@ class Worker(Child):
         name: its node name, as remote control knows it.
         app: the module in ``apps``.
         inside: what the command line begins with, for a host of a :class:`.network.Network`.
+        mingles: whether it asks other workers at its start, which takes a second if nobody answers.
     """
 
     app = "farm"
     inside: tuple[str, ...] = ()
+    mingles = False
 
     def __init__(
         self,
@@ -53,6 +55,8 @@ class Worker(Child):
             f"--hostname={self.name}",
         ]
         command += [f"--pool={pool}", f"--concurrency={concurrency}", *options]
+        if not self.mingles:
+            command.append("--without-mingle")
         env = {"CELERY_BROKER_URL": url, "FARM_READY": str(self._ready), "FARM_SETTINGS": json.dumps(settings)}
         super().__init__(command, folder / f"{name}.log", cwd=APPS, env=env)
 
@@ -66,6 +70,12 @@ class Worker(Child):
         self.check()
         told: dict[str, Any] = json.loads(self._ready.read_text())
         return told
+
+
+class MinglingWorker(Worker):
+    """A worker that asks other workers at its start, as workers do by default."""
+
+    mingles = True
 
 
 @contextmanager

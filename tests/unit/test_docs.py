@@ -93,7 +93,7 @@ def test_every_transport_option_is_there_with_its_default() -> None:
     assert shown.pop("consumer_name") == "`host:pid`"
     assert shown.pop("publish_mode") == text(PUBLISH_MODES[0])
     assert not CLIENT.pipelined
-    options = (*SECONDS, "pipeline_depth")
+    options = (*SECONDS, "pipeline_depth", "task_outcomes")
     assert shown.pop("broker_options") == "none"
     assert not CLIENT.broker_options
     assert [shown.pop(name) for name in Channel.from_transport_options] == ["`base64`", "none"]
@@ -104,7 +104,7 @@ def test_every_transport_option_is_there_with_its_default() -> None:
     mentioned = next(row["meaning"] for row in rows if "broker_options" in row["option"])
     assert names(mentioned) == list(BROKER_OPTIONS)
     fields = {field.name for field in dataclasses.fields(CLIENT)}
-    elsewhere = {"name", "user", "secret", "tls", "connect_timeout", "heartbeat", "pipelined", "may_start"}
+    elsewhere = {"name", "user", "secret", "tls", "connect_timeout", "heartbeat", "pipelined", "may_start", "patient"}
     assert fields - set(shown) == elsewhere, "given by other settings"
 
 

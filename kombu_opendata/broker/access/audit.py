@@ -58,8 +58,11 @@ class Audit:
 
     def tick(self) -> None:
         """Log the counts of a period that is over; called regularly."""
-        if not self._until or self._time() < self._until:
-            return
+        if self._until and self._time() >= self._until:
+            self.close()
+
+    def close(self) -> None:
+        """Log the counts so far: the period is over, or the broker ends."""
         self._until = 0.0
         for (user, right, kind, name), (count, fields) in self._refusals.items():
             if count:

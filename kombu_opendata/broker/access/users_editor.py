@@ -17,7 +17,7 @@ from tomlkit.items import InlineTable, String
 
 from ...errors import RequestError
 from .file_format import Patterns
-from .users_toml import Parsed, parse, wrong
+from .users_toml import ENCODING, Parsed, parse, wrong
 
 _NEW_MODE = 0o600
 
@@ -39,7 +39,7 @@ class UsersEditor:
         self._edited: set[str] = set()
         self.parsed: Parsed | None = parse(path, data, {}) if data is not None else None
         try:
-            self._document = tomlkit.parse((data or b"").decode())
+            self._document = tomlkit.parse((data or b"").decode(ENCODING))
         except TOMLKitError as exc:  # nothing that tomllib has accepted
             raise wrong(path, f"can't be edited: {exc}") from exc
 

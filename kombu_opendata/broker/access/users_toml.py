@@ -20,6 +20,8 @@ from .user import User
 
 _Table = TypeVar("_Table", UserTable, InstanceTable)
 
+#: UTF-8; some editors put a byte order mark before it
+ENCODING = "utf-8-sig"
 _SHOWN = 100
 #: a line of the form that earlier versions read
 _OLD_LINE = re.compile(rb"(?m)^[^#=\[\n]*:\s*\$argon2")
@@ -50,27 +52,27 @@ def parse(path: Path, data: bytes, known: Mapping[str, User]) -> Parsed:
         known: users of an earlier file; those who did not change keep the decisions made so far.
 
     Raises:
-        InvalidUsersFile: it is not valid.
+        InvalidUsersFile: it is not valid; the text has all faults.
     """
-    tables = _load(path, data)
+    tables, faults = _load(path, data), list[str]()
     unknown = sorted(tables.keys() - {"users", "instances"})
-    if unknown:
-        raise wrong(path, f"has a table {unknown[0][:_SHOWN]!r}: it has [users.NAME] and [instances.NAME] only")
+    faults += [f"has a table {name[:_SHOWN]!r}: it has [users.NAME] and [instances.NAME] only" for name in unknown]
     found = Parsed({}, {}, {})
-    for name, given in _tables(path, tables, "users").items():
-        table = _convert(path, given, UserTable, f"user {name[:_SHOWN]!r}")
-        _check_login(path, name, table)
-        old = known.get(name)
-        found.users[name] = user = old if old is not None and old.table == table else _user(path, name, table)
-        for certificate in table.certificates:
-            other = found.certificates.setdefault(certificate, user)
-            if other is not user:
-                text = f"gives the certificate {certificate[:_SHOWN]!r} to {other.name!r} and to {name!r}"
-                raise wrong(path, text)
-    if not found.users:
-        raise wrong(path, "names no user, so nobody could log in: opendata-queue user add NAME")
-    for name, given in _tables(path, tables, "instances").items():
-        found.instances[name] = _convert(path, given, InstanceTable, f"instance {name[:_SHOWN]!r}")
+    given = _tables(tables, "users", faults)
+    for name, user_table in given.items():
+        table = _convert(user_table, UserTable, f"user {name[:_SHOWN]!r}", faults)
+        user = _user(name, table, known.get(name), faults) if table is not None else None
+        if user is not None:
+            found.users[name] = user
+            _add_certificates(found.certificates, user, faults)
+    if not given and not faults:
+        faults.append("names no user, so nobody could log in: opendata-queue user add NAME")
+    for name, instance_table in _tables(tables, "instances", faults).items():
+        limits = _convert(instance_table, InstanceTable, f"instance {name[:_SHOWN]!r}", faults)
+        if limits is not None:
+            found.instances[name] = limits
+    if faults:
+        raise _all_wrong(path, faults)
     return found
 
 
@@ -80,11 +82,18 @@ def wrong(path: Path, what: str, line: int = 0) -> InvalidUsersFile:
     return InvalidUsersFile(f"{where} {what}", path=str(path), line=line)
 
 
+def _all_wrong(path: Path, faults: list[str]) -> InvalidUsersFile:
+    if len(faults) == 1:
+        return wrong(path, faults[0])
+    return wrong(path, "\n  ".join([f"has {len(faults)} faults:", *(f"it {fault}" for fault in faults)]))
+
+
 def _load(path: Path, data: bytes) -> dict[str, Any]:
     try:
-        return tomllib.loads(data.decode())
+        return tomllib.loads(data.decode(ENCODING))
     except UnicodeDecodeError as exc:
-        raise wrong(path, "is not UTF-8", data.count(b"\n", 0, exc.start) + 1) from exc
+        place = data.count(b"\n", 0, exc.start) + 1
+        raise wrong(path, "is not UTF-8: save it with that encoding", place) from exc
     except tomllib.TOMLDecodeError as exc:
         old = _OLD_LINE.search(data)
         if old is not None:
@@ -97,20 +106,28 @@ def _load(path: Path, data: bytes) -> dict[str, Any]:
         raise wrong(path, f"is not valid TOML: {exc}", int(line[1]) if line else 0) from exc
 
 
-def _tables(path: Path, tables: dict[str, Any], kind: str) -> dict[str, Any]:
+def _tables(tables: dict[str, Any], kind: str, faults: list[str]) -> dict[str, Any]:
     found = tables.get(kind, {})
     if not isinstance(found, dict):
-        raise wrong(path, f"has {kind} = …: write a table [{kind}.NAME] for each")
+        faults.append(f"has {kind} = …: write a table [{kind}.NAME] for each")
+        return {}
     if "" in found:
-        raise wrong(path, f"has an empty name in {kind}")
+        faults.append(f"has an empty name in {kind}")
     return found
 
 
-def _convert(path: Path, given: Any, type: type[_Table], what: str) -> _Table:
+def _convert(given: Any, type: type[_Table], what: str, faults: list[str]) -> _Table | None:
     try:
         return msgspec.convert(given, type)
     except msgspec.ValidationError as exc:
-        raise wrong(path, f"is wrong about {what}: {exc}{_suggestion(str(exc))}") from exc
+        # msgspec stops at the first fault, but every key has a default: so one key after the other
+        single = [{key: value} for key, value in given.items()] if isinstance(given, dict) and len(given) > 1 else []
+        before = len(faults)
+        for one in single:
+            _convert(one, type, what, faults)
+        if len(faults) == before:
+            faults.append(f"is wrong about {what}: {exc}{_suggestion(str(exc))}")
+        return None
 
 
 def _suggestion(text: str) -> str:
@@ -120,16 +137,22 @@ def _suggestion(text: str) -> str:
     return f": do you mean {close[0]}?" if close else ""
 
 
-def _check_login(path: Path, name: str, table: UserTable) -> None:
+def _user(name: str, table: UserTable, old: User | None, faults: list[str]) -> User | None:
+    """The user of a table: the ``old`` one, if nothing changed; None if the table is wrong."""
     if not table.secret and not table.certificates:
-        raise wrong(path, f"gives user {name[:_SHOWN]!r} neither a secret nor certificates, so nobody can log in")
-    if table.secret and not is_hash(table.secret):
+        faults.append(f"gives user {name[:_SHOWN]!r} neither a secret nor certificates, so nobody can log in")
+    elif table.secret and not is_hash(table.secret):
         text = f"has no Argon2 hash as the secret of user {name[:_SHOWN]!r}: make one with opendata-queue hash-secret"
-        raise wrong(path, text)
-
-
-def _user(path: Path, name: str, table: UserTable) -> User:
+        faults.append(text)
     try:
-        return User(name, table)
+        return old if old is not None and old.table == table else User(name, table)
     except PatternError as exc:
-        raise wrong(path, f"is wrong about user {name[:_SHOWN]!r}: {exc}") from exc
+        faults.append(f"is wrong about user {name[:_SHOWN]!r}: {exc}")
+        return None
+
+
+def _add_certificates(certificates: dict[str, User], user: User, faults: list[str]) -> None:
+    for certificate in user.table.certificates:
+        other = certificates.setdefault(certificate, user)
+        if other is not user:
+            faults.append(f"gives the certificate {certificate[:_SHOWN]!r} to {other.name!r} and to {user.name!r}")

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from uuid import uuid4
+
+from ..instance.altered_messages import AlteredMessages
 from ..instance.instance import Instance
 from ..model.sessions import Session
 from .admin_calls import AdminCalls, Directory
+from .alter_calls import AlterCalls
 from .chord_calls import ChordCalls
 from .consume import ConsumeCalls
 from .dispatch.context import Context
 from .dispatch.registry import bind_handlers
 from .exchange_calls import ExchangeCalls
 from .explain_routing import ExplainCalls
+from .failures.bulk import Bulks
+from .failures.failure_calls import FailureCalls
 from .history_calls import HistoryCalls
 from .publish import PublishCalls
 from .queue_calls import QueueCalls
@@ -61,26 +67,32 @@ class InstanceCalls:
         reads = ReadCalls(ConditionalReads(uses, i.outbox), uses, i.queues)
         chords = ChordCalls(engine.results, state.results.chords, i.sessions, commits, largest)
         keys = SentKeys(i.queues, engine.idempotency, clock)
+        bulks = Bulks(
+            engine.failures, state, engine.moves, engine.settled_moves, engine.payloads, commits, clock,
+            self.publishing, i.queues, i.replays, i.outbox, lambda: str(uuid4()),
+        )  # fmt: skip
         self.handlers = bind_handlers(
             self.publishing,
             ConsumeCalls(i.queues, i.leases, i.outbox, clock),
             SessionCalls(i.lifecycle, i.outbox, commits),
             AdminCalls(i.maintenance, directory),
-            QueueCalls(i.queues, i.maker, engine.removals, clock, i.warnings),
+            QueueCalls(i.queues, i.maker, engine.repeats, clock, i.warnings),
+            AlterCalls(i.queues, i.upkeep, AlteredMessages(engine.store, engine.buckets, topology, clock), clock),
             ExchangeCalls(topology, engine.definitions, i.queues, i.replays, self.publishing, i.warnings),
             ExplainCalls(state, commits, engine.payloads, engine.pages),
             ResultCalls(engine.results, chords, i.results, largest),
             chords,
             ReplayCalls(i.replays, engine.router, state, clock),
-            SettledCalls(engine.redrives, engine.settled_moves, i.replays, clock, i.outbox),
+            SettledCalls(engine.moves, engine.settled_moves, i.replays, clock, i.outbox),
             HistoryCalls(engine.history),
+            FailureCalls(engine.failures, state, bulks, clock),
             StagingCalls(i.name, i.staging, engine.staging, largest),
             SendCalls(self.publishing, keys, operations, commits, i.upkeep),
             reads,
             SettleCalls(i.leases, i.timed, holders, i.queues, i.outbox, clock),
             PeekCalls(holders, i.queues, engine.payloads, engine.pages, commits, engine.history),
             MetricsCalls(i.queues, i.rates, clock),
-            WorkerCalls(i.sessions, i.queues, i.leases, holders, reads, i.outbox),
+            WorkerCalls(i.sessions, i.queues, i.leases, holders, reads, i.outbox, state.running),
         )
 
     def context(self, session: Session) -> Context:

@@ -21,7 +21,8 @@ from .dispatch import required_rights as needs
 from .dispatch.context import Context
 from .dispatch.registry import handles
 
-_OUTCOMES = frozenset(map(int, m.Outcome))
+_OUTCOMES = frozenset(map(int, m.Outcome)) - {m.Outcome.REPORT}
+_REPORTED = frozenset(map(int, m.Outcome)) - {m.Outcome.START}
 
 
 class GetOne:
@@ -117,6 +118,15 @@ class ConsumeCalls:
         if msg.outcome not in _OUTCOMES:
             raise RequestError(f"settle outcome {msg.outcome} is unknown")
         self._leases.settle(call.session, msg.outcome, msg.leases)
+
+    @handles(m.ReportTasks, needs=needs.entry)
+    def report_tasks(self, call: Context, msg: m.ReportTasks) -> None:
+        for outcome, _queue, _id, _token, report in msg.items:
+            if outcome not in _REPORTED:
+                raise RequestError(f"report outcome {outcome} is unknown")
+            if report.fault:
+                raise RequestError(report.fault)
+        self._leases.report(call.session, msg.items)
 
     @handles(m.CloseChannel, needs=needs.entry)
     def close_channel(self, call: Context, msg: m.CloseChannel) -> None:

@@ -11,6 +11,7 @@ from ...protocol.messages.history_messages import AttemptInfo, EventInfo, Messag
 from ...storage.history.lists import query
 from ...storage.history.lists.candidates import AttemptRecord, MessageRecord
 from ...storage.history.service import History
+from ...storage.records import task_failure
 from .dispatch import required_rights as needs
 from .dispatch.contents import shown_attempt, shown_message
 from .dispatch.context import Context
@@ -53,12 +54,13 @@ class HistoryCalls:
         history = self._history
         filters = query.check_filters(
             queues=msg.queues, outcomes=msg.outcomes, headers=msg.headers, ids=msg.ids, consumers=msg.consumers,
-            manual=msg.manual, gte=msg.gte, lte=msg.lte, gt=msg.gt, lt=msg.lt,
+            manual=msg.manual, states=msg.states, exceptions=msg.exceptions,
+            gte=msg.gte, lte=msg.lte, gt=msg.gt, lt=msg.lt,
         )  # fmt: skip
         paging = query.check_paging(
             query.ATTEMPTS, filters, order=msg.order, limit=msg.limit, after=msg.next, before=msg.prev
         )
-        page = await history.list_attempts(filters, paging, bodies=msg.bodies)
+        page = await history.list_attempts(filters, paging, bodies=msg.bodies, tracebacks=msg.tracebacks)
         rights = call.session.rights
         items = [one for item in page.items if (one := shown_attempt(rights, stored_attempt(item))) is not None]
         return m.AttemptPage(msg.rid, tuple(items), page.next, page.prev)
@@ -93,7 +95,7 @@ class HistoryCalls:
         history, buckets = self._history, query.check_buckets(msg.gte, msg.lt, msg.bucket_ms)
         filters = query.check_filters(
             queues=msg.queues, outcomes=msg.outcomes, headers=msg.headers, ids=msg.ids, consumers=msg.consumers,
-            manual=msg.manual, gte=msg.gte, lt=msg.lt,
+            manual=msg.manual, states=msg.states, exceptions=msg.exceptions, gte=msg.gte, lt=msg.lt,
         )  # fmt: skip
         return m.Counts(msg.rid, *buckets[:2], await history.count_attempts(filters, buckets))
 
@@ -110,6 +112,11 @@ def attempt_number(id: str) -> int:
     return int(found[1], 16)
 
 
+def attempt_id(number: int) -> str:
+    """The id of an attempt with this number in the log."""
+    return f"{_ATTEMPT}{number:x}"
+
+
 # ---------------------------------------------------------------------- records as answers
 def stored_message(one: MessageRecord) -> MessageInfo:
     data = one.metadata
@@ -124,4 +131,9 @@ def stored_attempt(one: AttemptRecord) -> AttemptInfo:
         data = one.event.metadata
         times = data.created_at_ms, data.received_at_ms, data.visible_at_ms
         event = EventInfo(*times, data.headers, one.event.envelope)
-    return AttemptInfo(f"{_ATTEMPT}{one.number:x}", *one[1:-1], event)
+    failure = one.failure or task_failure.NONE
+    return AttemptInfo(
+        attempt_id(one.number), one.message_id, one.queue, one.consumer, one.claimed_at_ms, one.ended_at_ms,
+        one.attempt, one.outcome, one.requeued, one.manual, event,
+        one.state, one.runtime_us / 1000, one.pid, one.exception, failure.error, failure.traceback,
+    )  # fmt: skip

@@ -98,13 +98,15 @@ class PublishCalls:
             session: remembers the number of the publish; None for a message of the broker's own, which has none.
 
         Raises:
-            QueueFull, StoreFull: nothing was stored.
+            QueueFull, QueuePaused, StoreFull: nothing was stored.
         """
         upkeep, queues = self._upkeep, self._queues
         priority = 255 - msg.priority
         stored = stored_in(targets)
         for queue in targets:
-            if queue.is_bounded:
+            if queue.is_guarded:
+                if session is not None:
+                    queue.check_open()
                 upkeep.check_room(queue, len(msg.envelope))
         numbered = session if msg.seq else None
         if stored:

@@ -9,7 +9,7 @@ from ...errors import PreconditionFailed, RequestError
 from ...protocol import messages as m
 from ...protocol.messages import queue_messages as q
 from ...storage.clock import Clock
-from ...storage.operations.queue_removals import Call, Removals
+from ...storage.operations.repeated_calls import Call, RepeatedCalls
 from ...storage.routing.queue_filters import FILTER
 from ..delivery.queues import Queues
 from ..delivery.rate_limited_log import WarnOnce
@@ -30,7 +30,7 @@ class QueueCalls:
 
     _queues: Queues
     _maker: QueueMaker
-    _removals: Removals
+    _repeats: RepeatedCalls
     _clock: Clock
     _warnings: WarnOnce
 
@@ -90,7 +90,7 @@ class QueueCalls:
     async def delete_queue(self, call: Context, msg: m.DeleteQueue) -> m.Count:
         async with self._queues.lock:
             queue, removal = self._queues.get(msg.queue), Call(call.session.id, msg.rid)
-            before = self._removals.before(removal)
+            before = self._repeats.before(removal)
             if queue is None:
                 check_name(msg.queue, "queue")
             if queue is None or before.is_over:
@@ -119,19 +119,22 @@ class QueueCalls:
             if not queue.deleting and rights.may_see(queue.name):
                 listed.queues.append(encoded((queue.name, *queue.properties, len(queue.consumers))))
                 listed.created_at_ms.append(queue.counts.created_at_ms)
+                listed.overrides.append(encoded(queue.overrides.arguments))
+                since_ms = queue.overrides.paused_at_ms
+                listed.paused.append((queue.is_paused, queue.refuses_publishes, since_ms))
         return listed
 
 
 def _check_equal(queue: BrokerQueue, properties: QueueProperties) -> None:
     """Refuse, by :class:`PreconditionFailed`, a queue that exists with other properties."""
     for field, have, want in zip(properties._fields, queue.properties, properties, strict=True):
-        if have == want:
+        if have == want or (field == "arguments" and want == queue.effective):  # apps may follow an alteration
             continue
         argument, ours, theirs = field, f"with {field}={have!r}", f"with {field}={want!r}"
         if field == "arguments":
             argument, ours, theirs = queue_arguments.difference(queue.properties.arguments, properties.arguments)
         raise PreconditionFailed(
-            f"queue {queue.name!r} exists {ours}, declared again {theirs}: delete it first or declare it alike",
+            f"queue {queue.name!r} exists {ours}, declared again {theirs}: delete it, alter it or declare it alike",
             queue=queue.name,
             field=field,
             argument=argument,

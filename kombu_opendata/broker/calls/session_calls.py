@@ -36,7 +36,7 @@ class SessionCalls:
     def goodbye(self, call: Context, msg: m.Goodbye) -> None:
         """End the session; its connection closes after the answer."""
         connection = call.session.connection
-        self._lifecycle.close(call.session, m.Outcome.RELEASE)
+        self._lifecycle.close(call.session, m.Outcome.RELEASE, tasks_go_on=msg.tasks_go_on)
         if connection is not None:
             connection.leave()
             self._outbox.answer_last(connection, m.Ok(msg.rid))

@@ -1,4 +1,4 @@
-"""Redriving, archiving and deleting settled messages."""
+"""Redriving, archiving and deleting settled messages; moving and copying waiting ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from ...errors import RequestError
 from ...protocol import messages as m
 from ...storage.clock import Clock
 from ...storage.operations.archive_and_delete import Selection, SettledMoves
-from ...storage.operations.redrive import Redriven, Redrives
+from ...storage.operations.moves import Moved, Moves, Way
+from ...storage.operations.repeated_calls import Call
+from ...storage.read.queue_pages import AVAILABLE, DELAYED
 from ...storage.state.settled_list import list_name
 from ..delivery.outbox import Outbox
 from ..instance.replay_cursors import Replays, room
@@ -26,9 +28,9 @@ _MAX_AGE_MS = 1 << 53
 
 @dataclass(frozen=True, slots=True)
 class SettledCalls:
-    """Redrives, archives or deletes settled messages. Such a call stops when its client's connection is gone."""
+    """Moves, archives or deletes messages. Such a call stops when its client's connection is gone."""
 
-    _redrives: Redrives
+    _moves: Moves
     _settled_moves: SettledMoves
     _replays: Replays
     _clock: Clock
@@ -43,16 +45,44 @@ class SettledCalls:
         if which == "done":
             raise RequestError("messages that are done can't be redriven: use a replay")
         selection = Selection(_ids(msg.ids), selector_of(msg.selector), None, msg.limit)
+        way = self._way(call, msg.rid, source, target)
+        done = await self._moves.redrive(source.state(), selection, way, which)
+        call.audit("redrove %d messages from %r to %r", done.count, source.name, target.name, queue=source.name)
+        return m.Redriven(
+            msg.rid, done.count, done.already, done.expired, done.waiting, done.is_full, done.unmatched
+        )  # fmt: skip
+
+    @handles(m.MoveMessages, needs=needs.redrive, query=True, filter_of=lambda _self, msg: msg.selector)
+    async def move_messages(self, call: Context, msg: m.MoveMessages) -> m.Moved:
+        source, target = stored_queue(call, msg.queue), stored_queue(call, msg.target)
+        if source is target:
+            raise RequestError(f"the messages of queue {msg.queue!r} are there already: name another target")
+        _check_limit(msg.limit)
+        if unknown := set(msg.states).difference((AVAILABLE, DELAYED)):
+            raise RequestError(f"messages that are {min(unknown)!r} can't be moved: use {AVAILABLE!r} or {DELAYED!r}")
+        selection = Selection(_ids(msg.ids), selector_of(msg.selector), None, msg.limit)
+        way, states = self._way(call, msg.rid, source, target), msg.states or (AVAILABLE, DELAYED)
+        done = await self._moves.waiting(source.state(), selection, way, states, copies=msg.copy)
+        text = "copied %d waiting messages from %r to %r" if msg.copy else "moved %d waiting messages from %r to %r"
+        call.audit(text, done.count, source.name, target.name, queue=source.name)
+        return m.Moved(
+            msg.rid, done.count, done.already, done.expired, done.waiting, done.unmatched, done.is_full
+        )  # fmt: skip
+
+    def _way(self, call: Context, rid: int, source: BrokerQueue, target: BrokerQueue) -> Way:
+        """To the target, while the client waits and both queues exist.
+
+        Raises:
+            QueuePaused: the target takes no messages.
+        """
+        target.check_open()
         session, connection = call.session, call.session.connection
 
-        def on_step(done: Redriven) -> bool:
+        def on_step(done: Moved) -> bool:
             self._replays.added(target, done.ids)
             return session.connection is connection and not target.deleting and not source.deleting
 
-        accepts = room(target, always=True)
-        done = await self._redrives.run(source.state(), target.state(), selection, accepts, on_step, which)
-        call.audit("redrove %d messages from %r to %r", done.moved, source.name, target.name, queue=source.name)
-        return m.Redriven(msg.rid, done.moved, done.already, done.expired, done.waiting, done.is_full)
+        return Way(target.state(), room(target, always=True), on_step, Call(session.id, rid))
 
     @handles(m.DeleteSettled, needs=needs.on_queue("configure", or_role="operator"), query=True)
     async def delete_settled(self, call: Context, msg: m.DeleteSettled) -> m.SettledDeleted:

@@ -58,6 +58,9 @@ class Delivery:
 
     def deliver(self, queue: ConsumedQueue) -> None:
         """Deliver from one queue."""
+        if queue.is_paused:
+            self._answer_getters(queue)
+            return
         now, messages = self._clock.now_ms(), queue.messages
         for _ in range(_DELIVERIES_PER_TURN):
             if not queue.getters:
@@ -93,8 +96,7 @@ class Delivery:
 
     def _nothing_to_deliver(self, queue: ConsumedQueue) -> None:
         """Answer getters, and wake the queue when the next delayed message becomes visible."""
-        if queue.getters:
-            queue.getters = deque(getter for getter in queue.getters if not getter.nothing())
+        self._answer_getters(queue)
         if queue.timer is not None:
             queue.timer.cancel()
             queue.timer = None
@@ -102,6 +104,11 @@ class Delivery:
         if visible_at is not None and (queue.consumers or queue.getters):
             delay_ms = min(max(visible_at - self._clock.now_ms(), 1), _MAX_DELAY_MS)
             queue.timer = self._loop.call_later(delay_ms / 1000, self._queues.wake, queue)
+
+    def _answer_getters(self, queue: ConsumedQueue) -> None:
+        """Tell getters that there is no message now; those that wait stay."""
+        if queue.getters:
+            queue.getters = deque(getter for getter in queue.getters if not getter.nothing())
 
 
 class Turn:

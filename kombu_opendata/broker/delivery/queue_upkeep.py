@@ -12,9 +12,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ...errors import OpenDataError, QueueFull
-from ..model.argument_table import REJECT_PUBLISH_DLX
+from ..model.argument_table import DROP_HEAD, REJECT_PUBLISH_DLX
 from ..model.queue import BrokerQueue
 from .core import Core
+from .time_slices import Pace
 
 log = logging.getLogger(__name__)
 
@@ -48,12 +49,13 @@ class Upkeep:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
+        self._tending: asyncio.Task[None] | None = None
 
     def stop(self) -> None:
         """The instance is closing."""
         if self._timer is not None:
             self._timer.cancel()
-        for task in self._tasks:
+        for task in (*self._tasks, *filter(None, [self._tending])):
             task.cancel()
 
     # ------------------------------------------------------------------ publishing
@@ -92,6 +94,11 @@ class Upkeep:
         self.changed.add(queue)
         self._outbox.schedule()
 
+    def altered(self, queue: BrokerQueue) -> None:
+        """A queue has another maximum length."""
+        self.changed.add(queue)
+        self._outbox.schedule()
+
     def end_turn(self) -> None:
         """Remove what expired or exceeds a maximum, after the deliveries of a turn and before its commit."""
         changed, self.changed = self.changed, set()
@@ -108,7 +115,9 @@ class Upkeep:
 
     # ------------------------------------------------------------------ maximum lengths
     def _trim(self, queue: BrokerQueue) -> None:
-        """Drop the oldest messages of a queue that is too long."""
+        """Drop the oldest messages of a queue that is too long, unless it refuses new ones instead."""
+        if queue.arguments.overflow != DROP_HEAD:
+            return
         for _ in range(len(queue.messages)):  # a dead letter may come back to the queue
             if not queue.is_too_long() or queue in self._busy:
                 return
@@ -139,42 +148,59 @@ class Upkeep:
 
     def _expire_messages(self) -> None:
         now = self._clock.now_ms()
-        upcoming: list[int] = []
         for queue in self._queues.values():
-            messages = queue.messages
-            if not messages.next_deadline or queue.deleting or queue in self._busy:
-                continue
-            if messages.next_deadline <= now:
-                expired = messages.expired(now)
-                if expired:
-                    queue.remove(expired, "expired")
-                    self._outbox.schedule()
-                if 0 < messages.next_deadline <= now:  # in a cold bucket
-                    self._spawn(queue, queue.expire(now))
-                    continue
-            if messages.next_deadline:
-                upcoming.append(messages.next_deadline)
-        if upcoming:
-            self._wake_at(min(upcoming))
+            if queue.messages.next_deadline:
+                self._expire(queue, now)
+
+    def _expire(self, queue: BrokerQueue, now: int) -> None:
+        """Remove the expired messages of a queue, and see to those that will expire."""
+        messages = queue.messages
+        if queue.deleting or queue in self._busy:
+            return
+        if messages.next_deadline <= now:
+            expired = messages.expired(now)
+            if expired:
+                queue.remove(expired, "expired")
+                self._outbox.schedule()
+            if 0 < messages.next_deadline <= now:  # in a cold bucket
+                self._spawn(queue, queue.expire(now))
+                return
+        if messages.next_deadline:
+            self._wake_at(messages.next_deadline)
 
     def tick(self) -> None:
         """Check limits, unused queues and single active consumers; called twice a second."""
-        self._expire_messages()
-        now = self._clock.now_ms()
-        for queue in list(self._queues.values()):
-            if queue.deleting:
-                continue
-            if queue.is_bounded:
-                self._trim(queue)
-            if queue.active is not None:
-                self._check_active(queue)
-            elif queue.heirs and self._heirs_until_ms <= now:
-                queue.heirs = frozenset()  # they had time to come back
-                self._queues.wake(queue)
-            if queue.consumers or queue.getters:
-                queue.used_at_ms = now
-            elif self._is_unused(queue) and queue.drop() is None and queue not in self._busy:
-                self._spawn(queue, self._delete_unused(queue))
+        if self._tending is None:
+            self._tending = self._loop.create_task(self._tend())
+
+    async def _tend(self) -> None:
+        try:
+            await self.tend()
+        except Exception as exc:
+            self._failure.fail(exc)
+        finally:
+            self._tending = None
+
+    async def tend(self) -> None:
+        """Check all queues, some at a time: a look at thousands of them takes milliseconds."""
+        async for queue in Pace().over(list(self._queues.values())):
+            if not queue.deleting:
+                self._check(queue, self._clock.now_ms())
+
+    def _check(self, queue: BrokerQueue, now: int) -> None:
+        if queue.messages.next_deadline:
+            self._expire(queue, now)
+        if queue.is_bounded:
+            self._trim(queue)
+        if queue.active is not None:
+            self._check_active(queue)
+        elif queue.heirs and self._heirs_until_ms <= now:
+            queue.heirs = frozenset()  # they had time to come back
+            self._queues.wake(queue)
+        if queue.consumers or queue.getters or queue.is_paused:
+            queue.used_at_ms = now
+        elif self._is_unused(queue) and queue.drop() is None and queue not in self._busy:
+            self._spawn(queue, self._delete_unused(queue))
 
     def _is_unused(self, queue: BrokerQueue) -> bool:
         expires, now = queue.arguments.expires_ms, self._clock.now_ms()
@@ -219,6 +245,11 @@ class Upkeep:
             if queue.messages.next_deadline and not queue.deleting:
                 self._wake_at(queue.messages.next_deadline)
         self._outbox.schedule()
+
+
+def refusal_text(queue: BrokerQueue) -> str:
+    """The part of an error text that says why a queue takes no messages."""
+    return f"queue {queue.name!r} is paused" if queue.refuses_publishes else full_text(queue)
 
 
 def full_text(queue: BrokerQueue) -> str:

@@ -10,7 +10,7 @@ from ...protocol.messages import Cancelled
 from ...storage.clock import Clock
 from ...storage.operations.definitions import Definitions
 from ...storage.operations.idempotency_keys import Idempotency
-from ...storage.operations.queue_removals import Call
+from ...storage.operations.repeated_calls import Call
 from ...storage.records.kinds import FIRST_TRANSIENT_ID
 from ...storage.routing.topology import Topology
 from ..model.queue import BrokerQueue

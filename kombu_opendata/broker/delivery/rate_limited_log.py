@@ -81,11 +81,19 @@ class Notices:
         now = self._time()
         for kind, said in list(self._kinds.items()):
             if said.until <= now:
-                del self._kinds[kind]
-                if said.count:
-                    text = "%d more of this in %g s: %s"
-                    self._log.log(said.level, text, said.count, PERIOD_SECONDS, kind, extra=self._context)
-                self._write_total(said)
+                self._end_period(kind)
+
+    def close(self) -> None:
+        """Log the counts so far: the broker ends."""
+        for kind in list(self._kinds):
+            self._end_period(kind)
+
+    def _end_period(self, kind: str) -> None:
+        said = self._kinds.pop(kind)
+        if said.count:
+            text = "%d more of this in %g s: %s"
+            self._log.log(said.level, text, said.count, PERIOD_SECONDS, kind, extra=self._context)
+        self._write_total(said)
 
     def _of(self, kind: str) -> _Kind:
         said = self._kinds.get(kind)

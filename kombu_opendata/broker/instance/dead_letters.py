@@ -88,7 +88,7 @@ class DeadLetters:
 
     def add_transient(self, queue: BrokerQueue, entry: Entry, reason: str) -> None:
         """Keep a message from a transient queue as a dead letter, if the queue has a dead-letter exchange."""
-        to = dead_letters_to(queue.properties.arguments)
+        to = dead_letters_to(queue.effective)
         if entry.envelope is None:
             return
         if to is None:

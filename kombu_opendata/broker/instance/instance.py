@@ -27,6 +27,7 @@ from ..delivery.rate_limited_log import Notices, WarnOnce
 from ..delivery.rates import Rates
 from ..delivery.result_watches import ResultWatches
 from ..delivery.store_gate import StoreGate
+from ..delivery.task_outcomes import TaskOutcomes
 from ..delivery.tenure import Tenure
 from ..delivery.time_slices import Pace, encoded
 from ..model.queue_kinds import QueueMaker
@@ -96,7 +97,8 @@ class Instance:
         restart_grace_ms = grace_ms if restart_grace_ms is None else restart_grace_ms
         self.upkeep = self._turn(core, tenure or Tenure(), restart_grace_ms)
         self.results = ResultWatches(self.outbox)
-        self.leases = Leases(self.queues, state.leases, self.outbox)
+        self.task_outcomes = TaskOutcomes(engine.clock)
+        self.leases = Leases(self.queues, state.leases, self.outbox, engine.task_runs, self.task_outcomes)
         self.timed = TimedLeases(core, self.leases, state.session_names)
         forget = self.results.forget_session
         self.lifecycle = SessionLifecycle(core, self.leases, state, engine.operations, forget)
@@ -135,7 +137,7 @@ class Instance:
         engine, topology, clock = self.engine, self.engine.state.topology, self.engine.clock
         storage = Storage(
             engine.operations, engine.definitions, engine.loader, engine.payloads, engine.pages, engine.removals,
-            engine.collector, engine.state, clock,
+            engine.collector, engine.task_runs, engine.state, clock,
         )  # fmt: skip
         around = Surroundings(
             clock, topology, self.timed.transient_readers, self.dead_letters.add_transient, self.queues.drop_transient
@@ -233,6 +235,8 @@ class Instance:
         for task in self._works:
             task.cancel()
         await asyncio.gather(*self._works, return_exceptions=True)
+        self.notices.close()
+        self.audit.close()
 
     # ------------------------------------------------------------------ status
     def report(self) -> dict[str, Any]:
@@ -259,6 +263,8 @@ class Instance:
                 "loaded_buckets": len(messages.buckets),
                 "cold_buckets": len(messages.cold),
                 "consumers": len(queue.consumers) if queue is not None else 0,
+                "paused": queue is not None and queue.is_paused,
+                "publishes_paused": queue is not None and queue.refuses_publishes,
             }
             replay = self.replays.report(stored.name)
             if replay is not None:

@@ -207,8 +207,11 @@ class Replays:
 def room(queue: BrokerQueue, *, always: bool = False) -> Callable[[int, int], bool]:
     """Makes a function that says whether a queue has room for a number of messages and bytes.
 
-    A queue that drops its oldest messages always has room, unless ``always`` makes its maximum count.
+    A queue whose publishes are paused has none. One that drops its oldest messages always has room, unless ``always``
+    makes its maximum count.
     """
+    if queue.refuses_publishes:
+        return lambda _messages, _bytes: False
     if not queue.is_bounded or not (always or queue.arguments.overflow != DROP_HEAD):
         return lambda _messages, _bytes: True
     return lambda messages, size: not queue.is_too_long(messages, size)

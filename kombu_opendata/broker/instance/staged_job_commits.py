@@ -15,7 +15,16 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from ...errors import CorruptRecord, InvalidURL, NotFound, PreconditionFailed, QueueFull, RequestError
+from ...errors import (
+    CorruptRecord,
+    InvalidURL,
+    NotFound,
+    PreconditionFailed,
+    QueueFull,
+    QueuePaused,
+    RequestError,
+    RetryLater,
+)
 from ...staging.batch_reader import InlineBlock, check_batch, path_of, read_inline
 from ...staging.batch_uri import job_folder, with_token
 from ...staging.batch_writer import write_object
@@ -68,7 +77,8 @@ class StagingService:
         """Commit a job; returns it and whether this call committed it.
 
         Raises:
-            RequestError, NotFound, CorruptRecord, QueueFull, StoreFull, StoreError: nothing was committed.
+            RequestError, NotFound, CorruptRecord, QueueFull, QueuePaused, StoreFull, StoreError: nothing was
+                committed.
         """
         staging = self._staging
         async with self._alone(job_folder(job_id)):
@@ -78,7 +88,7 @@ class StagingService:
             if any(batch.data for batch in batches):
                 try:
                     return self._commit_inline(job_id, batches), True
-                except QueueFull as exc:
+                except (QueueFull, QueuePaused) as exc:
                     batches = await self._as_objects(batches, exc)
             paths = await self._check(job_id, batches)
             rows = [_staged(path, batch) for path, batch in zip(paths, batches, strict=True)]
@@ -144,11 +154,11 @@ class StagingService:
             self.router.planner.apply(chunk, block, plan)
         return job
 
-    async def _as_objects(self, batches: list[BatchInfo], refusal: QueueFull) -> list[BatchInfo]:
-        """Write inline batches as objects, so that their job can wait for a full queue.
+    async def _as_objects(self, batches: list[BatchInfo], refusal: RetryLater) -> list[BatchInfo]:
+        """Write inline batches as objects, so that their job can wait for a queue that is full or paused.
 
         Raises:
-            QueueFull: the store can't hold objects.
+            QueueFull, QueuePaused: the store can't hold objects.
         """
         try:
             folder = self._staging.folder()

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ...errors import NotFound, QueueFull
+from ...errors import NotFound, QueueFull, QueuePaused
 from ...protocol.envelope import open_envelope
 from ...staging.batch_block import Block
 from ...staging.batch_reader import InlineBlock
@@ -57,7 +57,7 @@ class Planner:
         """Plan all rows of these blocks.
 
         Raises:
-            QueueFull: a queue refuses some of them.
+            QueueFull, QueuePaused: a queue refuses some of them.
         """
         held: dict[BrokerQueue, list[int]] = {}
         plans = []
@@ -65,6 +65,7 @@ class Planner:
             plan, count = self.plan(block, payload, held)
             if count < block.rows:
                 assert plan.full is not None
+                plan.full.check_open()
                 raise QueueFull(
                     f"{full_text(plan.full)} and refuses some of the job's messages: nothing was stored; commit again "
                     "when it is shorter",
@@ -100,7 +101,7 @@ class Planner:
                     targets.append(queues)
                 if not envelopes and any(isinstance(queue, TransientQueue) for queue in queues):
                     raise NeedEnvelopes
-                if refuse := [queue for queue in queues if queue.arguments.rejects]:
+                if refuse := [queue for queue in queues if queue.arguments.rejects or queue.refuses_publishes]:
                     refusing[number] = refuse
             full = self._take(refusing[number], block.lengths[row], held) if number in refusing else None
             if full is not None:
@@ -115,8 +116,9 @@ class Planner:
         for queue in refusing:
             messages, size_held = held.setdefault(queue, [0, 0])
             try:
+                queue.check_open()
                 self._upkeep.check_room(queue, size_held + size, messages + 1)
-            except QueueFull:
+            except (QueueFull, QueuePaused):
                 return queue
         for queue in refusing:
             held[queue][0] += 1

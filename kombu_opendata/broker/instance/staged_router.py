@@ -20,7 +20,7 @@ from ...storage.operations.staged_jobs import Staging
 from ...storage.state.staged_job import StagedJob, StagedObject
 from ...storage.state.staged_rows import Chunk
 from ..delivery.core import Core
-from ..delivery.queue_upkeep import full_text
+from ..delivery.queue_upkeep import refusal_text
 from ..delivery.rate_limited_log import WarnOnce
 from .staged_plan import NeedEnvelopes, Planner
 
@@ -243,7 +243,7 @@ class StagingRouter:
         piece = cut(block, row, rows) if rows < block.rows else block
         plan, count = self.planner.plan(piece, payload[start:] if payload is not None else None, {})
         if plan.full is not None and not count:
-            self._block(job, full_text(plan.full), plan.full.name)
+            self._block(job, refusal_text(plan.full), plan.full.name)
             return 0
         if count < rows:
             piece = cut(piece, 0, count)

@@ -37,6 +37,8 @@ QUEUE_GAUGES = (
     _queue_gauge("messages_delayed", "Messages that are not due yet: eta, countdown or retry delay."),
     _queue_gauge("messages_in_flight", "Messages held by consumers (leases)."),
     _queue_gauge("consumers", "Consumers of the queue."),
+    _queue_gauge("paused", "Whether an operator has paused the queue, so that its consumers get nothing: 1 or 0."),
+    _queue_gauge("publishes_paused", "Whether publishes to the queue are refused, because it is paused: 1 or 0."),
 )
 QUEUE_AGES = (
     _queue_gauge(
@@ -67,6 +69,7 @@ QUEUE_COUNTERS = {
         "messages_dropped_total", "Messages removed because the queue exceeded its maximum length."
     ),
     "purged": _queue_counter("messages_purged_total", "Messages removed by purging the queue."),
+    "moved": _queue_counter("messages_moved_total", "Waiting messages moved to another queue."),
     "dead_lettered": _queue_counter("messages_dead_lettered_total", "Messages that left the queue as dead letters."),
 }
 #: of each instance
@@ -113,6 +116,12 @@ INSTANCE = (
     ),
     _gauge("maintenance_last_run_duration_seconds", "Duration of the last run of a duty.", "duty"),
 )
+#: of each task
+TASKS = (
+    _counter("task_runs_total", "Runs of tasks that ended, by what became of the task.", "task", "state"),
+    _histogram("task_runtime_seconds", "How long a task ran.", "task"),
+    _histogram("task_waiting_seconds", "Time from when its message was due to the task's start.", "task"),
+)
 #: of the whole broker
 BROKER = (
     _broker_gauge(
@@ -139,5 +148,5 @@ BROKER = (
     _broker_gauge("snapshot_duration_seconds", "How long collecting the figures of this scrape took."),
 )
 
-ALL = (*QUEUE_GAUGES, *QUEUE_AGES, *QUEUE_COUNTERS.values(), *INSTANCE, *BROKER)
+ALL = (*QUEUE_GAUGES, *QUEUE_AGES, *QUEUE_COUNTERS.values(), *INSTANCE, *TASKS, *BROKER)
 BY_NAME = {metric.name: metric for metric in ALL}

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
+from ...protocol.task_reports import STATES
 from ...storage.commit.measurements import EngineFigures, Histogram, Standing
 from ...storage.state.queue_counters import QueueCounts
+from ..delivery.task_outcomes import TaskOutcomes
 from ..delivery.time_slices import Pace
 from ..instance.instance import Instance
 from ..instance.maintenance import Maintenance
@@ -43,7 +45,7 @@ class _Row:
     """The figures of one series of labels: one queue, or a sum of several."""
 
     def __init__(self) -> None:
-        self.ready = self.delayed = self.in_flight = self.consumers = 0
+        self.ready = self.delayed = self.in_flight = self.consumers = self.paused = self.publishes_paused = 0
         self.oldest_at_ms = self.newest_at_ms = 0
         self.counts = QueueCounts()
 
@@ -51,6 +53,8 @@ class _Row:
         """Add a queue's figures; ``standing`` is None for an empty queue."""
         self.in_flight += len(queue.messages.in_flight)
         self.consumers += len(queue.consumers)
+        self.paused += queue.is_paused
+        self.publishes_paused += queue.refuses_publishes
         if standing is None:
             return
         self.ready += standing.ready
@@ -60,7 +64,7 @@ class _Row:
         self.newest_at_ms = max(self.newest_at_ms, standing.newest_at_ms)
 
     def put(self, snapshot: Snapshot, now: int, *labels: str) -> None:
-        numbers = self.ready, self.delayed, self.in_flight, self.consumers
+        numbers = self.ready, self.delayed, self.in_flight, self.consumers, self.paused, self.publishes_paused
         ages = [max(now - at, 0) / 1000 if at else 0.0 for at in (self.oldest_at_ms, self.newest_at_ms)]
         for name, value in zip(_GAUGES, (*numbers, *ages), strict=True):
             snapshot.set(name, value, *labels)
@@ -142,6 +146,7 @@ class InstanceView:
         _put_instance(snapshot, instance)
         _put_duties(snapshot, instance.name, instance.maintenance)
         _put_histograms(snapshot, instance.name, instance.engine.figures)
+        _put_tasks(snapshot, instance.name, instance.task_outcomes)
 
 
 def _put(snapshot: Snapshot, metric: str, instance: str, /, **values: float) -> None:
@@ -200,6 +205,15 @@ def _put_histograms(snapshot: Snapshot, name: str, figures: EngineFigures) -> No
         "checkpoint_size_bytes": figures.checkpoint_bytes,
     }.items():
         snapshot.set(metric, _ranges(histogram), name)
+
+
+def _put_tasks(snapshot: Snapshot, name: str, outcomes: TaskOutcomes) -> None:
+    for task, runs in outcomes.tasks.items():
+        for state, count in zip(STATES, runs.states, strict=True):
+            if count:
+                snapshot.set("task_runs_total", count, name, task, state)
+        snapshot.set("task_runtime_seconds", _ranges(runs.runtime), name, task)
+        snapshot.set("task_waiting_seconds", _ranges(runs.waiting), name, task)
 
 
 def _ranges(histogram: Histogram) -> Ranges:

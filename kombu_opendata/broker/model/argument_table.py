@@ -40,6 +40,9 @@ class Argument(NamedTuple):
         choices: the valid texts; empty if all are.
         parse: raises RequestError if a value is not valid, in place of the above.
         words: describes the valid values, for ``parse``.
+        altered: what ``queue alter`` does with it.
+        fixed: why an operator can't alter it, if it has a field and can't be altered.
+        stored_only: it has no effect on a queue that is not stored.
     """
 
     name: str
@@ -55,6 +58,14 @@ class Argument(NamedTuple):
     choices: tuple[str, ...] = ()
     parse: Callable[[Any], object] | None = None
     words: str = ""
+    altered: str = "takes effect at once"
+    fixed: str = ""
+    stored_only: bool = False
+
+    @property
+    def cannot_alter(self) -> str:
+        """Why an operator can't alter it; empty for an argument that can be altered."""
+        return self.fixed if self.field else "this broker ignores it"
 
     @property
     def allowed(self) -> str:
@@ -90,6 +101,12 @@ def _is_good(parse: Callable[[Any], object], value: Any) -> bool:
 
 
 _IGNORED = "accepted and ignored"
+#: texts of ``altered`` that several arguments share
+_SHORTER = "takes effect at once; the oldest messages that exceed the maximum are dropped, if `force` allows it"
+_LETTERS = "counts for dead letters from now on"
+_RETURNS = "counts for messages that return from now on"
+_KEPT = "takes effect with the next sweep; a shorter time that deletes messages needs `force`"
+_CHOSEN = "counts for messages that come from now on; those that wait stay"
 
 #: every known argument of a queue, in the order of the documentation
 KNOWN = (
@@ -99,22 +116,22 @@ KNOWN = (
         " or never. If the message has its own `expiration`, the earlier one counts",
         "starts when an `eta` is due. Expired messages are removed anywhere in the queue, not only at its "
         "head",
-        "message_ttl_ms",
+        "message_ttl_ms", altered="counts for messages that come from now on, as a policy of RabbitMQ does",
     ),
     Argument(
         "x-expires", int, "ms", "none",
         "a queue without consumers, gets and declarations for this time is deleted with its messages. A "
-        "restart of the broker starts the time again", "", "expires_ms", 1,
+        "restart of the broker starts the time again", "", "expires_ms", 1, altered="starts the time again",
     ),
     Argument(
         "x-max-length", int, "messages", "none",
         "how many messages may wait; delivered messages that are not acknowledged do not count",
-        "messages with a later `eta` count", "max_length",
+        "messages with a later `eta` count", "max_length", altered=_SHORTER,
     ),
     Argument(
         "x-max-length-bytes", int, "bytes", "none", "the largest total size of waiting messages",
         "includes headers and properties. The broker reads such a queue once when it starts",
-        "max_length_bytes",
+        "max_length_bytes", altered=_SHORTER,
     ),
     Argument(
         "x-overflow", str, "", DROP_HEAD,
@@ -123,51 +140,52 @@ KNOWN = (
         "`reject-publish` stores the message in none of its queues. `reject-publish-dlx` confirms the "
         "publish; without `x-dead-letter-exchange` it acts as `reject-publish`. The oldest message is the "
         "oldest by time, whatever its priority",
-        "overflow", choices=(DROP_HEAD, REJECT_PUBLISH, REJECT_PUBLISH_DLX),
+        "overflow", choices=(DROP_HEAD, REJECT_PUBLISH, REJECT_PUBLISH_DLX), altered=_SHORTER,
     ),
     Argument(
         DEAD_LETTER_EXCHANGE, str, "", "none", "where rejected, expired and dropped messages are published",
-        "", "dead_letter_exchange",
+        "", "dead_letter_exchange", altered=_LETTERS,
     ),
     Argument(
         DEAD_LETTER_ROUTING_KEY, str, "", "the message's own", "the routing key of dead letters", "",
-        "dead_letter_routing_key",
+        "dead_letter_routing_key", altered=_LETTERS,
     ),
     Argument(
         "x-single-active-consumer", bool, "", "false",
         "only one consumer gets messages; the next one takes over when it is gone",
         "a consumer that reconnects within its session's grace period (2 s) keeps its place",
-        "single_active_consumer",
+        "single_active_consumer", altered="takes effect at once; the other consumers keep what they hold",
     ),
     Argument(
         "x-delivery-limit", int, "attempts", str(DEFAULT_MAX_ATTEMPTS),
         "after this many deliveries, a returned message joins the failed messages; -1 means never",
         "counts deliveries, not redeliveries. Durable queues only", "delivery_limit", 1, UNLIMITED_ATTEMPTS, -1,
+        altered="counts when a message returns the next time", stored_only=True,
     ),
     Argument(
         "x-retry-delay", int, "ms", "0",
         "how long a requeued message, or one whose consumer was lost, waits before its next delivery; doubles"
-        " with each attempt", "ours", "retry_delay_ms",
+        " with each attempt", "ours", "retry_delay_ms", altered=_RETURNS,
     ),
     Argument(
         "x-retry-max-delay", int, "ms", f"{DEFAULT_RETRY_MAX_DELAY_MS}, or `x-retry-delay` if that is more",
-        "the longest retry delay", "ours", "retry_max_delay_ms",
+        "the longest retry delay", "ours", "retry_max_delay_ms", altered=_RETURNS,
     ),
     Argument(
         "x-done-retention", int, "s", str(DEFAULT_DONE_RETENTION_SECONDS),
         "how long an acknowledged message is kept in the store; 0 means for ever", "ours. Durable queues only",
-        "done_retention_seconds", 0, MAX_SECONDS,
+        "done_retention_seconds", 0, MAX_SECONDS, altered=_KEPT, stored_only=True,
     ),
     Argument(
         "x-failed-retention", int, "s", str(DEFAULT_FAILED_RETENTION_SECONDS),
         "how long a failed message is kept in the store; 0 means for ever", "ours. Durable queues only",
-        "failed_retention_seconds", 0, MAX_SECONDS,
+        "failed_retention_seconds", 0, MAX_SECONDS, altered=_KEPT, stored_only=True,
     ),
     Argument(
         "x-lease", int, "s", str(DEFAULT_LEASE_SECONDS),
         "how long, after a restart of the broker, a message in flight waits for its consumer to reconnect",
         "ours. Durable queues only", "lease_seconds", MIN_LEASE_SECONDS,
-        MAX_LEASE_SECONDS,
+        MAX_LEASE_SECONDS, altered="counts for leases from now on", stored_only=True,
     ),
     Argument(
         "x-start", object, "", log_positions.NOW,
@@ -175,17 +193,18 @@ KNOWN = (
         "the background, the stored ones since that point that match its filter "
         "([replay](rfcs/0006-replay.md))",
         "ours; streams have `x-stream-offset`. Durable queues only", "start",
-        parse=log_positions.parse, words=log_positions.ALLOWED,
+        parse=log_positions.parse, words=log_positions.ALLOWED, stored_only=True,
+        fixed="it counted when the queue was created; use a replay",
     ),
     Argument(
         "x-filter", str, "", "none",
         "a condition on message headers: the queue gets the messages that match it ([filters](filters.md))",
-        "ours", "filter",
+        "ours", "filter", altered=_CHOSEN,
     ),
     Argument(
         "x-filter-mode", str, "", "any",
         "with `any`, the queue gets messages that match its filter or one of its bindings; with `all`, "
-        "messages that match both", "ours", "filter_mode", choices=MODES,
+        "messages that match both", "ours", "filter_mode", choices=MODES, altered=_CHOSEN,
     ),
     Argument(
         "x-max-priority", int, "", "255", _IGNORED, "priorities from 0 to 255 are always available as separate levels",

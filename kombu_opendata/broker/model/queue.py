@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
-from ...errors import RequestError
+from ...errors import QueuePaused, RequestError
+from ...protocol.task_reports import TaskReport
 from ...storage.operations.definitions import Definitions
-from ...storage.operations.queue_removals import Call
+from ...storage.operations.repeated_calls import Call
 from ...storage.read.queue_pages import Row
 from ...storage.records.idempotency import Sending
+from ...storage.records.overrides import DELIVERIES, NO_OVERRIDES, PUBLISHES, QueueOverrides
 from ...storage.routing.exchange import Exchange
 from ...storage.routing.topology import Topology
 from ...storage.state.message_deadlines import Limits
@@ -54,6 +57,12 @@ class BrokerQueue(ConsumedQueue):
 
     Attributes:
         kind: "stored" or "transient".
+        properties: how it was declared.
+        overrides: what an operator has changed of it.
+        arguments: the arguments in effect, parsed.
+        is_guarded: whether a publish must ask whether the queue takes it.
+        resumed: how often its deliveries were resumed.
+        refuses_publishes: an operator has paused publishes.
         creator: the user who declared it since the broker started; empty if it is older, or nobody logs in.
         counts: its counters; those of a transient queue are not stored.
         sends: the newest sends with idempotency keys that only transient queues got.
@@ -75,14 +84,45 @@ class BrokerQueue(ConsumedQueue):
             messages, single_active=arguments.single_active_consumer, auto_delete=properties.auto_delete, now_ms=now_ms
         )
         self.properties = properties
-        self.arguments = arguments
-        self.is_bounded = arguments.is_bounded
         self.limits = limits
+        self.resumed = 0
+        self._take_over(NO_OVERRIDES, arguments)
         self.counts = counts
         self.owner: Session | None = None
         self.creator = ""
         self.sends: dict[bytes, Sending] = {}
         self.has_stored_sends = False
+
+    # ------------------------------------------------------------------ settings
+    @property
+    def effective(self) -> dict[str, Any]:
+        """The arguments in effect."""
+        return self.overrides.over(self.properties.arguments)
+
+    @abstractmethod
+    def override(self, overrides: QueueOverrides, arguments: QueueArguments) -> None:
+        """Change what an operator has changed of it; ``arguments`` are then in effect."""
+
+    def _take_over(self, overrides: QueueOverrides, arguments: QueueArguments) -> None:
+        self.overrides = overrides
+        self.arguments = arguments
+        self.resumed += self.is_paused and not overrides.paused & DELIVERIES
+        self.is_paused = bool(overrides.paused & DELIVERIES)
+        self.refuses_publishes = bool(overrides.paused & PUBLISHES)
+        self.is_bounded = arguments.is_bounded
+        self.is_guarded = self.is_bounded or self.refuses_publishes
+        if self.single_active != arguments.single_active_consumer:
+            self.single_active = arguments.single_active_consumer
+            self.active, self.heirs = None, frozenset()
+
+    def check_open(self) -> None:
+        """Refuse a publish by :class:`QueuePaused`, if publishes are paused."""
+        if self.refuses_publishes:
+            raise QueuePaused(
+                f"queue {self.name!r} is paused and takes no publishes: nothing was stored; publish again after "
+                f"'opendata-queue queue resume {shlex.quote(self.name)}'",
+                queue=self.name,
+            )
 
     def is_too_long(self, messages: int = 0, size: int = 0) -> bool:
         """Whether the queue exceeds its maximum length, or would with so many more messages and bytes."""
@@ -106,6 +146,9 @@ class BrokerQueue(ConsumedQueue):
             delay_ms: after how long a returned message is visible; -1 means as the queue's arguments say.
             lease_expired: the lease ended by itself; nobody rejected or released the message.
         """
+
+    def note_report(self, entry: Entry, report: TaskReport) -> None:
+        """Keep what became of the task of a message, whose lease ends next."""
 
     @abstractmethod
     def extend(self, entry: Entry, lease_ms: int) -> None:
@@ -157,7 +200,8 @@ class BrokerQueue(ConsumedQueue):
             RequestError: it is not stored.
         """
         raise RequestError(
-            f"queue {self.name!r} is not stored (it is not durable, or exclusive, or auto-delete): it has no history",
+            f"queue {self.name!r} is not stored (it is not durable, or exclusive, or auto-delete): its messages are "
+            "only in memory, so it has no history, and they can't be moved",
             queue=self.name,
         )
 

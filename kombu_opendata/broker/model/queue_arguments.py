@@ -140,7 +140,7 @@ def _check_dead_letters(queue: str, found: Mapping[str, Any]) -> None:
 
 def parse_stored(queue: str, arguments: Mapping[str, Any]) -> QueueArguments:
     """Parse the arguments of a stored queue; ignore those that an older version accepted and this one does not."""
-    good = {name: value for name, value in arguments.items() if name not in BY_NAME or BY_NAME[name].takes(value)}
+    good = valid(arguments)
     for name in (FILTER, FILTER_MODE):  # the storage has compiled it, or logged that it is not valid
         good.pop(name, None)
     try:
@@ -149,6 +149,11 @@ def parse_stored(queue: str, arguments: Mapping[str, Any]) -> QueueArguments:
         for name in ("x-retry-max-delay", *_DEAD_LETTERS):
             good.pop(name, None)
         return parse(queue, good)
+
+
+def valid(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments without those whose values an older version accepted and this one does not."""
+    return {name: value for name, value in arguments.items() if name not in BY_NAME or BY_NAME[name].takes(value)}
 
 
 def unknown(what: str, name: str, arguments: Iterable[str], known: Collection[str] = BY_NAME.keys()) -> list[str]:

@@ -46,7 +46,7 @@ class QueueMaker:
 
     def recover(self, stored: Queue) -> StoredQueue:
         """Make a queue from the store."""
-        properties = QueueProperties(True, False, False, stored.options.arguments)
+        properties = QueueProperties(True, False, False, stored.declared.arguments)
         arguments = parse_stored(stored.name, stored.options.arguments)
         queue = StoredQueue(stored, properties, arguments, self._storage)
         if arguments.single_active_consumer:  # one that holds messages continues before another may begin

@@ -24,6 +24,10 @@ class Peer(Protocol):
     """A session's connection."""
 
     @property
+    def is_local(self) -> bool:
+        """Whether it is a Unix socket, which only the client's end closes: no network is in between."""
+
+    @property
     def writable(self) -> bool:
         """Whether the client keeps up with reading."""
 
@@ -103,6 +107,7 @@ class Session:
         self.quotas = UNLIMITED
         self.client = id  # connections of one client share exclusive queues
         self.connection: Peer | None = None
+        self.is_local = False  # as the last connection was
         self.lost_at_ms = 0
         self.since_ms = 0
         self.suspended = False  # it gets no messages until it is resumed
@@ -180,6 +185,7 @@ class ConsumedQueue(ABC):
         self.getters: deque[Getter] = deque()
         self.turn = 0
         self.deleting = False
+        self.is_paused = False  # consumers and getters get nothing
         self.used_at_ms = now_ms
         self.timer: asyncio.TimerHandle | None = None
 

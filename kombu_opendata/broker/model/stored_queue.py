@@ -7,15 +7,19 @@ from typing import NamedTuple
 
 from ...protocol.envelope import headers_in
 from ...protocol.messages import Delivery, Outcome
+from ...protocol.task_reports import TaskReport
 from ...storage.clock import Clock
 from ...storage.maintain.retention import Collector
 from ...storage.messages.payloads import Payloads
 from ...storage.operations.definitions import Definitions
 from ...storage.operations.message_operations import Operations
 from ...storage.operations.queue_loader import QueueLoader
-from ...storage.operations.queue_removals import Call, Removals
+from ...storage.operations.queue_removals import Removals
+from ...storage.operations.repeated_calls import Call
+from ...storage.operations.task_runs import TaskRuns
 from ...storage.read import queue_pages
 from ...storage.read.queue_pages import IN_FLIGHT, QueuePages, Row
+from ...storage.records.overrides import NO_OVERRIDES, QueueOverrides
 from ...storage.routing.exchange import Exchange
 from ...storage.routing.topology import Topology
 from ...storage.state.queue_buckets import Entry
@@ -36,6 +40,7 @@ class Storage(NamedTuple):
     pages: QueuePages
     removals: Removals
     collector: Collector
+    task_runs: TaskRuns
     state: StoreState
     clock: Clock
 
@@ -53,6 +58,13 @@ class StoredQueue(BrokerQueue):
         self._loader = storage.loader
         self._payloads = storage.payloads
         self._pages = storage.pages
+        if stored.overrides != NO_OVERRIDES:
+            self._take_over(stored.overrides, arguments)
+
+    def override(self, overrides: QueueOverrides, arguments: QueueArguments) -> None:
+        self._storage.definitions.override_queue(self.name, overrides)
+        self.limits = self.stored.limits
+        self._take_over(overrides, arguments)
 
     def state(self) -> Queue:
         return self.stored
@@ -88,6 +100,8 @@ class StoredQueue(BrokerQueue):
         stored, operations = self.stored, self._operations
         if outcome == Outcome.ACK:
             operations.ack(stored, (entry,))
+        elif outcome == Outcome.START:
+            self._storage.task_runs.start(stored, (entry,))
         elif outcome == Outcome.REJECT:
             operations.fail(stored, (entry,), holder, "rejected")
         elif outcome == DELETED:
@@ -99,6 +113,9 @@ class StoredQueue(BrokerQueue):
             operations.put_back(stored, (entry,), holder, costs_attempt=True, at_once=True)
         else:
             operations.release(stored, (entry,), holder, delay_ms)
+
+    def note_report(self, entry: Entry, report: TaskReport) -> None:
+        self._storage.task_runs.note(self.stored, entry, report)
 
     def extend(self, entry: Entry, lease_ms: int) -> None:
         self._operations.extend(self.stored, (entry,), lease_ms)
@@ -158,6 +175,9 @@ class StoredQueue(BrokerQueue):
         if envelope is None:
             return Located(None, None, reads)
         row, reads = await self._pages.state_of(self.stored, id, received_at_ms, reads)
+        if row is None or row.state == "done":
+            running = self._storage.state.running.find(self.name, id)
+            row = row if running is None else queue_pages.row_running(*running)
         return Located(row, envelope, reads)
 
     async def headers(self, rows: Sequence[tuple[int, int]]) -> list[Mapping[str, str] | None]:

@@ -8,10 +8,12 @@ from typing import NamedTuple
 from ...protocol.envelope import headers_in
 from ...protocol.messages import Delivery, Outcome
 from ...storage.clock import Clock
-from ...storage.operations.queue_removals import Call
+from ...storage.operations.repeated_calls import Call
 from ...storage.read import queue_pages
 from ...storage.read.queue_pages import IN_FLIGHT, Row
+from ...storage.records.overrides import QueueOverrides
 from ...storage.routing.exchange import Exchange
+from ...storage.routing.queue_filters import have_same_filter
 from ...storage.routing.topology import Topology
 from ...storage.state.message_deadlines import Limits
 from ...storage.state.queue_buckets import Entry
@@ -50,6 +52,15 @@ class TransientQueue(BrokerQueue):
         super().__init__(properties, arguments, limits, messages, QueueCounts(now), now)
         self._around = around
         self._clock = around.clock
+
+    def override(self, overrides: QueueOverrides, arguments: QueueArguments) -> None:
+        effective, topology = overrides.over(self.properties.arguments), self._around.topology
+        if not have_same_filter(self.effective, effective):
+            topology.filters.add(self.name, effective)
+            topology.changed()
+        self.limits = Limits.of(effective)
+        self.messages.count_bytes(self.limits.counts_bytes)
+        self._take_over(overrides, arguments)
 
     def put(self, id: int, envelope: bytes, priority: int, visible: int, ttl: int) -> None:
         """Add a new message, which other queues may get as well."""
@@ -105,7 +116,7 @@ class TransientQueue(BrokerQueue):
             counts.came_back(costs_attempt=costs, lease_expired=lease_expired)
             return
         messages.settle(entry)
-        if outcome == Outcome.ACK:
+        if outcome in (Outcome.ACK, Outcome.START):
             counts.acked += 1
         elif outcome == DELETED:
             counts.deleted += 1

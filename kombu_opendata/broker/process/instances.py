@@ -11,7 +11,10 @@ from contextlib import suppress
 from ...errors import LimitExceeded, OpenDataError, RequestError
 from ...protocol import messages as m
 from ...storage.clock import Clock
+from ...storage.commit.cache_warm_up import warmed_cache
 from ...storage.engine import Engine
+from ...storage.slatedb import ffi_choice
+from ...storage.slatedb.block_cache import BlockCache
 from ...storage.slatedb.databases import database_exists
 from ..access.user import User
 from ..calls.admin_calls import Directory
@@ -55,6 +58,7 @@ class Instances:
         self._tenure, self._before_opening = tenure, opening
         self._failed = failed
         self._names = InstanceNames(settings.store, settings.create_instances)
+        self._caches: dict[str, BlockCache] = {}  # for instances that are not open yet
         self._memory_is_full = False
         self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -70,7 +74,8 @@ class Instances:
             found = self.open.get(name)
             if found is None:
                 await self._before_opening(name)
-                engine = await Engine.open(self._settings.store, name, self._clock, self._settings.engine)
+                cache = self._caches.pop(name, None)
+                engine = await Engine.open(self._settings.store, name, self._clock, self._settings.engine, cache)
                 largest = self._settings.max_message_bytes
                 grace_ms = int(1000 * self._settings.session_grace_seconds)
                 restart_grace_ms = max(grace_ms, int(1000 * self._settings.restart_grace_seconds))
@@ -89,6 +94,22 @@ class Instances:
                 found.start(calls.publishing.store)
                 found.failure.future.add_done_callback(lambda done: self._note_failure(name, done))
         return found
+
+    async def get_ready(self) -> None:
+        """Load what opening needs besides the store: SlateDB's binding, which takes a tenth of a second."""
+        await ffi_choice.select()
+
+    async def read_ahead(self, names: Iterable[str]) -> None:
+        """Read what opening these instances will read from a bucket, while another broker has them open."""
+
+        async def read(name: str) -> None:
+            try:
+                slate = self._settings.engine.slate.for_bucket()
+                self._caches[name] = await warmed_cache(self._settings.store, name, slate, self._clock)
+            except OpenDataError as exc:  # it will be read later
+                log.info("instance %s can't be read ahead: %s", name, exc.text, extra={"instance": name})
+
+        await asyncio.gather(*map(read, names))
 
     def _note_failure(self, name: str, failure: asyncio.Future[None]) -> None:
         exc = failure.exception()
@@ -180,10 +201,14 @@ class Instances:
         ended = await asyncio.gather(*(one.end_calls() for one in self.open.values()), return_exceptions=True)
         return _failures(ended)
 
-    async def close(self) -> list[BaseException]:
-        """Close all instances; returns the errors."""
+    async def stop(self) -> None:
+        """Stop what runs in the background."""
         for instance in self.open.values():
             await instance.stop()
+
+    async def close(self) -> list[BaseException]:
+        """Close all instances; returns the errors."""
+        await self.stop()
         failed = [one.failure.future.exception() for one in self.open.values() if one.failure.future.done()]
         closed = await asyncio.gather(*(one.engine.close() for one in self.open.values()), return_exceptions=True)
         self.open.clear()

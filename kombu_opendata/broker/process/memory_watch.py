@@ -16,8 +16,8 @@ _RESUME = 0.9
 #: above this part of the limit, or after so much growth, unused memory is returned to the system
 _TRIM = 0.8
 _GROWTH_BYTES = 16 << 20
-#: the shortest time between two such returns
-_TRIM_SECONDS = 1.0
+#: the shortest time between two such returns; the heap grows meanwhile by what fits into no gap of earlier messages
+_TRIM_SECONDS = 0.25
 
 
 class MemoryWatch:

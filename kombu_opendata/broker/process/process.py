@@ -23,7 +23,7 @@ from ...errors import OpenDataError, StartError, StoreFenced, StoreInUse
 from ...masked_url import masked
 from ...private_folder import PrivateFolder
 from ...version import __version__
-from ..standby.seat import Seat
+from ..standby.seat import EXIT_FAILED, EXIT_FENCED, Seat
 from ..wire.broker_settings import BrokerSettings
 from ..wire.connection_limits import raise_descriptor_limit
 from . import logs
@@ -36,7 +36,6 @@ log = logging.getLogger(__name__)
 
 #: how long a broker that has closed its stores waits for its threads
 _THREADS_SECONDS = 3.0
-EXIT_FAILED, EXIT_FENCED = 1, 6
 
 
 class Readiness:

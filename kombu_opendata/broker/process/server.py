@@ -53,7 +53,9 @@ class Server:
         self.reloading = Reloading(self.connections, self.logins, settings.tls)
         self.seat: Seat = seat or FreeSeat()
         tenure, standbys = Tenure(), self.connections.standbys
-        self.front = Front(self.connections.gate, standbys, tenure, self.fenced)
+        self.front = Front(
+            self.connections.gate, standbys, tenure, self.fenced, lambda names: self.instances.read_ahead(names)
+        )  # fmt: skip
         standbys.is_sure, standbys.on_replaced = lambda: not tenure.is_over, self._replaced
         directory = Directory(
             self.status, lambda: self.instances.listing(), lambda name: self.instances.create(name), self.hand_over,
@@ -154,6 +156,7 @@ class Server:
             StoreInUse: another broker is active, and this one shall not wait.
             StoreError, StartError: a store can't be opened.
         """
+        await self.instances.get_ready()
         if not await self._unless_stopped(self.seat.take(self.front, addresses)):
             return False
         self.keep(self.seat.watch())
@@ -242,9 +245,11 @@ class Server:
         """
         if self.logins is not None:
             self.logins.close()
+        self.connections.close_logs()
         failures: list[BaseException] = []
         if self._successor is not None:
             await self.instances.shorten_recovery()  # while this one still serves
+            await self.seat.prepare(self._successor)
         if self._fenced is None:
             failures += await self.instances.end_calls()
             self._fenced = next((exc for exc in failures if isinstance(exc, StoreFenced)), None)
@@ -268,6 +273,7 @@ class Server:
         goes_on = await self.seat.hand_over(standby)
         self._send_clients_away()
         if goes_on:
+            await self.instances.stop()
             await self.seat.wait_for_successor()
             return
         failures = await self.instances.close()
@@ -310,6 +316,7 @@ class Server:
             "state": self.health.state,
             "fault": self.health.fault,
             "store": masked(self.settings.store),
+            "idle_exit_seconds": self.settings.idle_exit_seconds,
             "standbys": self.front.standbys.report(),
             "memory": self.memory.report() if self.memory is not None else {},
             "connections": len(self.connections.open),

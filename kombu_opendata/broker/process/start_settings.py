@@ -65,6 +65,7 @@ def broker_settings(options: BrokerOptions) -> BrokerSettings:
             cache_dir=options.cache_dir,
             slate=SlateSettings(metrics=options.metrics is not None, cache_bytes=options.cache_bytes),
             retention_bytes=retention_bytes(options),
+            task_outcomes=not options.no_task_outcomes,
             history=options.history_days > 0,
             history_retention_seconds=86_400 * options.history_days,
             log_retention_seconds=options.log_retention_seconds,

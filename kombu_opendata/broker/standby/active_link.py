@@ -7,7 +7,7 @@ import hmac
 import secrets
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
@@ -23,6 +23,9 @@ SILENT_INTERVALS = 3
 _CONNECT_SECONDS = 1.0
 _NONCE_BYTES = 16
 
+#: reads ahead what opening these instances will read
+ReadAhead = Callable[[list[str]], Awaitable[None]]
+
 
 class ActiveLink(asyncio.Protocol):
     """One connection to the active broker.
@@ -32,8 +35,12 @@ class ActiveLink(asyncio.Protocol):
         ended: the message by which the active broker hands over; None if the connection was lost.
     """
 
-    def __init__(self, record: ActiveRecord, id: str, addresses: list[str], role: str) -> None:
+    def __init__(
+        self, record: ActiveRecord, id: str, addresses: list[str], role: str, prepare: ReadAhead | None
+    ) -> None:
         self._role = role
+        self._prepare = prepare
+        self._preparing: asyncio.Task[None] | None = None
         self._key, self._id, self._addresses = record.key, id, addresses
         self._nonce = secrets.token_bytes(_NONCE_BYTES)
         self._reader: FrameReader[Any] = FrameReader(broker_messages, HELLO_MAX_FRAME_BYTES)
@@ -48,7 +55,8 @@ class ActiveLink(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         proof = prove(self._key, self._role, self._id, self._nonce, self._addresses)
-        hello = m.StandbyHello(1, self._id, self._addresses, self._nonce, proof, int(1000 * time.time()))
+        now_ms, prepares = int(1000 * time.time()), self._prepare is not None
+        hello = m.StandbyHello(1, self._id, self._addresses, self._nonce, proof, now_ms, prepares)
         self._transport.write(PREAMBLE + frame(hello))
 
     def data_received(self, data: bytes) -> None:
@@ -78,8 +86,15 @@ class ActiveLink(asyncio.Protocol):
                 self._beat(message.heartbeat_ms / 1000)
         elif isinstance(message, m.TakeOver) and not self.ended.done():
             self.ended.set_result(message)
+        elif isinstance(message, m.Prepare) and self._prepare is not None and self._preparing is None:
+            self._preparing = self._loop.create_task(self._get_prepared(self._prepare(message.instances)))
         elif isinstance(message, m.Failed):
             raise ConnectionLost(message.text)
+
+    async def _get_prepared(self, work: Awaitable[None]) -> None:
+        await work
+        if self._transport is not None:
+            self._transport.write(frame(m.Prepared()))
 
     def _beat(self, seconds: float) -> None:
         """Send a heartbeat, and check that the active broker sends them, too."""
@@ -92,6 +107,8 @@ class ActiveLink(asyncio.Protocol):
     def _end(self, error: OpenDataError) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        if self._preparing is not None:
+            self._preparing.cancel()
         if not self.is_welcome.done():
             self.is_welcome.set_exception(error)
             self.is_welcome.exception()  # it may be that nobody waits any more
@@ -102,7 +119,12 @@ class ActiveLink(asyncio.Protocol):
 
 
 async def connect(
-    record: ActiveRecord, id: str, addresses: list[str], tls: Callable[[], ssl.SSLContext], role: str = "standby"
+    record: ActiveRecord,
+    id: str,
+    addresses: list[str],
+    tls: Callable[[], ssl.SSLContext],
+    role: str = "standby",
+    prepare: ReadAhead | None = None,
 ) -> ActiveLink | None:
     """Connect to the active broker; None if it can't be reached at any address.
 
@@ -110,9 +132,10 @@ async def connect(
         id: this standby's, and ``addresses`` where clients reach it.
         tls: makes a context, where the active broker uses TLS.
         role: ``successor`` tells a broker that this one has replaced it; then it does not answer.
+        prepare: called when the active broker is about to hand over.
     """
     for address in record.addresses if record.key else []:
-        link = ActiveLink(record, id, addresses, role)
+        link = ActiveLink(record, id, addresses, role, prepare)
         with suppress(OSError, TimeoutError, OpenDataError):
             async with asyncio.timeout(_CONNECT_SECONDS):
                 await _open(link, address, tls() if record.tls else None)

@@ -14,7 +14,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from ...errors import NewerFormat, StoreError, StoreFenced, StoreInUse
-from ...protocol.messages import TakeOver
+from ...protocol.messages import Prepare, TakeOver
 from ..delivery.tenure import seconds_since_boot
 from ..wire.standbys import Standby
 from .active_link import connect
@@ -33,6 +33,8 @@ UNGUARDED_PERIOD_SECONDS, UNGUARDED_LEASE_SECONDS = 10.0, 25.0
 _MARGIN = 1.1
 #: how often a claim looks for its answer
 _CLAIM_LOOK_SECONDS = 0.5
+#: how long a standby has to read ahead before this broker hands over
+_PREPARE_SECONDS = 5.0
 #: how long a standby has to take over before the record says that it may
 _SUCCESSOR_SECONDS = 1.0
 #: how often a standby looks again when the store does not answer
@@ -73,7 +75,7 @@ class BucketSeat:
             except NewerFormat:
                 raise
             except StoreError as exc:
-                if is_first:
+                if is_first and not self._followed_lease:
                     raise
                 log.error("standby: %s", exc.text)
                 await asyncio.sleep(_RETRY_SECONDS)
@@ -117,7 +119,9 @@ class BucketSeat:
         if gate.active != tuple(record.addresses):
             gate.active = tuple(record.addresses)
             log.info("standby: the active broker is at %s", ", ".join(gate.active) or "an unknown address")
-        link = await connect(record, self._settings.id, list(self._addresses), self._settings.tls)
+        link = await connect(
+            record, self._settings.id, list(self._addresses), self._settings.tls, prepare=self._front.read_ahead
+        )  # fmt: skip
         if link is None:
             await self._claim(found)
             return
@@ -165,13 +169,21 @@ class BucketSeat:
         claim = Claim(id=self._settings.id, forced=forced)
         claimed = await self._record.write(replace(found.record, claim=claim), found)
         log.warning("take-over: the active broker can't be reached, and is given %.1f s to answer", seconds)
-        if await self._stays(claimed, seconds):
+        if await self._stays(claimed, seconds / 2) and await self._reading_ahead(claimed, seconds / 2):
             await self._sit_down(claimed)
             log.warning("take-over: the active broker did not answer")
             self._telling = asyncio.get_running_loop().create_task(self._tell(found.record))
         else:
             log.warning("standby: the active broker answered in the store, this one waits on")
             await asyncio.sleep(self._period)
+
+    async def _reading_ahead(self, found: Found, seconds: float) -> bool:
+        """As :meth:`_stays`. Most active brokers that are alive would have answered before, so it is worth reading."""
+        reading = asyncio.ensure_future(self._front.read_ahead({*self._settings.instances, *found.record.instances}))
+        try:
+            return await self._stays(found, seconds)
+        finally:
+            reading.cancel()
 
     async def _tell(self, replaced: ActiveRecord) -> None:
         """Tell the broker that it is replaced: it may be alive, and only the store be out of its reach."""
@@ -287,6 +299,13 @@ class BucketSeat:
             return
         if found is not None and found.record.id != self._settings.id:
             self._front.gate.active = tuple(found.record.addresses)
+
+    async def prepare(self, standby: Standby) -> None:
+        if standby.prepares:
+            standby.connection.send_all([Prepare(self._found.record.instances)])
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_PREPARE_SECONDS):
+                    await standby.is_prepared.wait()
 
     async def hand_over(self, standby: Standby) -> bool:
         self._successor = standby.id

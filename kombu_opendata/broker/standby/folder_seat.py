@@ -14,13 +14,11 @@ from ...protocol.messages import TakeOver
 from ..wire.standbys import Standby
 from .active_link import connect
 from .active_record import RECORD_NAME, ActiveRecord, decode, encode
-from .seat import FreeSeat, Front, SeatSettings
+from .seat import EXIT_FAILED, EXIT_FENCED, FreeSeat, Front, SeatSettings
 from .store_lock import StoreLock
 
 log = logging.getLogger(__name__)
 
-#: of a process whose store was deleted, or taken by a broker on another host
-EXIT_FAILED, EXIT_FENCED = 1, 6
 #: how often a standby tries to lock the folder
 _TRY_SECONDS = 0.05
 #: how often it looks where the active broker is, while it has no connection to that
@@ -47,8 +45,9 @@ class FolderSeat(FreeSeat):
         self._front = front
         if self._lock.try_acquire():
             return
-        front.gate.send_away()
         log.info("standby: another broker owns the store")
+        self._find_active(front)
+        front.gate.send_away()
         following = asyncio.get_running_loop().create_task(self._follow(front, addresses))
         try:
             while not self._lock.try_acquire():
@@ -62,21 +61,25 @@ class FolderSeat(FreeSeat):
 
     async def _follow(self, front: Front, addresses: tuple[str, ...]) -> None:
         """Keep a connection to the active broker, and send clients there."""
-        gate = front.gate
         while True:
-            record = self._read()
-            if record is not None and gate.active != tuple(record.addresses):
-                gate.active = tuple(record.addresses)
-                log.info("standby: the active broker is at %s", ", ".join(gate.active))
+            record = self._find_active(front)
             if record is not None:
                 link = await connect(record, self._settings.id, list(addresses), self._settings.tls)
                 try:
                     if link is not None and await link.ended:
-                        gate.hold()
+                        front.gate.hold()
                 finally:
                     if link is not None:
                         link.close()
             await asyncio.sleep(_LOOK_SECONDS)
+
+    def _find_active(self, front: Front) -> ActiveRecord | None:
+        """The record; the gate learns where the active broker is."""
+        record, gate = self._read(), front.gate
+        if record is not None and gate.active != tuple(record.addresses):
+            gate.active = tuple(record.addresses)
+            log.info("standby: the active broker is at %s", ", ".join(gate.active))
+        return record
 
     def _read(self) -> ActiveRecord | None:
         assert self._lock.folder is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -12,6 +12,9 @@ from ...errors import OpenDataError
 from ..delivery.tenure import Tenure
 from ..wire.gate import Gate
 from ..wire.standbys import Standby, Standbys
+
+#: exit codes of a broker that failed, and of one that another broker has replaced
+EXIT_FAILED, EXIT_FENCED = 1, 6
 
 
 @dataclass(frozen=True)
@@ -45,12 +48,14 @@ class Front:
 
     Attributes:
         fenced: to be called when another broker has taken over.
+        read_ahead: reads what opening these instances will read; never fails.
     """
 
     gate: Gate
     standbys: Standbys
     tenure: Tenure
     fenced: Callable[[OpenDataError], None]
+    read_ahead: Callable[[Iterable[str]], Awaitable[None]]
 
 
 class Seat(Protocol):
@@ -90,6 +95,9 @@ class Seat(Protocol):
     async def find_successor(self) -> None:
         """Tell the gate who is active after this broker was fenced."""
 
+    async def prepare(self, standby: Standby) -> None:
+        """This broker still serves, and will hand over: let the standby do beforehand what it can."""
+
     async def hand_over(self, standby: Standby) -> bool:
         """Everything is committed: let a standby go on; returns False if the store must be closed before."""
 
@@ -117,6 +125,8 @@ class FreeSeat:
     async def opening(self, instance: str) -> None: ...
 
     async def find_successor(self) -> None: ...
+
+    async def prepare(self, standby: Standby) -> None: ...
 
     async def hand_over(self, standby: Standby) -> bool:
         return False

@@ -71,6 +71,10 @@ class Connection(asyncio.Protocol):
         self._lingering: asyncio.TimerHandle | None = None
         self._resuming: tuple[Quota, ...] = ()
 
+    @property
+    def is_local(self) -> bool:
+        return not self.slot.host
+
     # ------------------------------------------------------------------ callbacks of asyncio
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = self._inbox.transport = cast(asyncio.Transport, transport)
@@ -256,6 +260,7 @@ class Connection(asyncio.Protocol):
                 self._heartbeat.start(self._transport, hello.heartbeat_ms, int(1000 * settings.heartbeat_seconds)),
                 host.lifecycle.last_publish(session),
                 adopted,
+                settings.engine.task_outcomes,
             ),
             resumes=hello.resume,
         )

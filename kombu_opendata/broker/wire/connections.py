@@ -94,6 +94,11 @@ class Connections:
             for connection in list(self.open):
                 connection.check_stuck()
 
+    def close_logs(self) -> None:
+        """Log what was counted and not yet logged: the broker ends."""
+        self.notices.close()
+        self.audit.close()
+
     def turned_away(self, exc: OpenDataError, who: str) -> None:
         """Count and log a client that got no connection."""
         self.note_refused(exc, "a connection was refused", who)

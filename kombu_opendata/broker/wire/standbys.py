@@ -36,12 +36,16 @@ class Standby:
     Attributes:
         heard_at: when it last sent anything, by the monotonic clock.
         since: when it connected, seconds since the Unix epoch.
+        prepares: whether it knows Prepare.
+        is_prepared: set when it has answered that, or is gone.
     """
 
-    __slots__ = ("addresses", "connection", "heard_at", "id", "since", "timer")
+    __slots__ = ("addresses", "connection", "heard_at", "id", "is_prepared", "prepares", "since", "timer")
 
-    def __init__(self, id: str, addresses: list[str], connection: Peer) -> None:
-        self.id, self.addresses, self.connection = id, addresses, connection
+    def __init__(self, hello: m.StandbyHello, connection: Peer) -> None:
+        self.id, self.addresses, self.prepares = hello.id, hello.addresses, hello.prepares
+        self.connection = connection
+        self.is_prepared = asyncio.Event()
         self.heard_at = time.monotonic()
         self.since = time.time()
         self.timer: asyncio.TimerHandle | None = None
@@ -74,6 +78,8 @@ class Standbys:
         known = self._connected.get(connection)
         if known is not None:
             known.heard_at = time.monotonic()
+            if isinstance(message, m.Prepared):
+                known.is_prepared.set()
             return True
         if not isinstance(message, m.StandbyHello):
             return False
@@ -83,7 +89,7 @@ class Standbys:
         if not self.is_sure() or not self._proves(message, "standby"):
             raise ProtocolError("this is not the active broker of the standby's store, or no longer")
         connection.slot.logged_in()
-        standby = self._connected[connection] = Standby(message.id, message.addresses, connection)
+        standby = self._connected[connection] = Standby(message, connection)
         heartbeat_ms = int(1000 * self.heartbeat_seconds)
         proof = prove(self.key, "active", message.id, message.nonce, message.addresses)
         connection.send_all([m.StandbyWelcome(message.rid, proof, heartbeat_ms)])
@@ -112,6 +118,7 @@ class Standbys:
         """A connection is gone."""
         standby = self._connected.pop(connection, None)
         if standby is not None:
+            standby.is_prepared.set()
             if standby.timer is not None:
                 standby.timer.cancel()
             log.warning("a standby is gone: %s", ", ".join(standby.addresses))

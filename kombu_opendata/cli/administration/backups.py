@@ -24,7 +24,9 @@ _COLUMNS: list[Column] = [
 ]  # fmt: skip
 
 
-@click.command(cls=Command)
+@click.command(
+    cls=Command, epilog="Example: opendata-queue store backup /backups/app-queue /var/lib/app-queue --keep 14"
+)
 @click.argument("target", metavar="TARGET")
 @store_options
 @click.option("--list", "listed", is_flag=True, help="only list the backups in TARGET")
@@ -100,7 +102,7 @@ def _facts(one: Backup) -> dict[str, Any]:
     }
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, epilog="Example: opendata-queue store restore /backups/app-queue /var/lib/new-queue")
 @click.argument("target", metavar="BACKUPS")
 @click.argument("destination", metavar="FOLDER|URL")
 @click.option("--backup", "id", metavar="ID", default="", help="the backup to restore; default: the newest")

@@ -1,22 +1,19 @@
-"""The broker itself: ``broker status|reload|stop|hand-over``, ``status`` and ``maintain``."""
+"""The broker itself: ``broker start|status|reload|stop|hand-over``, ``status`` and ``maintain``."""
 
 from __future__ import annotations
 
-import os
-import signal
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
 from ...configuration.kinds import Seconds
-from ..exit_codes import NO_BROKER, NOT_NOW, Command, Failure, Group
+from ..exit_codes import Command, Failure, Group
 from ..option_types import Bounded
-from ..target import Target, call_options, target_options
+from ..target import Target, call_options, look_options
 from ..terminal.output import local, moment, print_facts, print_json, say, shown, with_times
 from ..terminal.tables import Column, console, print_table
+from .start_stop import start, stop
 
 _DUTIES = ("route", "expire_leases", "collect")
 #: the counts of a maintenance report, and how they are printed
@@ -27,8 +24,6 @@ _COUNTS = {
     "expired_removed": "expired messages removed",
     "staged_removed": "staged batches removed",
 }
-_PID_NAME = "broker.pid"
-_POLL_SECONDS = 0.05
 
 
 @click.group("broker", cls=Group)
@@ -36,18 +31,16 @@ def broker_tools() -> None:
     """The broker of a folder or a host."""
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, epilog="Example: opendata-queue status /var/lib/app-queue")
 @click.argument("place", required=False, metavar="[URL|FOLDER]")
-@call_options
+@look_options
 def status(place: str | None, target: Target, as_json: bool) -> None:
     """Show a running broker's queues, depths and consumers.
 
-    This never starts a broker.
+    This starts a broker only with --start.
     """
-    from ...protocol.messages import GetStatus
-
-    with target.or_at(place).connection(looks=True) as connection:
-        report = connection.call(GetStatus(0)).report
+    with target.or_at(place).client(looks=True) as client:
+        report = client.status()
     if as_json:
         print_json(with_times(report))
     else:
@@ -72,7 +65,8 @@ def _print_report(report: dict[str, Any]) -> None:
     for name, instance in report["instances"].items():
         say("")
         rows = [
-            (queue, *(figures.get(one, 0) for one in _FIGURES)) for queue, figures in sorted(instance["queues"].items())
+            (f"{queue} (paused)" if figures.get("paused") else queue, *(figures.get(one, 0) for one in _FIGURES))
+            for queue, figures in sorted(instance["queues"].items())
         ]
         print_table(
             _COLUMNS, rows, title=f"instance {name}", none=f"instance {name}: no queues",
@@ -113,44 +107,7 @@ def _about_disk(disk: dict[str, Any]) -> Iterator[str]:
             yield f"replaced tables are kept for {shown(one['name'])}, {until}"
 
 
-@broker_tools.command()
-@click.argument("place", required=False, metavar="[FOLDER]")
-@click.option(
-    "--timeout",
-    type=Bounded(Seconds()),
-    default=30,
-    show_default=True,
-    help="how long to wait for it to end",
-)
-@target_options
-def stop(place: str | None, timeout: float, target: Target) -> None:
-    """Stop the broker of a folder, and wait for it to end.
-
-    The broker stops cleanly (SIGTERM). The next client that needs it starts it again. A broker on another host must be
-    stopped on that host.
-    """
-    target = target.or_at(place)
-    if not target.folder:
-        raise Failure(
-            f"{target.address} is not a folder on this host: stop that broker where it runs, with its service manager "
-            "or with kill -TERM and the pid that 'opendata-queue broker status' shows"
-        )
-    folder = Path(target.folder)
-    pid = _running(folder)
-    if pid is None:
-        raise Failure(f"no broker runs for {folder}", NO_BROKER)
-    try:
-        os.kill(pid, signal.SIGTERM)
-    except ProcessLookupError:
-        pass
-    except PermissionError as exc:
-        raise Failure(f"the broker (pid {pid}) belongs to another user: stop it as that user") from exc
-    if not _wait(lambda: _running(folder) != pid, timeout):
-        raise Failure(f"the broker (pid {pid}) has not stopped within {timeout:g} s: see {folder}/broker.log", NOT_NOW)
-    click.echo(f"broker {pid} stopped")
-
-
-@broker_tools.command()
+@broker_tools.command(epilog="Example: opendata-queue broker reload opendatas://admin@queue.example.org")
 @click.argument("place", required=False, metavar="[URL|FOLDER]")
 @call_options
 def reload(place: str | None, target: Target, as_json: bool) -> None:
@@ -160,12 +117,11 @@ def reload(place: str | None, target: Target, as_json: bool) -> None:
     then everything stays as it was. Open connections of users who are gone are closed, and new rights count at once.
     SIGHUP does the same. Where users log in, this needs the role admin.
     """
-    from ...client.calls.reload import reload as let_reload
     from ...errors import StartError
 
-    with target.or_at(place).connection(looks=True) as connection:
+    with target.or_at(place).client(looks=True) as client:
         try:
-            done = let_reload(connection)
+            done = client.reload()
         except StartError as exc:
             raise Failure(f"the broker keeps what it read from that file before: {exc.text}") from exc
     names = {"added": done.added, "removed": done.removed, "changed": done.changed}
@@ -181,7 +137,9 @@ def reload(place: str | None, target: Target, as_json: bool) -> None:
         say("the certificates were read again")
 
 
-@broker_tools.command("hand-over")
+@broker_tools.command(
+    "hand-over", epilog="Example: opendata-queue broker hand-over opendatas://admin@queue.example.org"
+)
 @click.argument("place", required=False, metavar="[URL|FOLDER]")
 @call_options
 def hand_over(place: str | None, target: Target, as_json: bool) -> None:
@@ -189,45 +147,15 @@ def hand_over(place: str | None, target: Target, as_json: bool) -> None:
 
     It is refused if no standby is connected. Clients resume their sessions at the standby.
     """
-    from ...protocol.messages import HandOver
-
-    with target.or_at(place).connection(looks=True) as connection:
-        addresses = connection.call(HandOver(0)).addresses
+    with target.or_at(place).client(looks=True) as client:
+        addresses = client.hand_over()
     if as_json:
         print_json({"addresses": addresses})
     else:
         say(f"the broker hands over to {', '.join(addresses)}")
 
 
-def _running(folder: Path) -> int | None:
-    """The process that holds the store's lock; where locks can't be seen, the process named in the pid file."""
-    from ...offline.files.location import running_broker
-
-    holder = running_broker(folder)
-    if holder:
-        return holder
-    if holder is None and os.path.exists("/proc/locks"):
-        return None
-    try:
-        if any(os.lstat(place).st_uid != os.geteuid() for place in (folder, folder / _PID_NAME)):
-            return None  # another user could have written any pid
-        pid = int((folder / _PID_NAME).read_text().split()[0])
-        os.kill(pid, 0)
-    except (OSError, IndexError, ValueError):
-        return None
-    return pid
-
-
-def _wait(condition: Callable[[], bool], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(_POLL_SECONDS)
-    return True
-
-
-@click.command(cls=Command)
+@click.command(cls=Command, epilog="Example: opendata-queue maintain collect")
 @click.argument("duties", metavar="[DUTY]...", nargs=-1, type=click.Choice(_DUTIES))
 @click.option(
     "--timeout",
@@ -255,4 +183,5 @@ def maintain(duties: tuple[str, ...], timeout: float, target: Target, as_json: b
         say(f"was already running, and is part of this report: {', '.join(report['joined'])}")
 
 
-broker_tools.add_command(status)
+for _command in (start, stop, status):
+    broker_tools.add_command(_command)

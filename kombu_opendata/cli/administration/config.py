@@ -23,7 +23,7 @@ def config_group() -> None:
     """The options of a broker: check, show."""
 
 
-@config_group.command(cls=Command)
+@config_group.command(cls=Command, epilog="Example: opendata-queue config check /etc/opendata-queue/broker.toml")
 @_FILE
 @broker_options
 @json_option
@@ -54,7 +54,7 @@ def check(file: Path | None, config: Path | None, as_json: bool, **given: Any) -
     say("the configuration is good")
 
 
-@config_group.command(cls=Command)
+@config_group.command(cls=Command, epilog="Example: opendata-queue config show --config broker.toml --json")
 @_FILE
 @broker_options
 @json_option

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ..exit_codes import Group
-from ..target import Target, call_options
+from ..target import Target, call_options, look_options
 from ..terminal.output import print_json, say
 from ..terminal.tables import print_table
 
@@ -15,7 +15,7 @@ def instance_group() -> None:
     """Instances (databases of a broker): create, list."""
 
 
-@instance_group.command()
+@instance_group.command(epilog="Example: opendata-queue instance create staging")
 @click.argument("name")
 @call_options
 def create(name: str, target: Target, as_json: bool) -> None:
@@ -26,27 +26,23 @@ def create(name: str, target: Target, as_json: bool) -> None:
     --url names the broker with an instance that exists, such as the default one. Nothing happens if the new instance
     exists already.
     """
-    from ...client.calls.instances import create_instance
-
-    with target.connection() as connection:
-        created = create_instance(connection, name)
+    with target.client() as client:
+        created = client.create_instance(name)
     if as_json:
         print_json({"instance": name, "created": created})
     else:
         say(f"instance {name} {'created' if created else 'already exists'}")
 
 
-@instance_group.command("list")
-@call_options
+@instance_group.command("list", epilog="Example: opendata-queue instance list")
+@look_options
 def list_(target: Target, as_json: bool) -> None:
     """List the instances of a broker.
 
     For a store in a bucket, only open instances are listed: those named at the start, or used since.
     """
-    from ...client.calls.instances import list_instances
-
-    with target.connection(looks=True) as connection:
-        found = list_instances(connection)
+    with target.client(looks=True) as client:
+        found = client.list_instances()
     if as_json:
         print_json([{"instance": name, "open": opened} for name, opened in found.items()])
     else:

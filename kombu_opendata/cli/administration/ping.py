@@ -13,7 +13,7 @@ from ..target import Target, call_options
 from ..terminal.output import print_json, say
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, epilog="Example: opendata-queue ping opendata://queue.example.org --timeout 2")
 @click.argument("place", required=False, metavar="[URL|FOLDER]")
 @click.option(
     "--timeout",

@@ -11,6 +11,8 @@ from click.shell_completion import CompletionItem
 
 from ...errors import OpenDataError
 from ..exit_codes import USAGE, Command, Failure
+from ..target import json_option
+from ..terminal.output import print_json
 from .broker_options import broker_options, collected
 from .brokers import broker_tools
 from .secret_prompt import read_secret
@@ -30,13 +32,16 @@ class _Broker(Command):
         return found
 
 
-@click.command(cls=_Broker)
+@click.command(
+    cls=_Broker, epilog="Example: opendata-queue broker --store /var/lib/app-queue --listen unix:/run/app-queue.sock"
+)
 @broker_options
 @click.option("--ready-fd", type=int, hidden=True)
 def broker(config: Path | None, ready_fd: int | None, **given: Any) -> None:
     """Run a broker: the one process that owns a store. SIGTERM stops it cleanly.
 
     \b
+    broker start      start the broker of a folder in the background
     broker status     show a running broker's queues, depths and consumers
     broker reload     let a running broker read its users file and certificates again
     broker stop       stop the broker of a folder
@@ -56,8 +61,9 @@ def broker(config: Path | None, ready_fd: int | None, **given: Any) -> None:
     sys.exit(run(options, ready_fd, found.warnings))
 
 
-@click.command("hash-secret", cls=Command)
-def hash_secret() -> None:
+@click.command("hash-secret", cls=Command, epilog="Example: opendata-queue hash-secret < secret.txt")
+@json_option
+def hash_secret(as_json: bool) -> None:
     """Print the hash of a secret for the --users file.
 
     It is the secret of a table [users.NAME]; user add writes it there.
@@ -68,6 +74,10 @@ def hash_secret() -> None:
     from ...broker.access.secret_hashes import hash_secret as make
 
     try:
-        click.echo(make(read_secret()))
+        hashed = make(read_secret())
     except OpenDataError as exc:
         raise Failure(exc.text, USAGE) from exc
+    if as_json:
+        print_json({"secret": hashed})
+    else:
+        click.echo(hashed)

@@ -51,7 +51,7 @@ def store_location(store: str | None, url: str | None) -> str:
 
 
 # ---------------------------------------------------------------------- verify
-@store_group.command()
+@store_group.command(epilog="Example: opendata-queue store verify s3://bucket/queue")
 @store_options
 def verify(store: str | None, url: str | None, instance: str | None, as_json: bool) -> None:
     """Check every file, every record and every invariant. Nothing is changed.
@@ -99,7 +99,7 @@ def _print_report(report: Any) -> None:
 
 
 # ---------------------------------------------------------------------- stats
-@store_group.command()
+@store_group.command(epilog="Example: opendata-queue store stats /var/lib/app-queue --payloads")
 @click.option("--payloads", is_flag=True, help="also sum payload bytes by queue; slower")
 @store_options
 def stats(store: str | None, url: str | None, instance: str | None, payloads: bool, as_json: bool) -> None:
@@ -152,7 +152,7 @@ async def _stats(location: str, instance: str | None, payloads: bool, update: Ca
 
 
 # ---------------------------------------------------------------------- inspect
-@store_group.command()
+@store_group.command(epilog="Example: opendata-queue store inspect /var/lib/app-queue --message 1234")
 @store_options
 @click.option("--message", "message", type=MESSAGE_ID, help="everything about the message with this id")
 @click.option(

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..exit_codes import Group, confirm
+from ..hints import command
+from ..target import json_option, yes_option
 from ..terminal.output import note, print_json, say, shown
 from ..terminal.tables import print_table
 from .secret_prompt import read_secret
@@ -46,7 +48,7 @@ def _say_when() -> None:
     note("A broker with this file reads it within a second; 'opendata-queue broker reload' does it at once.")
 
 
-@user_group.command()
+@user_group.command(epilog="Example: opendata-queue user add celery --users users.toml")
 @click.argument("name")
 @_users_option
 @click.option("--role", "roles", type=click.Choice(ROLES), multiple=True, help="a role of the user; may be repeated")
@@ -59,8 +61,15 @@ def _say_when() -> None:
 )
 @click.option("--no-secret", is_flag=True, help="the user logs in by certificate only")
 @click.option("--new-secret", is_flag=True, help="the user exists, and gets another secret")
+@json_option
 def add(
-    name: str, path: Path, roles: tuple[str, ...], certificates: tuple[str, ...], no_secret: bool, new_secret: bool
+    name: str,
+    path: Path,
+    roles: tuple[str, ...],
+    certificates: tuple[str, ...],
+    no_secret: bool,
+    new_secret: bool,
+    as_json: bool,
 ) -> None:
     """Add a user, which may do nothing before 'user permit'.
 
@@ -80,13 +89,13 @@ def add(
         file.set_secret(name, "" if no_secret else hash_secret(read_secret()))
         file.set_words(name, "roles", roles)
         file.set_words(name, "certificates", certificates)
-    say(f"user {shown(name)} {'has a new secret' if new_secret else 'added'}")
+    _done(path, name, as_json, f"user {shown(name)} {'has a new secret' if new_secret else 'added'}")
     if not new_secret and "admin" not in roles:
-        note(f"It has no rights yet: opendata-queue user permit {shown(name)} --everything, --celery, …")
+        note(f"It has no rights yet: '{command('user permit', name)}' with --everything, --celery, …")
     _say_when()
 
 
-@user_group.command()
+@user_group.command(epilog="Example: opendata-queue user permit celery --celery --queue mail --users users.toml")
 @click.argument("name")
 @_users_option
 @click.option(
@@ -107,6 +116,7 @@ def add(
 @click.option("--nothing", is_flag=True, help="take away the entry for the instance")
 @click.option("--role", "roles", type=click.Choice(ROLES), multiple=True, help="a role that it gets; may be repeated")
 @click.option("--no-role", "not_roles", type=click.Choice(ROLES), multiple=True, help="a role that it loses")
+@json_option
 def permit(
     name: str,
     path: Path,
@@ -117,6 +127,7 @@ def permit(
     nothing: bool,
     roles: tuple[str, ...],
     not_roles: tuple[str, ...],
+    as_json: bool,
     **given: str | None,
 ) -> None:
     """Set what a user may do in an instance.
@@ -143,13 +154,23 @@ def permit(
         elif patterns:
             file.permit(name, instance, patterns)
         file.set_words(name, "roles", roles, not_roles)
-    say(f"user {shown(name)} changed")
+    _done(path, name, as_json, f"user {shown(name)} changed")
     _say_when()
 
 
-@user_group.command("list")
+def _done(path: Path, name: str, as_json: bool, text: str) -> None:
+    """Print what was done; as JSON, the user as it is now."""
+    from ...broker.access.users_file import UsersFile
+
+    if as_json:
+        print_json(_facts(UsersFile(path).users[name]))
+    else:
+        say(text)
+
+
+@user_group.command("list", epilog="Example: opendata-queue user list --users users.toml")
 @_users_option
-@click.option("-j", "--json", "as_json", is_flag=True, help="print JSON")
+@json_option
 def list_(path: Path, as_json: bool) -> None:
     """List the users of a file, and what they may do."""
     from ...broker.access.users_file import UsersFile
@@ -192,16 +213,20 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, ...]]:
     ]
 
 
-@user_group.command()
+@user_group.command(epilog="Example: opendata-queue user remove celery --users users.toml")
 @click.argument("name")
 @_users_option
-@click.option("--yes", is_flag=True, help="do not ask")
-def remove(name: str, path: Path, yes: bool) -> None:
+@yes_option
+@json_option
+def remove(name: str, path: Path, yes: bool, as_json: bool) -> None:
     """Remove a user. Their connections are closed when the broker reads the file."""
     from ...broker.access.users_editor import edited
 
     confirm(f"Remove user {shown(name)}?", yes)
     with edited(path) as file:
         file.remove(name)
-    say(f"user {shown(name)} removed")
+    if as_json:
+        print_json({"name": name, "removed": True})
+    else:
+        say(f"user {shown(name)} removed")
     _say_when()

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..exit_codes import Failure, Group
+from ..hints import next_command
 from ..option_types import limit_option
-from ..target import Target, call_options, complete_queues, completion
+from ..target import Target, call_options, complete_queues, completion, look_options
 from ..terminal.output import age, counted, plain, print_json, say
 from ..terminal.tables import Column, print_table
 
@@ -39,7 +40,7 @@ worker_argument = click.argument("worker", shell_complete=_complete_workers)
 
 # ---------------------------------------------------------------------- looking
 @worker_group.command("list", epilog="Example: opendata-queue worker list")
-@call_options
+@look_options
 def list_workers(target: Target, as_json: bool) -> None:
     """List the clients that are connected or still hold messages.
 
@@ -51,12 +52,16 @@ def list_workers(target: Target, as_json: bool) -> None:
         print_json(found)
         return
     columns: list[Column] = [
-        ("worker", False), ("name", False), ("state", False), ("for", False), ("holds", True), ("consumes", False),
+        ("worker", False), ("name", False), ("state", False), ("for", False), ("holds", True), ("runs", True),
+        ("consumes", False),
     ]  # fmt: skip
     rows = [
-        (one.id[-_SHORT_ID:], one.name, _state(one), _connected_for(one), one.held, ", ".join(one.consumers))
+        (
+            one.id[-_SHORT_ID:], one.name, _state(one), _connected_for(one), one.held, one.running,
+            ", ".join(one.consumers),
+        )
         for one in sorted(found, key=lambda one: (one.name, one.id))
-    ]
+    ]  # fmt: skip
     print_table(columns, rows, none="no workers", spare=("for",))
 
 
@@ -73,9 +78,11 @@ def _connected_for(one: Worker) -> str:
 @worker_group.command(epilog="Example: opendata-queue worker messages mail-worker-1")
 @worker_argument
 @limit_option("how many at most", 100, low=1, high=_MAX_MESSAGES)
-@call_options
+@look_options
 def messages(worker: str, limit: int, target: Target, as_json: bool) -> None:
-    """List the messages that a worker holds.
+    """List the messages that a worker holds or runs.
+
+    Those that run were acknowledged when their tasks began.
 
     WORKER is an id, the end of an id, or a name; a name stands for all clients that have it.
     """
@@ -84,9 +91,14 @@ def messages(worker: str, limit: int, target: Target, as_json: bool) -> None:
     if as_json:
         print_json([_as_json(one) for one in held[:limit]])
         return
-    columns: list[Column] = [("queue", False), ("message", True), ("attempts", True), ("until", False)]
-    rows = [(one.queue, str(one.id), one.attempts, one.leased_until) for one in held[:limit]]
-    print_table(columns, rows, none=f"worker {worker!r} holds no messages")
+    columns: list[Column] = [
+        ("queue", False), ("message", True), ("state", False), ("attempts", True), ("running since", False),
+        ("leased until", False),
+    ]  # fmt: skip
+    rows = [
+        (one.queue, str(one.id), one.state, one.attempts, one.running_since, one.leased_until) for one in held[:limit]
+    ]
+    print_table(columns, rows, none=f"worker {worker!r} holds no messages", spare=("attempts", "leased until"))
 
 
 def _as_json(one: MessageState) -> dict[str, Any]:
@@ -105,7 +117,7 @@ def _named(client: QueueClient, text: str) -> list[Worker]:
         return named
     found = [one for one in workers if one.id.endswith(text.lower())] if text else []
     if not found:
-        raise Failure(f"no worker {text!r}: 'opendata-queue worker list' shows ids and names")
+        raise Failure(f"no worker {text!r}: '{next_command('worker list')}' shows ids and names")
     if len(found) > 1:
         raise Failure(f"{len(found)} workers have an id that ends with {text!r}: give more digits")
     return found

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...protocol.task_reports import STATES
 from ..exit_codes import Command
 from ..option_types import MESSAGE_ID, MOMENT, header_choices, header_option, ids_option, with_options
-from ..target import Target, call_options, complete_queues
-from ..terminal.output import moment, note, pairs, plain, print_json, print_json_line, with_times
+from ..target import Target, complete_clients, complete_queues, look_options
+from ..terminal.output import moment, note, pairs, plain, print_json, print_json_line, unpacked
 from ..terminal.tables import Column, print_table
 
 if TYPE_CHECKING:
@@ -22,11 +23,12 @@ if TYPE_CHECKING:
 _CELL = 60
 _LARGE_PAGES = {"limit": 1000}
 #: columns that are left out on a narrow terminal, the first one first
-_SPARE = ("attempt", "seconds")
+_SPARE = ("attempt", "seconds", "consumer")
 #: headers that every message has; only --json shows them
 _ROUTING = frozenset(("exchange", "routing_key", "priority", "content_type"))
-_STATUSES = ("available", "in_flight", "done", "failed")
+_STATUSES = ("available", "in_flight", "running", "done", "failed")
 _OUTCOMES = ("acked", "failed", "rejected", "expired", "released", "redriven")
+_TASK_STATES = STATES[1:]
 
 Row = Callable[[Any], tuple[Any, ...]]
 
@@ -55,11 +57,11 @@ _list_options = with_options(
 )
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, epilog="Example: opendata-queue messages -q orders -s failed -H customer=acme --since 2h")
 @_list_options
 @click.option("--status", "-s", "statuses", multiple=True, type=click.Choice(_STATUSES), help="only in this state")
 @ids_option
-@call_options
+@look_options
 def messages(target: Target, as_json: bool, everything: bool, **wanted: Any) -> None:
     """List stored messages and their state in each queue.
 
@@ -81,21 +83,30 @@ def _message_row(one: MessageInfo) -> tuple[Any, ...]:
     return str(one.id), moment(one.received_at_ms), states or "none", pairs(telling, _CELL)
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, epilog="Example: opendata-queue attempts -q orders -o rejected -o expired --since 30m")
 @_list_options
 @click.option("--outcome", "-o", "outcomes", multiple=True, type=click.Choice(_OUTCOMES), help="only with this outcome")
+@click.option("--state", "states", multiple=True, type=click.Choice(_TASK_STATES), help="only with this task state")
+@click.option("--exception", "exceptions", multiple=True, help="only with this type of exception; may be repeated")
+@click.option("--tracebacks", is_flag=True, help="with the tracebacks of failed tasks, for --json")
 @click.option("--id", "message_ids", multiple=True, type=MESSAGE_ID, help="only this message; may be repeated")
-@click.option("--consumer", "consumers", multiple=True, help="only this consumer; may be repeated")
+@click.option(
+    "--consumer",
+    "consumers",
+    multiple=True,
+    help="only this consumer; may be repeated",
+    shell_complete=complete_clients,
+)
 @click.option("--manual/--not-manual", default=None, help="only what was done by hand, or only the rest")
-@call_options
+@look_options
 def attempts(target: Target, as_json: bool, everything: bool, **wanted: Any) -> None:
-    """List finished attempts: who had a message, and the outcome.
+    """List finished attempts: who had a message, and how it ended.
 
-    They are ordered by the time they ended.
+    They are ordered by the time they ended. A task's state is what its worker reported.
     """
     columns: list[Column] = [
         ("message", True), ("queue", False), ("ended", False), ("seconds", True), ("attempt", True),
-        ("outcome", False), ("consumer", False),
+        ("outcome", False), ("state", False), ("exception", False), ("consumer", False),
     ]  # fmt: skip
     asked = _asked(**wanted)
     with target.client(looks=True) as client:
@@ -109,7 +120,10 @@ def attempts(target: Target, as_json: bool, everything: bool, **wanted: Any) -> 
 def _attempt_row(one: AttemptInfo) -> tuple[Any, ...]:
     seconds = f"{(one.ended_at_ms - one.claimed_at_ms) / 1000:.3f}" if one.claimed_at_ms else ""
     how = one.outcome + (", requeued" if one.requeued else "") + (", by hand" if one.manual else "")
-    return str(one.message_id), one.queue, moment(one.ended_at_ms), seconds, one.number, how, one.consumer
+    return (
+        str(one.message_id), one.queue, moment(one.ended_at_ms), seconds, one.number, how, one.state, one.exception,
+        one.consumer,
+    )  # fmt: skip
 
 
 # ---------------------------------------------------------------------- pages
@@ -138,7 +152,7 @@ def _asked(headers: tuple[str, ...], since: datetime | None, until: datetime | N
 def _show_all(found: Iterable[Any], as_json: bool, columns: list[Column], row: Row) -> None:
     if as_json:
         for one in found:
-            print_json_line(_as_json(one))
+            print_json_line(unpacked(one))
     else:
         print_table(columns, map(row, found), none="none", spare=_SPARE)
 
@@ -148,29 +162,10 @@ def _show_page(page: Page[Any], asked: Any, as_json: bool, columns: list[Column]
     window = {"since": asked["gte"], "until": asked["lte"]}
     cursors = {"next": page.next, "prev": page.prev}
     if as_json:
-        print_json({"items": [_as_json(one) for one in page.items], **cursors, **window})
+        print_json({"items": [unpacked(one) for one in page.items], **cursors, **window})
         return
     print_table(columns, map(row, page.items), none="none", spare=_SPARE)
     times = "".join(f"--{name} {plain(at)} " for name, at in window.items() if at is not None)
     for name, cursor in cursors.items():
         if cursor:
             note(f"{name} page: {times}--{name} {cursor}")
-
-
-def _as_json(one: Any) -> Any:
-    return with_times(_unpacked(one))
-
-
-def _unpacked(value: Any) -> Any:
-    """An item as dictionaries and lists."""
-    from msgspec import Struct
-    from msgspec.structs import asdict
-
-    from ...protocol.messages.history_messages import EventInfo
-
-    if isinstance(value, tuple):
-        return [_unpacked(one) for one in value]
-    if not isinstance(value, Struct):
-        return value
-    found = {name: _unpacked(one) for name, one in asdict(value).items()}
-    return {"exchange": value.exchange, "topic": value.topic, **found} if isinstance(value, EventInfo) else found

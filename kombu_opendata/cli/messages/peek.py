@@ -10,7 +10,7 @@ import click
 
 from ..exit_codes import Command
 from ..option_types import MESSAGE_ID, limit_option
-from ..target import Target, call_options, complete_queues, queue_argument
+from ..target import Target, complete_queues, look_options, queue_argument
 from ..terminal.output import age, pairs, plain, print_facts, print_json, print_json_line, say, value_text
 from ..terminal.tables import Column, print_table
 
@@ -22,12 +22,12 @@ _CELL = 60
 _PREVIEW = 200
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, epilog="Example: opendata-queue peek orders -n 5 --full")
 @queue_argument
 @limit_option("how many at most", 10, low=1)
 @click.option("--after", type=MESSAGE_ID, help="only messages above this id")
 @click.option("--full", is_flag=True, help="show whole bodies")
-@call_options
+@look_options
 def peek(queue: str, limit: int, after: int | None, full: bool, target: Target, as_json: bool) -> None:
     """Show a queue's waiting messages without claiming them.
 
@@ -70,10 +70,10 @@ def _peeked(client: QueueClient, queue: str, limit: int, after: int) -> Iterator
         limit, after = limit - len(page), page[-1].id
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, epilog="Example: opendata-queue message 1234")
 @click.argument("id", type=MESSAGE_ID)
 @click.option("--queue", default="", help="show only its state in this queue", shell_complete=complete_queues)
-@call_options
+@look_options
 def message(id: int, queue: str, target: Target, as_json: bool) -> None:
     """Show a message by its id: body, headers and states."""
     with target.client(looks=True) as client:
@@ -103,7 +103,7 @@ def message(id: int, queue: str, target: Target, as_json: bool) -> None:
 
 
 def _state(state: MessageState) -> tuple[Any, ...]:
-    at = state.settled_at or state.leased_until or state.visible_at
+    at = state.running_since or state.settled_at or state.leased_until or state.visible_at
     return state.queue, state.state, state.attempts, at
 
 

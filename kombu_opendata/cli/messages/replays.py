@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..exit_codes import REFUSED, Command, Failure
+from ..hints import next_command
 from ..option_types import POINT, where_option
-from ..target import Target, call_options, complete_queues
+from ..target import Target, complete_queues, look_options
 from ..terminal.output import counted, moment, note, print_json, say, with_times
 from ..terminal.tables import Column, print_table
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.2
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, epilog='Example: opendata-queue replay orders --from 2h --where "amount > 100"')
 @click.argument("queue", required=False, shell_complete=complete_queues)
 @click.option(
     "--from", "start", type=POINT, help="begin here: first, a message id, a time (2026-11-21T09:30), how long ago (2h)"
@@ -31,7 +32,7 @@ _LOOK_SECONDS = 0.2
 )
 @click.option("--progress", is_flag=True, help="show the progress of all replays, or of this queue's")
 @click.option("--stop", is_flag=True, help="stop this queue's replay where it is")
-@call_options
+@look_options
 def replay(
     queue: str | None,
     start: Any,
@@ -82,7 +83,7 @@ def _wait(client: QueueClient, queue: str, found: dict[str, Any]) -> dict[str, A
             while not found["done"]:
                 update(found["position"] - found["start"], found["end"] - found["start"])
                 if found["waiting"] and not has_told:
-                    note(f"queue {queue!r} is full: the replay waits until there is room")
+                    note(f"queue {queue!r} is full or paused: the replay waits until it takes messages")
                     has_told = True
                 pause.wait(_LOOK_SECONDS)
                 again = client.replay_progress([queue])
@@ -90,7 +91,7 @@ def _wait(client: QueueClient, queue: str, found: dict[str, Any]) -> dict[str, A
                     raise Failure(f"queue {queue!r} was dropped", REFUSED)
                 found = again[0]
     except KeyboardInterrupt:
-        note(f"the replay continues in the broker: opendata-queue replay {queue} --progress, or --stop")
+        note(f"the replay continues in the broker: {next_command('replay --progress', queue)}, or with --stop")
         raise
     return found
 
@@ -105,7 +106,7 @@ def _show(found: list[dict[str, Any]], as_json: bool) -> None:
     ]  # fmt: skip
     rows = []
     for one in found:
-        state = "done" if one["done"] else "waits: full" if one["waiting"] else "in progress"
+        state = "done" if one["done"] else "waits: full or paused" if one["waiting"] else "in progress"
         whole = one["end"] - one["start"]
         share = 100 * (one["position"] - one["start"]) // whole if whole > 0 else 100
         began = moment(one["started_at_ms"])

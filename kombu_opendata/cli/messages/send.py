@@ -13,7 +13,7 @@ import click
 from ...configuration.kinds import Whole
 from ..exit_codes import Command, Failure
 from ..option_types import LENGTH, MOMENT, Bounded, header_option, headers_of, json_value, with_options
-from ..target import Target, call_options, queue_argument
+from ..target import Target, call_options, complete_exchanges, queue_argument
 from ..terminal.output import counted, note, print_json, print_json_line, say
 
 if TYPE_CHECKING:
@@ -47,7 +47,9 @@ _sending_options = with_options(
 )
 
 
-@click.command(cls=Command)
+@click.command(
+    cls=Command, epilog="Example: opendata-queue send orders '{\"id\": 7}' --as json -H amount:=120 --delay 30s"
+)
 @queue_argument
 @click.argument("body", required=False)
 @click.option("--lines", is_flag=True, help="each line of the body is a message")
@@ -115,10 +117,13 @@ def _send_lines(
     return sent
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, epilog="Example: opendata-queue publish hello --exchange news --routing-key de.sports")
 @click.argument("body", required=False)
 @click.option(
-    "--exchange", default="", help="where to publish; default: the default exchange, which routes by queue name"
+    "--exchange",
+    default="",
+    help="where to publish; default: the default exchange, which routes by queue name",
+    shell_complete=complete_exchanges,
 )
 @click.option(
     "--routing-key", default="", help="what bindings are compared with; for the default exchange, a queue's name"

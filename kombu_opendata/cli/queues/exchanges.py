@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..exit_codes import Failure, Group, confirm
-from ..option_types import headers_of, with_options
-from ..target import Target, call_options, complete_queues, completion, queue_argument, yes_option
-from ..terminal.output import arguments_text, counted, print_json, say
+from ..exit_codes import REFUSED, Failure, Group, confirm
+from ..hints import next_command
+from ..option_types import header_option, headers_of, with_options
+from ..target import Target, call_options, complete_exchanges, complete_queues, look_options, queue_argument, yes_option
+from ..terminal.output import arguments_text, counted, note, plain, print_facts, print_json, say
 from ..terminal.tables import Column, print_table
 
 if TYPE_CHECKING:
@@ -22,18 +23,12 @@ _ALTERNATE = "alternate-exchange"
 
 @click.group("exchange", cls=Group)
 def exchange_group() -> None:
-    """Exchanges: list, create, delete."""
+    """Exchanges: list, show, explain, create, delete."""
 
 
 @click.group("binding", cls=Group)
 def binding_group() -> None:
     """Bindings of queues to exchanges: list, create, delete."""
-
-
-@completion
-def complete_exchanges(client: QueueClient) -> list[str]:
-    """Names of exchanges."""
-    return [info.name for info in client.list_exchanges()]
 
 
 exchange_argument = click.argument("exchange", shell_complete=complete_exchanges)
@@ -55,7 +50,7 @@ def _exchange(client: QueueClient, name: str) -> ExchangeInfo:
 
 # ---------------------------------------------------------------------- exchanges
 @exchange_group.command("list", epilog="Example: opendata-queue exchange list")
-@call_options
+@look_options
 def list_exchanges(target: Target, as_json: bool) -> None:
     """List the exchanges.
 
@@ -75,6 +70,50 @@ def list_exchanges(target: Target, as_json: bool) -> None:
 
 def _kind(info: ExchangeInfo) -> str:
     return "auto-delete" if info.auto_delete else "durable" if info.durable else "transient"
+
+
+@exchange_group.command("show", epilog="Example: opendata-queue exchange show news")
+@exchange_argument
+@look_options
+def show_exchange(exchange: str, target: Target, as_json: bool) -> None:
+    """Show an exchange and its bindings."""
+    with target.client(looks=True) as client:
+        info = _exchange(client, exchange)
+        bindings = [one for one in client.list_bindings() if one.exchange == exchange]
+    if as_json:
+        print_json({**plain(info), "bindings": bindings})
+        return
+    print_facts({"exchange": info.name, "type": info.type, "kind": _kind(info), **info.arguments})
+    columns: list[Column] = [("queue", False), ("routing key", False), ("arguments", False)]
+    rows = [(one.queue, one.routing_key, arguments_text(one.arguments)) for one in bindings]
+    print_table(columns, rows, title="bindings", none="no bindings")
+
+
+@exchange_group.command("explain", epilog="Example: opendata-queue exchange explain news --routing-key de.sports")
+@click.argument("exchange", default="", shell_complete=complete_exchanges)
+@click.option(
+    "--routing-key", default="", metavar="KEY", help="of the message; for the default exchange, a queue's name"
+)
+@header_option("a header of the message")
+@look_options
+def explain_exchange(exchange: str, routing_key: str, headers: tuple[str, ...], target: Target, as_json: bool) -> None:
+    """Tell which queues would get a message.
+
+    EXCHANGE is where it would be published; without it, the default exchange. Nothing is sent. Exits with 1 if no queue
+    would get it. `filter explain QUEUE` tells why a queue gets a message or not.
+    """
+    given = headers_of(headers)
+    with target.client(looks=True) as client:
+        queues = client.test_routing(exchange, routing_key, given)
+    if as_json:
+        print_json({"exchange": exchange, "routing_key": routing_key, "headers": given, "queues": queues})
+    elif queues:
+        print_table([("queue", False)], [(name,) for name in queues], none="")
+    if not queues:
+        if not as_json:
+            say("no queue would get it")
+            note(f"bindings: '{next_command('binding list')}', filters of queues: '{next_command('queue list')}'")
+        raise click.exceptions.Exit(REFUSED)
 
 
 @exchange_group.command("create", epilog="Example: opendata-queue exchange create news --type topic")
@@ -135,7 +174,7 @@ def delete_exchange(exchange: str, if_unused: bool, yes: bool, target: Target, a
 @binding_group.command("list", epilog="Example: opendata-queue binding list --exchange news")
 @click.argument("queue", required=False, shell_complete=complete_queues)
 @click.option("--exchange", metavar="EXCHANGE", help="only those to this exchange", shell_complete=complete_exchanges)
-@call_options
+@look_options
 def list_bindings(queue: str | None, exchange: str | None, target: Target, as_json: bool) -> None:
     """List all bindings, or those of one queue."""
     with target.client(looks=True) as client:
@@ -205,7 +244,7 @@ def delete_binding(
         if not bound:
             raise Failure(
                 f"queue {queue!r} has no such binding to exchange {exchange!r}: "
-                f"'opendata-queue binding list {queue}' shows its bindings"
+                f"'{next_command('binding list', queue)}' shows its bindings"
             )
         client.unbind(queue, exchange, routing_key, given)
     if as_json:

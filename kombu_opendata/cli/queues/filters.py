@@ -8,7 +8,7 @@ import click
 
 from ..exit_codes import REFUSED, Group
 from ..option_types import MESSAGE_ID, header_option, headers_of
-from ..target import Target, call_options, complete_queues
+from ..target import Target, complete_queues, look_options
 from ..terminal.output import print_json, say
 
 
@@ -17,12 +17,12 @@ def filter_group() -> None:
     """Filters: explain."""
 
 
-@filter_group.command()
+@filter_group.command(epilog="Example: opendata-queue filter explain big --id 1234")
 @click.argument("queue", required=False, default="", shell_complete=complete_queues)
 @click.option("--filter", "filter", default="", metavar="SELECTOR", help="try this filter instead of a queue's")
 @click.option("--id", type=MESSAGE_ID, help="a stored message to try")
 @header_option("a header to try")
-@call_options
+@look_options
 def explain(queue: str, filter: str, id: int | None, headers: tuple[str, ...], target: Target, as_json: bool) -> None:
     """Explain why a queue gets a message or not.
 

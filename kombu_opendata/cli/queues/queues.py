@@ -1,4 +1,4 @@
-"""``queue``: list, show, create, drop, purge, metrics, top."""
+"""``queue``: list, show, create, drop, purge, metrics; the modules beside this one have its other verbs."""
 
 from __future__ import annotations
 
@@ -7,23 +7,26 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..exit_codes import Group, confirm
-from ..option_types import LENGTH, POINT, headers_of
-from ..target import Target, call_options, queue_argument, queues_argument, yes_option
+from ..option_types import POINT, headers_of
+from ..target import Target, call_options, look_options, queue_argument, queues_argument, yes_option
 from ..terminal.output import age, arguments_text, counted, local, plain, print_facts, print_json, say
 from ..terminal.tables import Column, print_table
+from .argument_options import argument_options, whole_seconds
+from .moves import copy, move
+from .steering import alter, pause, resume
 from .top import top
 
 if TYPE_CHECKING:
-    from ...queue_client.queue_models import QueueMetrics
+    from ...queue_client.queue_models import QueueInfo, QueueMetrics
 
 
 @click.group("queue", cls=Group)
 def queue_group() -> None:
-    """Queues: list, show, create, drop, purge, metrics, top."""
+    """Queues: list, show, create, alter, pause, drop and more."""
 
 
-@queue_group.command("list")
-@call_options
+@queue_group.command("list", epilog="Example: opendata-queue queue list")
+@look_options
 def list_queues(target: Target, as_json: bool) -> None:
     """List the queues and their arguments."""
     with target.client(looks=True) as client:
@@ -31,24 +34,39 @@ def list_queues(target: Target, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    columns: list[Column] = [("queue", False), ("kind", False), ("consumers", True), ("arguments", False)]
-    rows = [(info.name, _kind(info), info.consumers, _arguments(info.arguments)) for info in found]
-    print_table(columns, rows, none="no queues")
+    columns: list[Column] = [
+        ("queue", False), ("kind", False), ("consumers", True), ("paused", False), ("arguments", False),
+    ]  # fmt: skip
+    rows = [(info.name, _kind(info), info.consumers, _paused(info), _arguments(info)) for info in found]
+    print_table(columns, rows, none="no queues", spare=() if any(info.paused for info in found) else ("paused",))
 
 
-def _kind(info: Any) -> str:
+def _kind(info: QueueInfo) -> str:
     if info.exclusive:
         return "exclusive"
     return "auto-delete" if info.auto_delete else "durable" if info.durable else "transient"
 
 
-def _arguments(arguments: dict[str, Any]) -> str:
-    return ", ".join(f"{name.removeprefix('x-')}: {value}" for name, value in arguments.items())
+def _paused(info: QueueInfo) -> str:
+    return "deliveries, publishes" if info.publishes_paused else "deliveries" if info.paused else ""
 
 
-@queue_group.command()
+def _arguments(info: QueueInfo) -> str:
+    """The arguments in effect; of those that an operator has changed, also the declared values."""
+    return ", ".join(f"{name.removeprefix('x-')}: {_argument(info, name)}" for name in info.arguments | info.overrides)
+
+
+def _argument(info: QueueInfo, name: str) -> str:
+    if name not in info.overrides:
+        return str(info.arguments[name])
+    value = info.overrides[name]
+    declared = f"declared {info.arguments[name]}" if name in info.arguments else "not declared"
+    return f"{'none' if value is None else value} ({declared})"
+
+
+@queue_group.command(epilog="Example: opendata-queue queue show orders")
 @queue_argument
-@call_options
+@look_options
 def show(queue: str, target: Target, as_json: bool) -> None:
     """Show a queue's arguments, figures and bindings."""
     with target.client(looks=True) as client:
@@ -57,51 +75,23 @@ def show(queue: str, target: Target, as_json: bool) -> None:
         print_json({**plain(info), "bindings": bindings, "metrics": metrics})
         return
     about = {"queue": info.name, "kind": _kind(info), "created": local(info.created_at)}
-    print_facts({**about, **info.arguments, **_figures(metrics)})
+    if info.paused:
+        about["paused"] = f"{_paused(info)}, since {local(info.paused_at)}"
+    arguments = info.arguments | {name: _argument(info, name) for name in info.overrides}
+    print_facts({**about, **arguments, **_figures(metrics)})
     columns: list[Column] = [("exchange", False), ("routing key", False), ("arguments", False)]
     rows = [(one.exchange, one.routing_key, arguments_text(one.arguments)) for one in bindings]
     print_table(columns, rows, title="bindings", none="no bindings")
 
 
-@queue_group.command()
+@queue_group.command(epilog='Example: opendata-queue queue create big --filter "amount > 100" --done-retention 30d')
 @click.argument("queue")
-@click.option("--filter", "filter", metavar="SELECTOR", help="the queue gets every message that matches")
-@click.option(
-    "--filter-mode",
-    type=click.Choice(["any", "all"]),
-    help="any: filter or binding must match; all: filter and binding must match",
-)
+@argument_options
 @click.option(
     "--start",
     type=POINT,
     help="fill it with stored messages from here on: first, now, a time, how long ago, a message id",
 )
-@click.option("--max-attempts", type=int, metavar="N", help="deliveries before a message fails; -1: no limit")
-@click.option("--lease", "lease_seconds", type=LENGTH, help="how long messages wait for their consumer after a restart")
-@click.option("--done-retention", "done_retention_seconds", type=LENGTH, help="how long archived messages are kept")
-@click.option("--failed-retention", "failed_retention_seconds", type=LENGTH, help="how long failed messages are kept")
-@click.option("--message-ttl", "message_ttl_seconds", type=LENGTH, help="how long a message may wait")
-@click.option(
-    "--expires", "expires_seconds", type=LENGTH, help="delete the queue when it has been unused for this long"
-)
-@click.option("--max-length", type=int, metavar="N", help="how many messages may wait in it")
-@click.option("--max-length-bytes", type=int, metavar="N", help="how many bytes may wait in it")
-@click.option(
-    "--overflow",
-    type=click.Choice(["drop-head", "reject-publish", "reject-publish-dlx"]),
-    help="what happens when it is full",
-)
-@click.option(
-    "--dead-letter-exchange", metavar="EXCHANGE", help="where rejected, expired and dropped messages are published"
-)
-@click.option("--dead-letter-routing-key", metavar="KEY", help="the routing key of dead letters; default: their own")
-@click.option(
-    "--retry-delay",
-    "retry_delay_seconds",
-    type=LENGTH,
-    help="wait before the second attempt; doubles with each further one",
-)
-@click.option("--retry-max-delay", "retry_max_delay_seconds", type=LENGTH, help="the longest of these waits")
 @click.option("--single-active-consumer", is_flag=True, help="deliver to one consumer at a time")
 @click.option("--transient", is_flag=True, help="keep it in memory only; it ends with the broker")
 @click.option(
@@ -119,10 +109,7 @@ def create(
     """
     from ...queue_client.queue_options import QueueOptions
 
-    lengths = ("lease_seconds", "done_retention_seconds", "failed_retention_seconds")
-    for name in lengths:
-        if given[name] is not None:
-            given[name] = round(given[name])
+    whole_seconds(given)
     options = QueueOptions(durable=not transient, arguments=headers_of(arguments, "argument"), **given)
     with target.client(creates=True) as client:
         client.create(queue, options, force=force)
@@ -133,7 +120,7 @@ def create(
         say(f"queue {queue!r} is ready")
 
 
-@queue_group.command()
+@queue_group.command(epilog="Example: opendata-queue queue drop big --if-unused")
 @queue_argument
 @click.option("--if-unused", is_flag=True, help="only if it has no consumers")
 @click.option("--if-empty", is_flag=True, help="only if no messages wait in it")
@@ -159,7 +146,7 @@ def drop(queue: str, if_unused: bool, if_empty: bool, yes: bool, target: Target,
         say(f"queue {queue!r} deleted, with {counted(waited, 'waiting message')}")
 
 
-@queue_group.command()
+@queue_group.command(epilog="Example: opendata-queue queue purge orders")
 @queue_argument
 @yes_option
 @call_options
@@ -181,9 +168,9 @@ def purge(queue: str, yes: bool, target: Target, as_json: bool) -> None:
         say(f"{counted(removed, 'message')} removed from queue {queue!r}")
 
 
-@queue_group.command()
+@queue_group.command(epilog="Example: opendata-queue queue metrics orders --json")
 @queues_argument
-@call_options
+@look_options
 def metrics(queues: tuple[str, ...], target: Target, as_json: bool) -> None:
     """Show lengths, ages and rates of queues.
 
@@ -234,4 +221,5 @@ def _figures(one: QueueMetrics) -> dict[str, Any]:
     }
 
 
-queue_group.add_command(top)
+for _command in (alter, pause, resume, move, copy, top):
+    queue_group.add_command(_command)

@@ -16,7 +16,7 @@ from ...configuration.kinds import Seconds, Whole
 from ...errors import ConnectionLost, StartError
 from ..exit_codes import Command
 from ..option_types import Bounded
-from ..target import Target, call_options
+from ..target import Target, look_options
 from ..terminal.output import age, counted, plain, print_json_line, say
 from ..terminal.tables import Column, console, cut_middle, fitted, print_table, room_for_text, table
 
@@ -41,7 +41,7 @@ class Line(NamedTuple):
     acked: float
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, epilog="Example: opendata-queue queue top --interval 5 --sort length")
 @click.option(
     "--interval",
     type=Bounded(Seconds(0.1)),
@@ -52,7 +52,7 @@ class Line(NamedTuple):
 @click.option("--sort", type=click.Choice(_SORTS), default="rate", show_default=True, help="which queues come first")
 @click.option("--once", is_flag=True, help="show one update, with the rates of the last minute")
 @click.option("--count", type=Bounded(Whole(1)), help="end after this many updates")
-@call_options
+@look_options
 def top(interval: float, sort: str, once: bool, count: int | None, target: Target, as_json: bool) -> None:
     """Show lengths, rates and ages live, until q or Ctrl-C.
 
@@ -229,7 +229,7 @@ def _cells(line: Line) -> tuple[Any, ...]:
     one = line.metrics
     counted = one.visible, one.delayed, one.in_flight
     return (
-        one.queue,
+        f"{one.queue} (paused)" if one.paused else one.queue,
         *counted,
         line.sent,
         line.delivered,

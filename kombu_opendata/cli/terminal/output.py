@@ -134,6 +134,21 @@ def _timed(name: str, value: Any) -> tuple[str, Any]:
     return name, with_times(value)
 
 
+def unpacked(value: Any) -> Any:
+    """What the history returns as dictionaries and lists, with times."""
+    from msgspec import Struct
+    from msgspec.structs import asdict
+
+    from ...protocol.messages.history_messages import EventInfo
+
+    if isinstance(value, (list, tuple)):
+        return [unpacked(one) for one in value]
+    if not isinstance(value, Struct):
+        return value
+    routing = {"exchange": value.exchange, "topic": value.topic} if isinstance(value, EventInfo) else {}
+    return with_times({**routing, **{name: unpacked(one) for name, one in asdict(value).items()}})
+
+
 def print_json(value: Any) -> None:
     """Print one document."""
     print(json.dumps(plain(value), indent=2, default=str))

@@ -67,9 +67,9 @@ class PageOf(Window, total=False):
 class MessageFilters(TypedDict, total=False):
     """Filters for messages.
 
-    ``queues``: messages that were routed to one of these queues. ``statuses``: ``available``, ``in_flight``, ``done``
-    or ``failed``, in one of ``queues`` if they are given. ``headers``: names of metadata headers, each with its wanted
-    value or values. ``ids``: ids of messages.
+    ``queues``: messages that were routed to one of these queues. ``statuses``: ``available``, ``in_flight``,
+    ``running``, ``done`` or ``failed``, in one of ``queues`` if they are given. ``headers``: names of metadata headers,
+    each with its wanted value or values. ``ids``: ids of messages.
     """
 
     queues: Iterable[str] | None
@@ -82,7 +82,8 @@ class AttemptFilters(TypedDict, total=False):
     """Filters for attempts.
 
     ``outcomes``: see :class:`AttemptInfo`. ``headers`` and ``message_ids``: of the attempts' messages. ``consumers``:
-    names of consumers. ``manual``: True for attempts that a person ended by hand, False for all others.
+    names of consumers. ``manual``: True for attempts that a person ended by hand, False for all others. ``states``:
+    what became of the attempts' tasks, see :class:`AttemptInfo`. ``exceptions``: types of exceptions.
     """
 
     queues: Iterable[str] | None
@@ -91,6 +92,8 @@ class AttemptFilters(TypedDict, total=False):
     message_ids: Iterable[int] | None
     consumers: Iterable[str] | None
     manual: bool | None
+    states: Iterable[str] | None
+    exceptions: Iterable[str] | None
 
 
 class MessageQuery(MessageFilters, PageOf, total=False):
@@ -98,9 +101,13 @@ class MessageQuery(MessageFilters, PageOf, total=False):
 
 
 class AttemptQuery(AttemptFilters, PageOf, total=False):
-    """A page of attempts, by the time of their ends. ``bodies``: include the bodies of their messages."""
+    """A page of attempts, by the time of their ends.
+
+    ``bodies``: include the bodies of their messages. ``tracebacks``: include those of failed tasks.
+    """
 
     bodies: bool
+    tracebacks: bool
 
 
 class Buckets(TypedDict):
@@ -128,7 +135,8 @@ def list_messages_request(asked: MessageQuery) -> ListMessages:
 def list_attempts_request(asked: AttemptQuery) -> ListAttempts:
     _check_names("list_attempts", asked, AttemptQuery)
     bodies = of_type("bodies", asked.get("bodies", False), bool)
-    return ListAttempts(rid=0, bodies=bodies, **_attempt_filters(asked), **_page(asked))
+    tracebacks = of_type("tracebacks", asked.get("tracebacks", False), bool)
+    return ListAttempts(rid=0, bodies=bodies, tracebacks=tracebacks, **_attempt_filters(asked), **_page(asked))
 
 
 def count_messages_request(asked: MessageCount) -> CountMessages:
@@ -168,6 +176,8 @@ def _attempt_filters(asked: AttemptFilters) -> dict[str, Any]:
         "ids": ids_of(asked.get("message_ids")),
         "consumers": texts("consumers", asked.get("consumers")),
         "manual": of_type("manual", asked.get("manual"), bool, NoneType),
+        "states": texts("states", asked.get("states")),
+        "exceptions": texts("exceptions", asked.get("exceptions")),
     }
 
 

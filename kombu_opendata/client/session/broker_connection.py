@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ...errors import ConnectionLost, OpenDataError
+from ...errors import ConnectionLost, OpenDataError, RequestError
 from ...protocol.framing import frame
 from ...protocol.messages import (
     Cancel,
@@ -30,6 +30,7 @@ from ...protocol.messages import (
     Qos,
     QueueInfo,
 )
+from ...protocol.task_reports import TaskReport, TaskState
 from ...url import Address
 from ..clock import SYSTEM, Clock
 from ..connection_options import DEFAULTS, Options
@@ -38,6 +39,7 @@ from .session import Event, Session
 from .session_io import SessionIO
 from .session_link import SessionLink
 
+_SUCCEEDED, _REPORT = int(TaskState.SUCCEEDED), int(Outcome.REPORT)  # compared for each task
 #: leases that one Settle ends; the broker takes ten times as many
 _MAX_LEASES = 10_000
 
@@ -128,6 +130,44 @@ class BrokerConnection:
             if self.link.is_closed:
                 raise ConnectionLost("the connection is closed")
             self.io.post(frame(self.session.settle(outcome, channel, leases)))
+
+    @property
+    def takes_reports(self) -> bool:
+        """Whether the broker wants to know what becomes of tasks; another one may after a resume."""
+        welcome = self.link.welcome
+        return welcome is not None and welcome.task_outcomes and self.options.task_outcomes
+
+    def settle_task(self, channel: int, outcome: int, lease: Lease, report: TaskReport) -> None:
+        """End a lease, or with :attr:`.Outcome.REPORT` the run of a task that was started, and say what became of it.
+
+        As :meth:`settle`; but under an event loop, the report of a success may wait some milliseconds for the next
+        frame.
+
+        Raises:
+            RequestError: the report is not valid; :meth:`.TaskReport.cut` makes valid ones.
+        """
+        succeeded = report.state == _SUCCEEDED
+        if not succeeded and report.fault:
+            raise RequestError(report.fault)
+        if not self.takes_reports:
+            if outcome != _REPORT:
+                self.settle(channel, outcome, [lease])
+            return
+        with self.link.lock:
+            if self.link.is_closed:
+                raise ConnectionLost("the connection is closed")
+            self.session.settle_task(outcome, lease, report)
+            if succeeded and outcome == _REPORT:
+                observer = self.link.observer
+                if observer is not None and observer.will_flush():
+                    return
+            self.io.post(b"")
+
+    def flush_reports(self) -> None:
+        """Send the reports that wait for the next frame."""
+        with self.link.lock:
+            if self.session.settlements.reports:
+                self.io.post(b"")
 
     # ------------------------------------------------------------ consuming
     def consume(self, message: Consume) -> None:
@@ -241,7 +281,7 @@ class BrokerConnection:
                 return self.pipeline.raise_failures()
             try:
                 self.pipeline.close()
-                if link.current is None and self.session.is_known and self.session.unconfirmed:
+                if link.current is None and self.session.is_known and self.session.settlements.unconfirmed:
                     link.resume_once()
                 link.is_closing = True
                 if link.current is not None:
@@ -254,12 +294,12 @@ class BrokerConnection:
             self.pipeline.raise_failures()
 
     def abandon(self) -> None:
-        """End the session without waiting for anything."""
+        """End the session without waiting for anything. The tasks that it started may be reported in another one."""
         with self.link.lock:
             current = self.link.current
             if not self.closed and current is not None:
                 with contextlib.suppress(OSError):
-                    current.send_now(frame(Goodbye(self.session.last_rid + 1)))
+                    current.send_now(frame(Goodbye(self.session.last_rid + 1, tasks_go_on=True)))
             self.link.shut()
             self.pipeline.log_failures()
 

@@ -15,5 +15,8 @@ class Observer(Protocol):
     def events_buffered(self) -> None:
         """Events came in while a call waited for its answer; no poller reports them."""
 
+    def will_flush(self) -> bool:
+        """Whether ``flush_reports`` will be called in some milliseconds."""
+
     def connection_lost(self) -> None:
         """``resume_once`` should be called until it returns True."""

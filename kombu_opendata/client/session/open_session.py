@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import socket
 from collections.abc import Callable, Iterable
 from contextlib import closing
@@ -13,6 +12,7 @@ from ...errors import ConnectionLost, OpenDataError
 from ...protocol.framing import frame
 from ...protocol.messages import Hello, Welcome
 from ...url import Address
+from ..client_name import default_name
 from ..clock import Clock
 from ..connection_options import Options
 from ..login_secret import secret_of
@@ -85,7 +85,7 @@ def _begin(
 def _hello(session: Session, broker: Address, options: Options, heartbeat: float) -> Hello:
     user = broker.user or options.user
     return session.hello(
-        options.name or f"{socket.gethostname()}:{os.getpid()}",
+        options.name or default_name(),
         broker.instance,
         user,
         secret_of(user, broker, options),

@@ -35,8 +35,10 @@ from ...protocol.messages import (
     Settle,
     Settled,
 )
+from ...protocol.task_reports import TaskReport
 from .declared import Declaration, Declared
 from .publishes_in_flight import PublishesInFlight
+from .settlements import Settlements
 from .uncertain_publishes import UncertainPublishes
 
 log = logging.getLogger(__name__)
@@ -58,7 +60,7 @@ class Session:
         last_seq: number of the last publish, from 1 up.
         uncertain: publishes that were refused and may be stored.
         held: leases of the deliveries that came in and are not settled, with the channel of each.
-        unconfirmed: settlements that the broker has not confirmed, in order: outcome, queue, message id, token.
+        settlements: those that the broker has not confirmed.
         consumers: by channel and tag.
         prefetch: limits by channel.
         credit: deliveries that may still come, by channel; a channel that is not in it has no such limit.
@@ -78,7 +80,7 @@ class Session:
         self.last_seq = 0
         self.uncertain = UncertainPublishes()
         self.held: dict[Lease, int] = {}
-        self.unconfirmed: deque[tuple[int, str, int, int]] = deque()
+        self.settlements = Settlements()
         self.consumers: dict[tuple[int, str], Consume] = {}
         self.prefetch: dict[int, int] = {}
         self.credit: dict[int, int] = {}
@@ -89,8 +91,6 @@ class Session:
         self.events: deque[Event] = deque()
         self.to_send: list[bytes] = []
         self.redeclaring: dict[int, Declaration | Qos | Consume] = {}  # not answered yet, by request id
-        self._settled = 0  # leases settled on this connection
-        self._confirmed = 0  # of those, how many the broker confirmed
 
     # ------------------------------------------------------------ what the broker sends
     def receive(self, messages: Iterable[Any]) -> None:
@@ -112,11 +112,11 @@ class Session:
                     self.answers[message.rid] = message
             elif kind is Deliver:
                 if message.settled:
-                    self.confirm(message.settled)
+                    self.settlements.confirm(message.settled)
                 self.events.extend(message.deliveries)
                 self.hold(message.deliveries)
             elif kind is Settled:
-                self.confirm(message.settled)
+                self.settlements.confirm(message.settled)
             elif kind is Cancelled:
                 self.cancelled(message.channel, message.tag)
                 self.events.append(message)
@@ -172,13 +172,6 @@ class Session:
             if consumer is None or not consumer.no_ack:
                 held[queue, message_id, token] = channel
 
-    def confirm(self, settled: int) -> None:
-        """The broker has applied this many of the connection's settlements."""
-        unconfirmed = self.unconfirmed
-        for _ in range(min(settled - self._confirmed, len(unconfirmed))):
-            unconfirmed.popleft()
-        self._confirmed = max(settled, self._confirmed)
-
     # ------------------------------------------------------------ what the client does
     def start_request(self, message: Any) -> bytes:
         """Number a request and expect its answer; returns the frame to send."""
@@ -196,12 +189,14 @@ class Session:
 
     def settle(self, outcome: int, channel: int, leases: list[Lease]) -> Settle:
         """End leases; returns the message that tells the broker."""
-        held, unconfirmed = self.held, self.unconfirmed
         for lease in leases:
-            held.pop(lease, None)
-            unconfirmed.append((outcome, *lease))
-        self._settled += len(leases)
-        return Settle(self._settled, outcome, channel, leases)
+            self.held.pop(lease, None)
+        return self.settlements.settle(outcome, channel, leases)
+
+    def settle_task(self, outcome: int, lease: Lease, report: TaskReport) -> None:
+        """End a lease, or the run of a started task, with a report that waits for the next frame."""
+        self.held.pop(lease, None)
+        self.settlements.report(outcome, lease, report)
 
     def fail_publishes(self, error: OpenDataError) -> None:
         """What became of the publishes in flight will never be known."""
@@ -258,14 +253,13 @@ class Session:
         if not self.is_known:
             return None
         held = [(channel, *lease) for lease, channel in self.held.items()]
-        return Resume(self.last_rid, held, list(self.unconfirmed))
+        return Resume(self.last_rid, held, *self.settlements.for_resume())
 
     def welcomed(self) -> None:
         """The broker accepted the Hello, and all settlements with it: a new connection counts from 0."""
         self.is_known = True
-        self.unconfirmed.clear()
+        self.settlements.restart()
         self.to_send.clear()
-        self._settled = self._confirmed = 0
 
     def redeclarations(self) -> list[bytes]:
         """The frames that restore what ended with the old connection; ``redeclaring`` awaits their answers."""

@@ -85,6 +85,8 @@ class SessionIO:
     def transmit(self, data: bytes) -> None:
         """Send a frame. If the socket breaks, the resume has sent it with the unanswered requests."""
         current = self.link.current or self.link.ensure_open()
+        if self.session.settlements.reports:
+            data = self.session.settlements.take_reports() + data
         try:
             if (sent := current.send_now(data)) < len(data):
                 current.send_all(memoryview(data)[sent:], self.session.receive)
@@ -123,6 +125,8 @@ class SessionIO:
             if not self.session.is_known or self.link.observer is None:
                 self.link.ensure_open()
             return
+        if self.session.settlements.reports:
+            data = self.session.settlements.take_reports() + data
         try:
             current.send_all(data, self.session.receive)
         except OSError as exc:

@@ -89,7 +89,7 @@ class SessionLink:
                 except (RetryLater, ConnectionLost) as exc:
                     # an embedded broker may just be leaving, idle or killed: its successor will answer
                     hopeless = isinstance(exc, (ProtocolError, StartInterrupted))
-                    hopeless = hopeless or not (embedded or isinstance(exc, RetryLater))
+                    hopeless = hopeless or not (embedded or (isinstance(exc, RetryLater) and self.options.patient))
                     if hopeless or self.clock.monotonic() >= deadline:
                         raise
                 self.clock.sleep(pause)

@@ -34,13 +34,13 @@ class UncertainPublishes:
         """This request was refused, and it is not known whether it was stored."""
         message = client_messages.decode(frame[_HEADER_BYTES:])
         if isinstance(message, (Publish, Send)):
-            self.numbers[_content(message)] = message.seq
+            self.numbers[content_of(message)] = message.seq
 
     def confirm(self, frame: bytes) -> None:
         """This request was stored."""
         message = client_messages.decode(frame[_HEADER_BYTES:])
         if isinstance(message, (Publish, Send)):
-            self.numbers.pop(_content(message), None)
+            self.numbers.pop(content_of(message), None)
 
     def number_of(self, message: Any, last: int) -> int | None:
         """The number of an earlier attempt at this message, unless it is too long ago.
@@ -52,10 +52,10 @@ class UncertainPublishes:
             if number > last - _REMEMBERED:
                 break
             del self.numbers[content]
-        return self.numbers.get(_content(message))
+        return self.numbers.get(content_of(message))
 
 
-def _content(message: Publish | Send) -> bytes:
+def content_of(message: Publish | Send) -> bytes:
     """A digest of what makes a message the same; when it was made does not count."""
     envelopes = [message.envelope] if isinstance(message, Publish) else [envelope for envelope, *_ in message.messages]
     digest = hashlib.blake2b(repr((message.exchange, message.routing_key, len(envelopes))).encode(), digest_size=16)

@@ -10,6 +10,7 @@ from ...storage.records import keys
 from ...storage.records.config import QueueConfig
 from ...storage.records.keys import Key, RecordKind
 from ...storage.records.options import QueueOptions
+from ...storage.records.overrides import NO_OVERRIDES, QueueOverrides
 from ..findings import Finding
 from ..records.message_facts import MessageFacts, Span
 from ..records.offline_store import OfflineStore
@@ -31,6 +32,7 @@ class QueueFacts:
     name: str
     config: QueueConfig | None = None
     options: QueueOptions | None = None
+    overrides: QueueOverrides = NO_OVERRIDES
     is_counted: bool = False
     buckets: dict[RecordKind, list[int]] = field(default_factory=dict)
     filled: dict[RecordKind, list[int]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Compares the kept headers of collected messages with the history's log, its index, and the messages."""
+"""Compares what is kept beside the history's log with the log: headers of collected messages, failures, their marks."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from bisect import bisect_left
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+from ...storage.records import keys
+from ...storage.records.handled_failures import Handled
 from ...storage.records.history_headers import Collected
 from ...storage.records.history_index import Head
+from ...storage.records.history_log import DETAILED
 from ...storage.records.keys import Key, RecordKind
 from ..findings import Finding, finding
 from ..records.message_facts import MessageFacts
@@ -18,9 +21,12 @@ _PLACES = (RecordKind.HISTORY_LOG, RecordKind.HISTORY_HEAD)
 
 
 class HistoryFamily(Family):
-    """Kept headers. Keeps the ids of their messages, 8 bytes each; of the log, only the number of attempts."""
+    """Kept headers, and failures. Keeps the ids of their messages and the numbers of failed attempts, 8 bytes each."""
 
-    kinds = (RecordKind.HISTORY_LOG, RecordKind.HISTORY_HEAD, RecordKind.HISTORY_HEADERS)
+    kinds = (
+        RecordKind.HISTORY_LOG, RecordKind.HISTORY_HEAD, RecordKind.HISTORY_HEADERS, RecordKind.TASK_FAILURE,
+        RecordKind.HANDLED_FAILURES,
+    )  # fmt: skip
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -28,15 +34,31 @@ class HistoryFamily(Family):
         self._head = Head()
         self._records: list[tuple[bytes, int, array[int]]] = []
         self._ids: array[int] = array("Q")
+        self._failed: array[int] = array("Q")  # attempts that have a failure
+        self._failures: array[int] = array("Q")  # attempts whose failure is stored
+        self._marked: dict[bytes, int] = {}  # by record of handled attempts: the last one
 
     def record(self, key: Key, raw: bytes, value: Any) -> Iterator[Finding]:
         if key.kind is RecordKind.HISTORY_LOG:
             attempt, _row = key.numbers or (0, 0)
             self._end = max(self._end, attempt + len(value.attempts))
+            self._failed.extend(number for number, row in enumerate(value.attempts, attempt) if row.state & DETAILED)
+        elif key.kind is RecordKind.TASK_FAILURE:
+            self._failures.extend(key.numbers or ())
+        elif key.kind is RecordKind.HANDLED_FAILURES:
+            yield from self._handled(raw, value)
         elif key.kind is RecordKind.HISTORY_HEAD:
             self._head = value
         else:
             yield from self._headers(key, raw, value)
+
+    def _handled(self, raw: bytes, value: list[Handled]) -> Iterator[Finding]:
+        self._marked[raw] = max(row.number for row in value)
+        end = self.context.block_end
+        for row in value:
+            if end is not None and row.message_id >= end:
+                text = f"attempt {row.number} was run again as message {row.message_id}, but ids from {end} on are new"
+                yield finding("history-wrong", text, key=raw, message_id=row.message_id)
 
     def _headers(self, key: Key, raw: bytes, value: list[Collected]) -> Iterator[Finding]:
         attempt, first = key.numbers or (0, 0)
@@ -64,6 +86,25 @@ class HistoryFamily(Family):
             elif attempt <= indexed:
                 text = f"headers are kept for attempts before {attempt}, but the index has all before {indexed}"
                 yield finding("history-wrong", text, key=raw)
+
+        for raw, number in self._marked.items() if self.context.sees(*_PLACES) else ():
+            if number >= end:
+                text = f"attempt {number} was handled, but the log ends before {end}"
+                yield finding("history-wrong", text, key=raw)
+        for found in self._compared_failures():
+            yield found
+
+    def _compared_failures(self) -> Iterator[Finding]:
+        if not self.context.sees(RecordKind.HISTORY_LOG, RecordKind.HISTORY_HEAD, RecordKind.TASK_FAILURE):
+            return
+        failed, stored = set(self._failed), set(self._failures)
+        for number in sorted(failed - stored):
+            text = f"the task of attempt {number} failed, but its error is not stored"
+            yield finding("history-wrong", text, key=keys.task_failure_key(number))
+        for number in sorted(stored - failed):
+            if number >= self._head.kept:  # older ones go with the next sweep
+                text = f"the error of attempt {number} is stored, but the log has no such failure"
+                yield finding("history-wrong", text, key=keys.task_failure_key(number))
 
     def message(self, facts: MessageFacts) -> Iterator[Finding]:
         at = bisect_left(self._ids, facts.id)

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...storage.records import keys
 from ...storage.records.keys import Key, RecordKind
+from ...storage.records.overrides import NO_OVERRIDES
 from ...storage.state import queue_state, settled_list
 from ..findings import Finding, finding
 from ..records.message_facts import IN_FLIGHT, entries_of, span_of
@@ -25,9 +26,12 @@ _LARGEST = {
 
 
 class QueueFamily(Family):
-    """Config, options, counts and all kinds of buckets. Keeps a summary of each bucket, and the ids in flight."""
+    """Config, options, overrides, counts and all kinds of buckets. Keeps summaries of buckets, and ids in flight."""
 
-    kinds = (RecordKind.CONFIG, RecordKind.OPTIONS, RecordKind.QUEUE_COUNTS, _ACTIVE, _DONE, _FAILED, _ARCHIVED)
+    kinds = (
+        RecordKind.CONFIG, RecordKind.OPTIONS, RecordKind.OVERRIDES, RecordKind.QUEUE_COUNTS, _ACTIVE, _DONE, _FAILED,
+        _ARCHIVED,
+    )  # fmt: skip
 
     def record(self, key: Key, raw: bytes, value: Any) -> Iterator[Finding]:
         queue = self.context.queue(key.name or "")
@@ -39,6 +43,8 @@ class QueueFamily(Family):
             queue.options = value
             if not value.lease_seconds:
                 yield finding("settings-implausible", f"queue {key.name!r} leases for 0 s", key=raw, queue=key.name)
+        elif key.kind is RecordKind.OVERRIDES:
+            queue.overrides = value
         elif key.kind is RecordKind.QUEUE_COUNTS:
             queue.is_counted = True
         else:
@@ -65,6 +71,7 @@ class QueueFamily(Family):
             if queue.options is None and queue.config is None:
                 if self.context.sees(RecordKind.OPTIONS, RecordKind.CONFIG):
                     found = [*queue.buckets, *([RecordKind.QUEUE_COUNTS] if queue.is_counted else ())]
+                    found += [RecordKind.OVERRIDES] if queue.overrides != NO_OVERRIDES else ()
                     kinds = ", ".join(kind.value for kind in found)
                     text = f"there is no queue {queue.name!r}, but it has records: {kinds}"
                     yield finding("queue-unknown", text, queue=queue.name)

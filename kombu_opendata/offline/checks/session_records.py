@@ -1,4 +1,4 @@
-"""Checks sessions: what producers published last, and what consumers hold."""
+"""Checks sessions: what producers published last, what consumers hold, and which tasks they run."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from ...storage.records import keys
 from ...storage.records.keys import Key, RecordKind
 from ...storage.records.leases import Leases
 from ...storage.records.producer import Producer
+from ...storage.records.running_tasks import RunningTask
 from ..findings import Finding, finding
 from .family import Context, Family
 
 
 class SessionFamily(Family):
-    """Producers, removals and leases. Keeps what is leased."""
+    """Producers, removals, leases and running tasks. Keeps what is leased, and what runs."""
 
-    kinds = (RecordKind.PRODUCER, RecordKind.REMOVAL, RecordKind.LEASES)
+    kinds = (RecordKind.PRODUCER, RecordKind.REMOVAL, RecordKind.LEASES, RecordKind.RUNNING_TASKS)
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._leased: dict[tuple[str, int], bytes] = {}
+        self._running: dict[tuple[str, int, int], bytes] = {}
 
     def record(self, key: Key, raw: bytes, value: Any) -> Iterator[Finding]:
         if key.kind is RecordKind.PRODUCER:
@@ -28,8 +30,26 @@ class SessionFamily(Family):
         elif key.kind is RecordKind.REMOVAL:
             if not self.context.is_plausible(value.at_ms):
                 yield finding("time-implausible", f"a session removed messages at {value.at_ms} ms", key=raw)
-        else:
+        elif key.kind is RecordKind.LEASES:
             yield from self._leases(raw, value)
+        else:
+            yield from self._running_tasks(raw, value)
+
+    def _running_tasks(self, raw: bytes, tasks: dict[str, list[RunningTask]]) -> Iterator[Finding]:
+        end = self.context.block_end
+        for queue, some in tasks.items():
+            for task in some:
+                what = f"the task of message {task.message_id} of queue {queue!r}"
+                if not self.context.is_plausible(task.started_at_ms):
+                    text = f"{what} began at {task.started_at_ms} ms"
+                    yield finding("time-implausible", text, key=raw, queue=queue, message_id=task.message_id)
+                if end is not None and task.message_id >= end:
+                    text = f"{what} runs, but ids from {end} on have not been assigned yet"
+                    yield finding("task-wrong", text, key=raw, queue=queue, message_id=task.message_id)
+                other = self._running.setdefault((queue, task.message_id, task.claimed_at_ms), raw)
+                if other is not raw:
+                    text = f"{what} runs for {raw[2:].hex()} and for {other[2:].hex()}"
+                    yield finding("task-wrong", text, key=raw, queue=queue, message_id=task.message_id)
 
     def _leases(self, raw: bytes, leases: Leases) -> Iterator[Finding]:
         if not self.context.is_plausible(leases.at_ms):

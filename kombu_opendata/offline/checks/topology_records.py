@@ -36,7 +36,7 @@ class TopologyFamily(Family):
     async def finish(self) -> AsyncIterator[Finding]:
         for name, queue in self.context.queues.items():
             if queue.options is not None:
-                self._topology.add_queue(name, queue.options.arguments)
+                self._topology.add_queue(name, queue.overrides.over(queue.options.arguments))
         for key, raw, arguments in self._bindings:
             for found in self._bind(key, raw, arguments):
                 yield found

@@ -113,6 +113,7 @@ QUEUE_PREFIXES = {
     RecordKind.CONFIG: keys.config_key,
     RecordKind.OPTIONS: keys.options_key,
     RecordKind.QUEUE_COUNTS: keys.queue_counts_key,
+    RecordKind.OVERRIDES: keys.overrides_key,
 }
 
 

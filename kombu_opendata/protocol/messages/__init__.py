@@ -14,9 +14,14 @@ from .admin_messages import (
     CreateInstance, GetStatus, InstanceCreated, InstanceList, ListInstances, Maintain, Maintained, Reload, Reloaded,
     Status,
 )  # fmt: skip
+from .alter_messages import AlterQueue, PauseQueue, QueueAltered, QueuePause, ResumeQueue
 from .delivery_messages import (  # noqa: F401
     Cancel, Cancelled, CloseChannel, Consume, Credit, Deliver, Delivery, Get, Got, Lease, Outcome, Publish, Published,
-    Qos, Settle, Settled,
+    Qos, Reported, ReportTasks, Settle, Settled,
+)  # fmt: skip
+from .failure_messages import (
+    DismissFailures, FailureGroups, FailurePage, FailuresDismissed, FailuresRetried, GroupFailures, ListFailures,
+    RetryFailures,
 )  # fmt: skip
 from .history_messages import (
     AttemptPage, CountAttempts, CountMessages, Counts, ListAttempts, ListMessages, MessagePage, RetrieveAttempt,
@@ -28,7 +33,8 @@ from .queue_messages import (
     SettleMessages, StatePage, StopReading, WorkerMessages, Workers,
 )  # fmt: skip
 from .replay_messages import (
-    ArchiveFailed, CursorList, Cursors, DeleteSettled, Redrive, Redriven, Replay, ReplayStarted, SettledDeleted,
+    ArchiveFailed, CursorList, Cursors, DeleteSettled, Moved, MoveMessages, Redrive, Redriven, Replay, ReplayStarted,
+    SettledDeleted,
 )  # fmt: skip
 from .result_messages import (
     ChordParts, CloseChord, ForgetResults, GetChord, GetResults, OpenChord, Results, ResultsChanged, ResultStored,
@@ -38,7 +44,7 @@ from .session_messages import (
     BrokerGoodbye, BrokerHeartbeat, Failed, Goodbye, Heartbeat, Hello, LoggedIn, Ok, Resume, Welcome,
 )  # fmt: skip
 from .staging_messages import AbortJob, CommitJob, GetJob, GetStagingTarget, JobReport, Jobs, ListJobs, StagingInfo
-from .standby_messages import HandingOver, HandOver, StandbyHello, StandbyWelcome, TakeOver
+from .standby_messages import HandingOver, HandOver, Prepare, Prepared, StandbyHello, StandbyWelcome, TakeOver
 from .topology_messages import (
     Bind, Bindings, Count, DeclareExchange, DeclareQueue, DeleteExchange, DeleteQueue, Explain, Explained,
     ListBindings, PurgeQueue, QueueInfo, Unbind,
@@ -47,29 +53,32 @@ from .topology_messages import (
 #: what a client sends
 ClientMessage = (
     Hello | Resume | Heartbeat | Goodbye
-    | Publish | Consume | Cancel | Qos | Credit | Get | Settle | CloseChannel
-    | DeclareQueue | DeleteQueue | PurgeQueue | DeclareExchange | DeleteExchange | Bind | Unbind | ListBindings
+    | Publish | Consume | Cancel | Qos | Credit | Get | Settle | ReportTasks | CloseChannel
+    | DeclareQueue | DeleteQueue | PurgeQueue | AlterQueue | PauseQueue | ResumeQueue
+    | DeclareExchange | DeleteExchange | Bind | Unbind | ListBindings
     | Explain | GetStatus | Maintain | Reload | CreateInstance | ListInstances
     | StoreResult | GetResults | WatchResults | UnwatchResults | ForgetResults | OpenChord | GetChord | CloseChord
-    | Cursors | Replay | Redrive | DeleteSettled | ArchiveFailed
+    | Cursors | Replay | Redrive | DeleteSettled | ArchiveFailed | MoveMessages
     | GetStagingTarget | CommitJob | AbortJob | GetJob | ListJobs
     | ListMessages | ListAttempts | RetrieveMessage | RetrieveAttempt | CountAttempts | CountMessages
+    | ListFailures | GroupFailures | RetryFailures | DismissFailures
     | Send | Read | StopReading | SettleMessages | Peek | GetMessage | ListByState | GetMetrics | ListQueues | AskRoutes
     | ListWorkers | WorkerMessages | ControlWorker | Reclaim | Ping
-    | StandbyHello | HandOver
+    | StandbyHello | HandOver | Prepared
 )  # fmt: skip
 
 #: what a broker sends
 BrokerMessage = (
     Welcome | LoggedIn | Ok | Failed | BrokerHeartbeat | BrokerGoodbye
     | Published | Got | Deliver | Settled | Cancelled
-    | QueueInfo | Count | Bindings | Explained
+    | QueueInfo | Count | Bindings | Explained | QueueAltered | QueuePause
     | Status | Maintained | Reloaded | InstanceCreated | InstanceList
     | ResultStored | Results | ChordParts | ResultsChanged
-    | CursorList | ReplayStarted | Redriven | SettledDeleted
+    | CursorList | ReplayStarted | Redriven | SettledDeleted | Moved
     | StagingInfo | JobReport | Jobs
     | MessagePage | AttemptPage | Counts
+    | FailurePage | FailureGroups | FailuresRetried | FailuresDismissed
     | Sent | ReadMessages | SettledMessages | Peeked | FoundMessage | StatePage | Metrics | QueueList | Routed
     | Workers | HeldMessages
-    | StandbyWelcome | TakeOver | HandingOver
+    | StandbyWelcome | TakeOver | HandingOver | Prepare
 )  # fmt: skip

@@ -6,10 +6,13 @@ from enum import IntEnum
 from typing import Any
 
 from ..frame_limits import Many, Texts
+from ..task_reports import TaskReport
 from .message_base import Message, Numbered
 
 #: (queue, message id, lease token): what a delivery tag stands for. The token is the claim's time in ms.
 Lease = tuple[str, int, int]
+#: how a task's message is settled, or REPORT; its lease: queue, message id, token; and what became of the task
+Reported = tuple[int, str, int, int, TaskReport]
 #: channel, consumer tag, queue, message id, lease token, attempts (this one included), envelope, redelivered
 Delivery = tuple[int, str, str, int, int, int, bytes, bool]
 
@@ -21,6 +24,8 @@ class Outcome(IntEnum):
     REQUEUE = 1  # reject(requeue=True): costs an attempt
     REJECT = 2  # reject(requeue=False): to the failed list
     RELEASE = 3  # returned unstarted: costs no attempt
+    START = 4  # as ACK; its task runs now, and a REPORT follows
+    REPORT = 5  # in ReportTasks only: a task that was started has ended
 
 
 # ------------------------------------------------------------------ client → broker
@@ -91,6 +96,16 @@ class Settle(Message, tag=15):
     outcome: int
     channel: int
     leases: Many[Lease]
+
+
+class ReportTasks(Message, tag=200):
+    """Settle messages with what became of their tasks, or report tasks that were started. Confirmed as Settle is.
+
+    ``seq`` counts these as Settle's does.
+    """
+
+    seq: int
+    items: Many[Reported]
 
 
 class CloseChannel(Numbered, tag=16):

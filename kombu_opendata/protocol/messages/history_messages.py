@@ -13,11 +13,12 @@ class QueueStatus(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The status of a message in one queue.
 
     Attributes:
-        status: ``available``, ``in_flight``, ``done`` or ``failed``; if it left the queue without being claimed,
-            ``expired``, ``dropped`` (the queue was full) or ``removed``.
+        status: ``available``, ``in_flight``, ``running`` (acknowledged when its task began), ``done`` or ``failed``; if
+            it left the queue without being claimed, ``expired``, ``dropped`` (the queue was full), ``moved`` (to
+            another queue) or ``removed``.
         attempts: how often it was claimed.
-        at_ms: when it was claimed or settled, or left the queue; 0 while it is available.
-        consumer: the name of the consumer that has it, while it is in flight.
+        at_ms: when it was claimed or settled, or its task began, or it left the queue; 0 while it is available.
+        consumer: the name of the consumer that has it, while it is in flight or running.
         visible_at_ms: when it may be delivered, while it is available.
     """
 
@@ -85,6 +86,14 @@ class AttemptInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
         requeued: the message went back to its queue.
         manual: a person ended the attempt by hand.
         event: the message; None if it was collected, as attempts are kept longer than messages.
+        state: what became of the task, if a worker reported it: ``succeeded``, ``raised``, ``retried``, ``revoked``,
+            ``timed_out``, ``rejected``, ``ignored``, or ``lost`` (its worker or pool process ended while it ran);
+            otherwise empty.
+        runtime_ms: how long the task ran.
+        pid: the process that ran it.
+        exception: the exception's type.
+        error: the exception's message, of at most 2 KiB.
+        traceback: of at most 16 KiB; in a list only if it was asked for.
     """
 
     id: str
@@ -98,6 +107,12 @@ class AttemptInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
     requeued: bool
     manual: bool
     event: EventInfo | None = None
+    state: str = ""
+    runtime_ms: float = 0.0
+    pid: int = 0
+    exception: str = ""
+    error: str = ""
+    traceback: str = ""
 
 
 # ------------------------------------------------------------------ client → broker
@@ -125,7 +140,8 @@ class ListMessages(Numbered, tag=62, kw_only=True):
 class ListAttempts(Numbered, tag=63, kw_only=True):
     """List a page of attempts. Answer: AttemptPage.
 
-    ``ids`` are message ids; ``bodies`` asks for the messages' envelopes; the rest is as in ListMessages.
+    ``ids`` are message ids; ``bodies`` asks for the messages' envelopes, ``tracebacks`` for those of failed tasks; the
+    rest is as in ListMessages.
     """
 
     queues: list[str] = msgspec.field(default_factory=list)
@@ -143,6 +159,9 @@ class ListAttempts(Numbered, tag=63, kw_only=True):
     next: str | None = None
     prev: str | None = None
     bodies: bool = False
+    states: list[str] = msgspec.field(default_factory=list)
+    exceptions: list[str] = msgspec.field(default_factory=list)
+    tracebacks: bool = False
 
 
 class RetrieveMessage(Numbered, tag=64):
@@ -173,6 +192,8 @@ class CountAttempts(Numbered, tag=66, kw_only=True):
     ids: list[int] = msgspec.field(default_factory=list)
     consumers: list[str] = msgspec.field(default_factory=list)
     manual: bool | None = None
+    states: list[str] = msgspec.field(default_factory=list)
+    exceptions: list[str] = msgspec.field(default_factory=list)
 
 
 class CountMessages(Numbered, tag=67, kw_only=True):

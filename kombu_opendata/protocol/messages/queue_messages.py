@@ -241,11 +241,17 @@ class Metrics(Numbered, tag=177):
 
 
 class QueueList(Numbered, tag=178):
-    """All queues. ``created_at_ms`` has one time for each; 0 if it is not known."""
+    """All queues. ``created_at_ms`` has one time for each; 0 if it is not known.
+
+    ``overrides`` has what operators have changed of each, and ``paused`` whether its deliveries and its publishes are
+    paused, and since when. An older broker sends neither.
+    """
 
     #: name, durable, exclusive, auto delete, arguments, consumers
     queues: list[tuple[str, bool, bool, bool, dict[str, Any], int]]
     created_at_ms: list[int] = msgspec.field(default_factory=list)
+    overrides: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    paused: list[tuple[bool, bool, int]] = msgspec.field(default_factory=list)
 
 
 class Routed(Numbered, tag=179):

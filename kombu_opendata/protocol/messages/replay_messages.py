@@ -1,4 +1,4 @@
-"""The messages about replay, redrive, and archiving and deleting settled messages (docs/rfcs/0006-replay.md)."""
+"""The messages about replay, redrive, moves, and archiving and deleting settled messages (docs/rfcs/0006-replay.md)."""
 
 from __future__ import annotations
 
@@ -74,6 +74,23 @@ class ArchiveFailed(Numbered, tag=100):
     limit: int = 0
 
 
+class MoveMessages(Numbered, tag=230):
+    """Move waiting messages to another queue, or copy them if ``copy`` is set. Answer: Moved.
+
+    Only messages that match ``selector`` (empty: any), are in ``ids`` (None: any) and in one of the ``states``, which
+    are "available" and "delayed" (empty: both), are moved, at most ``limit`` of them (0: all). The work stops if the
+    connection ends.
+    """
+
+    queue: str
+    target: str
+    selector: str = ""
+    ids: Many[int] | None = None
+    limit: int = 0
+    states: Many[str] = msgspec.field(default_factory=list)
+    copy: bool = False
+
+
 # ------------------------------------------------------------------ broker → client
 class CursorList(Numbered, tag=191):
     """The cursors, each with queue, start, position, end, seen, routed, rate, done, again, waiting, error, selector,
@@ -96,7 +113,8 @@ class Redriven(Numbered, tag=193):
     """How many messages were moved, and how many stayed, by reason.
 
     ``already``: the target has them; ``expired``: their TTL is over; ``waiting``: they are dead letters that are not
-    published yet. ``is_full`` says that the target reached its maximum length.
+    published yet; ``unmatched``: every message of the target must match its filter, and they don't. ``is_full`` says
+    that the target reached its maximum length.
     """
 
     moved: int
@@ -104,9 +122,21 @@ class Redriven(Numbered, tag=193):
     expired: int
     waiting: int
     is_full: bool
+    unmatched: int = 0
 
 
 class SettledDeleted(Numbered, tag=194):
     """How many messages were deleted."""
 
     count: int
+
+
+class Moved(Numbered, tag=231):
+    """How many messages were moved or copied, and how many were not, by reason, as in Redriven."""
+
+    count: int
+    already: int
+    expired: int
+    waiting: int
+    unmatched: int
+    is_full: bool

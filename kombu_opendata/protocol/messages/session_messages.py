@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from ..frame_limits import Held
+from ..task_reports import TaskReport
 from .message_base import Message, Numbered
 
 
@@ -41,7 +42,13 @@ class Heartbeat(Message, tag=2):
 
 
 class Goodbye(Numbered, tag=18):
-    """End the session: its leases are released and its publish counter is forgotten. Answer: Ok."""
+    """End the session: its leases are released and its publish counter is forgotten. Answer: Ok.
+
+    Tasks that it started and did not report are lost, unless ``tasks_go_on``: the client reports them in another
+    session.
+    """
+
+    tasks_go_on: bool = False
 
 
 class Resume(Numbered, tag=20):
@@ -49,11 +56,12 @@ class Resume(Numbered, tag=20):
 
     ``held`` lists the leases that the client still has, with the channel of each; ``settles`` lists, in order, the
     settlements that were sent but not confirmed. The client never received any other lease of the session, so those
-    messages return to their queues.
+    messages return to their queues. ``reports`` has what became of the tasks of some of these settlements.
     """
 
     held: Held[tuple[int, str, int, int]]  # channel, queue, id, token
     settles: Held[tuple[int, str, int, int]]  # outcome, queue, id, token
+    reports: Held[tuple[int, TaskReport]] = msgspec.field(default_factory=list)  # place in ``settles``, report
 
 
 # ------------------------------------------------------------------ broker → client
@@ -62,6 +70,7 @@ class Welcome(Numbered, tag=101):
 
     ``last_seq`` is the session's last publish that was applied; ``adopted`` is how many held leases were taken over.
     The broker sends something at least every ``heartbeat_ms``; 0 means only when there is something to say.
+    ``task_outcomes`` says that it wants to know what becomes of tasks.
     """
 
     broker_version: str
@@ -70,6 +79,7 @@ class Welcome(Numbered, tag=101):
     heartbeat_ms: int
     last_seq: int
     adopted: int
+    task_outcomes: bool = False
 
 
 class LoggedIn(Numbered, tag=115):

@@ -21,6 +21,7 @@ class StandbyHello(Numbered, tag=36):
     nonce: bytes
     proof: bytes
     now_ms: int = 0  # by its clock; 0: not given
+    prepares: bool = False  # it knows Prepare
 
 
 class HandOver(Numbered, tag=37):
@@ -35,6 +36,19 @@ class TakeOver(Message, tag=135):
 
     record: bytes = b""
     version: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class Prepare(Message, tag=140):
+    """To a standby: a TakeOver follows. Read what you can of these instances now; the sender still serves.
+
+    Answer: Prepared.
+    """
+
+    instances: list[str]
+
+
+class Prepared(Message, tag=41):
+    """The answer of a standby to Prepare."""
 
 
 class StandbyWelcome(Numbered, tag=136):

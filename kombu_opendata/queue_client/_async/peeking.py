@@ -105,11 +105,6 @@ class AsyncPeeking(AsyncBase):
         answer: q.Metrics = await self._calls.call(q.GetMetrics(0, []))
         return {name: metrics_of(name, figures, answer.at_ms) for name, figures in sorted(answer.queues.items())}
 
-    async def status(self) -> dict[str, Any]:
-        """The broker's report on itself: version, store, instances, maintenance; see ``opendata-queue status``."""
-        answer: m.Status = await self._calls.call(m.GetStatus(0))
-        return answer.report
-
     async def explain(
         self, queue: str = "", *, id: int | None = None, headers: Mapping[str, Any] | None = None, filter: str = ""
     ) -> dict[str, Any]:

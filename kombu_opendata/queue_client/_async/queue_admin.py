@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from ...errors import NotFound, RequestError
@@ -11,7 +11,7 @@ from ...protocol import messages as m
 from ...protocol.messages import queue_messages as q
 from ...protocol.topic_syntax import check_routing_key, check_topic_pattern
 from .. import checks
-from ..queue_models import Binding, ExchangeInfo, QueueInfo, queue_infos
+from ..queue_models import Binding, ExchangeInfo, QueueAlteration, QueueInfo, QueuePause, queue_infos
 from ..queue_options import QueueOptions
 from .base import AsyncBase
 
@@ -27,7 +27,7 @@ class AsyncQueues(AsyncBase):
                 effect.
 
         Raises:
-            PreconditionFailed: it exists with other options: drop it first.
+            PreconditionFailed: it exists with other options: :meth:`alter` or :meth:`drop` it first.
             RequestError: a name, an option or an argument is not valid.
         """
         checks.name(queue, "the queue's name")
@@ -59,7 +59,7 @@ class AsyncQueues(AsyncBase):
         return queue_infos(answer)
 
     async def get_queue(self, queue: str) -> QueueInfo:
-        """A queue as it was created.
+        """A queue as it was declared, and what an operator has changed of it.
 
         Raises:
             NotFound: there is no such queue.
@@ -76,6 +76,69 @@ class AsyncQueues(AsyncBase):
         """
         answer: m.Count = await self._calls.call(m.PurgeQueue(0, checks.name(queue, "the queue's name")))
         return answer.count
+
+    # ------------------------------------------------------------ changes of a queue
+    async def alter(
+        self,
+        queue: str,
+        arguments: QueueOptions | Mapping[str, Any] | None = None,
+        *,
+        unset: Iterable[str] = (),
+        reset: bool = False,
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> QueueAlteration:
+        """Change arguments of a queue, over what apps declare: they may go on declaring the old ones.
+
+        The change stays until it is undone or the queue is deleted. See docs/queue-arguments.md for what each argument
+        does to messages that are in the queue.
+
+        Args:
+            arguments: the ``x-`` arguments to set, or the options. A value of None means: as if it were not declared.
+            unset: arguments that return to their declared values.
+            reset: return all arguments to their declared values, before the others are set.
+            force: go ahead even if the change deletes messages.
+            dry_run: change nothing; the answer is the same.
+
+        Raises:
+            NotFound: there is no such queue.
+            PreconditionFailed: the change would delete messages, and ``force`` is not set.
+            RequestError: an argument can't be altered, or a value is not valid.
+        """
+        checks.name(queue, "the queue's name")
+        given = arguments.as_arguments() if isinstance(arguments, QueueOptions) else dict(arguments or {})
+        if isinstance(unset, str):
+            raise RequestError(f"unset must be a list of arguments, not {unset!r}", name="unset")
+        message = m.AlterQueue(0, queue, given, list(unset), reset, force, dry_run)
+        answer: m.QueueAltered = await self._calls.call(message)
+        return QueueAlteration.of(queue, answer)
+
+    async def pause(self, queue: str, *, publishes: bool = False) -> QueuePause:
+        """Pause a queue: consumers and reads get nothing until it is resumed. What they hold may be settled.
+
+        Args:
+            publishes: refuse publishes as well; they raise :class:`.QueuePaused`.
+
+        Raises:
+            NotFound: there is no such queue.
+        """
+        answer: m.QueuePause = await self._calls.call(
+            m.PauseQueue(0, checks.name(queue, "the queue's name"), publishes)
+        )
+        return QueuePause.of(queue, answer)
+
+    async def resume(self, queue: str, *, publishes_only: bool = False) -> QueuePause:
+        """Undo :meth:`pause`; nothing happens if the queue is not paused.
+
+        Args:
+            publishes_only: take publishes again; consumers and reads still get nothing.
+
+        Raises:
+            NotFound: there is no such queue.
+        """
+        message = m.ResumeQueue(0, checks.name(queue, "the queue's name"), publishes_only)
+        answer: m.QueuePause = await self._calls.call(message)
+        return QueuePause.of(queue, answer)
 
     # ------------------------------------------------------------ exchanges and bindings
     async def declare_exchange(

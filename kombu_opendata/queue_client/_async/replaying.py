@@ -1,4 +1,4 @@
-"""Replay, redrive, and archiving and deleting settled messages."""
+"""Replay, redrive, moves between queues, and archiving and deleting settled messages."""
 
 from __future__ import annotations
 
@@ -57,21 +57,91 @@ class AsyncReplaying(AsyncBase):
         limit: int = 0,
         state: Literal["failed", "archived_failed"] = "failed",
     ) -> m.Redriven:
-        """Make failed messages available again, with no attempts and the same ids; other calls continue meanwhile.
+        """Make failed messages of a queue available again, with no attempts and the same ids; other calls continue.
+
+        :meth:`retry_failures` does so for several queues, and runs tasks again that failed acknowledged.
 
         Args:
             target: the queue that gets them; by default, their own.
             where: only messages that match this filter.
             ids: only these messages.
-            limit: the most messages to move; 0 means all. If the broker is killed, the call and its count start again.
+            limit: the most messages to move; 0 means all.
             state: ``archived_failed`` for messages that :meth:`archive_failed` set aside.
 
         Returns:
             ``moved``, and how many stayed: ``already`` (the target has them), ``expired``, ``waiting`` (dead letters
-            that are not published yet). ``is_full`` says that the target reached its maximum length.
+            that are not published yet), ``unmatched`` (every message of the target must match its filter). ``is_full``
+            says that the target reached its maximum length.
+
+        Raises:
+            QueuePaused: publishes to the target are paused.
         """
         chosen = None if ids is None else checks.message_ids(ids)
         answer: m.Redriven = await self._calls.call_apart(m.Redrive(0, queue, target, where, chosen, limit, state))
+        return answer
+
+    async def move_messages(
+        self,
+        queue: str,
+        target: str,
+        *,
+        where: str = "",
+        ids: Iterable[int] | None = None,
+        limit: int = 0,
+        states: Iterable[Literal["available", "delayed"]] = ("available", "delayed"),
+    ) -> m.Moved:
+        """Move waiting messages to another queue, which gets them with no attempts and the same ids and delays.
+
+        Messages in flight stay, and so do those that come meanwhile. Each message moves exactly once, also if the
+        broker is killed. Other calls continue meanwhile.
+
+        Args:
+            where: only messages that match this filter.
+            ids: only these messages.
+            limit: the most messages to move; 0 means all.
+            states: only messages in one of these states.
+
+        Returns:
+            ``count``, and how many stayed: ``already`` (the target has them), ``expired``, ``waiting`` (dead letters
+            that are not published yet), ``unmatched`` (every message of the target must match its filter).
+            ``is_full`` says that the target reached its maximum length: the same call again moves the rest.
+
+        Raises:
+            NotFound: there is no such queue.
+            QueuePaused: publishes to the target are paused.
+            RequestError: the filter is not valid, a queue is not stored, or both are the same.
+        """
+        return await self._move(queue, target, where, ids, limit, states, False)
+
+    async def copy_messages(
+        self,
+        queue: str,
+        target: str,
+        *,
+        where: str = "",
+        ids: Iterable[int] | None = None,
+        limit: int = 0,
+        states: Iterable[Literal["available", "delayed"]] = ("available", "delayed"),
+    ) -> m.Moved:
+        """As :meth:`move_messages`, but the messages wait in both queues, each stored once.
+
+        The same call again copies only what the target does not have, in any state.
+        """
+        return await self._move(queue, target, where, ids, limit, states, True)
+
+    async def _move(
+        self,
+        queue: str,
+        target: str,
+        where: str,
+        ids: Iterable[int] | None,
+        limit: int,
+        states: Iterable[str],
+        copy: bool,
+    ) -> m.Moved:
+        chosen = None if ids is None else checks.message_ids(ids)
+        request = m.MoveMessages(0, queue, target, where, chosen, limit, list(states), copy)
+        answer: m.Moved = await self._calls.call_apart(request)
         return answer
 
     async def archive_failed(

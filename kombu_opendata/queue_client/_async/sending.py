@@ -53,7 +53,7 @@ class AsyncSending(AsyncBase):
             Unroutable: the queue's filter, in the mode ``all``, does not match the message.
             KeyReused: the key was used with another body.
             MessageTooLarge, InvalidMessage, RequestError: the call is not valid; nothing was stored.
-            QueueFull, StoreFull: try again later; nothing was stored.
+            QueueFull, QueuePaused, StoreFull: try again later; nothing was stored.
         """
         now = self._now_ms()
         due = checks.due_at_ms(delay, at, now)

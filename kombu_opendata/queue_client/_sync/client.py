@@ -3,17 +3,24 @@
 
 from __future__ import annotations
 
-from .history_queries import History
-from .peeking import Peeking
+from .broker_admin import Broker
 from .queue_admin import Queues
 from .reading import Reading
 from .replaying import Replaying
 from .sending import Sending
 from .settling import Settling
+from .tasks import Tasks
 from .worker_control import Workers
 
 
 class QueueClient(
-    Sending, Reading, Settling, Peeking, History, Queues, Replaying, Workers
+    Sending,
+    Reading,
+    Settling,
+    Tasks,
+    Queues,
+    Replaying,
+    Workers,
+    Broker,
 ):
     """A client of a broker for programs without Celery. Any number of tasks or threads may share a client."""

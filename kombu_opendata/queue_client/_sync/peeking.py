@@ -106,11 +106,6 @@ class Peeking(Base):
         answer: q.Metrics = self._calls.call(q.GetMetrics(0, []))
         return {name: metrics_of(name, figures, answer.at_ms) for name, figures in sorted(answer.queues.items())}
 
-    def status(self) -> dict[str, Any]:
-        """The broker's report on itself: version, store, instances, maintenance; see ``opendata-queue status``."""
-        answer: m.Status = self._calls.call(m.GetStatus(0))
-        return answer.report
-
     def explain(
         self, queue: str = "", *, id: int | None = None, headers: Mapping[str, Any] | None = None, filter: str = ""
     ) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from msgspec.structs import astuple
 
 from ...offline import OfflineStore
+from ...protocol.task_reports import STATES
 from ...storage.records import history_log, keys
 from .bounds import Bounds
 from .store_scan import Columns, Source, number_of
@@ -33,7 +34,11 @@ def attempt_rows(first: int, last: int, bounds: Bounds) -> Source:
 
 
 _LAST_ROW = (1 << 64) - 1
-_ATTEMPT = ("message_id", "queue", "consumer", "claimed_at", "ended_at", "attempt", "outcome")
+#: the fields of an attempt in their order
+_ATTEMPT = (
+    "message_id", "queue", "consumer", "claimed_at", "ended_at", "attempt", "outcome", "state", "runtime_ms", "pid",
+    "exception",
+)  # fmt: skip
 
 
 def _may_match(key: bytes, value: bytes, bounds: Bounds) -> bool:
@@ -60,6 +65,9 @@ def _append_attempts(columns: Columns, numbered: list[tuple[int, history_log.Att
     columns["attempt_id"] += numbers
     for name, values in zip(_ATTEMPT, zip(*map(astuple, attempts), strict=True), strict=True):
         columns[name] += values
-    outcomes = columns["outcome"][-len(attempts) :]
+    new = slice(-len(attempts), None)
+    outcomes = columns["outcome"][new]
     columns["manual"] += [bool(outcome & history_log.MANUAL) for outcome in outcomes]
-    columns["outcome"][-len(attempts) :] = [history_log.OUTCOMES[o & ~history_log.MANUAL] for o in outcomes]
+    columns["outcome"][new] = [history_log.OUTCOMES[o & ~history_log.MANUAL] for o in outcomes]
+    columns["state"][new] = [STATES[state & ~history_log.DETAILED] for state in columns["state"][new]]
+    columns["runtime_ms"][new] = [runtime / 1000 for runtime in columns["runtime_ms"][new]]

@@ -15,7 +15,8 @@ table            columns
 ``done``         queue, message_id, done_at, attempts
 ``failed``       queue, message_id, failed_at, attempts
 ``entries``      queue, message_id, state (one of the four above), at (visible, claimed, done or failed), attempts
-``attempts``     attempt_id, message_id, queue, consumer, attempt, claimed_at, ended_at, outcome, manual
+``attempts``     attempt_id, message_id, queue, consumer, attempt, claimed_at, ended_at, outcome, manual,
+                 state, runtime_ms, pid, exception (what a worker reported of the task)
 ===============  ====================================================================================================
 """
 
@@ -46,7 +47,8 @@ _DDL = {
     "entries": f"{_ENTRY}, state string, at timestamp, attempts int",
     "attempts": (
         "attempt_id long, message_id long, queue string, consumer string, attempt int, claimed_at timestamp, "
-        "ended_at timestamp, outcome string, manual boolean"
+        "ended_at timestamp, outcome string, manual boolean, state string, runtime_ms double, pid long, "
+        "exception string"
     ),
 }
 

@@ -18,6 +18,7 @@ from ..records import (
     keys,
     leases,
     options,
+    overrides,
     producer,
     queue_counts,
     removal,
@@ -28,6 +29,7 @@ from ..records import (
 )
 from ..records.config import QueueConfig
 from ..records.leases import Leases
+from ..records.overrides import NO_OVERRIDES
 from ..slatedb.ffi import Batch
 from ..state.queue_buckets import Entry
 from ..state.settled_list import LISTS, ListName, bucket_key
@@ -41,21 +43,22 @@ def snapshot(state: StoreState, batch: Batch, position: int | None, now: int) ->
     dirty, state.dirty = state.dirty, Dirty()
     again = dirty.deleted_queues.keys() & state.queues.keys()
     dirty.redeclared = {name: _records_of(state.queues[name]) for name in again}
-    for queue in state.queues.values():  # there may be very many, of which few have changed
-        messages = queue.messages
-        if (
-            messages.dirty or messages.dropped or queue.done.dirty or queue.failed.dirty
-            or queue.archived_failed.dirty
-        ):  # fmt: skip
-            _put_queue(queue, batch)
-            dirty.touched.append(queue)
+    for name in state.changed & state.queues.keys():  # there may be very many, of which few have changed
+        _put_queue(state.queues[name], batch)
+        dirty.touched.append(state.queues[name])
+    state.changed.clear()
     for name in dirty.queues & state.queues.keys():
         _put_options(state, state.queues[name], batch)
+    for name in dirty.overrides & state.queues.keys():
+        own = state.queues[name].overrides
+        _put_or_delete(batch, keys.overrides_key(name), None if own == NO_OVERRIDES else own, overrides.encode)
     _put_topology(state, dirty, batch)
     _put_sessions(state, dirty, batch, now)
     state.results.snapshot(batch)
     state.idempotency.snapshot(batch)
     state.staged.snapshot(batch)
+    state.running.snapshot(batch)
+    state.handled.snapshot(batch)
     for queue_name, id in dirty.dead_letters:
         letter = state.dead_letters.get((queue_name, id))
         _put_or_delete(batch, keys.dead_letter_key(id, queue_name), letter, dead_letter.encode)
@@ -114,7 +117,7 @@ def _put_log(queue: Queue, which: ListName, batch: Batch) -> None:
 
 
 def _put_options(state: StoreState, queue: Queue, batch: Batch) -> None:
-    name, chosen = queue.name, queue.options
+    name, chosen = queue.name, queue.declared
     filter_text = state.topology.filter_of(name)
     value = config.encode(QueueConfig(filter_text, chosen.max_attempts, chosen.done_retention_seconds))
     batch.put(keys.config_key(name), value)
@@ -174,6 +177,8 @@ def _records_of(queue: Queue) -> frozenset[bytes]:
     """The keys of a queue that was declared since the last checkpoint."""
     name = queue.name
     found = {keys.config_key(name), keys.options_key(name), keys.queue_counts_key(name)}
+    if queue.overrides != NO_OVERRIDES:
+        found.add(keys.overrides_key(name))
     found.update(keys.active_key(name, number) for number in queue.messages.dirty)
     for which in LISTS:
         found.update(bucket_key(name, which, number) for number in queue.settled_list(which).dirty)

@@ -56,7 +56,7 @@ async def _delete_queue_records(
 ) -> set[int]:
     """Delete a queue's records except those that were just put (``kept``); returns the settled messages."""
     ids: set[int] = set()
-    gone = [keys.config_key(name), keys.options_key(name), keys.queue_counts_key(name)]
+    gone = [key(name) for key in (keys.config_key, keys.options_key, keys.queue_counts_key, keys.overrides_key)]
     for prefix, known in (
         (keys.active_key(name), None),
         (keys.done_key(name), deleted.buckets["done"]),

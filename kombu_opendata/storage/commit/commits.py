@@ -61,6 +61,7 @@ class Commits:
         sync_soon: as ``needs_sync``, but a sync with the next checkpoint is early enough.
         new_bytes: the size of the payloads in ``effects``.
         batch: records for the next checkpoint.
+        text_bytes: of what tasks reported, which the next checkpoint adds to the batch.
         checkpointing: is held during a checkpoint: the dirty sets are cleared, but the store lacks the changes.
         tidying: is held while the memtable is written out or the store is reopened. Taken before ``checkpointing``.
         count: appends to the journal, or batches where there is no journal.
@@ -94,6 +95,7 @@ class Commits:
         self.sync_soon = False
         self.new_bytes = 0
         self.batch = store.batch()
+        self.text_bytes = 0
         self.checkpointing = asyncio.Lock()
         self.tidying = asyncio.Lock()
         self._waiting_since: float | None = None
@@ -170,7 +172,7 @@ class Commits:
             self.count += 1
             self.effects.clear()
             self.new_bytes = 0
-            if self.batch.nbytes >= LARGE_BATCH_BYTES:
+            if self.batch.nbytes + self.text_bytes >= LARGE_BATCH_BYTES:
                 self.is_large.set()
         if self.needs_sync:
             self._journal.sync()
@@ -245,7 +247,7 @@ class Commits:
                 self.new_bytes = 0
             now = self._clock.now_ms()
             self._state.time(now)
-            batch, self.batch = self.batch, self._store.batch()
+            batch, self.batch, self.text_bytes = self.batch, self._store.batch(), 0
             self.is_large.clear()
             self._payloads.begin_flush()
             began = asyncio.get_running_loop().time()
@@ -282,10 +284,8 @@ class Commits:
 
     def _end_flush(self, touched: Iterable[Queue], now: int) -> None:
         wanted: list[int] = []
-        for queue in self._state.queues.values():
-            if len(queue.messages.buckets) > 1:
-                queue.messages.evict(now)
         for queue in touched:
+            queue.messages.evict(now)
             wanted += queue.messages.available.keys() & self._payloads.flushing.keys()
         self._payloads.end_flush(wanted)
         self._state.results.end_flush()
@@ -300,7 +300,9 @@ class Commits:
         journal, state = self._journal, self._state
         if self.effects or state.dirty or state.results.is_dirty or state.staged.is_dirty:
             return True
-        if state.idempotency.is_dirty or any(participant.is_dirty for participant in self.participants):
+        if state.idempotency.is_dirty or state.running.dirty or state.handled.is_dirty:
+            return True
+        if any(participant.is_dirty for participant in self.participants):
             return True
         return journal is not None and journal.sequence != (self.released_upto or 0)
 

@@ -29,6 +29,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...errors import CorruptRecord, OpenDataError, StoreFull, StoreUnwritable
+from .full_disk import is_full
 from .journal_segment import HEADER_BYTES, Segment
 
 SEGMENT_BYTES = 16 << 20
@@ -36,7 +37,6 @@ SEGMENT_BYTES = 16 << 20
 RECORD = struct.Struct("<IIQ")
 SEQUENCE = struct.Struct("<Q")
 RECORD_BYTES = RECORD.size
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Journal:
@@ -261,7 +261,7 @@ class Journal:
             raise self._error(exc) from exc
 
     def _error(self, exc: OSError) -> OpenDataError:
-        if exc.errno not in _FULL:
+        if not is_full(exc):
             return self._unwritable(exc)
         return StoreFull(f"no space left for the journal in {self.folder}: free disk space", path=str(self.folder))
 

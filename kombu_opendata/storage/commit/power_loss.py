@@ -19,6 +19,7 @@ The kernel's boot id tells a power loss from a crash of the process. A writer th
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -29,6 +30,7 @@ from pathlib import Path
 
 from ... import errors
 from ...boot import BOOT_ID_FILE, boot_id
+from .full_disk import is_full
 
 # in the order in which they must be listed
 NUMBERED = ("manifest", "compactions", "wal")
@@ -74,6 +76,7 @@ def sync_tree(db_folder: Path, since: SyncPoint | None, *, boot_id: str | None =
     Call it after the flush that it must cover.
 
     Raises:
+        errors.StoreFull: the disk is full; the point before still holds.
         errors.StoreError: the disk failed.
     """
     known = since or SyncPoint("")
@@ -119,6 +122,7 @@ def heal_after_power_loss(db_folder: Path, *, boot_id: str | None = None) -> lis
         The files that were moved to ``<db>.lost``, relative to the database.
 
     Raises:
+        errors.StoreFull: the disk is full.
         errors.StoreError: the disk failed, or the sync point does not decode.
     """
     if not db_folder.is_dir():
@@ -230,7 +234,8 @@ def _record(db_folder: Path, point: SyncPoint) -> None:
     data = json.dumps({**asdict(point), "tables": sorted(point.tables)}).encode()
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        os.write(descriptor, data)
+        if os.write(descriptor, data) != len(data):
+            raise OSError(errno.ENOSPC, "a short write")
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
@@ -244,5 +249,8 @@ def _translated(db_folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if is_full(error):
+            text = f"no space left to record which files of {db_folder} are synced: free disk space"
+            raise errors.StoreFull(text, path=str(db_folder)) from error
         text = f"the store's folder {db_folder} can't be synced: {error}"
         raise errors.StoreError(text, path=str(db_folder)) from error

@@ -10,7 +10,6 @@ from typing import Any
 from ..clock import Clock
 from ..effects import codec
 from ..effects.codec import Commit
-from ..messages.payloads import read_sizes
 from ..records import (
     active,
     checkpoint_marks,
@@ -21,6 +20,7 @@ from ..records import (
     leases,
     log_retention,
     options,
+    overrides,
     producer,
     queue_counts,
     removal,
@@ -37,6 +37,7 @@ from ..state.queue_buckets import Summary
 from ..state.settled_list import SettledList, bucket_key
 from ..state.store_state import Queue, QueueOptions, StoreState
 from .journal import Journal
+from .queue_sizes import measure
 
 Wanted = set[tuple[str, int]]
 Row = tuple[bytes, bytes]
@@ -77,6 +78,8 @@ async def rebuild(
         _load_sessions(store, state),
         state.results.load(store),
         state.staged.load(store),
+        state.running.load(store),
+        state.handled.load(store),
         _load_dead_letters(store, state),
         _load_cursors(store, state),
         _load_settled(store, state, commits),
@@ -91,7 +94,9 @@ async def rebuild(
         queue.counts.start(now)
         queue.forget_at_hand()
     _forget_idle_sessions(state)
-    await measure(store, state)
+    for queue in state.queues.values():
+        if queue.messages.counts_bytes:
+            await measure(store, queue.messages)
 
 
 async def read_journal(store: SlateStore, journal: Journal | None) -> list[Commit]:
@@ -115,6 +120,7 @@ async def _rows(store: Reads, prefix: bytes) -> list[Row]:
 _SETTINGS = (
     keys.RecordKind.OPTIONS, keys.RecordKind.CONFIG, keys.RecordKind.ARCHIVED_FAILED, keys.RecordKind.QUEUE_COUNTS,
     keys.RecordKind.EXCHANGE, keys.RecordKind.BINDING, keys.RecordKind.PRODUCER, keys.RecordKind.REMOVAL,
+    keys.RecordKind.OVERRIDES,
 )  # fmt: skip
 #: queues whose settled lists are read at once
 _QUEUES_AT_ONCE = 32
@@ -123,9 +129,14 @@ _QUEUES_AT_ONCE = 32
 async def _load_settings(store: Reads, state: StoreState) -> None:
     """The newest time, message ids, queues with their settled lists, exchanges, bindings, sessions' last calls."""
     found = await asyncio.gather(*(_rows(store, kind.prefix) for kind in _SETTINGS))
-    stored, configs, archived, counts, exchanges, bindings, producers, removals = found
+    stored, configs, archived, counts, exchanges, bindings, producers, removals, changes = found
     await _load_marks(store, state)
     await _load_queues(store, state, stored, dict(configs))
+    for key, value in changes:
+        if (name := keys.parse(key).name or "") in state.queues:
+            state.override_queue(name, overrides.decode(key, value))
+    state.dirty.overrides.clear()
+    state.dirty.queues.difference_update(state.queues)
     _load_archives(state, archived)
     for key, value in counts:
         counted = state.queues.get(keys.parse(key).name or "")
@@ -174,7 +185,6 @@ async def _load_queues(store: Reads, state: StoreState, stored: Iterable[Row], c
         )  # fmt: skip
         declared.append(load_lists(state.declare_queue(name, kept), found))
     await asyncio.gather(*declared)
-    state.dirty.queues.difference_update(state.queues)
 
 
 async def _load_log(store: Reads, log: SettledList, prefix: bytes, first: int) -> None:
@@ -247,25 +257,10 @@ async def _load_sessions(store: Reads, state: StoreState) -> None:
 
 def _forget_idle_sessions(state: StoreState) -> None:
     """Forget the names of sessions without a lease or a publish. A session that resumes gives its name again."""
-    for session in state.session_names.keys() - state.leases.keys() - state.producers.keys():
+    running = state.running.by_session
+    for session in state.session_names.keys() - state.leases.keys() - state.producers.keys() - running.keys():
         del state.session_names[session]
         state.dirty.sessions.add(session)
-
-
-async def measure(store: Reads, state: StoreState) -> None:
-    """Measure the messages in queues that count bytes. Their records have no sizes, so this reads the payloads."""
-    for queue in state.queues.values():
-        messages = queue.messages
-        if not messages.counts_bytes:
-            continue
-        unknown = [entry for entry in (*messages.available.values(), *messages.in_flight.values()) if not entry.size]
-        for entry, size in zip(unknown, await read_sizes(store, [entry.id for entry in unknown]), strict=True):
-            entry.size = size
-        messages.available_bytes = sum(entry.size for entry in messages.available.values())
-        for number in messages.cold:
-            key = keys.active_key(queue.name, number)
-            rows, _in_flight = active.decode(key, await store.get(key) or b"")
-            messages.measure(number, await read_sizes(store, [row[0] for row in rows]))
 
 
 async def _load_dead_letters(store: Reads, state: StoreState) -> None:

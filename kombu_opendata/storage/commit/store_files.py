@@ -8,7 +8,7 @@ import shutil
 import threading
 from pathlib import Path
 
-from ...errors import StoreError
+from ...errors import StoreError, StoreFull
 from ..slatedb.object_store import locate
 from ..slatedb.replaced_tables import SlateAdmin, collect_all
 from . import power_loss
@@ -56,10 +56,19 @@ class StoreFiles:
         self._recording = threading.Lock()
         self._is_closed = False
 
-    async def sync(self) -> None:
-        """Make all writes so far survive a power loss."""
+    async def sync(self) -> bool:
+        """Make all writes so far survive a power loss; returns whether they do: not if the disk is full."""
         if self._folder is not None and self._sync:
-            await asyncio.to_thread(self._record, self._folder)
+            return await self._try_record(self._folder)
+        return True
+
+    async def _try_record(self, folder: Path, *, closed: bool = False) -> bool:
+        try:
+            await asyncio.to_thread(self._record, folder, closed=closed)
+        except StoreFull as exc:
+            log.warning("%s; the journal keeps what was written since the last time", exc.text)
+            return False
+        return True
 
     def _record(self, folder: Path, *, closed: bool = False) -> None:
         """Sync in a thread; a sync that comes after the closing one does nothing."""
@@ -71,17 +80,19 @@ class StoreFiles:
             self._is_closed = self._is_closed or closed
 
     async def end(self, admin: SlateAdmin, seconds: float) -> None:
-        """Finish after the database was closed: delete all garbage, and record that the rest is on the disk."""
-        if self._folder is None:
+        """Finish after the database was closed: delete all garbage, and record that the rest is on the disk.
+
+        Nothing is deleted before it is recorded what is needed instead, so not on a full disk.
+        """
+        if self._folder is None or not await self.sync():
             return
-        await self.sync()
         try:
             async with asyncio.timeout(seconds):
                 await collect_all(admin)
         except (TimeoutError, StoreError) as exc:
             log.warning("not all garbage was deleted; the next broker goes on with it: %s", _reason(exc))
         if self._sync:
-            await asyncio.to_thread(self._record, self._folder, closed=True)
+            await self._try_record(self._folder, closed=True)
 
 
 def _reason(exc: TimeoutError | StoreError) -> str:

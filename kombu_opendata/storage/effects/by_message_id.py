@@ -18,7 +18,7 @@ class Extend(MessagesEffect, tag=44):
         for id in self.pairs[::2]:
             entry = messages.in_flight[id]
             entry.lease_until = self.lease_until_ms
-            messages.dirty.add(entry.bucket)
+            messages.touch(entry)
 
 
 class Delay(MessagesEffect, tag=45):

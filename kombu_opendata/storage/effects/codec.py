@@ -8,24 +8,27 @@ import msgspec
 
 from ...errors import CorruptRecord
 from .by_message_id import Archive, Delay, Delete, Extend
-from .definitions import Bind, DeclareExchange, DeclareQueue, DeleteExchange, DeleteQueue, Unbind
+from .definitions import AlterQueue, Bind, DeclareExchange, DeclareQueue, DeleteExchange, DeleteQueue, Unbind
 from .deliveries import Ack, ClaimAgain, GiveUp, RemoveFor, Renew, ReturnExpired
 from .effect import Effect
-from .message_moves import ArchiveFailed, MoveSettled, Route
+from .failures import HandleFailures
+from .message_moves import ArchiveFailed, MoveSettled, MoveWaiting, Route
 from .publishes import DeadLetterSent, Publish, ReserveIds, SentWithKey
 from .sessions import ForgetSession, NameSession, NoteRemoval, Time
 from .staged_jobs import CommitStaged, RouteStaged
 from .task_results import CloseChord, ForgetResults, OpenChord, StoreResult
+from .task_runs import FinishFailed, NoteFailures, Start
 
 Commit = Sequence[Effect]
 
 #: the longest form of each effect
 Stored = (
     ReserveIds | Publish | ClaimAgain | Ack | ReturnExpired | GiveUp | RemoveFor | Renew
-    | DeclareQueue | DeleteQueue | DeclareExchange | DeleteExchange | Bind | Unbind
+    | DeclareQueue | AlterQueue | DeleteQueue | DeclareExchange | DeleteExchange | Bind | Unbind
     | NameSession | ForgetSession | Time | NoteRemoval
     | DeadLetterSent | Route | MoveSettled | SentWithKey | Extend | Delay | Delete | Archive
     | CommitStaged | RouteStaged | StoreResult | ForgetResults | OpenChord | CloseChord | ArchiveFailed
+    | Start | FinishFailed | NoteFailures | MoveWaiting | HandleFailures
 )  # fmt: skip
 
 #: the journal record of one commit: ``encode(effects)``

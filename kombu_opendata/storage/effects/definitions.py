@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..records.overrides import QueueOverrides
 from ..state.settled_list import LISTS
 from ..state.staged_job import REMOVED
 from ..state.store_state import DeletedQueue, QueueOptions, StoreState
@@ -55,9 +56,22 @@ class DeleteQueue(Effect, tag=10):
         for binding in state.topology.remove_queue(name):
             state.dirty.bindings.add((name, *binding))
         state.dirty.queues.discard(name)
+        state.dirty.overrides.discard(name)
         if state.cursors.pop(name, None) is not None:
             state.dirty.cursors.add(name)
         state.dirty.deleted_queues.setdefault(name, []).append(deleted)
+
+
+class AlterQueue(Effect, tag=70):
+    """An operator changed a queue, or paused or resumed it. The fields are those of its overrides from now on."""
+
+    queue: str
+    paused: int
+    paused_at_ms: int
+    arguments: dict[str, Any]
+
+    def apply(self, state: StoreState) -> None:
+        state.override_queue(self.queue, QueueOverrides(self.paused, self.paused_at_ms, self.arguments))
 
 
 class DeclareExchange(Effect, tag=11):

@@ -253,4 +253,4 @@ class Renew(Effect, tag=8):
             queue = state.queues[entry.queue]
             own = 1000 * queue.options.lease_seconds
             entry.lease_until = self.at_ms + own if self.at_ms else self.lease_until_ms
-            queue.messages.dirty.add(entry.bucket)
+            queue.messages.touch(entry)

@@ -1,4 +1,4 @@
-"""Effects that move stored messages: routing in the background, redrive, archiving, deletion.
+"""Effects that move stored messages: routing in the background, redrive, moves between queues, archiving, deletion.
 
 Each message that comes into a queue gets an entry in its routes block, even if its count is 1: it means that another
 queue, or an earlier stay in this one, may have written the message's attempts.
@@ -14,6 +14,7 @@ from ..state.queue_buckets import QueueRow
 from ..state.settled_list import ListName, Taken
 from ..state.staged_job import DONE, FAILED
 from ..state.store_state import Queue, StoreState
+from .deliveries import MessagesEffect
 from .effect import Effect
 
 #: the count of staged jobs for the messages of each list
@@ -82,18 +83,41 @@ class MoveSettled(Effect, tag=42):
             if state.history is not None:
                 state.history.redriven(row.id, name, at)
                 if target != name:
+                    state.history.left(row.id, name, at, "moved")
                     state.history.routed(row.id, target)
             if staged.active:
                 staged.back(name, row.id, _KINDS[self.which], moved=target != name)
                 if target != name:
                     staged.joined(target, row.id)
-        cursor = state.cursors.get(target)
-        if cursor is not None and not cursor.is_done and not cursor.checks:
-            state.cursors[target] = cursor._replace(checks=True)
-            state.dirty.cursors.add(target)
+        _check_for_doubles(state, target)
 
     def settled_buckets(self) -> Iterable[tuple[str, ListName, int]]:
         return ((self.queue, self.which, self.bucket),)
+
+
+class MoveWaiting(MessagesEffect, tag=75):
+    """Available messages are available in ``target``, too; those in ``pairs``, all or none, leave their queue."""
+
+    target: str
+    rows: list[QueueRow]
+
+    def apply(self, state: StoreState) -> None:
+        name, at, target, history, staged = self.queue, self.at_ms, self.target, state.history, state.staged
+        source, into = state.queues[name], state.queues[target]
+        for id in self.pairs[::2]:
+            source.messages.remove(source.messages.available[id])
+            source.counts.moved += 1
+            if history is not None:
+                history.left(id, name, at, "moved")
+        for row in self.rows:
+            _add(state, into, row, at, int(not self.pairs))
+            if history is not None:
+                history.routed(row.id, target)
+            if staged.active:
+                staged.joined(target, row.id)
+                if self.pairs:
+                    staged.moved(name, row.id)
+        _check_for_doubles(state, target)
 
 
 class ArchiveFailed(Effect, tag=54):
@@ -117,6 +141,14 @@ class ArchiveFailed(Effect, tag=54):
 
     def settled_buckets(self) -> Iterable[tuple[str, ListName, int]]:
         return ((self.queue, "failed", self.bucket),)
+
+
+def _check_for_doubles(state: StoreState, name: str) -> None:
+    """Messages came into a queue past its cursor, which must not add them again."""
+    cursor = state.cursors.get(name)
+    if cursor is not None and not cursor.is_done and not cursor.checks:
+        state.cursors[name] = cursor._replace(checks=True)
+        state.dirty.cursors.add(name)
 
 
 def _add(state: StoreState, queue: Queue, row: QueueRow, at: int, more: int) -> None:

@@ -43,7 +43,7 @@ class Time(Effect, tag=17):
 
 
 class NoteRemoval(Effect, tag=18):
-    """The number of messages that a session's purge or deletion of a queue has removed so far."""
+    """The number of messages that a session's call has removed from a queue, moved or copied so far."""
 
     session: bytes
     call: int

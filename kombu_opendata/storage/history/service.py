@@ -125,10 +125,11 @@ class History:
         """Remove a bounded part of the history that is past its retention."""
         if self.enabled:
             await self.sweeper.sweep(now)
+            self._state.handled.drop_before(self.index.planned.kept)
 
     # ------------------------------------------------------------------ reading
     @asynccontextmanager
-    async def _reading(self, *, indexed: bool) -> AsyncIterator[Reader]:
+    async def reading(self, *, indexed: bool) -> AsyncIterator[Reader]:
         """A reader of everything until now; ``indexed``: the index has all of it, too."""
         if indexed:
             await self.indexer.catch_up()
@@ -138,35 +139,37 @@ class History:
 
     async def list_messages(self, filters: Filters, paging: Paging) -> Page[MessageRecord]:
         """See :func:`.pages.list_messages`."""
-        async with self._reading(indexed=True) as reader:
+        async with self.reading(indexed=True) as reader:
             return await list_messages(reader, filters, paging)
 
-    async def list_attempts(self, filters: Filters, paging: Paging, *, bodies: bool = False) -> Page[AttemptRecord]:
-        """See :func:`.pages.list_messages`."""
-        async with self._reading(indexed=bool(attempt_dimensions(filters))) as reader:
-            return await list_attempts(reader, filters, paging, bodies=bodies)
+    async def list_attempts(
+        self, filters: Filters, paging: Paging, *, bodies: bool = False, tracebacks: bool = False
+    ) -> Page[AttemptRecord]:
+        """See :func:`.pages.list_attempts`."""
+        async with self.reading(indexed=bool(attempt_dimensions(filters))) as reader:
+            return await list_attempts(reader, filters, paging, bodies=bodies, tracebacks=tracebacks)
 
     async def count_messages(self, filters: Filters, buckets: Buckets) -> list[int]:
         """See :mod:`.counts_by_time`; the times of the filters must be within the buckets."""
-        async with self._reading(indexed=True) as reader:
+        async with self.reading(indexed=True) as reader:
             return await count_messages(reader, filters, buckets)
 
     async def count_attempts(self, filters: Filters, buckets: Buckets) -> list[int]:
         """See :mod:`.counts_by_time`; the times of the filters must be within the buckets."""
-        async with self._reading(indexed=bool(attempt_dimensions(filters))) as reader:
+        async with self.reading(indexed=bool(attempt_dimensions(filters))) as reader:
             return await count_attempts(reader, filters, buckets)
 
     async def message(self, id: int) -> MessageRecord | None:
         """A message, if it is in the store."""
-        async with self._reading(indexed=True) as reader:
+        async with self.reading(indexed=True) as reader:
             found = (await reader.metadata([id])).get(id)
             return None if found is None else MessageRecord(found, (await reader.statuses([id]))[id])
 
     async def attempt(self, number: int, *, bodies: bool = False) -> AttemptRecord | None:
         """An attempt, if it ended and is in the log."""
-        async with self._reading(indexed=False) as reader:
+        async with self.reading(indexed=False) as reader:
             if not reader.first_kept_attempt <= number < self.log.end[0]:
                 return None
             row = (await reader.attempts([number])).get(number)
             found = [] if row is None else [AttemptRecord.of(number, row)]
-            return next(iter(await with_events(reader, found, bodies=bodies)), None)
+            return next(iter(await with_events(reader, found, bodies=bodies, tracebacks=True)), None)

@@ -6,6 +6,7 @@ before that, the next sweep repeats them.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -21,6 +22,8 @@ from ..state.store_state import Queue, StoreState
 
 #: most buckets of one list that one sweep removes, so that a sweep never blocks for long
 _BUCKETS_PER_SWEEP = 200
+#: how long a sweep blocks the event loop at a time, as there may be very many queues
+_PIECE_SECONDS = 0.001
 #: messages that one checkpoint collects when a long backlog is removed
 _GARBAGE_PER_CHECKPOINT = 10_000
 #: how long a publish counter is remembered after its session's last publish
@@ -48,12 +51,17 @@ class Collector:
 
     async def sweep(self) -> int:
         """One pass over all queues; returns how many settled messages were removed."""
-        now = self._clock.now_ms()
-        removed = 0
+        now, time = self._clock.now_ms(), asyncio.get_running_loop().time
+        removed, began = 0, time()
         for queue in list(self._state.queues.values()):
+            if self._state.queues.get(queue.name) is not queue:
+                continue
             async with self._commits.checkpointing:
                 removed += await self._sweep_queue(queue, now)
             await self.expire(queue, now)
+            if time() - began > _PIECE_SECONDS:
+                await asyncio.sleep(0)
+                began = time()
         for sweeper in self._sweepers:
             await sweeper.sweep(now)
         self._forget_producers(now)

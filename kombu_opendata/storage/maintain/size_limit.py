@@ -52,7 +52,7 @@ class SizeLimit:
     """The limit of one engine's store.
 
     Args:
-        tidy: writes all deletions into tables.
+        tidy: writes all deletions into tables; returns whether there was room for it.
         settings: of the store while it is in use, not idle.
 
     Attributes:
@@ -73,7 +73,7 @@ class SizeLimit:
         history: History,
         disk_space: DiskSpace,
         *,
-        tidy: Callable[[], Awaitable[None]],
+        tidy: Callable[[], Awaitable[bool]],
         settings: SlateSettings,
         limit_bytes: int,
     ) -> None:
@@ -131,7 +131,8 @@ class SizeLimit:
         if store.settings != self._settings:
             return  # the store is idle, and the compactor rarely polls
         poll_seconds = store.settings.compactor_poll_ms / 1000
-        await self._tidy()  # deletions are in tables then
+        if not await self._tidy():  # deletions are in tables then
+            return
         for _ in range(_TRIES):
             with contextlib.suppress(StoreError):  # a compaction that began just now, for one: retry
                 async with self._commits.tidying, self._commits.checkpointing:  # nothing else is flushed now

@@ -105,21 +105,40 @@ class SettledMoves:
         """
         log, deleted = queue.settled_list(which), 0
         for number in range(log.first, log.tail + 1):
-            async with self._commits.checkpointing, self._buckets.hold(queue, which, number) as rows:
-                if self._state.queues.get(queue.name) is not queue:
-                    break
-                ids = [row.message_id for row in rows if selection.takes(row)]
-                if ids:
-                    self._commits.check_room(ROW_BYTES * (len(ids) + 4))
-                    self._commits.apply(MoveSettled(queue.name, self._clock.now_ms(), which, number, ids, "", []))
-                    self._commits.needs_sync = True
-                    for id in ids:
-                        self._payloads.drop(id)
-                    deleted += len(ids)
+            rows, count = await self._delete_from(queue, which, number, selection)
+            deleted += count
             is_by_age = which != "archived_failed"  # that list is in the order of archiving
             rest_is_younger = rows and selection.before_ms is not None and rows[-1][1] >= selection.before_ms
-            if not go_on(deleted) or (is_by_age and rest_is_younger):
+            alive = self._state.queues.get(queue.name) is queue
+            if not alive or not go_on(deleted) or (is_by_age and rest_is_younger):
                 break
             if len(self._state.dirty.garbage) >= _GARBAGE_PER_CHECKPOINT:
                 await self._commits.checkpoint()
         return deleted
+
+    async def delete_some(self, queue: Queue, which: ListName, bucket: int, ids: frozenset[int]) -> int:
+        """As :meth:`delete`, for messages of one bucket.
+
+        Raises:
+            StoreFull: the journal is full; nothing was deleted.
+            CorruptRecord, StoreError: the store can't be read.
+        """
+        _rows, count = await self._delete_from(queue, which, bucket, Selection(ids))
+        if len(self._state.dirty.garbage) >= _GARBAGE_PER_CHECKPOINT:
+            await self._commits.checkpoint()
+        return count
+
+    async def _delete_from(
+        self, queue: Queue, which: ListName, number: int, selection: Selection
+    ) -> tuple[list[settled.Entry], int]:
+        """Delete messages of a bucket; returns the rows that it had, and how many were deleted."""
+        async with self._commits.checkpointing, self._buckets.hold(queue, which, number) as rows:
+            ids = [row.message_id for row in rows if selection.takes(row)]
+            if not ids or self._state.queues.get(queue.name) is not queue:
+                return rows, 0
+            self._commits.check_room(ROW_BYTES * (len(ids) + 4))
+            self._commits.apply(MoveSettled(queue.name, self._clock.now_ms(), which, number, ids, "", []))
+            self._commits.needs_sync = True
+            for id in ids:
+                self._payloads.drop(id)
+            return rows, len(ids)

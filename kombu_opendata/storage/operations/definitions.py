@@ -8,8 +8,11 @@ from typing import Any
 from ...errors import RequestError
 from ..clock import Clock
 from ..commit.commits import Commits
-from ..effects.definitions import Bind, DeclareExchange, DeclareQueue, DeleteExchange, DeleteQueue, Unbind
+from ..effects.definitions import AlterQueue, Bind, DeclareExchange, DeclareQueue, DeleteExchange, DeleteQueue, Unbind
 from ..effects.effect import Effect
+from ..records.overrides import QueueOverrides
+from ..routing.queue_definition import QueueDefinition
+from ..routing.queue_filters import filter_of, have_same_filter
 from ..state.store_state import Queue, QueueOptions, StoreState
 
 #: the longest filter of a queue, as its config record has 16 bits for the length
@@ -32,6 +35,26 @@ class Definitions:
         """Create a durable queue: its config and its empty active, done and failed records."""
         self._define(DeclareQueue(name, *options, self._clock.now_ms()))
         return self._state.queues[name]
+
+    def override_queue(self, name: str, overrides: QueueOverrides) -> None:
+        """Change what an operator has changed of a durable queue.
+
+        Raises:
+            RequestError: with this filter the queue's config would not fit its record; nothing was changed.
+        """
+        queue = self._state.queues[name]
+        arguments = overrides.over(queue.declared.arguments)
+        if not have_same_filter(arguments, queue.options.arguments):
+            bindings = self._state.topology.definition_of(name).bindings[1:]
+            size = len(QueueDefinition(name, bindings, filter_of(arguments)).text.encode())
+            if size > MAX_FILTER_BYTES:
+                raise RequestError(
+                    f"queue {name!r}: this filter and the queue's bindings would have {size} bytes, the limit is "
+                    f"{MAX_FILTER_BYTES}: give a shorter filter",
+                    queue=name,
+                    limit=MAX_FILTER_BYTES,
+                )
+        self._define(AlterQueue(name, overrides.paused, overrides.paused_at_ms, dict(overrides.arguments)))
 
     def drop_queue(self, name: str) -> None:
         self._define(DeleteQueue(name))

@@ -15,6 +15,7 @@ from ..commit.commits import Commits
 from ..messages.payloads import Payloads
 from ..records import active, keys, settled
 from ..records.metadata import Metadata
+from ..records.running_tasks import RunningTask
 from ..slatedb.store_writer import SlateStore
 from ..state.queue_buckets import Entry, Summary
 from ..state.queue_state import QueueState
@@ -25,6 +26,8 @@ from .stored_messages import read_metadata
 
 AVAILABLE, IN_FLIGHT, DELAYED = "available", "in_flight", "delayed"
 STATES = (AVAILABLE, IN_FLIGHT, DELAYED, *LISTS)
+#: of a message that was acknowledged when its task began; its queue has it in its done list
+RUNNING = "running"
 #: most buckets that one call reads from the store
 MAX_READS = 256
 #: the newest buckets of a settled list, whose entries are counted, and how many of them are read together
@@ -35,7 +38,10 @@ _PLACES = 1 << 16
 
 
 class Row(NamedTuple):
-    """A message in a queue and its state there. Times are ms since the epoch; 0 means none."""
+    """A message in a queue and its state there. Times are ms since the epoch; 0 means none.
+
+    ``settled_at_ms`` of a running one is when its task began.
+    """
 
     id: int
     state: str
@@ -63,6 +69,12 @@ def row_in_flight(entry: Entry) -> Row:
     """The row of a message that a consumer holds."""
     until = entry.lease_until
     return Row(entry.id, IN_FLIGHT, entry.priority, 0, entry.attempts, entry.claimed_at, until, entry.session)
+
+
+def row_running(session: bytes, task: RunningTask) -> Row:
+    """The row of a message whose task runs."""
+    token, since = task.claimed_at_ms, task.started_at_ms
+    return Row(task.message_id, RUNNING, attempts=task.number, token=token, session=session, settled_at_ms=since)
 
 
 def _settled_row(entry: settled.Entry, which: ListName) -> Row:
@@ -128,26 +140,27 @@ class QueuePages:
         reads = 0
         parts = sorted(_parts(queue, after, states, now))
         for place, part in enumerate(parts):
-            enough = sorted(id for id in found if id < part.lowest)[limit - 1 : limit]
-            if enough:
-                return _cut(found, limit)
+            enough = sorted(id for id in found if id < part.lowest)[:limit]
+            if len(enough) == limit:
+                return [found[id] for id in enough], enough[-1]
             if part.summary is not None:
                 if reads >= MAX_READS:
                     done = sorted(id for id in found if id < part.lowest)
                     rows = [found[id] for id in done[:limit]]
                     return rows, (rows[-1].id if len(done) > limit else parts[place].lowest - 1)
                 reads += 1
-            for row in await self._rows_of(queue, part, now):
+            for row in await self.rows_in(queue, part.number, now):
                 if row.id > after and row.state in states:
                     found.setdefault(row.id, row)
         return _cut(found, limit)
 
-    async def _rows_of(self, queue: Queue, part: _Part, now: int) -> list[Row]:
-        bucket = queue.messages.buckets.get(part.number)
-        if bucket is None and part.number in queue.messages.cold:
-            key = keys.active_key(queue.name, part.number)
+    async def rows_in(self, queue: Queue, number: int, now: int) -> list[Row]:
+        """The available and delayed messages of one bucket."""
+        bucket = queue.messages.buckets.get(number)
+        if bucket is None and number in queue.messages.cold:
+            key = keys.active_key(queue.name, number)
             value = await self._store.get(key)
-            bucket = queue.messages.buckets.get(part.number)
+            bucket = queue.messages.buckets.get(number)
             if bucket is None and value is not None:
                 return [
                     Row(id, AVAILABLE if visible_at <= now else DELAYED, priority, visible_at, attempts)
@@ -208,7 +221,7 @@ class QueuePages:
             return row, reads
         for number in queue.messages.cold_buckets_of([id]):
             reads -= 1
-            for row in await self._rows_of(queue, _Part(0, number, None), now):
+            for row in await self.rows_in(queue, number, now):
                 if row.id == id:
                     return row, reads
         for which in LISTS:

@@ -86,14 +86,19 @@ def priority_of(headers: Mapping[str, str]) -> int:
     return _PRIORITIES.get(headers.get(PRIORITY, ""), 255)
 
 
-def row_of(message: Metadata, priority: int, queue: Queue, at: int) -> QueueRow | None:
-    """The row of a message that enters the queue at ``at``; None if its deadline is over. Bucket and size are 0."""
+def row_of(message: Metadata, priority: int, queue: Queue, at: int, visible_at: int | None = None) -> QueueRow | None:
+    """The row of a message that enters the queue at ``at``; None if its deadline is over. Bucket and size are 0.
+
+    Args:
+        visible_at: when it becomes visible; None means as it was published.
+    """
     deadline = 0
     if message.retention_seconds:
         deadline = stored_deadline(message.received_at_ms, message.retention_seconds, message.headers)
         if deadline <= at:
             return None
-    visible_at = message.visible_at_ms
+    if visible_at is None:
+        visible_at = message.visible_at_ms
     if visible_at < at:
         visible_at = at
     if queue.limits.message_ttl_ms >= 0:

@@ -16,6 +16,7 @@ from . import (
     checkpoint_marks,
     config,
     dead_letter,
+    handled_failures,
     header,
     history_headers,
     history_index,
@@ -27,6 +28,7 @@ from . import (
     log_retention,
     metadata,
     options,
+    overrides,
     payload,
     producer,
     queue_counts,
@@ -34,9 +36,11 @@ from . import (
     results,
     routes_block,
     routing_cursor,
+    running_tasks,
     seq_block,
     settled,
     staged,
+    task_failure,
     topology,
     types,
 )
@@ -87,6 +91,10 @@ _DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
     RecordKind.LOG_RETENTION: log_retention.decode,
     RecordKind.QUEUE_COUNTS: queue_counts.decode,
     RecordKind.ARCHIVED_FAILED: settled.decode,
+    RecordKind.RUNNING_TASKS: running_tasks.decode,
+    RecordKind.TASK_FAILURE: task_failure.decode,
+    RecordKind.HANDLED_FAILURES: handled_failures.decode,
+    RecordKind.OVERRIDES: overrides.decode,
 }
 
 

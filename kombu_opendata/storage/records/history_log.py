@@ -6,7 +6,7 @@ numbered from 0 through all chunks; so are the other rows (published, routed, le
 ==================  =======  =====================================================
 field               type     meaning
 ==================  =======  =====================================================
-version             u8       1
+version             u8       1; 2 if an attempt has a task's report
 names               u32      how many names
 published           u32      how many ranges of new messages
 routed              u32      how many queues got messages
@@ -18,27 +18,34 @@ routed              each     queue u32 (a name's number), ranges u32, the ranges
 left                each     message id u64, at i64, queue u32, reason u8
 attempts            columns  message id u64, claimed at i64, ended at i64, queue
                              u32, consumer u32, number u16, outcome u8
+reports             columns  in version 2, one for each attempt: state u8, runtime
+                             in µs u64, process id u32, exception's type u32 (the
+                             name's number)
 ==================  =======  =====================================================
 
-An outcome of 128 or more was caused by an operator's call. The format is ours.
+An outcome of 128 or more was caused by an operator's call. A state of 128 or more has a record of details
+(:mod:`.task_failure`); 0 means that nobody reported what became of a task. The format is ours.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
+from ...protocol.task_reports import STATES
 from . import columns, types
 
 ACKED, FAILED, REJECTED, EXPIRED, RELEASED, REDRIVEN, REQUEUED = range(7)
 #: outcomes by number; a message that was rejected and requeued has a number of its own
 OUTCOMES = ("acked", "failed", "rejected", "expired", "released", "redriven", "rejected")
 MANUAL = 0x80
+#: a bit of a task's state: a record has its error
+DETAILED = 0x80
 #: why a message left a queue without being claimed, by number
-REASONS = ("removed", "expired", "dropped")
+REASONS = ("removed", "expired", "dropped", "moved")
 
 _HEAD = struct.Struct("<BIIIII")
 _RANGE = struct.Struct("<QI")
@@ -47,7 +54,12 @@ _LEFT = struct.Struct("<QqIB")
 #: most messages of one range; chunks are much smaller
 _MAX_RANGE = 1 << 20
 _COLUMNS = "QqqIIHB"
-_ATTEMPT_BYTES = sum(columns.SIZES[code] for code in _COLUMNS)
+_REPORTS = "BQII"
+#: by version
+_ALL_COLUMNS = {1: _COLUMNS, 2: _COLUMNS + _REPORTS}
+_ATTEMPT_BYTES = {
+    version: sum(columns.SIZES[code] for code in codes) for version, codes in _ALL_COLUMNS.items()
+}  # fmt: skip
 _TIME = struct.Struct("<q")
 
 #: the status of a message in its queue after an attempt with this outcome; after the others it is available again
@@ -55,7 +67,10 @@ SETTLED_BY = {ACKED: "done", FAILED: "failed", REJECTED: "failed"}
 
 
 class Attempt(msgspec.Struct, frozen=True, gc=False):
-    """An attempt that ended. ``number`` counts the message's attempts; ``outcome`` may have the bit ``MANUAL``."""
+    """An attempt that ended. ``number`` counts the message's attempts; ``outcome`` may have the bit ``MANUAL``.
+
+    The last four fields are what a worker reported of its task: ``state`` may have the bit ``DETAILED``.
+    """
 
     message_id: int
     queue: str
@@ -64,6 +79,10 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     ended_at_ms: int
     number: int
     outcome: int
+    state: int = 0
+    runtime_us: int = 0
+    pid: int = 0
+    exception: str = ""
 
 
 class Left(msgspec.Struct, frozen=True, gc=False):
@@ -104,7 +123,9 @@ def encode(rows: Rows) -> bytes:
         parts += [_RANGE.pack(*one) for one in found]
     parts += [_LEFT.pack(row.message_id, row.at_ms, number(row.queue), row.reason) for row in rows.left]
     ended = rows.attempts
-    in_order = (
+    states = [row.state for row in ended]
+    version = 2 if any(states) else 1
+    in_order: list[list[int]] = [
         [row.message_id for row in ended],
         [row.claimed_at_ms for row in ended],
         [row.ended_at_ms for row in ended],
@@ -112,10 +133,17 @@ def encode(rows: Rows) -> bytes:
         [number(row.consumer) for row in ended],
         [row.number for row in ended],
         [row.outcome for row in ended],
-    )
-    parts.append(columns.pack_all(_COLUMNS, in_order))
+    ]
+    if version == 2:
+        in_order += (
+            states,
+            [row.runtime_us for row in ended],
+            [row.pid for row in ended],
+            [number(row.exception) for row in ended],
+        )
+    parts.append(columns.pack_all(_ALL_COLUMNS[version], in_order))
     counts = (len(names), len(published), len(rows.routed), len(rows.left), len(rows.attempts))
-    return b"".join([types.pack_versioned(_HEAD, "counts", *counts), *map(types.utf8_escaped, names), *parts])
+    return b"".join([types.pack(_HEAD, "version, counts", version, *counts), *map(types.utf8_escaped, names), *parts])
 
 
 def _ranges(ids: Iterable[int]) -> list[tuple[int, int]]:
@@ -135,7 +163,7 @@ def _ranges(ids: Iterable[int]) -> list[tuple[int, int]]:
 
 def decode(key: bytes, value: bytes) -> Rows:
     """The rows in ``value``."""
-    named, published, groups, left, attempts = types.read_versioned(_HEAD, key, value)
+    version, named, published, groups, left, attempts = _head(key, value)
     names, offset = types.read_many(types.read_utf8_escaped, key, value, _HEAD.size, named)
     new, offset = _read_ranges(key, value, offset, published)
     routed: dict[str, list[int]] = {}
@@ -151,40 +179,60 @@ def decode(key: bytes, value: bytes) -> Rows:
             raise types.corrupt(key, offset, f"reason {reason}")
         gone.append(Left(id, _name(key, offset, names, queue), at, reason))
         offset += _LEFT.size
-    ended, offset = _read_attempts(key, value, offset, attempts, names)
+    ended, offset = _read_attempts(key, value, offset, attempts, names, version)
     types.check_end(key, value, offset)
     return Rows(new, routed, gone, ended)
 
 
+def _head(key: bytes, value: bytes) -> tuple[int, ...]:
+    head = types.read(_HEAD, key, value, 0)
+    if head[0] not in _ALL_COLUMNS:
+        types.check_version(key, head[0])
+    return head
+
+
 def attempts_of(key: bytes, value: bytes) -> int:
     """How many attempts the chunk in ``value`` has, without decoding the rest."""
-    return int(types.read(_HEAD, key, value, 0)[5])
+    return _head(key, value)[5]
 
 
 def ended_at(key: bytes, value: bytes, index: int) -> int:
     """When one of the attempts in ``value`` ended, without decoding the rest."""
-    count = attempts_of(key, value)
-    start = len(value) - count * _ATTEMPT_BYTES + 16 * count  # after the columns of message ids and claims
+    head = _head(key, value)
+    count = head[5]
+    start = len(value) - count * _ATTEMPT_BYTES[head[0]] + 16 * count  # after the columns of message ids and claims
     return int(types.read(_TIME, key, value, start + 8 * index)[0])
 
 
 def attempt_at(key: bytes, value: bytes, index: int) -> Attempt:
     """One of the attempts in ``value``, without decoding the others."""
-    named, count = types.read(_HEAD, key, value, 0)[1], attempts_of(key, value)
+    head = _head(key, value)
+    version, named, count = head[0], head[1], head[5]
     if not 0 <= index < count:
         raise types.corrupt(key, 0, f"attempt {index} of {count}")
     names, _end = types.read_many(types.read_utf8_escaped, key, value, _HEAD.size, named)
-    column = len(value) - count * _ATTEMPT_BYTES
+    column = len(value) - count * _ATTEMPT_BYTES[version]
     fields: list[int] = []
-    for code in _COLUMNS:
+    for code in _ALL_COLUMNS[version]:
         size = columns.SIZES[code]
         fields += columns.read(code, key, value, column + index * size, 1)[0]
         column += count * size
-    id, claimed, ended, queue, consumer, number, outcome = fields
+    id, claimed, ended, queue, consumer, number, outcome, *report = fields
     if outcome & ~MANUAL >= len(OUTCOMES):
         raise types.corrupt(key, 0, f"outcome {outcome}")
     where, who = (_name(key, 0, names, number) for number in (queue, consumer))
-    return Attempt(id, where, who, claimed, ended, number, outcome)
+    if not report:
+        return Attempt(id, where, who, claimed, ended, number, outcome)
+    state, runtime, pid, exception = report
+    _check_state(key, 0, state)
+    return Attempt(
+        id, where, who, claimed, ended, number, outcome, state, runtime, pid, _name(key, 0, names, exception)
+    )
+
+
+def _check_state(key: bytes, offset: int, state: int) -> None:
+    if state & ~DETAILED >= len(STATES):
+        raise types.corrupt(key, offset, f"task state {state}")
 
 
 def _name(key: bytes, offset: int, names: list[str], number: int) -> str:
@@ -204,7 +252,9 @@ def _read_ranges(key: bytes, value: bytes, offset: int, count: int) -> tuple[lis
     return ids, offset
 
 
-def _read_attempts(key: bytes, value: bytes, offset: int, count: int, names: list[str]) -> tuple[list[Attempt], int]:
+def _read_attempts(
+    key: bytes, value: bytes, offset: int, count: int, names: list[str], version: int
+) -> tuple[list[Attempt], int]:
     if not count:
         return [], offset
     start = offset
@@ -217,4 +267,12 @@ def _read_attempts(key: bytes, value: bytes, offset: int, count: int, names: lis
         raise types.corrupt(key, start, "an unknown outcome")
     who = [names[number] for number in consumers]
     where = [names[number] for number in queues]
-    return list(map(Attempt, ids, where, who, claimed, ended, numbers, outcomes)), offset
+    fields: list[Sequence[Any]] = [ids, where, who, claimed, ended, numbers, outcomes]
+    if version == 2:
+        start = offset
+        (states, runtimes, pids, exceptions), offset = columns.read_all(_REPORTS, key, value, offset, count)
+        _check_state(key, start, max(state & ~DETAILED for state in states))
+        if max(exceptions) >= len(names):
+            raise types.corrupt(key, start, f"an exception with a name above {len(names)}")
+        fields += [states, runtimes, pids, [names[number] for number in exceptions]]
+    return list(map(Attempt, *fields)), offset

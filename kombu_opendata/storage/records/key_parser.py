@@ -158,6 +158,7 @@ _FIELDS: dict[RecordKind, tuple[_Field, ...]] = {
     RecordKind.BINDING: (_NAME, ("queue", _name), ("routing_key", _name), ("digest", _digest)),
     RecordKind.OPTIONS: (_NAME,),
     RecordKind.QUEUE_COUNTS: (_NAME,),
+    RecordKind.OVERRIDES: (_NAME,),
     RecordKind.PRODUCER: (_SESSION,),
     RecordKind.LEASES: (_SESSION,),
     RecordKind.REMOVAL: (_SESSION,),
@@ -181,4 +182,7 @@ _FIELDS: dict[RecordKind, tuple[_Field, ...]] = {
     RecordKind.HISTORY_TRAIL: _history(U64, U64),
     RecordKind.HISTORY_PAGE: _history(U8, U64, U16),
     RecordKind.HISTORY_HEADERS: _history(U64, U64),
+    RecordKind.RUNNING_TASKS: (_SESSION,),
+    RecordKind.TASK_FAILURE: _history(U64),
+    RecordKind.HANDLED_FAILURES: _history(U64),
 }

@@ -84,6 +84,10 @@ def queue_counts_key(queue: str) -> bytes:
     return RecordKind.QUEUE_COUNTS.prefix + _name(queue)
 
 
+def overrides_key(queue: str) -> bytes:
+    return RecordKind.OVERRIDES.prefix + _name(queue)
+
+
 def producer_key(session: bytes) -> bytes:
     return RecordKind.PRODUCER.prefix + _session(session)
 
@@ -94,6 +98,14 @@ def session_key(session: bytes) -> bytes:
 
 def removal_key(session: bytes) -> bytes:
     return RecordKind.REMOVAL.prefix + _session(session)
+
+
+def running_tasks_key(session: bytes) -> bytes:
+    return RecordKind.RUNNING_TASKS.prefix + _session(session)
+
+
+def task_failure_key(attempt: int) -> bytes:
+    return RecordKind.TASK_FAILURE.prefix + types.pack(U64, "attempt", attempt)
 
 
 def chunk_key(message_id: int, number: int) -> bytes:
@@ -195,6 +207,11 @@ def history_page_key(space: int, run: int, page: int) -> bytes:
 def history_headers_key(attempt: int, message_id: int) -> bytes:
     """The key of kept headers, whose first message is this one and whose attempts are all below `attempt`."""
     return RecordKind.HISTORY_HEADERS.prefix + types.pack(U64, "attempt", attempt) + _id(message_id)
+
+
+def handled_failures_key(block: int) -> bytes:
+    """The key of the handled ones among 256 attempts, the first of which is `block` × 256."""
+    return RecordKind.HANDLED_FAILURES.prefix + types.pack(U64, "block", block)
 
 
 def _id(message_id: int) -> bytes:

@@ -75,3 +75,7 @@ class RecordKind(enum.Enum):
     LOG_RETENTION = "log retention", b"\x01\x2f"
     LARGE_VALUE = "large value", b"\x01\x30"
     VALUE_CHUNK = "value chunk", b"\x01\x31"
+    RUNNING_TASKS = "running tasks", b"\x01\x32"
+    TASK_FAILURE = "task failure", b"\x01\x33"
+    HANDLED_FAILURES = "handled failures", b"\x01\x34"
+    OVERRIDES = "overrides", b"\x01\x35"

@@ -1,4 +1,4 @@
-"""Removal: how many messages a session's last purge or deletion of a queue has removed.
+"""Removal: how many messages a session's last purge, deletion of a queue, redrive, move or copy has come to.
 
 =========  ======  ==========================================================
 field      type    meaning
@@ -6,8 +6,8 @@ field      type    meaning
 version    u8      1
 flags      u8      1: the call is done
 call       u64     the number of the client's call
-messages   u64     how many it removed so far
-at         i64     when it removed the last ones, ms since the epoch
+messages   u64     how many it removed, moved or copied so far
+at         i64     when it came to the last ones, ms since the epoch
 =========  ======  ==========================================================
 
 A client that loses its connection repeats the call and gets the total count. The format is ours.

@@ -43,6 +43,11 @@ def filter_of(arguments: Mapping[str, Any]) -> QueueFilter | None:
     return None if text is None else QueueFilter(compile_selector(text), mode)
 
 
+def have_same_filter(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether these arguments of a queue have the same filter, or none."""
+    return all(one.get(name) == other.get(name) for name in (FILTER, FILTER_MODE))
+
+
 class QueueFilters(dict[str, QueueFilter]):
     """The filters of an instance's queues, by queue. Changed by :meth:`add` and :meth:`remove` only."""
 

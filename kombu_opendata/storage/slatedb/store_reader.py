@@ -7,6 +7,7 @@ from typing import Any
 
 from ... import errors
 from . import ffi, ffi_choice
+from .block_cache import BlockCache
 from .databases import build
 from .object_store import locate
 from .slate_errors import translated
@@ -40,12 +41,14 @@ class ReadOnlyStore(Reads):
         deadline_seconds: float = 30,
         frozen: bool = False,
         skip_wal: bool = False,
+        cache: BlockCache | None = None,
     ) -> ReadOnlyStore:
         """Open the database `path` in the store at `url` for reading.
 
         Args:
             frozen: show the present state in every read, or raise :class:`errors.StoreChanged`.
-            skip_wal: leave out the rows that are in WAL files only, for a store whose WAL is damaged.
+            skip_wal: leave out the rows that are in WAL files only.
+            cache: gets all that is read.
 
         Raises:
             errors.StoreError: there is no such database, or the store did not answer within `deadline_seconds`.
@@ -55,12 +58,15 @@ class ReadOnlyStore(Reads):
         u = ffi.public()
         builder = u.DbReaderBuilder(location.path, location.store)
         builder.with_reader_mode(u.ReaderMode.FOLLOW_LATEST())
+        if cache is not None:
+            cache.join(builder)
         if frozen or skip_wal:
             builder.with_options(_options(frozen, skip_wal))
         now = asyncio.get_running_loop().time
         binding = await ffi_choice.select()
         began = now()
         opened = cls(location, await build(builder, url, deadline_seconds), binding)
+        opened.keeps_blocks = cache is not None
         if frozen:
             try:
                 await opened._freeze(now() - began)

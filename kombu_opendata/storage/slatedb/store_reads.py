@@ -61,7 +61,10 @@ class Reads:
         location: where the database is.
         url: the store's URL.
         binding: the calls into SlateDB.
+        keeps_blocks: keep the blocks in the block cache that scans of everything read.
     """
+
+    keeps_blocks = False
 
     def __init__(self, location: Location, db: Any, binding: ffi.Binding) -> None:
         self.location, self.url, self.binding = location, location.url, binding
@@ -152,7 +155,8 @@ class Reads:
         See :meth:`scan` for the arguments.
         """
         next_batch = functools.partial(self.binding.next_batch, in_thread=in_thread)
-        return self._batches(start, end, batch, ScanSettings(descending, read_ahead_bytes), next_batch)
+        settings = ScanSettings(descending, read_ahead_bytes, self.keeps_blocks)
+        return self._batches(start, end, batch, settings, next_batch)
 
     def scan_rows(self, start: bytes, end: bytes | None, *, batch: int = _ROWS_PER_CALL) -> AsyncGenerator[Rows, None]:
         """As :meth:`scan_batches`, with each batch in one piece of memory; in ascending order only."""

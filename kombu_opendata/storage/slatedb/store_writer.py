@@ -14,17 +14,16 @@ from typing import Any
 from ... import errors
 from ..clock import Clock, SystemClock
 from . import ffi, ffi_choice
+from .block_cache import BlockCache
 from .databases import build
 from .disk_cache import DiskCache
 from .ffi import Batch
 from .object_store import locate
 from .replaced_tables import SlateAdmin
 from .slate_errors import translated
-from .slate_settings import INDEX_CACHE_BYTES, SlateSettings
+from .slate_settings import SlateSettings
 from .store_reads import Reads
 
-_CACHE_ID = 1
-_BLOCKS_IN_A_FOLDER, _BLOCKS_ELSEWHERE = 8 << 20, 32 << 20
 #: refused attempts to open a database again that was closed a moment ago, a second apart
 _REOPEN_TRIES = 10
 #: how long :meth:`SlateStore.reopen` waits for reads to end
@@ -46,11 +45,13 @@ class SlateStore(Reads):
         *,
         settings: SlateSettings | None = None,
         disk_cache: DiskCache | None = None,
+        cache: BlockCache | None = None,
         deadline_seconds: float = 30,
     ) -> SlateStore:
         """Open the database `path` in the store at `url` (see :mod:`.object_store`); create it when it is missing.
 
-        ``disk_cache`` has the folder of the settings, and is closed with the store.
+        ``disk_cache`` has the folder of the settings, and is closed with the store. ``cache`` has what a reader of the
+        database has read.
 
         Raises:
             errors.StoreUnwritable: a local folder can't be created or written.
@@ -59,14 +60,9 @@ class SlateStore(Reads):
         """
         settings = settings or SlateSettings()
         location = locate(url, path)
-        blocks = settings.block_cache_bytes
-        if blocks is None:
-            blocks = _BLOCKS_ELSEWHERE if location.folder is None else _BLOCKS_IN_A_FOLDER
-        u = ffi.public()
-        cache = u.DbCache.new_split_cache(_moka(blocks), _moka(INDEX_CACHE_BYTES)) if blocks else None
         opened = cls(location, None, await ffi_choice.select())
-        opened.settings, opened._cache = settings, cache
-        opened._recorder = u.DefaultMetricsRecorder() if settings.metrics else None
+        opened.settings, opened._cache = settings, cache or BlockCache(settings, location)
+        opened._recorder = ffi.public().DefaultMetricsRecorder() if settings.metrics else None
         opened._disk_cache = disk_cache
         try:
             opened._db = await opened._build(settings, deadline_seconds)
@@ -76,7 +72,7 @@ class SlateStore(Reads):
         return opened
 
     settings = SlateSettings()
-    _cache: Any = None
+    _cache: BlockCache
     _recorder: Any = None
     _disk_cache: DiskCache | None = None
     _flushed_at: int | None = None
@@ -96,10 +92,7 @@ class SlateStore(Reads):
         """Open the database as its writer."""
         builder = ffi.public().DbBuilder(self.location.path, self.location.store)
         builder.with_settings(settings.as_binding())
-        if self._cache is not None:
-            builder.with_db_cache(self._cache, _CACHE_ID)
-        else:
-            builder.with_db_cache_disabled()
+        self._cache.join(builder)
         if self._recorder is not None:
             builder.with_metrics_recorder(self._recorder)
         return await build(builder, self.url, deadline_seconds)
@@ -244,9 +237,3 @@ class SlateStore(Reads):
             compacted_min_age_seconds=compacted_min_age_seconds,
         )
         return may_delete
-
-
-def _moka(capacity: int) -> Any:
-    """A cache that holds so many bytes."""
-    u = ffi.public()
-    return u.DbCache.new_moka_cache(u.MokaCacheOptions(max_capacity=capacity, time_to_live=None, time_to_idle=None))

@@ -10,9 +10,12 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
-from ..records import history_log, keys
-from ..records.history_log import MANUAL, REASONS, REDRIVEN, Attempt, Left, Rows
+from ...protocol.task_reports import TaskReport
+from ..records import history_log, keys, task_failure
+from ..records.history_log import ACKED, DETAILED, MANUAL, REASONS, REDRIVEN, Attempt, Left, Rows
 from ..records.history_trail import BLOCK_BITS
+from ..records.running_tasks import RunningTask
+from ..records.task_failure import TaskFailure
 from ..slatedb.ffi import Batch
 from .queue_buckets import Entry
 
@@ -32,6 +35,7 @@ class Chunk:
     """Rows that become one record. ``headers`` has the new messages, with their headers if these are known.
 
     ``waits`` means that some are not: the chunk and the messages' metadata must be stored before it is indexed.
+    ``failures`` are those of attempts, by number, until they are in the store.
     """
 
     first_attempt: int
@@ -40,6 +44,7 @@ class Chunk:
     routed: dict[str, list[int]] = field(default_factory=dict)
     left: list[Left] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
+    failures: dict[int, TaskFailure] = field(default_factory=dict)
     other_rows: int = -1  # counted when the chunk is closed
     saved: bool = False
     waits: bool = False
@@ -94,6 +99,8 @@ class HistoryLog:
         self._indexed: Place = (0, 0)
         self._forgotten: dict[int, int] = {}  # block of messages → the end of the last chunk with attempts of them
         self._forgotten_upto = 0
+        #: of messages that the next effects settle, by queue and message id
+        self.reports: dict[tuple[str, int], TaskReport] = {}
 
     def begin_at(self, place: Place) -> None:
         """Set the numbers of the first row: the end of the stored log."""
@@ -127,7 +134,29 @@ class HistoryLog:
         if len(attempts) >= CHUNK_ROWS:
             attempts = self.close_chunk().attempts
         claimed = entry.claimed_at if entry.claimed_at < at else at  # a claim may be dated ahead by a millisecond
-        attempts.append(Attempt(entry.id, entry.queue, consumer, claimed, at, entry.attempts, outcome))
+        report = self.reports.pop((entry.queue, entry.id), None) if self.reports else None
+        if report is None:
+            attempts.append(Attempt(entry.id, entry.queue, consumer, claimed, at, entry.attempts, outcome))
+        else:
+            self._reported(entry.id, entry.queue, consumer, claimed, at, entry.attempts, outcome, report)
+
+    def finished(self, queue: str, task: RunningTask, consumer: str, at: int, report: TaskReport) -> None:
+        """Add the end of a task whose message was acknowledged when it began."""
+        if len(self.open.attempts) >= CHUNK_ROWS:
+            self.close_chunk()
+        claimed = task.claimed_at_ms if task.claimed_at_ms < at else at
+        self._reported(task.message_id, queue, consumer, claimed, at, task.number, ACKED, report)
+
+    def _reported(
+        self, id: int, queue: str, consumer: str, claimed: int, at: int, number: int, outcome: int, report: TaskReport
+    ) -> None:
+        chunk, state = self.open, report.state
+        if report.error or report.traceback:
+            state |= DETAILED
+            failure = TaskFailure(report.error, report.traceback, report.task)
+            chunk.failures[chunk.first_attempt + len(chunk.attempts)] = failure
+        told = report.runtime_us, report.pid, report.exception
+        chunk.attempts.append(Attempt(id, queue, consumer, claimed, at, number, outcome, state, *told))
 
     def by_hand(self, id: int, queue: str, at: int, number: int, outcome: int, operator: str = "") -> None:
         """Add a change of a message that was not claimed, by somebody's call: an attempt that ended at once."""
@@ -175,12 +204,15 @@ class HistoryLog:
         unsaved = self.unsaved
         for chunk in unsaved:
             batch.put(keys.history_log_key(*chunk.place), history_log.encode(chunk.rows()))
+            for number, failure in chunk.failures.items():
+                batch.put(keys.task_failure_key(number), task_failure.encode(failure))
         return unsaved
 
     def saved(self, chunks: Iterable[Chunk]) -> None:
         """The checkpoint with these chunks is in the store: drop the oldest chunks that are too many for memory."""
         for chunk in chunks:
             chunk.saved = True
+            chunk.failures = {}
         self.indexed(self._indexed)
         kept = sum(map(len, self.chunks))
         while kept > KEPT_ROWS and self.chunks[0].saved:

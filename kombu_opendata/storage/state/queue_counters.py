@@ -16,6 +16,7 @@ from operator import attrgetter
 NAMES = (
     "published", "delivered", "redelivered", "acked", "rejected", "requeued", "released", "lease_expired", "exhausted",
     "expired", "dropped", "purged", "deleted", "archived", "dead_lettered",
+    "moved",
 )  # fmt: skip
 _values = attrgetter(*NAMES)
 
@@ -24,7 +25,7 @@ class QueueCounts:
     """The counters of one queue, in messages.
 
     Attributes:
-        published: put into the queue, by a publish, as a dead letter, or routed later.
+        published: put into the queue, by a publish, as a dead letter, routed later, or from another queue.
         delivered: claimed, the redelivered ones included.
         redelivered: claimed, and delivered before.
         acked: settled as done.
@@ -38,6 +39,7 @@ class QueueCounts:
         purged: removed by a purge, or with the queue, or deleted by id while they waited.
         deleted: removed by id while they were in flight.
         archived: settled as done by id while they waited, without a delivery.
+        moved: moved to another queue while they waited.
         dead_lettered: of all that left, those that became dead letters.
         created_at_ms: when the queue was declared, ms since the epoch; 0 if that is not known.
         since_ms: when counting began, ms since the epoch.
@@ -51,6 +53,7 @@ class QueueCounts:
         self.published = self.delivered = self.redelivered = 0
         self.acked = self.rejected = self.requeued = self.released = self.lease_expired = self.exhausted = 0
         self.expired = self.dropped = self.purged = self.dead_lettered = self.deleted = self.archived = 0
+        self.moved = 0
         self.created_at_ms = self.since_ms = since_ms
         self.stored: tuple[int, ...] | None = None
         self.at_start: tuple[int, ...] = ()

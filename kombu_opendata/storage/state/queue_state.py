@@ -32,8 +32,13 @@ class QueueState:
     expires before ``next_deadline``.
     """
 
-    def __init__(self, name: str, *, durable: bool = True, counts_bytes: bool = False) -> None:
+    def __init__(
+        self, name: str, *, durable: bool = True, counts_bytes: bool = False, changed: set[str] | None = None
+    ) -> None:
+        """``changed`` gets the name when there is something for a checkpoint, or for :meth:`evict`."""
         self.name = name
+        self._changed: set[str] = set() if changed is None else changed
+        self._changed.add(name)
         self.durable = durable
         self.buckets: dict[int, Bucket] = {0: Bucket()}
         self.cold = ColdSummaries()
@@ -89,6 +94,7 @@ class QueueState:
         self.available[entry.id] = entry
         bucket.available[entry.id] = entry
         self.dirty.add(entry.bucket)
+        self._changed.add(self.name)
         if entry.visible_at <= now:
             heappush(self._ready, (entry.priority, entry.id))
         else:
@@ -166,6 +172,7 @@ class QueueState:
         self.in_flight[id] = entry
         bucket.in_flight[id] = entry
         self.dirty.add(entry.bucket)
+        self._changed.add(self.name)
 
     def settle(self, entry: Entry) -> None:
         """in flight → no longer active: done or failed, which the caller records."""
@@ -173,6 +180,7 @@ class QueueState:
         del self.in_flight[entry.id]
         del bucket.in_flight[entry.id]
         self.dirty.add(entry.bucket)
+        self._changed.add(self.name)
         if not bucket.in_flight and not bucket.available:
             self._drop_empty(entry.bucket, bucket)
 
@@ -194,7 +202,7 @@ class QueueState:
     def remove(self, entry: Entry) -> None:
         """available → gone (expired or purged)."""
         bucket = self._take(entry)
-        self.dirty.add(entry.bucket)
+        self.touch(entry)
         if not bucket.available and not bucket.in_flight:
             self._drop_empty(entry.bucket, bucket)
 
@@ -204,6 +212,11 @@ class QueueState:
         self.delays += 1
         self._take(entry)
         self._make_available(entry, now)
+
+    def touch(self, entry: Entry) -> None:
+        """Note that an entry changed."""
+        self.dirty.add(entry.bucket)
+        self._changed.add(self.name)
 
     def _take(self, entry: Entry) -> Bucket:
         """Take out an available message; returns its bucket."""
@@ -231,6 +244,7 @@ class QueueState:
         """Drop an empty bucket, except the tail and bucket 0, which always has a record."""
         if number == self.tail:
             return
+        self._changed.add(self.name)
         if number == 0:
             self.dirty.add(0)
             return
@@ -246,6 +260,7 @@ class QueueState:
         bucket = self.buckets[number] = Bucket()
         bucket.stored = True
         was_dirty = number in self.dirty
+        self._changed.add(self.name)
         self.available_bytes -= sum(sizes or ())
         for (id, priority, visible_at, deadline, attempts), size in zip(available, sizes or repeat(0)):  # noqa: B905
             entry = Entry(self.name, number, id, priority, visible_at, deadline, attempts, size)
@@ -264,10 +279,24 @@ class QueueState:
         if summary.next_deadline:
             self.next_deadline = _sooner(self.next_deadline, summary.next_deadline)
 
+    def count_bytes(self, on: bool) -> None:
+        """Count the bytes of available messages from now on, or no longer. Unknown sizes count as 0."""
+        if on and not self.counts_bytes:
+            loaded = sum(entry.size for entry in self.available.values())
+            self.available_bytes = loaded + sum(map(sum, self.cold.sizes.values()))
+        self.counts_bytes = on
+
+    def set_size(self, entry: Entry, size: int) -> None:
+        """Set the size of a loaded message, if it was unknown."""
+        if not entry.size:
+            entry.size = size
+            if self.available.get(entry.id) is entry:
+                self.available_bytes += size
+
     def measure(self, number: int, sizes: list[int]) -> None:
-        """Set the sizes of a cold bucket's messages, in the order of its rows, if they were unknown."""
+        """Set the sizes of a cold bucket's messages, in the order of its rows."""
+        self.available_bytes += sum(sizes) - sum(self.cold.sizes.get(number, ()))
         self.cold.sizes[number] = array("I", sizes)
-        self.available_bytes += sum(sizes)
 
     def evict(self, now: int) -> None:
         """If many buckets are loaded, put clean ones that are far from the head out of memory."""

@@ -57,7 +57,10 @@ class SettledList:
     not full; for buckets below ``unread`` it may be missing. ``watchers`` are called with (id, bucket) of new entries.
     """
 
-    def __init__(self, *, optional: bool = False) -> None:
+    def __init__(self, queue: str = "", *, optional: bool = False, changed: set[str] | None = None) -> None:
+        """``changed`` gets the name of the queue when there is something for a checkpoint."""
+        self._queue = queue
+        self._changed: set[str] = set() if changed is None else changed
         self.optional = optional
         self.first = 0
         self.tail = 0
@@ -88,6 +91,7 @@ class SettledList:
             self.oldest_at_ms = at_ms
         rows.append(settled.pack_entry(id, at_ms, attempts))
         self.dirty[self.tail] = rows
+        self._changed.add(self._queue)
         for watcher in self.watchers:
             watcher(id, self.tail)
 
@@ -121,6 +125,7 @@ class SettledList:
     def replace(self, number: int, rows: list[bytes]) -> None:
         """Set the entries that a bucket has left."""
         self.dirty[number] = rows
+        self._changed.add(self._queue)
         if number == self.tail:
             self.rows = rows
         else:

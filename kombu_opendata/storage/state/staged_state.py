@@ -104,7 +104,7 @@ class StagedState:
             self._settle_if_over(job, at)
 
     def joined(self, queue: str, id: int) -> None:
-        """Count a stored message that came into a queue by a replay or a redrive."""
+        """Count a stored message that came into a queue by a replay, a redrive, a move or a copy."""
         job = self._waiting_job(id)
         if job is not None:
             counts = job.counts(queue, new=True)
@@ -119,6 +119,14 @@ class StagedState:
         if job is not None and counts is not None and counts[kind]:
             counts[kind] -= 1
             counts[ROUTED] -= moved
+            self._changed.add(job.id)
+
+    def moved(self, queue: str, id: int) -> None:
+        """Count a waiting message that left its queue for another one, which has joined before."""
+        job = self._waiting_job(id)
+        counts = job.counts(queue) if job is not None else None
+        if job is not None and counts is not None:
+            counts[ROUTED] -= 1
             self._changed.add(job.id)
 
     def _waiting_job(self, id: int) -> StagedJob | None:

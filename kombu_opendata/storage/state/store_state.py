@@ -9,10 +9,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ..records.dead_letter import REVOKED, DeadLetter
+from ..records.overrides import NO_OVERRIDES, QueueOverrides
 from ..records.producer import Producer
 from ..records.removal import Removal
 from ..records.routing_cursor import Cursor
+from ..routing.queue_filters import have_same_filter
 from ..routing.topology import Topology
+from .handled_failures import HandledFailures
 from .history_log import HistoryLog
 from .idempotency_state import IdempotencyState
 from .log_retention_state import LogState
@@ -21,6 +24,7 @@ from .queue_buckets import Entry
 from .queue_counters import QueueCounts
 from .queue_state import QueueState
 from .result_state import ResultState
+from .running_state import RunningTasks
 from .settled_list import LISTS, ListName, SettledList
 from .staged_state import StagedState
 
@@ -31,6 +35,11 @@ DEFAULT_LEASE_SECONDS = 60
 #: this value of ``max_attempts`` means unlimited attempts
 UNLIMITED_ATTEMPTS = 0xFFFF
 DEAD_LETTER_ARGUMENTS = ("x-dead-letter-exchange", "x-dead-letter-routing-key")
+#: the fields of :class:`QueueOptions` that are arguments as well
+_FIELDS = {
+    "x-delivery-limit": "max_attempts", "x-done-retention": "done_retention_seconds",
+    "x-failed-retention": "failed_retention_seconds", "x-lease": "lease_seconds",
+}  # fmt: skip
 
 
 class QueueOptions(NamedTuple):
@@ -42,26 +51,52 @@ class QueueOptions(NamedTuple):
     lease_seconds: int = DEFAULT_LEASE_SECONDS
     arguments: dict[str, Any] = {}  # noqa: RUF012 - a field's default; nobody changes it
 
+    def overridden(self, overrides: QueueOverrides) -> QueueOptions:
+        """These settings with an operator's values in their place."""
+        values = {field: overrides.arguments[name] for name, field in _FIELDS.items() if name in overrides.arguments}
+        for field, value in values.items():
+            if value is None:
+                values[field] = self._field_defaults[field]
+            elif value < 0:
+                values[field] = UNLIMITED_ATTEMPTS
+        return self._replace(arguments=overrides.over(self.arguments), **values)
+
 
 class Queue:
-    """A durable queue: its messages, settled lists, options and counters."""
+    """A durable queue: its messages, settled lists, options and counters.
+
+    Attributes:
+        declared: the settings that it was declared with.
+        overrides: what an operator has changed of it.
+        options: the settings in effect.
+    """
 
     __slots__ = (
-        "archived_failed", "at_hand", "counts", "dead_letters_to", "done", "failed", "limits", "messages", "name",
-        "options",
+        "archived_failed", "at_hand", "counts", "dead_letters_to", "declared", "done", "failed", "limits", "messages",
+        "name", "options", "overrides",
     )  # fmt: skip
 
-    def __init__(self, name: str, options: QueueOptions, created_at_ms: int = 0) -> None:
+    def __init__(self, name: str, options: QueueOptions, created_at_ms: int, changed: set[str]) -> None:
+        """``changed`` gets the name when there is something for a checkpoint."""
         self.name = name
-        self.options = options
+        self.declared = self.options = options
+        self.overrides = NO_OVERRIDES
         self.limits = Limits.of(options.arguments)
-        self.messages = QueueState(name, counts_bytes=self.limits.counts_bytes)
+        self.messages = QueueState(name, counts_bytes=self.limits.counts_bytes, changed=changed)
         self.at_hand = 0  # estimate: messages whose payloads were loaded ahead and that are not delivered yet
-        self.done = SettledList()
-        self.failed = SettledList()
-        self.archived_failed = SettledList(optional=True)
+        self.done = SettledList(name, changed=changed)
+        self.failed = SettledList(name, changed=changed)
+        self.archived_failed = SettledList(name, optional=True, changed=changed)
         self.dead_letters_to = dead_letters_to(options.arguments)
         self.counts = QueueCounts(created_at_ms)
+
+    def override(self, overrides: QueueOverrides) -> None:
+        """Change the settings in effect."""
+        self.overrides = overrides
+        self.options = self.declared.overridden(overrides)
+        self.limits = Limits.of(self.options.arguments)
+        self.dead_letters_to = dead_letters_to(self.options.arguments)
+        self.messages.count_bytes(self.limits.counts_bytes)
 
     def settled_list(self, which: ListName) -> SettledList:
         """One of its settled lists."""
@@ -94,7 +129,8 @@ class Dirty:
 
     def __init__(self) -> None:
         self.block: tuple[int, int] | None = None
-        self.queues: set[str] = set()  # config and options
+        self.queues: set[str] = set()  # config and options; their messages: see StoreState.changed
+        self.overrides: set[str] = set()  # of these queues
         self.deleted_queues: dict[str, list[DeletedQueue]] = {}  # by name: it may be declared and deleted again
         self.redeclared: dict[str, frozenset[bytes]] = {}  # deleted and declared again: the keys of the new queue
         self.touched: list[Queue] = []  # those that the checkpoint under way writes
@@ -122,6 +158,7 @@ class StoreState:
 
     def __init__(self) -> None:
         self.queues: dict[str, Queue] = {}
+        self.changed: set[str] = set()  # queues with something for the next checkpoint; always the same set
         self.topology = Topology()
         self.producers: dict[bytes, Producer] = {}
         self.removals: dict[bytes, Removal] = {}  # by session: its last purge or deletion of a queue
@@ -137,6 +174,8 @@ class StoreState:
         self.idempotency = IdempotencyState()
         self.staged = StagedState()
         self.log = LogState()
+        self.running = RunningTasks()
+        self.handled = HandledFailures()
         self.history: HistoryLog | None = None  # None: nothing of it is kept
 
     # ------------------------------------------------------------------ messages
@@ -190,10 +229,21 @@ class StoreState:
     # ------------------------------------------------------------------ queues, exchanges, bindings
     def declare_queue(self, name: str, options: QueueOptions, at: int = 0) -> Queue:
         """Create a queue. ``at`` is in ms since the epoch; 0 means that the time is not known."""
-        queue = self.queues[name] = Queue(name, options, at)
+        queue = self.queues[name] = Queue(name, options, at, self.changed)
         self.topology.add_queue(name, options.arguments)
         self.dirty.queues.add(name)
         return queue
+
+    def override_queue(self, name: str, overrides: QueueOverrides) -> None:
+        """Change the settings of a queue that are in effect."""
+        queue, topology = self.queues[name], self.topology
+        before = queue.options.arguments
+        queue.override(overrides)
+        self.dirty.overrides.add(name)
+        if not have_same_filter(before, queue.options.arguments):
+            topology.filters.add(name, queue.options.arguments)
+            topology.changed()
+            self.dirty.queues.add(name)  # its config has the filter
 
     def bind(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> None:
         self.topology.bind(queue, exchange, routing_key, arguments)

@@ -49,7 +49,7 @@ def test_the_source(tmp_path: Path, store: Path) -> None:
 def test_a_damaged_store_makes_no_backup(tmp_path: Path) -> None:
     root = tmp_path / "store"
     rich_store.build(root, tail=True)
-    segment = sorted((root / "default.journal").iterdir())[1]
+    segment = min((root / "default.journal").iterdir())  # complete records follow: this is not a torn end
     data = bytearray(segment.read_bytes())
     data[200] ^= 1
     segment.write_bytes(data)

@@ -15,24 +15,17 @@ from kombu_opendata.offline.backup.places import open_place
 from ...support.backups import back_up, bodies, command, drained
 from ...support.broker import EmbeddedBroker
 from ...support.processes import Children, children
-from ...support.s3 import BUCKET, S3, s3_server
+from ...support.s3 import BUCKET, S3
 from ...support.served import ServedBroker
 from ...support.verified import assert_verified
 
 pytest.importorskip("obstore", reason="obstore is not installed: pip install kombu-opendata[objectstore]")
-pytest.importorskip("moto", reason="moto is not installed: pip install kombu-opendata[test]")
 
 
 @pytest.fixture(scope="module")
 def processes() -> Iterator[Children]:
     with children() as started:
         yield started
-
-
-@pytest.fixture(scope="module")
-def s3(processes: Children, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
-    with s3_server(processes, tmp_path_factory.mktemp("s3")) as found:
-        yield found
 
 
 def served(processes: Children, folder: Path, name: str) -> ServedBroker:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,22 +12,21 @@ from kombu_opendata.bucket_credentials import read_credential_files
 
 from ...support.certificates import write_private
 from ...support.processes import Children
-from ...support.s3 import BUCKET, S3, s3_server
+from ...support.s3 import BUCKET, S3
 from ...support.served import COMMAND, ServedBroker
 
 SECRET = "a-secret-that-nothing-shows"
 
 
 @pytest.fixture
-def s3(tmp_path: Path, started: Children, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
+def s3(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3:
     """A server whose credentials are in files."""
-    with s3_server(started, tmp_path) as found:
-        for name, text in (("AWS_ACCESS_KEY_ID", "id-of-a-file\n"), ("AWS_SECRET_ACCESS_KEY", f"{SECRET}\n")):
-            path = tmp_path / name
-            write_private(path, text.encode())
-            monkeypatch.delenv(name)
-            monkeypatch.setenv(f"{name}_FILE", str(path))
-        yield found
+    for name, text in (("AWS_ACCESS_KEY_ID", "id-of-a-file\n"), ("AWS_SECRET_ACCESS_KEY", f"{SECRET}\n")):
+        path = tmp_path / name
+        write_private(path, text.encode())
+        monkeypatch.delenv(name)
+        monkeypatch.setenv(f"{name}_FILE", str(path))
+    return s3
 
 
 def test_a_broker_reads_them(s3: S3, tmp_path: Path, started: Children) -> None:

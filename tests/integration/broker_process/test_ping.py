@@ -75,7 +75,10 @@ def test_a_pair(tmp_path: Path) -> None:
         pair.wait_active(first)
         assert run("ping", url(first)).exit_code == 0
         second = pair.start()
-        told = run("ping", url(second))
+        pair.wait_connected(first)
+        began = time.monotonic()
+        told = run("ping", url(second), "--timeout", "60")
+        assert time.monotonic() - began < 30, "a standby's answer is an answer"
         assert told.exit_code == 5
         assert f"connect to 127.0.0.1:{first.port}" in told.stderr
         told = run("ping", url(second), "--allow-standby")

@@ -17,13 +17,14 @@ from kombu_opendata.protocol.envelope import encode_envelope
 from kombu_opendata.protocol.messages import ClientMessage
 from kombu_opendata.protocol.messages.message_base import Message
 from kombu_opendata.protocol.revocation import PROPERTY
+from kombu_opendata.protocol.task_reports import TaskReport
 
 from ...support.processes import children
 from ...support.raw import RawClient
 from ...support.served import ServedBroker
 from ...support.users import CHEAP, user_table, write_users
 
-GREETINGS = {m.Hello, m.Resume, m.StandbyHello}
+GREETINGS = {m.Hello, m.Resume, m.StandbyHello, m.Prepared}
 RIGHTS = ("configure", "write", "read")
 ROLES = ("monitor", "operator", "admin")
 PLAIN = encode_envelope("{}", "application/json", "utf-8", {"id": "1"}, {}, "", "")
@@ -72,6 +73,7 @@ CASES = [
     Case("qos", m.Qos(0, 1, 10)),
     Case("credit", m.Credit(1, 10)),
     Case("settle", m.Settle(1, 0, 1, [("q", 0, 0)])),
+    Case("report tasks", m.ReportTasks(1, [(0, "q", 0, 0, TaskReport(1))])),
     Case("close", m.CloseChannel(0, 1)),
     Case("stop-reading", m.StopReading(1)),
     Case("list-queues", m.ListQueues(0)),
@@ -105,6 +107,21 @@ CASES = [
     Case("metrics", m.GetMetrics(0, ["q"]), Q_READ, "monitor"),
     Case("settle-messages", m.SettleMessages(0, "q", 0, [(1 << 40, 0)]), Q_READ, "operator"),
     Case("purge", m.PurgeQueue(0, "q"), Q_READ, "operator"),
+    Case("alter", m.AlterQueue(0, "q", {"x-max-length": 1000}, []), Q_CONFIGURE, "operator"),
+    Case(
+        "alter-dead-letters",
+        m.AlterQueue(0, "q", {"x-dead-letter-exchange": "d"}, []),
+        {"configure": ("q",), "read": ("q",), "write": ("d",)},
+        "operator",
+    ),
+    Case(
+        "alter-filter",
+        m.AlterQueue(0, "q", {"x-filter": "task = 'a'"}, []),
+        {"configure": ("q",), "read": ("amq.all",)},
+        "operator",
+    ),
+    Case("pause", m.PauseQueue(0, "q"), Q_CONFIGURE, "operator"),
+    Case("resume", m.ResumeQueue(0, "q"), Q_CONFIGURE, "operator"),
     # ---- definitions
     Case("declare", queue("q"), Q_CONFIGURE),
     Case("declare-new", queue("new"), {"configure": ("new",)}),
@@ -147,8 +164,21 @@ CASES = [
     Case("cursors", m.Cursors(0, ["q"]), Q_READ, "monitor"),
     Case("redrive", m.Redrive(0, "q"), {"read": ("q",), "write": ("q",)}, "operator"),
     Case("redrive-elsewhere", m.Redrive(0, "q", "t"), {"read": ("q",), "write": ("t",)}, "operator"),
+    Case("move", m.MoveMessages(0, "q", "t"), {"read": ("q",), "write": ("t",)}, "operator"),
     Case("delete-settled", m.DeleteSettled(0, "q", "failed", all=True), Q_CONFIGURE, "operator"),
     Case("archive-failed", m.ArchiveFailed(0, "q"), Q_CONFIGURE, "operator"),
+    Case("failures", m.ListFailures(0, queues=["q"]), Q_READ, "monitor"),
+    Case("failures-of-all", m.ListFailures(0), ALL_READ, "monitor"),
+    Case("failures-tracebacks", m.ListFailures(0, queues=["q"], tracebacks=True), Q_READ),
+    Case("failures-by-header", m.ListFailures(0, queues=["q"], selector="token = 'a'"), Q_READ),
+    Case("group-failures", m.GroupFailures(0, queues=["q"], by=["task"]), Q_READ, "monitor"),
+    Case("retry", m.RetryFailures(0, queues=["q"]), {"read": ("q",), "write": ("q",)}, "operator"),
+    Case(
+        "retry-elsewhere", m.RetryFailures(0, queues=["q"], target="t"), {"read": ("q",), "write": ("t",)}, "operator"
+    ),
+    Case("retry-of-all", m.RetryFailures(0), role="operator"),
+    Case("dismiss", m.DismissFailures(0, queues=["q"]), Q_CONFIGURE, "operator"),
+    Case("dismiss-of-all", m.DismissFailures(0), role="operator"),
     Case("messages", m.ListMessages(0, queues=["q"]), Q_READ, "monitor"),
     Case("messages-of-all", m.ListMessages(0), ALL_READ, "monitor"),
     Case("messages-of-two", m.ListMessages(0, queues=["q", "t"]), {"read": ("q", "t")}, "monitor"),

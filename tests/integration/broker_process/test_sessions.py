@@ -168,3 +168,19 @@ def test_a_second_connection_of_a_session_replaces_the_first(
         second.send(m.Settle(1, m.Outcome.ACK, 1, [held[2:5]]))
         assert second.publish("q", 3).queues == 1
     assert channel._size("q") == 1
+
+
+@pytest.mark.parametrize("outcome", [-1, 77])
+def test_a_resume_with_an_unknown_settlement_releases_the_message(
+    broker_url: str, connect: Callable[..., Any], store_folder: Path, outcome: int
+) -> None:
+    channel = connect(broker_url).channel()
+    path = f"{store_folder}/broker.sock"
+    with RawClient(path) as first, RawClient(path) as second:
+        first.hello()
+        first.declare("q")
+        first.publish("q", 1, encode("body", None, None, {}, {}, "", "q"))
+        first.consume("q")
+        (held,) = first.wait_deliveries(1)
+        second.hello(first.session, resume=True, settles=[(outcome, *held[2:5])])
+        assert channel.basic_get("q").body == "body"

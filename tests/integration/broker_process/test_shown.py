@@ -10,6 +10,8 @@ import pytest
 
 from kombu_opendata import QueueClient, errors
 from kombu_opendata.protocol import messages as m
+from kombu_opendata.protocol.messages import Lease
+from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 
 from ...support.kombu_client import refused
 from ...support.processes import children
@@ -24,8 +26,9 @@ MINE = {"configure": "^mine", "write": "^mine", "read": "^mine"}
 class World:
     """A broker whose queues ``mine`` and ``other`` have a message each, a third message is in both, one failed."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, log: Path) -> None:
         self.port = port
+        self.log = log
         self.url = f"opendata://%s:x@127.0.0.1:{port}"
 
     def client(self, user: str) -> QueueClient:
@@ -42,13 +45,14 @@ def world(module_store_folder: Path) -> Iterator[World]:
         user_table("all", "x", {"default": EVERYTHING}),
         user_table("mine", "x", {"default": MINE}),
         user_table("watcher", "x", {"default": {}}, roles=("monitor",)),
+        user_table("steers", "x", {"default": {}}, roles=("operator",)),
         user_table("both", "x", {"default": MINE}, roles=("monitor",)),
     )
     with children() as started:
         options = ("--store", f"file://{folder}/store", "--listen", "tcp:127.0.0.1:0", "--users", str(users))
         broker = ServedBroker(folder, *options, "--instance", "default", "--instance", "hidden")
         started.add(broker)
-        found = World(broker.port)
+        found = World(broker.port, broker.log)
         with found.client("root") as admin:
             for name in ("mine", "other"):
                 admin.create(name)
@@ -144,3 +148,55 @@ def test_only_instances_with_an_entry_are_listed(world: World) -> None:
     with world.client("watcher") as watcher, world.client("root") as root:
         assert list(watcher.status()["instances"]) == ["default"]
         assert set(root.status()["instances"]) == {"default", "hidden"}
+
+
+def test_tasks_are_reported_by_their_sessions_and_by_who_may_read_their_queues(world: World) -> None:
+    raised = TaskReport(TaskState.RAISED, exception="app.Forged")
+
+    def report(user: str, leases: list[Lease]) -> None:
+        with RawClient(world.port) as other:
+            other.hello(user=user, secret="x")
+            for lease in leases:
+                other.send(m.ReportTasks(1, [(m.Outcome.REPORT, *lease, raised)]))
+            other.call(m.Ping(0))
+
+    with RawClient(world.port) as worker, world.client("root") as root:
+        worker.hello(user="all", secret="x")
+        worker.declare("runs")
+        worker.call(m.DeclareQueue(0, "runs.transient", False, False, True, {}, False))
+        for number, name in enumerate(("runs", "runs", "runs.transient"), 1):
+            worker.publish(name, number)
+            worker.consume(name, str(number))
+            lease = worker.wait_deliveries(number)[-1][2:5]
+            worker.send(m.Settle(number, m.Outcome.START, 1, [lease]))
+        worker.call(m.Ping(0))
+        leases = [delivery[2:5] for delivery in worker.deliveries]
+        for user in ("mine", "watcher"):
+            report(user, leases)
+        assert root.list_attempts(queues=["runs"]).items == ()
+        worker.send(m.ReportTasks(4, [(m.Outcome.REPORT, *leases[0], TaskReport(TaskState.SUCCEEDED))]))
+        worker.call(m.Ping(0))
+        report("all", leases[1:2])
+        found = root.list_attempts(queues=["runs"], order="asc").items
+        assert [(one.state, one.exception) for one in found] == [("succeeded", ""), ("raised", "app.Forged")]
+
+
+def test_an_alteration_that_is_only_tried_tells_no_headers(world: World) -> None:
+    guess = {"x-filter": "token LIKE 's3%'", "x-filter-mode": "all"}
+    examined = []
+    for user in ("root", "steers"):
+        with world.client(user) as client:
+            examined.append(client.alter("mine", guess, dry_run=True).counts["examined"])
+    assert examined == [1, 0]
+
+
+def test_the_audit_log_names_the_queues_whose_failures_were_handled(world: World) -> None:
+    with world.client("root") as root, world.client("steers") as steers:
+        root.create("mended")
+        root.send("mended", "fails", headers=HEADERS)
+        (message,) = root.read("mended", qty=1)
+        root.reject("mended", message)
+        assert steers.retry_failures(queues=["mended"], target="mine").redriven == 1
+    assert "ran 1 failed messages and 0 acknowledged tasks of queue 'mended', in queue 'mine', again" in (
+        world.log.read_text()
+    )

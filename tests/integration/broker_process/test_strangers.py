@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from kombu_opendata import QueueClient
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.errors import RetryLater, TooManyConnections
@@ -256,7 +257,8 @@ def test_a_session_that_holds_more_than_a_hello_can_say(connect: Callable[..., A
     connection = connect(broker_url)
     channel = connection.channel()
     declare(channel, "q")
-    send(channel, "q", *(str(number) for number in range(2000)))
+    with QueueClient(broker_url) as client:
+        client.send_batch("q", [str(number) for number in range(2000)])
     got: list[Any] = []
     channel.basic_consume("q", callback=got.append)
     drain_until(connection, lambda: len(got) == 2000)

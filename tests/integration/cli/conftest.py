@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from kombu_opendata import QueueClient
 from kombu_opendata.cli.root import main
+from kombu_opendata.protocol.messages import StoreResult
 from kombu_opendata.queue_client.queue_options import QueueOptions
 
 from ...support.served import COMMAND
@@ -48,6 +49,12 @@ def client(module_store_folder: Path) -> Iterator[QueueClient]:
             opened.send_batch(queue, range(3), {"part": queue})
             for message in opened.read(queue, vt=30, qty=3):
                 settle(queue, message)
+        opened.create("tasks")
+        for id in ("task-1", "task-2"):
+            opened.send("tasks", [[1], {"to": HOSTILE}, {}], {"task": "app.mail", "id": id})
+        opened.archive("tasks", opened.read("tasks", vt=30)[0])
+        opened.reject("tasks", opened.read("tasks", vt=30)[0])
+        opened._calls.call(StoreResult(0, b"celery-task-meta-task-1", 2, b'{"status": "SUCCESS", "result": [7]}', 0))
         opened.declare_exchange("news")
         opened.declare_exchange("kinds", "headers")
         opened.bind("mails", "news", "de.#")

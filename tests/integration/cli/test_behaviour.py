@@ -53,11 +53,17 @@ from .conftest import HOSTILE, run
         ("queue list --tls-ca /no/such/file", 2, "/no/such/file"),
         ("broker --store memory://x --listen nowhere", 2, "'nowhere'"),
         ("broker --store memory://x --listen tcp:127.0.0.1:0 --metrics here:there", 2, "'here:there'"),
-        ("broker stat", 2, "Did you mean 'status'?"),
+        ("broker reloa", 2, "Did you mean 'reload'?"),
         ("replay orders --stop", 1, "no replay to stop"),
-        ("failed redrive orders --where x>", 2, "line 1, column"),
+        ("failed retry orders --where x>", 2, "line 1, column"),
         ("queue create q2 --filter x>", 2, "line 1, column"),
         ("queue create orders --max-length 3", 1, "orders"),
+        ("queue move orders orders", 1, "name another target"),
+        ("queue move orders nobody", 1, "nobody"),
+        ("queue copy orders mails --where x>", 2, "line 1, column"),
+        ("queue copy orders mails --state in_flight", 2, "'in_flight' is not one of"),
+        ("exchange explain --routing-key nobody", 1, "no queue would get it"),
+        ("exchange explain nowhere", 1, "no exchange 'nowhere'"),
         ("queue create q2 --argument x-max-lenght:=100", 1, "did you mean 'x-max-length'? To keep it"),
         ("queue create q2 --argument max-length:=100", 1, "did you mean 'x-max-length'?"),
         ("filter explain", 2, "QUEUE"),
@@ -229,7 +235,7 @@ def test_completion_leaves_out_names_that_are_no_text_of_one_line(client: QueueC
 
 @pytest.mark.parametrize(
     ("words", "verbs"),
-    [("broker s", ["status", "stop"]), ("broker st", ["status", "stop"]), ("broker --store-", ["--store-timeout"]),
+    [("broker s", ["start", "status", "stop"]), ("broker sto", ["stop"]), ("broker --store-", ["--store-timeout"]),
      ("broker --store x s", []), ("broker stop --ti", ["--timeout"]), ("queue cr", ["create"])],
 )  # fmt: skip
 def test_completion_knows_the_verbs(words: str, verbs: list[str], url: str) -> None:
@@ -319,3 +325,19 @@ def test_a_broker_is_run_on_a_plain_folder_of_any_name(tmp_path: Path, started: 
     assert (folder / "broker.pid").exists()
     assert run("broker", "stop", str(folder)).returncode == 0
     assert json.loads(run("store", "stats", str(folder), "--json").stdout)["queues"].keys() == {"q"}
+
+
+def test_a_move_into_a_full_queue_says_how_far_it_came_and_goes_on(client: QueueClient, url: str) -> None:
+    client.create("many")
+    client.create("few", QueueOptions(max_length=3))
+    client.send_batch("many", range(5))
+    told = run("queue", "move", "many", "few", "--json", url=url)
+    assert told.returncode == 5
+    assert json.loads(told.stdout) == {
+        "source": "many", "target": "few", "moved": 3, "already": 0, "expired": 0, "waiting": 0, "unmatched": 0,
+        "is_full": True,
+    }  # fmt: skip
+    assert "the same command goes on when there is room" in told.stderr
+    client.purge("few")
+    told = run("queue", "move", "many", "few", url=url)
+    assert (told.returncode, told.stdout) == (0, "2 messages moved from queue 'many' to 'few'\n")

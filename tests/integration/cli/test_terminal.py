@@ -135,9 +135,9 @@ def test_a_message_and_a_queue_say_how_messages_get_there(client: QueueClient, f
 @pytest.mark.parametrize(
     ("which", "question"),
     [
-        (["--all"], "Delete 3 failed messages from queue 'broken'?"),
-        (["--id", "1"], "Delete 1 message from queue 'broken', which has 3 failed messages?"),
-        (["--older-than", "1d"], "settled at least 1d ago from queue 'broken', which has 3 failed messages?"),
+        (["--all"], "Delete 3 failures of queue 'broken'?"),
+        (["--all", "--limit", "2"], "Delete 2 failures of queue 'broken'?"),
+        (["--until", "1d"], "Delete 0 failures of queue 'broken'?"),
     ],
 )
 def test_the_question_says_what_would_be_deleted(which: list[str], question: str, folder: str) -> None:

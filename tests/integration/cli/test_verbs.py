@@ -35,12 +35,22 @@ VERBS = [
     Verb("queue list", lambda j: {"orders", "big"} <= {q["name"] for q in j}, "filter: amount > 100"),
     Verb("queue show big", lambda j: j["metrics"]["visible"] == 2, "x-filter"),
     Verb("queue create new --max-length 7", lambda j: j["arguments"]["x-max-length"] == 7, "'new' is ready"),
+    Verb(
+        "queue alter orders x-max-length=1000 --message-ttl 30d --unset x-overflow --yes",
+        lambda j: j["after"]["x-message-ttl"] == 30 * 86_400_000,
+        "'orders' has these arguments already",
+    ),
+    Verb("queue alter orders --reset --yes", lambda j: j["overrides"] == {}, "'orders' has these arguments already"),
+    Verb("queue pause mails --publish", lambda j: j["deliveries"] and j["publishes"], "already paused (deliveries and"),
+    Verb("queue resume mails", lambda j: j["changed"], "'mails' was not paused"),
     Verb("queue metrics orders", lambda j: j[0]["visible"] == 5, "visible          5"),
     Verb("queue top --once", lambda j: {"mails"} <= {q["queue"] for q in j["queues"]}, "queues"),
     Verb("instance create spare", lambda j: j["instance"] == "spare", "already exists"),
     Verb("instance list", lambda j: "default" in {i["instance"] for i in j}, "spare"),
     Verb("exchange list", lambda j: {"amq.topic", "news"} <= {x["name"] for x in j}, "durable"),
     Verb("exchange create made --type direct", lambda j: j["type"] == "direct", "'made' is ready"),
+    Verb("exchange show news", lambda j: j["bindings"][0]["queue"] == "mails", "de.#"),
+    Verb("exchange explain news --routing-key de.x", lambda j: j["queues"] == ["mails"], "mails"),
     Verb("binding list", lambda j: {"de.#"} <= {b["routing_key"] for b in j}, "x-match=any amount:=1"),
     Verb("binding create mails news --routing-key us.#", lambda j: j["queue"] == "mails", "bound to exchange 'news'"),
     Verb("worker list", lambda j: {"clerk", "opendata-queue"} <= {w["name"] for w in j}, "connected"),
@@ -57,7 +67,11 @@ VERBS = [
     Verb("attempts -q broken", lambda j: len(j["items"]) == 3, "rejected"),
     Verb("archive list old", lambda j: {m["state"] for m in j} == {"done"}, "settled"),
     Verb("archive count old", lambda j: j == {"old": 3}, "old"),
-    Verb("failed list broken", lambda j: {m["state"] for m in j} == {"failed"}, "settled"),
+    Verb("failed list broken", lambda j: {m["kind"] for m in j["items"]} == {"failed"}, "rejected"),
+    Verb("failed list --by queue,reason", lambda j: j["groups"][0]["count"] == 3, "broken"),
+    Verb("failed show task-2", lambda j: j[0]["task"] == "app.mail", "failed retry --id task-2"),
+    Verb("task show task-2", lambda j: j["args"] == [1] and j["state"] == "failed", r"red\u202e"),
+    Verb("result get task-1", lambda j: j["value"] == [7], "[7]"),
     Verb(
         "replay orders --from first", lambda j: j["done"] and j["started_at"].endswith("Z"), "replay of queue 'orders'"
     ),
@@ -67,20 +81,22 @@ VERBS = [
     Verb("store verify", lambda j: j["status"] == "clean", "clean: "),
     # they change what others look at
     Verb("queue purge purge-me --yes", lambda j: j["purged"] in (0, 2), "messages removed"),
-    Verb("failed redrive broken --limit 1", lambda j: j["moved"] == 1, "1 message is available again"),
-    Verb("failed count broken", lambda j: set(j["broken"]) == {"failed", "archived_failed"}, "archived"),
+    Verb("queue copy orders new --limit 2", lambda j: j["copied"] == 2, "copied from queue 'orders' to 'new'"),
+    Verb("queue move orders new --state delayed", lambda j: j["moved"] == 0, "0 messages moved from queue 'orders'"),
+    Verb("failed retry broken --limit 1", lambda j: j["redriven"] == 1, "1 message available again"),
+    Verb("failed count broken", lambda j: len(j["broken"]) == 3, "archived"),
     Verb("failed archive broken --limit 1", lambda j: j["archived"] == 1, "of queue 'broken' archived"),
-    Verb("failed list broken --archived", lambda j: j["state"] == "archived_failed", "settled"),
+    Verb("failed list broken --archived", lambda j: j["items"][0]["kind"] == "archived", "archived"),
     Verb("failed delete broken --all --yes", lambda j: j["deleted"] in (0, 1), "deleted"),
-    Verb("failed delete broken --all --yes --archived", lambda j: j["state"] == "archived_failed", "archived failed"),
+    Verb("failed delete broken --all --yes --archived", lambda j: j["deleted"] == 1, "deleted"),
     Verb("worker release clerk", lambda j: j["messages"] in (0, 1), "released"),
     Verb("archive delete old --older-than 30d --yes", lambda j: j["deleted"] == 0, "0 archived messages deleted"),
 ]
 #: tested below, or by tests of their own
 OTHERS = {
-    "broker", "broker hand-over", "broker reload", "broker stop", "config check", "config show", "hash-secret", "ping",
-    "queue drop", "exchange delete", "binding delete", "store backup", "store restore", "user add", "user list",
-    "user permit", "user remove",
+    "broker", "broker hand-over", "broker reload", "broker start", "broker stop", "config check", "config show",
+    "hash-secret", "ping", "queue drop", "exchange delete", "binding delete", "store backup", "store restore",
+    "user add", "user list", "user permit", "user remove",
 }  # fmt: skip
 
 

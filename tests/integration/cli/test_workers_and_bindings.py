@@ -36,7 +36,7 @@ def test_a_worker_that_is_gone_is_not_connected_for_any_time(url: str, client: Q
         passer_by.read("left", vt=3600)
     wait_until(lambda: not any(one.name == "passer-by" and one.connected for one in client.workers()), 20, "its end")
     (line,) = (line for line in run("worker", "list", url=url).stdout.splitlines() if "passer-by" in line)
-    assert line.split()[1:] == ["passer-by", "gone", "1"]
+    assert line.split()[1:] == ["passer-by", "gone", "1", "0"]
     assert run("worker", "suspend", "passer-by", url=url).returncode == 1
     assert run("worker", "release", "passer-by", url=url).stdout == "1 message released\n"
 
@@ -111,3 +111,13 @@ def test_completion_knows_exchanges_and_workers(url: str, clerk: QueueClient) ->
     assert completed("binding list --exchange new", url).stdout == "plain,news\n"
     assert completed("binding create orders kin", url).stdout == "plain,kinds\n"
     assert "plain,clerk\n" in completed("worker suspend cle", url).stdout
+
+
+def test_the_messages_of_a_worker_fit_a_terminal(clerk: QueueClient, url: str) -> None:
+    clerk.create("counter")
+    clerk.send("counter", "x")
+    clerk.read("counter", vt=3600)
+    shown = run("worker", "messages", "clerk", url=url, COLUMNS="80")
+    assert "in_flight" in shown.stdout, "not folded"
+    assert max(map(len, shown.stdout.splitlines())) <= 80
+    assert shown.stderr == "the terminal is too narrow to show: attempts; --json has everything\n"

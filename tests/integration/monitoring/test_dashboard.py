@@ -14,6 +14,7 @@ import pytest
 from kombu_opendata.broker.metrics.catalogue import ALL, PREFIX
 from kombu_opendata.broker.metrics.catalogue import Metric as Row
 from kombu_opendata.broker.process.logs import CONTEXT
+from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 
 from ...support.certificates import Authority
 from ...support.kombu_client import connected, declare, send
@@ -48,8 +49,11 @@ def _busy(folder: Path, started: Children) -> Scrape:
     with connected(f"opendata://{quote(f'{folder}/x.sock', safe='')}") as connection:
         channel = connection.channel()
         declare(channel, "q")
-        send(channel, "q", "a", "b")
+        send(channel, "q", "a", "b", "c")
         channel.basic_get("q").ack()
+        message = channel.basic_get("q")
+        message.on_settle = lambda _outcome: TaskReport(TaskState.RAISED, task="t")
+        message.ack()
         with RawClient(f"{folder}/x.sock", preamble=b"nonsense") as raw:
             raw.last_word()
         with pytest.raises(Exception, match="missing"):
@@ -172,11 +176,17 @@ def rows_of(title: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
-@pytest.mark.parametrize("title", ["Queues", "An instance", "The broker"])
+@pytest.mark.parametrize("title", ["Queues", "An instance", "Tasks", "The broker"])
 def test_the_page_lists_the_metrics_of_the_code(title: str) -> None:
     def is_here(metric: Row) -> bool:
         here = (
-            "Queues" if "queue" in metric.labels else "An instance" if metric.labels[:1] == _INSTANCE else "The broker"
+            "Queues"
+            if "queue" in metric.labels
+            else "Tasks"
+            if "task" in metric.labels
+            else "An instance"
+            if metric.labels[:1] == _INSTANCE
+            else "The broker"
         )
         return here == title
 

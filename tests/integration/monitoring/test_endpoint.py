@@ -263,12 +263,12 @@ def test_concurrent_scrapes_while_messages_flow(served: ServedBroker, channel: A
         assert published == waiting + figures["messages_acked_total"], "a queue's figures are of one moment"
 
 
-def test_a_scrape_while_the_store_takes_no_writes(started: Children) -> None:
+def test_a_scrape_while_the_store_takes_no_writes(tmp_path: Path, started: Children) -> None:
     with small_disk("size=96m") as disk:
         ballast = disk / "ballast"
         ballast.write_bytes(bytes(40 * MIB))
         listen = ("--store", f"file://{disk}/store", "--listen", "tcp:127.0.0.1:0", "--metrics", "0")
-        served = ServedBroker(disk, *listen)
+        served = ServedBroker(tmp_path, *listen)  # its log is on another disk: a full one would lose lines
         started.add(served)
         with connected(f"opendata://127.0.0.1:{served.port}") as connection:
             channel = connection.channel()

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from amqp.exceptions import NotFound
 
+from kombu_opendata import QueueClient
 from kombu_opendata.broker.metrics.catalogue import ALL, PREFIX
+from kombu_opendata.client.calls.maintain import maintain
 from kombu_opendata.protocol.messages.result_messages import CloseChord, OpenChord, StoreResult
 
 from ...support.kombu_client import connected, declare, send, take_bodies
@@ -47,6 +49,17 @@ def test_a_queues_messages_are_counted_by_what_becomes_of_them(served: ServedBro
     fourth.ack()
     again = scrape_until(port_of(served), lambda s: s.of("q").get("messages_acked_total") == 2)
     assert "messages_in_flight" not in again.of("q")
+
+
+def test_a_paused_queue_is_seen(served: ServedBroker, channel: Any) -> None:
+    declare(channel, "q")
+    with QueueClient(f"opendata://127.0.0.1:{served.port}") as client:
+        client.pause("q", publishes=True)
+        scrape_until(port_of(served), lambda s: s.of("q") == {"paused": 1, "publishes_paused": 1})
+        client.resume("q", publishes_only=True)
+        scrape_until(port_of(served), lambda s: s.of("q") == {"paused": 1})
+        client.resume("q")
+        scrape_until(port_of(served), lambda s: s.of("q") == {})
 
 
 def test_ages_are_of_what_is_ready(served: ServedBroker, channel: Any) -> None:
@@ -180,6 +193,7 @@ def test_the_brokers_own_figures(served: ServedBroker, channel: Any, store_folde
         nonsense.last_word()
     with pytest.raises(NotFound):
         channel.queue_declare("missing", passive=True)
+    maintain(channel.connection, ["collect"])
 
     def ready(found: Scrape) -> bool:
         return bool(

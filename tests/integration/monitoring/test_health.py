@@ -21,7 +21,7 @@ from kombu_opendata import QueueClient
 from kombu_opendata.errors import OpenDataError
 from tests.support.pair import Pair
 from tests.support.processes import Child, Children, children, wait_until
-from tests.support.s3 import BUCKET, S3, s3_server
+from tests.support.s3 import BUCKET, S3
 from tests.support.scrape import fetch
 from tests.support.served import COMMAND, ServedBroker
 from tests.support.service_manager import NotifySocket
@@ -127,13 +127,6 @@ def test_a_broker_that_is_frozen_answers_nothing(served: ServedBroker) -> None:
 
 
 # ---------------------------------------------------------------------- a store that does not answer
-@pytest.fixture
-def s3(started: Children, tmp_path: Path) -> Iterator[S3]:
-    pytest.importorskip("moto", reason="moto is not installed: pip install kombu-opendata[test]")
-    with s3_server(started, tmp_path) as found:
-        yield found
-
-
 @pytest.mark.slow  # a store counts as stalled after five seconds
 def test_a_bucket_that_does_not_answer(
     s3: S3, started: Children, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -192,6 +185,7 @@ def test_the_queues_for_an_autoscaler(served: ServedBroker, client: QueueClient)
     del mails["oldest_ready_seconds"]
     assert mails == {
         "instance": "default", "queue": "mails", "ready": 2, "in_flight": 1, "delayed": 1, "consumers": 0,
+            "paused": False,
     }  # fmt: skip
     found = wait_for(port, "/queues?queue=mails&queue=orders%2F%C3%A9%26", 200)
     assert [one["queue"] for one in found["queues"]] == ["mails", "orders/é&"]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kombu_opendata import QueueClient
 from kombu_opendata.errors import AccessRefused, StoreUnwritable
 
 from ...support.broker import EmbeddedBroker
@@ -60,6 +61,20 @@ def test_from_start_to_end(serve: Serve, store_folder: Path) -> None:
     assert found[-1]["message"] == "stopped: SIGTERM"
 
 
+def test_moves_are_in_the_audit_log(serve: Serve) -> None:
+    served = serve("--log-format", "json")
+    with QueueClient(f"opendata://127.0.0.1:{served.port}", name="clerk") as client:
+        for name in ("from", "to"):
+            client.create(name)
+        client.send_batch("from", "abc")
+        client.copy_messages("from", "to", limit=1)
+        client.move_messages("from", "to")
+    copied, moved = wait_line(served.log, "copied"), wait_line(served.log, "moved")
+    assert copied["message"] == "anonymous (client 'clerk') copied 1 waiting messages from 'from' to 'to'"
+    assert moved["message"] == "anonymous (client 'clerk') moved 2 waiting messages from 'from' to 'to'"
+    assert (moved["logger"], moved["queue"], moved["instance"]) == ("kombu_opendata.audit", "from", "default")
+
+
 def test_text_is_as_it_was(serve: Serve) -> None:
     served = serve()
     assert served.terminate() == 0
@@ -89,7 +104,8 @@ def test_a_client_that_is_refused_again_and_again(serve: Serve, store_folder: Pa
         more = sum(int(text.split()[0]) for text in said if "more of this in 10 s: a client" in text)
         return more + sum(bool(text.startswith("a client was refused (")) for text in said)
 
-    wait_until(lambda: counted() == 8, 30, served.log.read_text)
+    assert served.terminate() == 0
+    assert counted() == 8, "those of the last seconds are logged at its end"
     assert "wrong@" not in served.log.read_text()
 
 

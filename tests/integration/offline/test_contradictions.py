@@ -15,6 +15,7 @@ from kombu_opendata.storage.records import (
     checkpoint_marks,
     config,
     dead_letter,
+    handled_failures,
     header,
     history_headers,
     idempotency,
@@ -22,19 +23,25 @@ from kombu_opendata.storage.records import (
     leases,
     metadata,
     options,
+    overrides,
     payload,
     producer,
     results,
     routes_block,
     routing_cursor,
+    running_tasks,
     seq_block,
     settled,
     staged,
+    task_failure,
     topology,
 )
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.records.leases import Leases
+from kombu_opendata.storage.records.overrides import QueueOverrides
 from kombu_opendata.storage.records.payload import CHUNK_BYTES
+from kombu_opendata.storage.records.running_tasks import RunningTask
+from kombu_opendata.storage.records.task_failure import TaskFailure
 from tests.support.engine import OTHER, SESSION
 from tests.support.rich_store import edit
 from tests.support.verified import describe, verify
@@ -129,6 +136,14 @@ BROKEN: dict[str, tuple[str, Break]] = {
     "a queue without done bucket 0": ("queue-incomplete", lambda _: {keys.done_key("many"): None}),
     "a queue without failed bucket 0": ("queue-incomplete", lambda _: {keys.failed_key("many"): None}),
     "records of no queue": ("queue-unknown", lambda _: {keys.active_key("nobody"): active.encode([], [])}),
+    "overrides of no queue": (
+        "queue-unknown",
+        lambda _: {keys.overrides_key("nobody"): overrides.encode(QueueOverrides(0, 0, {"x-max-length": 1}))},
+    ),
+    "overrides with another filter": (
+        "filter-differs",
+        lambda _: {keys.overrides_key("c"): overrides.encode(QueueOverrides(0, 0, {"x-filter": "a = 'other'"}))},
+    ),
     "a bucket that is empty in the middle": (
         "bucket-empty",
         lambda rich: (
@@ -367,7 +382,18 @@ BROKEN: dict[str, tuple[str, Break]] = {
         "staged-wrong",
         lambda _: {keys.staged_object_key(4000): staged.encode_object(staged.Object(5, 5, 9, 0, "x/y.batch", "j"))},
     ),
+    # ---- running tasks
+    "a task that runs twice": ("task-wrong", lambda _: {**running(OTHER, 7), **running(bytes(16), 7)}),
+    "a task of a message to come": ("task-wrong", lambda _: running(OTHER, 99_999)),
+    "a task that began before the store": ("time-implausible", lambda _: running(OTHER, 7, started_at=5)),
     # ---- history
+    "an error of no attempt": (
+        "history-wrong",
+        lambda _: {keys.task_failure_key(99_999): task_failure.encode(TaskFailure("no", ""))},
+    ),
+    "a failed attempt without its error": ("history-wrong", lambda _: {keys.task_failure_key(1): None}),
+    "a failure handled before it happened": ("history-wrong", lambda _: handled(99_999, 1)),
+    "a failure run again as a message to come": ("history-wrong", lambda _: handled(0, 99_999)),
     "headers kept for attempts to come": ("history-wrong", lambda _: kept(99_999, 4000)),
     "headers kept for attempts that are indexed": ("history-wrong", lambda _: kept(0, 4000)),
     "headers kept of a message that is there": ("history-wrong", lambda rich: kept(1, rich.ids.waiting)),
@@ -414,6 +440,17 @@ BROKEN: dict[str, tuple[str, Break]] = {
 
 def a_send(ids: tuple[int, ...], queues: tuple[tuple[str, ...], ...]) -> Changes:
     return {keys.idempotency_key(bytes(16)): idempotency.encode(idempotency.Sending(ids, NOW, bytes(16), queues))}
+
+
+def running(session: bytes, id: int, *, started_at: int = NOW) -> Changes:
+    """A running task."""
+    return {keys.running_tasks_key(session): running_tasks.encode({"a": [RunningTask(id, 1, started_at, 0, 1)]})}
+
+
+def handled(number: int, id: int) -> Changes:
+    """A failed attempt that was run again as a message."""
+    row = handled_failures.pack(handled_failures.Handled(number, handled_failures.RETRIED, 1, id))
+    return {keys.handled_failures_key(number >> 8): handled_failures.join(row)}
 
 
 def kept(attempt: int, id: int) -> Changes:

@@ -158,7 +158,7 @@ def test_a_broker_that_begins_while_a_store_is_read_damages_nothing(tmp_path: Pa
 
 
 def test_what_a_dead_reader_held_goes_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint_hold, "LIFETIME_SECONDS", 3.0)
+    monkeypatch.setattr(checkpoint_hold, "LIFETIME_SECONDS", 2.0)
 
     async def names(world: World) -> list[str]:
         await world.engine.disk_space.read()
@@ -168,7 +168,7 @@ def test_what_a_dead_reader_held_goes_in_time(tmp_path: Path, monkeypatch: pytes
         async with broker(tmp_path) as world:
             reader = await open_store(tmp_path, who="test")
             began = asyncio.get_running_loop().time()
-            while asyncio.get_running_loop().time() < began + 5:  # it is renewed
+            while asyncio.get_running_loop().time() < began + 3:  # it is renewed
                 assert len(await names(world)) == 1
                 await asyncio.sleep(0.5)
             assert reader.hold is not None

@@ -24,7 +24,9 @@ from kombu_opendata.protocol.messages import (
     GetJob,
     Hello,
     ListJobs,
+    PauseQueue,
     Publish,
+    ResumeQueue,
 )
 from kombu_opendata.staging import QueueCounts, StagingTarget
 from kombu_opendata.staging.batch_uri import parse_batch_uri
@@ -157,6 +159,26 @@ def test_rows_whose_index_is_lost_are_counted(
     assert (job.routed, job.queues["q"].done) == (20_500, 500)
     assert job.queues["small"].routed + job.damaged == 20_000
     assert sink.got.total() == job.done
+
+
+@pytest.mark.parametrize("inline", [True, False])
+def test_a_job_waits_while_publishes_to_its_queue_are_paused(
+    sink: Sink, client: StagingClient, target: StagingTarget, inline: bool
+) -> None:
+    sink.connection.call(PauseQueue(0, "q", True))
+    infos = stage(client.staging_target() if inline else target, "job", [bodies(10)])
+    assert client.commit_job("job", infos).added
+    when(client, "job", lambda job: job.blocked is not None)
+    job = client.job_status("job")
+    assert job.blocked is not None
+    assert (job.routed, job.blocked.queue, job.blocked.reason) == (0, "q", "queue 'q' is paused")
+    sink.connection.call(ResumeQueue(0, "q", True))
+    when(client, "job", lambda job: job.routed == 10)
+    consume(sink)
+    sink.quiet(0.2)
+    assert not sink.got
+    sink.connection.call(ResumeQueue(0, "q"))
+    sink.take(10)
 
 
 def test_a_store_in_memory_takes_inline_jobs_only() -> None:

@@ -20,34 +20,17 @@ from kombu_opendata.staging.batch_uri import parse_batch_uri
 from kombu_opendata.staging.folder_url import open_folder
 
 from ...support.batches import Sink, as_objects, envelope, headers, stage
-from ...support.processes import Children, children, wait_until
-from ...support.s3 import BUCKET, s3_server
+from ...support.processes import children, wait_until
+from ...support.s3 import BUCKET, S3
 from ...support.served import ServedBroker
 
 pytest.importorskip("obstore", reason="obstore is not installed: pip install kombu-opendata[objectstore]")
-pytest.importorskip("moto", reason="moto is not installed: pip install kombu-opendata[test]")
 
 MESSAGES = 600
 
 
-@pytest.fixture(scope="module")
-def processes() -> Iterator[Children]:
-    with children() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def environment(processes: Children, module_store_folder: Path) -> Iterator[None]:
-    """An S3 server with an empty bucket, and what says where it is."""
-    import obstore
-
-    assert obstore is not None
-    with s3_server(processes, module_store_folder):
-        yield
-
-
 @pytest.fixture
-def broker(environment: None, tmp_path: Path) -> Iterator[ServedBroker]:
+def broker(s3: S3, tmp_path: Path) -> Iterator[ServedBroker]:
     prefix = tmp_path.name
     with children() as started:
         found = ServedBroker(tmp_path, "--store", f"s3://{BUCKET}/{prefix}", "--listen", "tcp:127.0.0.1:0")
@@ -85,7 +68,7 @@ def test_a_job_in_a_bucket_is_delivered_once(broker: ServedBroker) -> None:
     sink.close()
 
 
-def test_kill_9_loses_and_doubles_nothing(broker: ServedBroker, environment: None, tmp_path: Path) -> None:
+def test_kill_9_loses_and_doubles_nothing(broker: ServedBroker, s3: S3, tmp_path: Path) -> None:
     sink = sink_of(broker)
     sink.declare("q")
     client = StagingClient(sink.connection)
@@ -111,7 +94,7 @@ def test_kill_9_loses_and_doubles_nothing(broker: ServedBroker, environment: Non
         again.terminate()
 
 
-def test_batches_in_a_bucket_are_checked_listed_and_removed(environment: None) -> None:
+def test_batches_in_a_bucket_are_checked_listed_and_removed(s3: S3) -> None:
     url = f"s3://{BUCKET}/checked/default.staged"
     target = StagingTarget(url, inline_bytes=0, inline_rows=0)
     infos = stage(target, "job", [bodies(10), bodies(10)])
@@ -128,7 +111,7 @@ def test_batches_in_a_bucket_are_checked_listed_and_removed(environment: None) -
     assert not list(folder.files())
 
 
-def test_an_aborted_upload_is_not_visible(environment: None) -> None:
+def test_an_aborted_upload_is_not_visible(s3: S3) -> None:
     url = f"s3://{BUCKET}/aborted/default.staged"
     writer = BatchWriter(StagingTarget(url, inline_bytes=0, inline_rows=0), "job", 0, 0)
     for _ in range(20):

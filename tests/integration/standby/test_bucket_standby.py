@@ -18,11 +18,14 @@ import pytest
 
 from kombu_opendata import QueueClient
 from kombu_opendata.errors import ConnectionLost, NotActive
+from kombu_opendata.protocol import messages as m
+from kombu_opendata.protocol.messages.standby_messages import prove
 
 from ...support.kombu_client import connected, declare, take
 from ...support.pair import Pair, greet, took_over, url
 from ...support.processes import Child, children, wait_until
-from ...support.s3 import BUCKET, S3, s3_server
+from ...support.raw import RawClient
+from ...support.s3 import BUCKET, S3
 from ...support.served import COMMAND
 
 DELAY_SECONDS = 0.02
@@ -30,17 +33,11 @@ FENCED = 6
 LEASE_SECONDS = 1.5
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
-    with children() as processes, s3_server(processes, tmp_path_factory.mktemp("s3")) as server:
-        yield server
-
-
 @pytest.fixture
-def s3(server: S3) -> S3:
-    server.proxy.go_on()
-    server.proxy.delay_seconds = DELAY_SECONDS
-    return server
+def s3(s3: S3) -> S3:
+    s3.proxy.go_on()
+    s3.proxy.delay_seconds = DELAY_SECONDS
+    return s3
 
 
 @pytest.fixture
@@ -121,6 +118,44 @@ def test_sigterm_hands_over_to_the_standby(quick: Pair) -> None:
     assert record(quick)["state"] == "stopped"
 
 
+def test_a_successor_reads_the_tables_before_it_is_waited_for(pair: Pair, s3: S3) -> None:
+    first = pair.start()
+    pair.wait_active(first)
+    with QueueClient(url(first)) as client:
+        for number in range(5):
+            client.create(f"letters{number}")
+            client.send(f"letters{number}", "to you")
+    second = pair.start()
+    pair.wait_connected(first)
+    began = len(s3.proxy.log)
+    first.process.terminate()
+    pair.wait_active(second)
+    asked = s3.proxy.log[began:]
+    taken = next(number for number, one in enumerate(asked) if one.method == "PUT" and "broker.active" in one.path)
+    assert any(one.kind == "compacted" for one in asked[:taken])
+    assert not [str(one) for one in asked[taken:] if one.kind == "compacted"]
+    assert first.wait(10) == 0
+    with QueueClient(url(second)) as client:
+        assert [message.body for message in client.pop("letters4")] == ["to you"]
+
+
+def test_a_standby_that_can_not_prepare_is_not_asked_to(quick: Pair) -> None:
+    first = quick.start()
+    quick.wait_active(first)
+    nonce, places = b"n" * 16, ["127.0.0.1:1"]
+    proof = prove(str(record(quick)["key"]), "standby", "old", nonce, places)
+    with RawClient(first.port) as old:
+        old.send(m.StandbyHello(1, "old", places, nonce, proof))
+        assert isinstance(old.receive(), m.StandbyWelcome)
+        first.process.terminate()
+        said = list(iter(old.receive, None))
+    assert {type(one) for one in said} <= {m.BrokerHeartbeat, m.TakeOver, m.Failed}
+    (told,) = [one for one in said if isinstance(one, m.TakeOver)]
+    assert json.loads(told.record)["id"] == record(quick)["id"]
+    assert first.wait(10) == 0
+    assert (record(quick)["state"], record(quick)["successor"]) == ("handing-over", "old")
+
+
 def test_a_second_broker_without_standby_is_refused_unless_it_takes_over(quick: Pair, tmp_path: Path) -> None:
     first = quick.start()
     quick.wait_active(first)
@@ -164,6 +199,7 @@ def test_a_standby_does_not_replace_a_living_broker_whose_record_was_deleted(qui
     first = quick.start("--advertise", "127.0.0.1:1")
     quick.wait_active(first)
     second = quick.start()
+    wait_until(lambda: "the active broker is at" in second.log.read_text(), 30, lambda: second.log.read_text())
     deadline = time.monotonic() + 30
     while "the active record was deleted" not in second.log.read_text():
         assert time.monotonic() < deadline

@@ -14,18 +14,12 @@ from kombu_opendata.errors import OpenDataError
 
 from ...support.pair import Pair, url
 from ...support.processes import children, tail, wait_until
-from ...support.s3 import BUCKET, S3, s3_server
+from ...support.s3 import BUCKET, S3
 from ...support.s3_proxy import Fault, S3Proxy
 
 FAILED, FENCED = 1, 6
 #: ten for the last commit, three for threads, and some for a busy machine
 END_SECONDS = 20
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
-    with children() as processes, s3_server(processes, tmp_path_factory.mktemp("s3")) as server:
-        yield server
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from long_grace import set_grace  # type: ignore[import-not-found]  # it stands 
 from kombu_opendata.storage.state import store_state
 
 #: what is held for a client that does not come back is held for so long after the restart
-GRACE_SECONDS = 10.0
+GRACE_SECONDS = 5.0
 
 
 def main(seconds: int, arguments: list[str]) -> None:

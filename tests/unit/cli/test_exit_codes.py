@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from kombu_opendata import cli
 from kombu_opendata.cli import exit_codes
+from kombu_opendata.cli.messages.failure_changes import _in_steps
 from kombu_opendata.cli.root import main
+from kombu_opendata.client.calls.failure_queries import Retried
 
 
 @click.command(cls=exit_codes.Command)
@@ -33,6 +38,30 @@ def test_ctrl_c_at_a_question_is_an_interruption(
     with pytest.raises(SystemExit) as ended:
         ask.main([])
     assert ended.value.code == code
+
+
+def test_ctrl_c_while_the_commands_are_loaded_is_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Loading:
+        @property
+        def main(self) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "kombu_opendata.cli.root", Loading())
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == exit_codes.INTERRUPTED
+
+
+def test_ctrl_c_in_a_bulk_tells_the_least_that_was_done(capsys: pytest.CaptureFixture[str]) -> None:
+    """The broker finishes the group that it has begun, whose answer the command does not wait for."""
+
+    def work(progress: Callable[[Any], object]) -> None:
+        progress(Retried(published=901))
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        _in_steps("running again", 5000, work)
+    assert capsys.readouterr().err == "at least 901 done; the same command goes on with the rest\n"
 
 
 class Terminal(io.StringIO):

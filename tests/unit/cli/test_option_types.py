@@ -37,7 +37,7 @@ def test_the_error_says_what_was_wrong() -> None:
         ("messages", "--id", TOO_HIGH),
         ("attempts", "--id", TOO_HIGH),
         ("filter", "explain", "q", "--id", TOO_HIGH),
-        ("failed", "redrive", "q", "--id", TOO_HIGH),
+        ("failed", "archive", "q", "--id", TOO_HIGH),
         ("archive", "delete", "q", "--id", TOO_HIGH),
         ("store", "inspect", "--message", TOO_HIGH),
     ],

@@ -48,15 +48,18 @@ class Conversation:
     def send(self, *messages: Any) -> None:
         self.sock.sendall(b"".join(frame(message) for message in messages))
 
-    def welcome(self, *, max_message_bytes: int = 1 << 20, max_frame_bytes: int = 2 << 20) -> m.Hello:
-        """Take the client's Hello and welcome it."""
+    def welcome(
+        self, *, max_message_bytes: int = 1 << 20, max_frame_bytes: int = 2 << 20, task_outcomes: bool = False
+    ) -> m.Hello:
+        """Take the client's Hello and welcome it; a Resume is kept in ``resume``."""
         self.preamble()
         hello = self.receive(m.Hello)
         if hello.resume_follows:
             self.send(m.LoggedIn(hello.rid))
-            resume = self.receive(m.Resume)
+            self.resume = resume = self.receive(m.Resume)
             hello.held, hello.settles = resume.held, resume.settles
-        self.send(m.Welcome(hello.rid, "0", max_frame_bytes, max_message_bytes, 0, 0, len(hello.held)))
+        limits = max_frame_bytes, max_message_bytes
+        self.send(m.Welcome(hello.rid, "0", *limits, 0, 0, len(hello.held), task_outcomes))
         return hello
 
     def assert_closed_by_client(self) -> None:

@@ -134,12 +134,12 @@ def test_settlements_are_kept_until_they_are_confirmed(met: Any) -> None:
     connection.settle(1, m.Outcome.REJECT, [("q", 2, 7), ("q", 3, 7)])
     assert broker.receive(m.Settle) == m.Settle(1, 0, 1, [("q", 1, 7)])
     assert broker.receive(m.Settle) == m.Settle(3, 2, 1, [("q", 2, 7), ("q", 3, 7)])
-    assert len(connection.session.unconfirmed) == 3
+    assert len(connection.session.settlements.unconfirmed) == 3
     assert connection.session.held == {}
     broker.send(m.Settled(2))
     connection.link.current.wait(10)
     connection.io.read_available()
-    assert list(connection.session.unconfirmed) == [(2, "q", 3, 7)]
+    assert list(connection.session.settlements.unconfirmed) == [(2, "q", 3, 7)]
 
 
 def test_no_ack_deliveries_are_not_held(met: Any) -> None:

@@ -12,6 +12,7 @@ from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.errors import AccessRefused, ConnectionLost, TooManyConnections
 from kombu_opendata.protocol import messages as m
+from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 from kombu_opendata.url import Address
 
 
@@ -76,11 +77,43 @@ def test_the_hello_carries_leases_in_hand_and_unconfirmed_settlements(met: Any, 
     second.send(m.Ok(second.receive(m.Consume).rid))
     second.send(m.Count(second.receive(m.PurgeQueue).rid, 0))
     calling.result(10)
-    assert not connection.session.unconfirmed
+    assert not connection.session.settlements.unconfirmed
 
     connection.settle(1, m.Outcome.ACK, [("q", 1, 7)])
     assert second.receive(m.Settle).seq == 1, "a new connection counts from 0"
     assert [event[3] for event in connection.events] == [2, 3, 4, 5]
+
+
+def test_the_resume_carries_unconfirmed_reports(peer: Any, new_client: Any) -> None:
+    client = new_client()
+    connecting = client.start(client.connection.connect)
+    broker = peer.accept()
+    broker.welcome(task_outcomes=True)
+    connecting.result(10)
+    connection = client.connection
+    connection.settle(1, m.Outcome.START, [("q", 1, 7)])
+    connection.settle_task(1, m.Outcome.REPORT, ("q", 1, 7), TaskReport(TaskState.SUCCEEDED, 5))
+    connection.settle(1, m.Outcome.ACK, [("q", 2, 7)])
+    for kind in (m.Settle, m.ReportTasks, m.Settle):
+        broker.receive(kind)
+    failure = TaskReport(TaskState.RAISED, 5, traceback="x" * 16384)
+    for number in range(300):
+        connection.settle_task(1, m.Outcome.ACK, ("q", 3 + number, 7), failure)
+        broker.receive(m.ReportTasks)
+    calling = client.start(connection.call, m.PurgeQueue(0, "q"))
+    broker.close()
+    second = peer.accept()
+    second.welcome(task_outcomes=True)
+    resume = second.resume
+    assert [settled[0] for settled in resume.settles[:4]] == [4, 5, 0, 0]
+    assert [place for place, _report in resume.reports] == [1, *range(3, 303)]
+    told = [report for _place, report in resume.reports]
+    assert told[0] == TaskReport(TaskState.SUCCEEDED, 5)
+    assert [bool(report.traceback) for report in told[1:]] == [True] * 256 + [False] * 44, "4 MiB of texts"
+    assert {report.state for report in told[1:]} == {TaskState.RAISED}
+    second.send(m.Count(second.receive(m.PurgeQueue).rid, 0))
+    calling.result(10)
+    assert not connection.session.settlements.unconfirmed
 
 
 def test_what_the_old_socket_still_holds_is_read_first(met: Any, peer: Any) -> None:

@@ -17,6 +17,7 @@ from kombu_opendata.configuration.kinds import (
     Keep,
     Kind,
     ListenAddress,
+    Memory,
     Mode,
     Number,
     Seconds,
@@ -27,8 +28,8 @@ from kombu_opendata.configuration.kinds import (
 )
 
 KINDS: list[Kind[Any]] = [
-    Choice("a"), File(), Flag(), HostPort(), Keep(), ListenAddress(), Number(), Seconds(), Size(), Store(), Whole(),
-    Word("NAME"),
+    Choice("a"), File(), Flag(), HostPort(), Keep(), ListenAddress(), Memory(), Number(), Seconds(), Size(), Store(),
+    Whole(), Word("NAME"),
 ]  # fmt: skip
 
 
@@ -82,12 +83,17 @@ def test_values(kind: Kind[Any], given: Any, value: Any) -> None:
         (Seconds(above=0), 0, "0 is out of range: give more than 0"),
         (Seconds(), "soon", "'soon' is not a time: write a number of seconds, or 500ms, 30s, 2h, 7d, 1h30m"),
         (Size(), "lots", "'lots' is not a size: write a number of bytes, or 500M, 20G, 1T"),
+        (Size(), "16MB", "'16MB' is not a size: write a number of bytes, or 500M, 20G, 1T; do you mean 16M?"),
+        (Size(), "2 gib", "; do you mean 2G?"),
+        (Memory(), "160MB", "such as 500M or 4G, nor a part of the memory, such as 40%; do you mean 160M?"),
         (Size(), "9" * 18 + "T", "is out of range: give at most 1,152,921,504,606,846,976"),
         (Keep(), "0s", "'0s' is not a time to keep anything: write 7d, settled or forever"),
         (Keep(), 7, "7 is not a duration: write 90s, 30m, 2h, 30d, 1w, or 1h30m"),
         (Choice("a", "b"), "c", "'c' is not one of a, b"),
         (File(), "", "'' is not the name of a file"),
         (Store(), "", "'' is not a store: give a folder, or a URL such as s3://bucket/prefix"),
+        (Store(), 5, "5 is not a text"),
+        (File(), 5, "5 is not a text"),
         (Word("NAME"), "a b", "'a b' is not a name"),
     ],
 )

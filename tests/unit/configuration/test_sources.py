@@ -102,7 +102,8 @@ def test_paths_of_a_file_begin_at_its_folder(file: Path) -> None:
     ("data", "text"),
     [
         (b"store = ", "is not valid TOML"),
-        (b"\xff", "is not valid TOML"),
+        (b"# a\n\xff", "is not UTF-8, in line 2"),
+        ("store = 'q'".encode("utf-16"), "is not UTF-8, in line 1: save it with that encoding"),
         (b"a = " + b"[" * 20_000, "is not valid TOML"),
         (b"# " + b"x" * (1 << 20), "is larger than 1 MiB"),
         (b"[store]\na = 1", "store: {'a': 1} is not a text"),
@@ -115,6 +116,11 @@ def test_a_file_that_can_not_be_used(file: Path, data: bytes | None, text: str) 
     (fault,) = configuration(NEEDED, {}, file).faults
     assert str(file) in fault
     assert text in fault
+
+
+def test_a_byte_order_mark_is_no_part_of_a_file(file: Path) -> None:
+    file.write_text("max-connections = 7", encoding="utf-8-sig")
+    assert configuration(NEEDED, {}, file).options().max_connections == 7
 
 
 def test_what_an_unreadable_file_may_have_is_not_missing(file: Path) -> None:

@@ -101,9 +101,9 @@ def test_large_garbage(data: bytes) -> None:
         list(FrameReader(client_messages, bounded=True).feed(len(data).to_bytes(4, "little") + data))
 
 
-def test_three_million_headers_are_not_decoded() -> None:
-    """They would be 32 MB and seconds; what is counted is the processor's time, with a wide margin."""
-    data = frame(publish(3_000_000))
+def test_half_a_million_headers_are_not_decoded() -> None:
+    """They would be 5 MB and a long time; what is counted is the processor's time, with a wide margin."""
+    data = frame(publish(500_000))
     began = time.process_time()
     assert msgspec.msgpack.decode(data[4:])[0] == 3
     decoded = time.process_time()

@@ -11,6 +11,7 @@ from typing import get_args
 
 from kombu_opendata.protocol import messages
 from kombu_opendata.protocol.messages import BrokerMessage, ClientMessage
+from kombu_opendata.protocol.messages.failure_messages import FailureQuery
 from kombu_opendata.protocol.messages.message_base import Message, Numbered
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "rfcs" / "0002-wire-protocol.md"
@@ -26,7 +27,7 @@ def defined() -> list[type[Message]]:
         one
         for module in modules
         for one in vars(module).values()
-        if isinstance(one, type) and issubclass(one, Message) and one not in (Message, Numbered)
+        if isinstance(one, type) and issubclass(one, Message) and one not in (Message, Numbered, FailureQuery)
         if one.__module__ == module.__name__
     ]
 

@@ -150,9 +150,9 @@ def test_a_large_batch_does_not_wait(tmp_path: Path, tidying: bool) -> None:
     async def steps(world: World) -> None:
         engine, synced, begun = world.engine, asyncio.Event(), asyncio.Event()
 
-        async def slow_sync() -> None:
+        async def slow_sync() -> bool:
             begun.set()
-            await synced.wait()
+            return await synced.wait()
 
         if tidying:
             engine._files.sync = slow_sync  # type: ignore[method-assign]

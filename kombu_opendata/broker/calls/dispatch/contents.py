@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from ....protocol.envelope import encode_envelope, open_envelope
+from ....protocol.messages.failure_messages import FailureInfo
 from ....protocol.messages.history_messages import AttemptInfo, MessageInfo
 from ...access.rights import ALL_EXCHANGES, Rights
 
@@ -65,4 +66,11 @@ def shown_attempt(rights: Rights, attempt: AttemptInfo) -> AttemptInfo | None:
     event = attempt.event
     if event is not None:
         event = replace(event, headers=shown_headers(event.headers), body=None)
-    return replace(attempt, event=event)
+    return replace(attempt, event=event, error="", traceback="")
+
+
+def shown_failure(rights: Rights, failure: FailureInfo) -> FailureInfo:
+    """What these rights show of a failure in a queue that may be watched."""
+    if rights.read[ALL_EXCHANGES] or rights.read[failure.queue]:
+        return failure
+    return replace(failure, error="", traceback="")

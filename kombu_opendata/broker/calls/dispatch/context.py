@@ -110,6 +110,11 @@ class Context:
         self.check_owner(queue)
         return queue
 
+    def check_exists(self, queue: BrokerQueue) -> None:
+        """Raise :class:`NotFound` if a queue was deleted while the call waited."""
+        if self.queue(queue.name) is not queue:
+            raise NotFound(f"queue {queue.name!r} was deleted meanwhile: ask again", queue=queue.name)
+
     def check_owner(self, queue: BrokerQueue) -> None:
         """Raise :class:`AccessRefused` for a queue that is exclusive to another connection."""
         owner = queue.owner

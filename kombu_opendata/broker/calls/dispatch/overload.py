@@ -12,13 +12,13 @@ from ...access.quotas import SessionQuotas
 
 #: calls that put messages or results into memory
 STORING: frozenset[type[Message]] = frozenset(
-    {m.Publish, q.Send, m.StoreResult, m.OpenChord, m.CommitJob, m.Replay, m.Redrive}
+    {m.Publish, q.Send, m.StoreResult, m.OpenChord, m.CommitJob, m.Replay, m.Redrive, m.RetryFailures}
 )
 #: calls that free memory, that look, or that show that the client is alive
 OVERTAKING: frozenset[type[Message]] = frozenset(
     {
-        m.Heartbeat, m.Settle, m.Credit, m.Qos, m.Cancel, q.Ping, q.Read, q.StopReading, q.SettleMessages,
-        m.GetResults, m.WatchResults, m.UnwatchResults, m.ForgetResults, m.GetStatus, q.GetMetrics,
+        m.Heartbeat, m.Settle, m.ReportTasks, m.Credit, m.Qos, m.Cancel, q.Ping, q.Read, q.StopReading,
+        q.SettleMessages, m.GetResults, m.WatchResults, m.UnwatchResults, m.ForgetResults, m.GetStatus, q.GetMetrics,
     }
 )  # fmt: skip
 

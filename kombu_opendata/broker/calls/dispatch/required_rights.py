@@ -140,6 +140,12 @@ def check_declaration(call: Context, queue: str, arguments: Mapping[str, Any]) -
         rights.check("read", "exchange", ALL_EXCHANGES)
 
 
+def alter_queue(call: Context, queue: str, arguments: Mapping[str, Any]) -> None:
+    """As for a declaration with the arguments that a queue has then; or the role operator."""
+    if "operator" not in call.session.rights.roles:
+        check_declaration(call, queue, arguments)
+
+
 def declare_exchange(call: Context, msg: m.DeclareExchange) -> None:
     """Configure on the exchange; for an alternate exchange, also read on the exchange and write on the alternate."""
     if msg.passive:
@@ -166,11 +172,34 @@ def replay(call: Context, msg: m.Replay) -> None:
     rights.check("read", "queue", msg.queue, or_role="operator")
 
 
-def redrive(call: Context, msg: m.Redrive) -> None:
+def redrive(call: Context, msg: m.Redrive | m.MoveMessages) -> None:
     """Read on the queue, write on the one that gets the messages."""
     rights = call.session.rights
     rights.check("read", "queue", msg.queue, or_role="operator")
     rights.check("write", "queue", msg.target or msg.queue, or_role="operator")
+
+
+def failures(call: Context, msg: m.ListFailures | m.GroupFailures) -> None:
+    """As :func:`history`; a filter by headers and tracebacks need read in any case."""
+    in_queues(call, msg.queues, shown_only=not msg.selector and not getattr(msg, "tracebacks", False))
+
+
+def retry(call: Context, msg: m.RetryFailures) -> None:
+    """As :func:`redrive`, for each queue that the message names; if it names none, the role operator."""
+    rights = call.session.rights
+    if not msg.queues:
+        rights.check_role("operator", "run the failures of all queues again")
+    for queue in msg.queues:
+        rights.check("read", "queue", queue, or_role="operator")
+        rights.check("write", "queue", msg.target or queue, or_role="operator")
+
+
+def dismiss(call: Context, msg: m.DismissFailures) -> None:
+    """Configure on each queue that the message names, or the role operator; if it names none, the role."""
+    if not msg.queues:
+        call.session.rights.check_role("operator", "dismiss the failures of all queues")
+    for queue in msg.queues:
+        call.session.rights.check("configure", "queue", queue, or_role="operator")
 
 
 def history(call: Context, msg: Any) -> None:

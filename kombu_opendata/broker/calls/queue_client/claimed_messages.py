@@ -42,7 +42,7 @@ class Claim(Enum):
     CLAIMED = auto()
     TAKEN = auto()  # the message is gone, in flight or delayed
     EXPIRED = auto()
-    OVER = auto()  # no more claims: the queue or the client is gone, or the client is suspended
+    OVER = auto()  # no more claims: the queue or the client is gone, the queue is paused or the client suspended
 
 
 class Claimed:
@@ -69,7 +69,7 @@ class Claimed:
         queue, now_ms = self._queue, self._uses.clock.now_ms
         envelope = await queue.fetch(id)
         session = self._uses.sessions.get(self._session.id)
-        if session is None or session.connection is None or session.suspended or queue.deleting:
+        if session is None or session.connection is None or session.suspended or queue.deleting or queue.is_paused:
             return Claim.OVER
         if not session.rights.read[queue.name]:  # it was, when the call began
             return Claim.OVER

@@ -96,14 +96,16 @@ class ConditionalReads:
                     break
                 pause = max(_PACE_SECONDS, 10 * (time() - began))
                 await _wait(stop, min(pause, max(deadline - time(), 0)))
-                while _signature(queue) == before and not is_over():
-                    next_visible = queue.messages.next_visible_at()
-                    if next_visible is not None and next_visible <= self._clock.now_ms():
-                        break
+                while (queue.is_paused or not self._has_news(queue, before)) and not is_over():
                     await _wait(stop, min(_PACE_SECONDS, max(deadline - time(), 0)))
         finally:
             self._stops.pop((session.id, msg.rid), None)
         await claimed.look_up_and_answer()
+
+    def _has_news(self, queue: BrokerQueue, before: tuple[int, ...]) -> bool:
+        """Whether there may be something to read that was not there before."""
+        next_visible = queue.messages.next_visible_at()
+        return _signature(queue) != before or (next_visible is not None and next_visible <= self._clock.now_ms())
 
     async def _search(self, session: Session, queue: BrokerQueue, msg: q.Read, condition: Condition) -> Claimed:
         """Search once; claims matching messages as they are found."""
@@ -166,4 +168,4 @@ def _signature(queue: BrokerQueue) -> tuple[int, ...]:
     counts = queue.counts
     returned = counts.requeued + counts.released + counts.lease_expired
     ended = counts.acked + counts.rejected + counts.exhausted + counts.deleted
-    return counts.published, returned, ended, queue.messages.delays, len(queue.messages)
+    return counts.published, returned, ended, queue.messages.delays, len(queue.messages), queue.resumed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ....protocol.messages.queue_messages import StateRow
-from ....storage.read.queue_pages import Row
+from ....storage.read.queue_pages import RUNNING, Row
 from ....storage.state.queue_buckets import Entry
 from ....storage.state.settled_list import LISTS
 from ...delivery.leases.visibility_timeouts import TimedLeases, is_timed, session_of
@@ -38,7 +38,7 @@ class Holders:
     def row(self, row: Row) -> StateRow:
         """A row for the client, with Kombu's priority and the holder's name."""
         holder = self.name(row.session) if row.session else ""
-        priority = 255 - row.priority if row.state not in LISTS else 0
+        priority = 0 if row.state in LISTS or row.state == RUNNING else 255 - row.priority
         return (
             row.id, row.state, priority, row.visible_at_ms, row.attempts, row.token, row.lease_until_ms, holder,
             row.settled_at_ms,

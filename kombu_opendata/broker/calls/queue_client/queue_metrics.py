@@ -50,6 +50,8 @@ class MetricsCalls:
             "oldest_age_seconds": oldest,
             "newest_age_seconds": newest,
             "consumers": len(queue.consumers),
+            "paused": queue.is_paused,
+            "publishes_paused": queue.refuses_publishes,
             **await queue.settled(),
             **queue.counts.as_dict(),
             **self._rates.of(queue),

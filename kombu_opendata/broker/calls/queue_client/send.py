@@ -155,7 +155,7 @@ class SendCalls:
         """Store all messages; returns their ids, -1 for a message that no queue took.
 
         Raises:
-            QueueFull, StoreFull, RequestError: there is not enough room; nothing was stored.
+            QueueFull, QueuePaused, StoreFull, RequestError: there is not enough room; nothing was stored.
         """
         self._check_room(routed)
         store, session = self._publishing.store, call.session
@@ -165,7 +165,7 @@ class SendCalls:
         """Check that every queue has room for all of its messages.
 
         Raises:
-            QueueFull, StoreFull: nothing was stored.
+            QueueFull, QueuePaused, StoreFull: nothing was stored.
             RequestError: they can never be stored.
         """
         self._commits.check_room(sum(len(publish.envelope) for publish, targets in routed if targets))
@@ -174,9 +174,10 @@ class SendCalls:
         coming: dict[BrokerQueue, list[int]] = {}
         for publish, targets in routed:
             for queue in targets:
-                if queue.is_bounded:
+                if queue.is_guarded:
                     coming.setdefault(queue, []).append(len(publish.envelope))
         for queue, sizes in coming.items():
+            queue.check_open()
             limit = queue.arguments.max_length
             if queue.arguments.rejects and 0 <= limit < len(sizes):
                 raise RequestError(

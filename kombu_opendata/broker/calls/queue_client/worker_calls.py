@@ -15,8 +15,9 @@ from ....errors import NotFound, RequestError
 from ....protocol import messages as m
 from ....protocol.messages import Outcome
 from ....protocol.messages import queue_messages as q
-from ....storage.read.queue_pages import row_in_flight
+from ....storage.read.queue_pages import row_in_flight, row_running
 from ....storage.state.queue_buckets import Entry
+from ....storage.state.running_state import RunningTasks
 from ...delivery.leases.lease_tokens import Leases
 from ...delivery.leases.visibility_timeouts import is_timed, session_of
 from ...delivery.outbox import Outbox
@@ -44,6 +45,7 @@ class WorkerCalls:
     _holders: Holders
     _reads: ReadCalls
     _outbox: Outbox
+    _running: RunningTasks
 
     # ------------------------------------------------------------------ listing
     @handles(q.ListWorkers, needs=needs.role("monitor", "see the workers"), query=True)
@@ -64,19 +66,31 @@ class WorkerCalls:
             names[worker] = names.get(worker) or self._holders.name(holder)
             if is_timed(holder):
                 readers.add(worker)
+        running: Counter[bytes] = Counter()
+        for holder, tasks in self._running.by_session.items():
+            worker = self._holders.worker(holder)
+            running[worker] += len(tasks)
+            names[worker] = names.get(worker) or self._holders.name(holder)
         found = [
-            _row(sessions.get(id, []), {"session": id, "held": held[id], "reader": id in readers}, names.get(id, ""))
-            for id in (*sessions, *sorted(held.keys() - sessions.keys()))
+            _row(
+                sessions.get(id, []),
+                {"session": id, "held": held[id], "running": running[id], "reader": id in readers},
+                names.get(id, ""),
+            )
+            for id in (*sessions, *sorted((held | running).keys() - sessions.keys()))
         ]
         return q.Workers(msg.rid, found)
 
     @handles(q.WorkerMessages, needs=needs.role("monitor", "see the workers"))
     def worker_messages(self, call: Context, msg: q.WorkerMessages) -> None:
         check_quantity(msg.limit, MAX_PAGE)
-        held = self._held(msg.session)[: msg.limit]
-        call.reply(
-            q.HeldMessages(msg.rid, [(queue.name, self._holders.row(row_in_flight(entry))) for queue, entry in held])
-        )
+        rows = [(queue.name, row_in_flight(entry)) for queue, entry in self._held(msg.session)]
+        rows += [
+            (lease[0], row_running(session, task))
+            for session, tasks in self._running.by_session.items() if self._holders.worker(session) == msg.session
+            for lease, task in tasks.items()
+        ]  # fmt: skip
+        call.reply(q.HeldMessages(msg.rid, [(queue, self._holders.row(row)) for queue, row in rows[: msg.limit]]))
 
     def _in_flight(self) -> list[tuple[BrokerQueue, Entry]]:
         """The messages in flight in all queues."""

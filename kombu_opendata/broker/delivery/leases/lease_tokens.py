@@ -4,23 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ....protocol.messages import Outcome
+from ....protocol.messages import Outcome, Reported
+from ....protocol.task_reports import TaskReport
+from ....storage.operations.task_runs import TaskRuns
 from ....storage.state.queue_buckets import Entry
 from ...model.queue import BrokerQueue
 from ...model.sessions import Session
 from ..outbox import Outbox
 from ..queues import Queues
+from ..task_outcomes import TaskOutcomes
 
 
 class Leases:
     """The leases of one instance; ``stored`` are those of stored queues, by session, queue and message id."""
 
-    __slots__ = ("_outbox", "_queues", "_stored")
+    __slots__ = ("_outbox", "_outcomes", "_queues", "_runs", "_stored")
 
-    def __init__(self, queues: Queues, stored: Mapping[bytes, Mapping[tuple[str, int], Entry]], outbox: Outbox) -> None:
+    def __init__(
+        self,
+        queues: Queues,
+        stored: Mapping[bytes, Mapping[tuple[str, int], Entry]],
+        outbox: Outbox,
+        runs: TaskRuns,
+        outcomes: TaskOutcomes,
+    ) -> None:
         self._queues = queues
         self._stored = stored
         self._outbox = outbox
+        self._runs = runs
+        self._outcomes = outcomes
 
     def find(self, session: Session, queue: str, id: int, token: int) -> tuple[BrokerQueue, Entry] | None:
         """The lease with this token if the session holds it; None for a stale or foreign token."""
@@ -44,6 +56,55 @@ class Leases:
                 self.end(session, *found, outcome)
         self._outbox.talk(session)
 
+    # ------------------------------------------------------------------ what becomes of tasks
+    def report(self, session: Session, items: Iterable[Reported]) -> None:
+        """Settle messages with what became of their tasks, and end tasks that were started."""
+        for outcome, name, id, token, report in items:
+            session.settled += 1
+            self.settle_one(session, outcome, name, id, token, report)
+        self._outbox.talk(session)
+
+    def settle_one(
+        self, session: Session, outcome: int, name: str, id: int, token: int, report: TaskReport | None
+    ) -> None:
+        """End one lease, or a task that was started; ignored if the session does not have it any more."""
+        if outcome == Outcome.REPORT:
+            if report is not None:
+                self._finish(session, (name, id, token), report)
+            return
+        found = self.find(session, name, id, token)
+        if found is None:
+            return
+        queue, entry = found
+        if report is not None and outcome != Outcome.START:
+            self._outcomes.settled(report, entry.visible_at)
+            queue.note_report(entry, report)
+        self.end(session, queue, entry, outcome)
+
+    def _finish(self, session: Session, lease: tuple[str, int, int], report: TaskReport) -> None:
+        """End a task that this session started, or a former session of somebody who may read its queue."""
+        if not (session.rights.read[lease[0]] or self._runs.has(session.id, lease)):
+            return
+        queue = self._queues.get(lease[0])
+        if queue is not None and queue.kind == "transient":
+            self._outcomes.reported(report, -1)
+            return
+        task = self._runs.finish(lease, report)
+        if task is not None:
+            self._outcomes.reported(report, task.waited_ms)
+
+    @property
+    def expects_reports(self) -> bool:
+        """Whether workers report what becomes of tasks."""
+        return self._runs.enabled
+
+    def lose_tasks(self, session: bytes) -> None:
+        """The tasks that a session started and did not report are lost."""
+        for task, report in self._runs.lose(session):
+            if report.state:
+                self._outcomes.reported(report, task.waited_ms)
+
+    # ------------------------------------------------------------------ ending
     def end(
         self,
         session: Session,
@@ -63,7 +124,7 @@ class Leases:
             channel.held -= 1
         session.leases.pop(key, None)
         queue.end(entry, outcome, session.name, delay_ms=delay_ms, lease_expired=lease_expired)
-        if outcome != Outcome.ACK:
+        if outcome != Outcome.ACK and outcome != Outcome.START:
             self._queues.wake(queue)
 
     def close_channel(self, session: Session, number: int) -> None:

@@ -15,6 +15,8 @@ from ...model.sessions import Peer, Session
 from ..core import Core
 from .lease_tokens import Leases
 
+_OUTCOMES = frozenset(map(int, Outcome))
+
 
 class SessionLifecycle:
     """Begins and ends the sessions of one instance.
@@ -62,7 +64,7 @@ class SessionLifecycle:
         if old is not None:
             self.detach(session)
             old.abort()
-        session.connection = connection
+        session.connection, session.is_local = connection, connection.is_local
         session.settled = session.reported_settled = 0
         session.quotas = UNLIMITED  # what it has already stays
         adopted = self._resume(session, said)
@@ -92,10 +94,12 @@ class SessionLifecycle:
         released, which costs no attempt.
         """
         leases = self._leases
-        for outcome, name, id, token in said.settles:
-            found = leases.find(session, name, id, token)
-            if found is not None:
-                leases.end(session, *found, outcome)
+        told = said.reports if isinstance(said, Resume) else ()
+        reports = {place: report for place, report in told if not report.fault}
+        for place, (outcome, name, id, token) in enumerate(said.settles):
+            if outcome not in _OUTCOMES:  # of a newer client; the message is released
+                continue
+            leases.settle_one(session, outcome, name, id, token, reports.get(place))
         session.lease_channels.clear()
         session.channels.clear()
         adopted: set[tuple[str, int]] = set()
@@ -158,8 +162,13 @@ class SessionLifecycle:
             if not queue.getters:
                 self._queues.asked.discard(queue)
 
-    def close(self, session: Session, outcome: Outcome, *, lease_expired: bool = False) -> None:
-        """End a session: its leases end, its exclusive and auto-delete queues are deleted."""
+    def close(
+        self, session: Session, outcome: Outcome, *, lease_expired: bool = False, tasks_go_on: bool = False
+    ) -> None:
+        """End a session: its leases end, its exclusive and auto-delete queues are deleted.
+
+        The tasks that it started are lost, unless they go on: then another session may report them.
+        """
         consumed = {consumer.queue for channel in session.channels.values() for consumer in channel.consumers.values()}
         for queue, entry in self._leases.held_by(session):
             self._leases.end(session, queue, entry, outcome, lease_expired=lease_expired)
@@ -173,6 +182,8 @@ class SessionLifecycle:
             if self._queues.get(gone.name) is gone:
                 gone.drop()
         self._sessions.pop(session.id, None)
-        if outcome == Outcome.RELEASE:
+        if not tasks_go_on:
+            self._leases.lose_tasks(session.id)
+        if outcome == Outcome.RELEASE and session.id not in self._state.running.by_session:
             self._operations.forget_session(session.id)
         self._outbox.schedule()

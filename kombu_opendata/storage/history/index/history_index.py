@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ...records import history_index, keys
 from ...records.history_index import Head, Run
 from ...slatedb.ffi import Batch
-from ...slatedb.store_writer import SlateStore
+from ...slatedb.store_reads import Reads
 from .index_part import Part, Row
 
 _DELETES_PER_CHECKPOINT = 500
@@ -55,7 +55,7 @@ class Index:
         self._era = 0
         self._tokens = itertools.count()
 
-    async def load(self, store: SlateStore) -> None:
+    async def load(self, store: Reads) -> None:
         """Load the stored head."""
         value = await store.get(keys.HISTORY_HEAD_KEY)
         if value is not None:

@@ -11,11 +11,12 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 
+from ....protocol.task_reports import STATES
 from ...messages.payloads import Payloads
 from ...read.stored_messages import read_metadata
 from ...records import history_log, keys
 from ...records.history_index import ATTEMPTS, MESSAGES, Run
-from ...records.history_log import MANUAL, OUTCOMES, SETTLED_BY
+from ...records.history_log import DETAILED, MANUAL, OUTCOMES, SETTLED_BY
 from ...records.history_trail import LEFT, ROUTED, Event
 from ...slatedb.store_writer import SlateStore
 from ...state.history_log import Chunk, HistoryLog, Place
@@ -199,11 +200,11 @@ class Indexer:
             yield from self._freeze(part)
 
     def _index_attempts(self, part: Part, chunk: Chunk, read: dict[int, Values]) -> Iterator[bool]:
-        groups: dict[tuple[str, str, int], tuple[Group, Group]] = {}
+        groups: dict[tuple[str, str, int, int, str], tuple[Group, Group]] = {}
         for number, row in enumerate(chunk.attempts, chunk.first_attempt):
             id = row.message_id
             found = read.get(id, _NOTHING)
-            which = (row.queue, row.consumer, row.outcome)
+            which = (row.queue, row.consumer, row.outcome, row.state, row.exception)
             both = groups.get(which)
             if both is None:
                 both = groups[which] = self._groups(*which)
@@ -216,7 +217,7 @@ class Indexer:
             part.attempted.add(id)
             yield False
 
-    def _groups(self, queue: str, consumer: str, outcome: int) -> tuple[Group, Group]:
+    def _groups(self, queue: str, consumer: str, outcome: int, state: int, exception: str) -> tuple[Group, Group]:
         """The values of such attempts, and the ones that they add to their messages."""
         hash_of = self.hashes
         code = outcome & ~MANUAL
@@ -227,6 +228,10 @@ class Indexer:
         ]
         if outcome & MANUAL:
             own.append(hash_of(value_hashes.OUTCOME, "manual"))
+        if state:
+            own.append(hash_of(value_hashes.STATE, STATES[state & ~DETAILED]))
+        if exception:
+            own.append(hash_of(value_hashes.EXCEPTION, exception))
         status = SETTLED_BY.get(code)
         if status is None:
             return tuple(own), ()

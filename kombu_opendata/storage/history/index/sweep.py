@@ -21,6 +21,9 @@ from .value_runs import Merger
 
 #: chunks of the log that one sweep removes
 _CHUNKS = 500
+#: failures of tasks that one sweep removes, and how many are read at a time
+_FAILURES = 20_000
+_FAILURES_AT_ONCE = 500
 #: segments that are examined before the next checkpoint, and the most rounds of this per sweep
 _SEGMENTS = 8
 _ROUNDS = 32
@@ -90,6 +93,19 @@ class Sweep:
                 break
         index.queue(gone)
         index.keep_from(kept)
+        await self._sweep_failures(kept)
+
+    async def _sweep_failures(self, kept: int) -> None:
+        """Remove what is known of the failures of attempts that are no longer in the log."""
+        start, _end = keys.kind_range(keys.RecordKind.TASK_FAILURE)
+        batches = self._store.scan_batches(start, keys.task_failure_key(kept), batch=_FAILURES_AT_ONCE)
+        async with aclosing(batches) as reading:
+            left = _FAILURES
+            async for rows in reading:
+                self._index.queue((key, None) for key, _value in rows)
+                left -= len(rows)
+                if left <= 0:
+                    return
 
     async def _sweep_attempts(self) -> None:
         """Remove the index of attempts that are no longer in the log."""

@@ -18,7 +18,7 @@ _LAYOUTS = 256
 _SAMPLE = 32
 _REPEATING = 16
 
-HEADER, QUEUE, SETTLED, OUTCOME, CONSUMER = b"h", b"q", b"s", b"o", b"c"
+HEADER, QUEUE, SETTLED, OUTCOME, CONSUMER, STATE, EXCEPTION = b"h", b"q", b"s", b"o", b"c", b"t", b"e"
 
 
 class Values(NamedTuple):

@@ -10,11 +10,13 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import NamedTuple
 
+from ....protocol.task_reports import STATES
 from ...records.history_index import ATTEMPTS, MESSAGES
-from ...records.history_log import MANUAL, OUTCOMES, REJECTED, Attempt
+from ...records.history_log import DETAILED, MANUAL, OUTCOMES, REJECTED, Attempt
 from ...records.metadata import Metadata
+from ...records.task_failure import TaskFailure
 from ..index import value_hashes
-from .live_messages import AVAILABLE, IN_FLIGHT, Live
+from .live_messages import AVAILABLE, IN_FLIGHT, RUNNING, Live
 from .query import Filters, Position
 from .reader import QueueStatus, Reader
 from .sources import AllOf, AnyOf, Fixed, Source, values_source, walk
@@ -43,7 +45,10 @@ class Event(NamedTuple):
 
 
 class AttemptRecord(NamedTuple):
-    """An attempt that ended. ``event`` is None until its message is read, and for a collected message."""
+    """An attempt that ended. ``event`` is None until its message is read, and for a collected message.
+
+    ``failure`` is None until the texts of a ``detailed`` one are read.
+    """
 
     number: int
     message_id: int
@@ -55,14 +60,21 @@ class AttemptRecord(NamedTuple):
     outcome: str
     requeued: bool
     manual: bool
+    state: str
+    runtime_us: int
+    pid: int
+    exception: str
+    detailed: bool
     event: Event | None = None
+    failure: TaskFailure | None = None
 
     @classmethod
     def of(cls, number: int, row: Attempt) -> AttemptRecord:
         outcome = row.outcome & ~MANUAL
         return cls(
             number, row.message_id, row.queue, row.consumer, row.claimed_at_ms, row.ended_at_ms, row.number,
-            OUTCOMES[outcome], outcome > REJECTED, bool(row.outcome & MANUAL),
+            OUTCOMES[outcome], outcome > REJECTED, bool(row.outcome & MANUAL), STATES[row.state & ~DETAILED],
+            row.runtime_us, row.pid, row.exception, bool(row.state & DETAILED),
         )  # fmt: skip
 
     @property
@@ -157,7 +169,7 @@ async def _message_source(reader: Reader, filters: Filters, descending: bool) ->
 
 
 async def _status_source(reader: Reader, filters: Filters, descending: bool) -> Source:
-    """Messages with any of the statuses in any of the queues; the index has the settled ones, the queues the others."""
+    """Messages with any of the statuses in any of the queues; the index has the settled ones, memory the others."""
     hash_of = value_hashes.hash_of
     sources: list[Source] = []
     now = [status for status in filters.statuses if status in (AVAILABLE, IN_FLIGHT)]
@@ -166,7 +178,9 @@ async def _status_source(reader: Reader, filters: Filters, descending: bool) -> 
             queue for name, queue in reader.queues.items() if not filters.queues or name in filters.queues
         ]  # fmt: skip
         sources.append(await Live.of(queues, now, reader.cold, descending=descending))
-    settled = [status for status in filters.statuses if status not in now]
+    if RUNNING in filters.statuses:
+        sources.append(Fixed(reader.running.ids(filters.queues), descending=descending))
+    settled = [status for status in filters.statuses if status not in (*now, RUNNING)]
     hashes = [hash_of(value_hashes.SETTLED, status, name) for status in settled for name in filters.queues or ("",)]
     if hashes:
         sources.append(await values_source(reader.store, reader.view, MESSAGES, hashes, descending=descending))
@@ -183,6 +197,8 @@ def attempt_dimensions(filters: Filters) -> list[list[int]]:
         [hash_of(value_hashes.CONSUMER, name) for name in filters.consumers],
         [value_hashes.message_hash(id) for id in filters.ids],
         [hash_of(value_hashes.OUTCOME, "manual")] if filters.manual else [],
+        [hash_of(value_hashes.STATE, state) for state in filters.states],
+        [hash_of(value_hashes.EXCEPTION, name) for name in filters.exceptions],
         *([hash_of(value_hashes.HEADER, name, text) for text in texts] for name, texts in filters.headers),
     ]
     return [dimension for dimension in found if dimension]
@@ -192,23 +208,30 @@ async def attempts(
     reader: Reader, filters: Filters, way: Way, wanted: int
 ) -> AsyncGenerator[list[AttemptRecord], None]:
     """The attempts that match, some at a time."""
-    sources: list[Source] = []
-    for hashes in attempt_dimensions(filters):
-        sources.append(await values_source(reader.store, reader.view, ATTEMPTS, hashes, descending=way.descending))
-    if not sources:
+    if not attempt_dimensions(filters):
         everything = reader.all_attempts(way.start, way.stop, descending=way.descending)
         async with aclosing(everything) as stored:
             async for some in stored:
                 yield [one for number, row in some if _matches(one := AttemptRecord.of(number, row), filters)]
                 await asyncio.sleep(0)
         return
-    async with aclosing(_portions(AllOf(sources, descending=way.descending), way, wanted)) as portions:
+    async with aclosing(attempt_numbers(reader, filters, way, wanted)) as portions:
         async for numbers in portions:
             rows = await reader.attempts(numbers)
             found = [AttemptRecord.of(number, rows[number]) for number in numbers if number in rows]
             found = [one for one in found if _matches(one, filters)]
             yield await _with_headers(reader, filters, found)
             await asyncio.sleep(0)
+
+
+async def attempt_numbers(reader: Reader, filters: Filters, way: Way, wanted: int) -> AsyncGenerator[list[int], None]:
+    """The numbers of the attempts that the index has for filters with a dimension: a superset of those that match."""
+    sources: list[Source] = []
+    for hashes in attempt_dimensions(filters):
+        sources.append(await values_source(reader.store, reader.view, ATTEMPTS, hashes, descending=way.descending))
+    async with aclosing(_portions(AllOf(sources, descending=way.descending), way, wanted)) as portions:
+        async for numbers in portions:
+            yield numbers
 
 
 def _matches(one: AttemptRecord, filters: Filters) -> bool:
@@ -219,6 +242,8 @@ def _matches(one: AttemptRecord, filters: Filters) -> bool:
         and (not filters.consumers or one.consumer in filters.consumers)
         and (not filters.ids or one.message_id in filters.ids)
         and (filters.manual is None or one.manual == filters.manual)
+        and (not filters.states or one.state in filters.states)
+        and (not filters.exceptions or one.exception in filters.exceptions)
     )
 
 

@@ -14,7 +14,7 @@ from ...records.history_index import OFFSET_MASK, SEGMENT_BITS
 from ...slatedb.store_writer import SlateStore
 from ...state.store_state import Queue
 
-AVAILABLE, IN_FLIGHT = "available", "in_flight"
+AVAILABLE, IN_FLIGHT, RUNNING = "available", "in_flight", "running"
 
 #: buckets that are examined before other tasks get their turn
 _PIECE = 2000

@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Generic, NamedTuple, TypeVar
 
 from ....errors import CorruptRecord
+from ...records.task_failure import TaskFailure
 from . import query
 from .candidates import AttemptRecord, Event, MessageRecord, Way, attempts, messages
 from .query import Filters, Paging
@@ -52,12 +53,13 @@ async def list_messages(reader: Reader, filters: Filters, paging: Paging) -> Pag
 
 
 async def list_attempts(
-    reader: Reader, filters: Filters, paging: Paging, *, bodies: bool = False
+    reader: Reader, filters: Filters, paging: Paging, *, bodies: bool = False, tracebacks: bool = False
 ) -> Page[AttemptRecord]:
     """A page of the attempts in the log, ordered by the time when they ended and their numbers.
 
     Args:
         bodies: whether to add the envelopes of the messages.
+        tracebacks: whether to add those of failed tasks.
     """
     found: list[AttemptRecord] = []
     end = reader.log.end[0]
@@ -70,24 +72,29 @@ async def list_attempts(
                 found += some
                 if len(found) > paging.limit:
                     break
-    found = await with_events(reader, found[: paging.limit + 1], bodies=bodies)
+    found = await with_events(reader, found[: paging.limit + 1], bodies=bodies, tracebacks=tracebacks)
     if sum(map(_size_of_attempt, found)) > PAGE_BYTES:
         paging = paging._replace(limit=max(len(found) - 1, 1))
     return _page(query.ATTEMPTS, found, filters, paging)
 
 
-async def with_events(reader: Reader, found: list[AttemptRecord], *, bodies: bool) -> list[AttemptRecord]:
-    """The attempts with their messages, up to the first one that does not fit a page."""
+async def with_events(
+    reader: Reader, found: list[AttemptRecord], *, bodies: bool, tracebacks: bool
+) -> list[AttemptRecord]:
+    """The attempts with their messages and failures, up to the first one that does not fit a page."""
     known = await reader.metadata({one.message_id for one in found})
+    failures = await reader.failures([one.number for one in found if one.detailed])
     shown: list[AttemptRecord] = []
     size = 0
     for one in found:
         about = known.get(one.message_id)
         if about is not None:
             envelope = await _envelope(reader, one.message_id) if bodies else None
-            shown.append(one._replace(event=Event(about, envelope)))
-        else:
-            shown.append(one)
+            one = one._replace(event=Event(about, envelope))
+        failure = failures.get(one.number)
+        if failure is not None:
+            one = one._replace(failure=failure if tracebacks else TaskFailure(failure.error, "", failure.task))
+        shown.append(one)
         size += _size_of_attempt(shown[-1])
         if size > PAGE_BYTES and len(shown) > 1:
             break
@@ -109,7 +116,8 @@ def _size_of(one: MessageRecord | Event) -> int:
 
 
 def _size_of_attempt(one: AttemptRecord) -> int:
-    return 0 if one.event is None else _size_of(one.event) + len(one.event.envelope or b"")
+    size = 0 if one.failure is None else len(one.failure.error) + len(one.failure.traceback)
+    return size if one.event is None else size + _size_of(one.event) + len(one.event.envelope or b"")
 
 
 def _fitting(found: list[MessageRecord]) -> int:

@@ -18,15 +18,17 @@ from ....errors import (
     MalformedCursor,
     TooManyCursors,
 )
+from ....protocol.task_reports import STATES
 from ...records.history_log import OUTCOMES
-from .live_messages import AVAILABLE, IN_FLIGHT
+from .live_messages import AVAILABLE, IN_FLIGHT, RUNNING
 
 MAX_LIMIT = 1000
 #: values of all filters together
 MAX_VALUES = 1000
 MAX_BUCKETS = 1000
-MESSAGE_STATUSES = (AVAILABLE, IN_FLIGHT, "done", "failed")
+MESSAGE_STATUSES = (AVAILABLE, IN_FLIGHT, RUNNING, "done", "failed")
 ATTEMPT_OUTCOMES = tuple(dict.fromkeys(OUTCOMES))
+TASK_STATES = STATES[1:]
 ORDERS = ("desc", "asc")
 MESSAGES, ATTEMPTS = "messages", "attempts"
 
@@ -53,6 +55,8 @@ class Filters(NamedTuple):
     manual: bool | None = None
     since_ms: int = 0
     until_ms: int = _MAX_MS
+    states: tuple[str, ...] = ()  # of attempts' tasks
+    exceptions: tuple[str, ...] = ()
 
     def has_time(self, at_ms: int) -> bool:
         """Whether a time is within the limits."""
@@ -88,6 +92,8 @@ def check_filters(
     ids: Iterable[int] | None = None,
     consumers: Iterable[str] | None = None,
     manual: bool | None = None,
+    states: Iterable[str] | None = None,
+    exceptions: Iterable[str] | None = None,
     gte: int | None = None,
     lte: int | None = None,
     gt: int | None = None,
@@ -108,17 +114,21 @@ def check_filters(
         manual,
         max(0, *(limit for limit in (gte, None if gt is None else gt + 1) if limit is not None), 0),
         min(_MAX_MS, *(limit for limit in (lte, None if lt is None else lt - 1) if limit is not None), _MAX_MS),
+        tuple(sorted(set(states or ()))),
+        tuple(sorted(set(exceptions or ()))),
     )
     for given, known, what in (
         (found.statuses, MESSAGE_STATUSES, "status"),
         (found.outcomes, ATTEMPT_OUTCOMES, "outcome"),
+        (found.states, TASK_STATES, "task state"),
     ):
         unknown = sorted(set(given).difference(known))
         if unknown:
             raise InvalidFilter(f"there is no {what} {unknown[0]!r}: use one of {', '.join(known)}", value=unknown[0])
     if any(limit is not None and not -_MAX_MS < limit < _MAX_MS for limit in (gte, lte, gt, lt)):
         raise InvalidFilter("a time must be in milliseconds since the epoch, below 2⁶²")
-    count = sum(map(len, (found.queues, found.ids, found.consumers))) + sum(len(texts) for _, texts in found.headers)
+    count = sum(map(len, (found.queues, found.ids, found.consumers, found.exceptions)))
+    count += sum(len(texts) for _, texts in found.headers)
     if count > MAX_VALUES:
         raise InvalidFilter(f"{count} filter values: use at most {MAX_VALUES}", limit=MAX_VALUES)
     if any(not 0 <= id < 1 << 63 for id in found.ids):
@@ -226,4 +236,5 @@ def _malformed(text: str) -> MalformedCursor:
 
 def _digest(filters: Filters, order: str) -> bytes:
     """A digest of the filters and the order; not of the limit, which may change from page to page."""
-    return hashlib.blake2b(repr((tuple(filters), order)).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    fields = tuple(filters) if filters.states or filters.exceptions else filters[:-2]  # as before there were states
+    return hashlib.blake2b(repr((tuple(fields), order)).encode("utf-8", "surrogatepass"), digest_size=8).digest()

@@ -9,17 +9,18 @@ from typing import NamedTuple
 
 from ...messages.payloads import Payloads
 from ...read.stored_messages import first_received_from, read_metadata
-from ...records import history_log, history_trail, keys, metadata
+from ...records import history_log, history_trail, keys, metadata, task_failure
 from ...records.history_log import MANUAL, REASONS, SETTLED_BY, Attempt
 from ...records.history_trail import BLOCK_BITS, LEFT, Event
 from ...records.kinds import MAX_MESSAGE_ID
 from ...records.metadata import Metadata
+from ...records.task_failure import TaskFailure
 from ...slatedb.rows import Pair
 from ...slatedb.store_writer import SlateStore
 from ...state.history_log import HistoryLog
 from ...state.store_state import StoreState
 from ..index.history_index import Index, View
-from .live_messages import AVAILABLE, IN_FLIGHT, ColdBuckets
+from .live_messages import AVAILABLE, IN_FLIGHT, RUNNING, ColdBuckets
 
 _READS = 32
 #: trails of a block that are read at once; blocks whose messages were settled over a long time have more
@@ -45,7 +46,7 @@ class Reader:
         self, store: SlateStore, state: StoreState, payloads: Payloads, log: HistoryLog, index: Index, view: View
     ) -> None:
         self.store, self.payloads = store, payloads
-        self.queues = state.queues
+        self.queues, self.running = state.queues, state.running
         self.log, self.view = log, view
         self._state = state
         self._index = index
@@ -154,6 +155,10 @@ class Reader:
             if entry is not None:
                 return QueueStatus(name, AVAILABLE, entry.attempts, 0, "", entry.visible_at)
         settled = _settled(last)
+        if settled is None and (found := self.running.find(name, id)) is not None:
+            session, task = found
+            who = self._state.session_names.get(session, "")
+            return QueueStatus(name, RUNNING, task.number, task.started_at_ms, who, 0)
         if settled is None and queue is not None:
             row = await self.cold.find(queue, id)
             if row is not None:
@@ -177,6 +182,20 @@ class Reader:
             row = await self._stored_attempt(number)
             if row is not None:
                 found[number] = row
+        return found
+
+    async def failures(self, numbers: Iterable[int]) -> dict[int, TaskFailure]:
+        """The failures of the attempts with these numbers, which have one."""
+        found: dict[int, TaskFailure] = {}
+        for chunk in (*self.log.chunks, self.log.open):
+            found |= {number: chunk.failures[number] for number in chunk.failures.keys() & set(numbers)}
+        missing = sorted(set(numbers) - found.keys())
+        for start in range(0, len(missing), _READS):
+            some = missing[start : start + _READS]
+            records = [keys.task_failure_key(number) for number in some]
+            for number, key, value in zip(some, records, await self.store.get_many(records), strict=True):
+                if value is not None:
+                    found[number] = task_failure.decode(key, value)
         return found
 
     async def _stored_attempt(self, number: int) -> Attempt | None:

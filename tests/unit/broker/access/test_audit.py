@@ -43,11 +43,15 @@ def test_a_refusal_has_one_line_a_minute_and_a_count(lines: pytest.LogCaptureFix
     audit.tick()
     audit.tick()
     audit.refused(refusal("x"), "'client'")
+    audit.refused(refusal("x"), "'client'")
+    audit.close()
+    audit.close()
     assert lines.messages == [
         "refused: write on exchange 'x' in instance 'default' to user 'app' (client 'client')",
         "refused: write on exchange 'y' in instance 'default' to user 'app' (client 'client')",
         "refused 49 times more in 60 s: write on exchange 'x' to user 'app'",
         "refused: write on exchange 'x' in instance 'default' to user 'app' (client 'client')",
+        "refused 1 times more in 60 s: write on exchange 'x' to user 'app'",
     ]
     assert [(line.user, line.right, line.object) for line in lines.records[:3]] == [  # type: ignore[attr-defined]
         ("app", "write", "exchange x"), ("app", "write", "exchange y"), ("app", "write", "exchange x"),

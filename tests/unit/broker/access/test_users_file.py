@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata.broker.access.secret_hashes import decoy, hash_secret, is_hash
+from kombu_opendata.broker.access.users_editor import edited
 from kombu_opendata.broker.access.users_file import UsersFile
 from kombu_opendata.errors import AccessRefused, InvalidUsersFile, RequestError
 from tests.support.users import CHEAP, user_table, write_users
@@ -52,6 +53,45 @@ def test_a_file_that_can_not_be_used(tmp_path: Path, text: str, line: int, said:
         UsersFile(path)
     assert caught.value.values == {"path": str(path), "line": line}
     assert HASH[-20:] not in caught.value.text
+
+
+def test_all_faults_are_told(tmp_path: Path) -> None:
+    text = """
+[users.alice]
+secret = "plain"
+[users.bob]
+role = ["monitor"]
+roles = ["boss"]
+certificates = ["b"]
+[users.carol]
+certificates = ["c"]
+[users.carol.instances.default]
+read = "("
+[users.dave]
+[user.eve]
+[instances.default.limits]
+queue = 10
+"""
+    with pytest.raises(InvalidUsersFile, match="has 7 faults:") as caught:
+        UsersFile(write(tmp_path / "users", text))
+    told = caught.value.text.splitlines()[1:]
+    parts = [
+        "a table 'user'", "secret of user 'alice'", "user 'bob': Object contains unknown field `role`",
+        "user 'bob': Invalid enum value 'boss'", "user 'carol': ", "user 'dave' neither", "instance 'default'",
+    ]  # fmt: skip
+    assert len(told) == len(parts)
+    for line, part in zip(told, parts, strict=True):
+        assert line.startswith("  it ")
+        assert part in line
+
+
+def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "users", "")
+    path.write_text(ALICE, encoding="utf-8-sig")
+    assert set(UsersFile(path).users) == {"alice"}
+    with edited(path) as editor:
+        editor.set_words("alice", "roles", ("monitor",))
+    assert path.read_bytes().startswith(b"[users.alice]")
 
 
 def test_a_file_that_can_not_be_read(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_expired_dropped_and_purged_messages_are_told_apart(durable: bool) -> No
         await world.call.done()
         world.publish(ttl_ms=10)
         world.clock.advance(20)
-        world.instance.upkeep.tick()
+        await world.instance.upkeep.tend()
         assert counted(world) == {"published": 4, "dropped": 1, "purged": 2, "expired": 1, "dead_lettered": 2}
 
     run(durable, steps)

@@ -202,6 +202,14 @@ def test_the_documentation_has_the_table() -> None:
     assert "\n".join(rows) + "\n" in PAGE.read_text()
 
 
+def test_the_documentation_says_what_can_be_altered() -> None:
+    rows = ["| argument | a new value |", "|---|---|"]
+    rows += [f"| `{a.name}` | {a.altered} |" for a in KNOWN if not a.cannot_alter]
+    text = PAGE.read_text()
+    assert "\n".join(rows) + "\n\n" in text
+    assert all(f"`{a.name}`: {a.cannot_alter}" in text for a in KNOWN if a.field and a.cannot_alter)
+
+
 # ------------------------------------------------------------------ what the storage takes from them
 def test_limits_ignore_what_was_never_checked() -> None:
     assert Limits.of({"x-message-ttl": "1", "x-retry-delay": True, "x-max-length-bytes": -1}) == Limits.of({})

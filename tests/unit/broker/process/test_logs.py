@@ -90,8 +90,12 @@ def test_of_a_flood_some_lines_and_the_count_are_written(
     notices.tick()
     assert caplog.messages == [f"{1000 - LINES_PER_PERIOD} more of this in {PERIOD_SECONDS:g} s: a client was refused"]
     assert caplog.records[0].levelno == logging.WARNING
-    notices.say(logging.WARNING, "a client was refused", "refused again")
+    for _ in range(LINES_PER_PERIOD + 1):
+        notices.say(logging.WARNING, "a client was refused", "refused again")
     assert caplog.messages[-1] == "refused again"
+    notices.close()
+    notices.close()
+    assert caplog.messages[-2:] == ["refused again", f"1 more of this in {PERIOD_SECONDS:g} s: a client was refused"]
 
 
 def test_counts_are_written_at_once_and_then_once_a_period(

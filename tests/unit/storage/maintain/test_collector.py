@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata.storage.engine import Engine
-from kombu_opendata.storage.operations.queue_removals import Call
+from kombu_opendata.storage.operations.repeated_calls import Call
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.state.store_state import Queue, QueueOptions
 from tests.support.engine import SESSION, World, nothing, run, small_buckets
@@ -140,7 +140,7 @@ def test_a_removal_that_a_crash_cut_returns_the_whole_count(tmp_path: Path, what
         if what == "delete_queue":
             world.engine.definitions.declare_queue("q", QueueOptions())
         world.publish("q")
-        before = world.engine.removals.before(Call(SESSION, 7))
+        before = world.engine.repeats.before(Call(SESSION, 7))
         assert (before.messages, before.is_over) == (100, True)
         if what == "purge":
             assert await call(7)(world.engine, world.queue("q")) == 100

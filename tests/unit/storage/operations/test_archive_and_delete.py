@@ -9,7 +9,7 @@ import pytest
 
 from kombu_opendata.selectors import compile_selector
 from kombu_opendata.storage.operations.archive_and_delete import Selection
-from kombu_opendata.storage.operations.redrive import Redriven
+from kombu_opendata.storage.operations.moves import Moved, Way
 from kombu_opendata.storage.read import queue_pages
 from kombu_opendata.storage.read.settled_buckets import SettledBuckets
 from kombu_opendata.storage.records import keys, settled
@@ -35,20 +35,20 @@ async def failed(world: World, count: int, name: str = "q") -> list[int]:
     return ids
 
 
-async def redrive(world: World, source: str = "q", target: str = "", **selection: Any) -> Redriven:
+async def redrive(world: World, source: str = "q", target: str = "", **selection: Any) -> Moved:
     selector = selection.pop("selector", None)
     accepts = selection.pop("accepts", lambda _messages, _bytes: True)
     on_step = selection.pop("on_step", lambda _done: True)
     chosen = Selection(selector=compile_selector(selector) if selector else None, **selection)
-    queues = world.queue(source), world.queue(target or source)
-    return await world.engine.redrives.run(*queues, chosen, accepts, on_step)
+    way = Way(world.queue(target or source), accepts, on_step)
+    return await world.engine.moves.redrive(world.queue(source), chosen, way)
 
 
 def test_failed_messages_come_back_with_no_attempts_and_their_attempts_are_kept(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         ids = await failed(world, 10)
         done = await redrive(world)
-        assert done.moved == 10
+        assert done.count == 10
         assert sorted(world.queue("q").messages.available) == ids
         entry = await world.claim("q")
         assert (entry.priority, entry.attempts) == (252, 1)
@@ -68,7 +68,7 @@ def test_a_crash_between_any_two_steps_leaves_each_message_in_one_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint: bool
 ) -> None:
     monkeypatch.setattr(settled_list, "BUCKET_ENTRIES", 4)
-    monkeypatch.setattr("kombu_opendata.storage.operations.redrive._STEP", 3)
+    monkeypatch.setattr("kombu_opendata.storage.operations.moves._STEP", 3)
 
     async def steps(world: World) -> None:
         world.engine.definitions.declare_queue("other", QueueOptions())
@@ -77,7 +77,7 @@ def test_a_crash_between_any_two_steps_leaves_each_message_in_one_place(
         ids += await failed(world, 4)
         moved = 0
         while moved < len(ids):
-            moved += (await redrive(world, target="other", on_step=lambda _done: False)).moved
+            moved += (await redrive(world, target="other", on_step=lambda _done: False)).count
             await world.engine.commits.commit()
             if checkpoint:
                 await world.engine.commits.checkpoint()
@@ -107,11 +107,11 @@ async def rows(world: World, name: str, which: ListName = "failed") -> list[sett
 def test_by_selector_by_ids_with_a_limit(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         ids = await failed(world, 12)
-        assert (await redrive(world, selector="kind = 'odd' AND priority = 3", limit=2)).moved == 2
+        assert (await redrive(world, selector="kind = 'odd' AND priority = 3", limit=2)).count == 2
         assert sorted(world.queue("q").messages.available) == [ids[1], ids[3]]
-        assert (await redrive(world, ids={ids[0], ids[1], 10**9})).moved == 1
-        assert (await redrive(world, selector="kind = 'none'")).moved == 0
-        assert (await redrive(world, limit=100)).moved == 9
+        assert (await redrive(world, ids={ids[0], ids[1], 10**9})).count == 1
+        assert (await redrive(world, selector="kind = 'none'")).count == 0
+        assert (await redrive(world, limit=100)).count == 9
 
     run(tmp_path / "store", steps)
 
@@ -127,7 +127,7 @@ def test_what_the_target_has_is_not_put_there_twice(tmp_path: Path) -> None:
         world.engine.operations.remove(world.queue("other"), [entry])
         await world.engine.commits.checkpoint()
         done = await redrive(world, target="other")
-        assert (done.moved, done.already) == (1, 5)
+        assert (done.count, done.already) == (1, 5)
         assert sorted(world.queue("other").messages.available) == ids[1:]
         assert [row[0] for row in await rows(world, "q")] == ids[:5]
 
@@ -141,7 +141,7 @@ def test_what_has_expired_stays_failed(tmp_path: Path) -> None:
         world.engine.operations.fail(world.queue("q"), [await world.claim("q")], "me")
         world.clock.advance(6000)
         done = await redrive(world)
-        assert (done.moved, done.expired) == (0, 1)
+        assert (done.count, done.expired) == (0, 1)
         assert len(await rows(world, "q")) == 1
 
     run(tmp_path / "store", steps)
@@ -152,7 +152,7 @@ def test_a_full_target_takes_no_more(tmp_path: Path) -> None:
         await failed(world, 8)
         messages = world.queue("q").messages
         done = await redrive(world, accepts=lambda more, _bytes: len(messages) + more <= 3)
-        assert (done.moved, done.is_full) == (3, True)
+        assert (done.count, done.is_full) == (3, True)
         assert len(await rows(world, "q")) == 5
 
     run(tmp_path / "store", steps)
@@ -165,7 +165,7 @@ def test_a_dead_letter_that_waits_keeps_its_message_failed(tmp_path: Path) -> No
         assert (await redrive(world, "letters")).waiting == 2
         for id in ids:
             world.engine.operations.dead_letter_sent("letters", id)
-        assert (await redrive(world, "letters")).moved == 2
+        assert (await redrive(world, "letters")).count == 2
 
     run(tmp_path / "store", steps)
 
@@ -206,7 +206,7 @@ def test_retention_goes_on_where_messages_were_taken_out(tmp_path: Path, monkeyp
     async def steps(world: World) -> None:
         ids = await failed(world, 20)
         await world.engine.commits.checkpoint()
-        assert (await redrive(world, ids=set(ids[:9]))).moved == 9
+        assert (await redrive(world, ids=set(ids[:9]))).count == 9
         await world.engine.commits.checkpoint()
         queue = world.queue("q")
         queue.options = queue.options._replace(failed_retention_seconds=1)
@@ -225,8 +225,8 @@ def test_history_tells_of_both_moves(tmp_path: Path) -> None:
         world.engine.definitions.declare_queue("other", QueueOptions())
         ids = await failed(world, 2)
         history = world.engine.state.history = HistoryLog()
-        assert (await redrive(world, ids={ids[0]})).moved == 1
-        assert (await redrive(world, target="other")).moved == 1
+        assert (await redrive(world, ids={ids[0]})).count == 1
+        assert (await redrive(world, target="other")).count == 1
         at = world.clock.now_ms()
         chunks = [*history.chunks, history.open]
         assert [attempt for chunk in chunks for attempt in chunk.attempts] == [
@@ -312,11 +312,9 @@ def test_archived_failed_messages_are_redriven_and_deleted(tmp_path: Path) -> No
     async def steps(world: World) -> None:
         ids = await failed(world, 5)
         assert await archive(world) == 5
-        done = await world.engine.redrives.run(
-            world.queue("q"), world.queue("q"), Selection(ids={ids[0]}),
-            lambda _messages, _bytes: True, lambda _done: True, "archived_failed",
-        )  # fmt: skip
-        assert done.moved == 1
+        way = Way(world.queue("q"), lambda _messages, _bytes: True, lambda _done: True)
+        done = await world.engine.moves.redrive(world.queue("q"), Selection(ids={ids[0]}), way, "archived_failed")
+        assert done.count == 1
         assert list(world.queue("q").messages.available) == ids[:1]
         everything = Selection(before_ms=world.clock.now_ms() + 1)
         assert (

@@ -153,7 +153,7 @@ def test_why_a_message_left(tmp_path: Path) -> None:
 
 
 async def _statuses(engine: Engine, id: int) -> dict[str, str]:
-    async with engine.history._reading(indexed=True) as reader:
+    async with engine.history.reading(indexed=True) as reader:
         found = await reader.statuses([id])
     return {status.queue: status.status for status in found[id]}
 

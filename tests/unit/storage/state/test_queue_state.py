@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -166,3 +166,24 @@ def test_summary() -> None:
     rows = [(1, 9, 0, 0, 0), (2, 3, 0, 0, 0), (3, 3, 0, 0, 0), (4, 0, 50, 70, 0), (5, 0, 40, 60, 0)]
     assert Summary.of(rows, 10) == Summary((3, 2), 40, 5, 60, 2, 0, 50, 1, 5)
     assert Summary.of([], 0) == Summary(None, None, 0, None)
+
+
+def test_each_change_is_noted_for_the_next_checkpoint() -> None:
+    changed: set[str] = set()
+    queue = QueueState("q", changed=changed)
+    entry = queue.add(queue.place(), 1, 255, 0, 0, 0)
+    steps: list[Callable[[], object]] = [
+        lambda: queue.add(queue.place(), 2, 255, 0, 0, 0),
+        lambda: queue.delay(entry, 5, 0),
+        lambda: queue.claim(entry, SESSION, 10, 1000),
+        lambda: queue.touch(entry),
+        lambda: queue.put_back(entry, 20, costs_attempt=True),
+        lambda: queue.claim(entry, SESSION, 30, 1000),
+        lambda: queue.settle(entry),
+        lambda: queue.restore(7, [], [], 40),
+    ]
+    for step in steps:
+        stored(queue)
+        changed.clear()
+        step()
+        assert changed == {"q"}

@@ -63,3 +63,13 @@ def test_restore_of_an_empty_tail() -> None:
     assert log.oldest_at_ms is None
     log.append(1, 5, 1)
     assert log.oldest_at_ms == 5
+
+
+def test_each_change_is_noted_for_the_next_checkpoint() -> None:
+    changed: set[str] = set()
+    log = SettledList("q", changed=changed)
+    log.append(1, 10, 1)
+    assert changed == {"q"}
+    changed.clear()
+    log.take(0, [1])
+    assert changed == {"q"}

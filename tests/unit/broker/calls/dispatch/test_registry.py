@@ -18,7 +18,7 @@ from tests.unit.broker.model.test_queue import World, run
 
 def test_every_message_of_a_client_has_one_handler() -> None:
     async def steps(world: World) -> None:
-        greeting = {m.Hello, m.Resume, m.StandbyHello}
+        greeting = {m.Hello, m.Resume, m.StandbyHello, m.Prepared}
         assert world.call.handlers.keys() == set(get_args(ClientMessage)) - greeting
 
     run(True, steps)

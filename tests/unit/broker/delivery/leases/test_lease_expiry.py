@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from kombu_opendata.broker.delivery.leases.lease_expiry import LeaseExpiry
+from kombu_opendata.storage.records.running_tasks import RunningTask
+from kombu_opendata.storage.state.running_state import RunningTasks
 
 GRACE_MS = 2000
 OPENED_AT_MS = 100_000
@@ -20,11 +22,17 @@ class Reopened:
         self.now_ms = OPENED_AT_MS
         self.returned: list[tuple[Any, str, bool]] = []
         self.entry = SimpleNamespace(queue="q", lease_until=lease_until)
-        state = SimpleNamespace(leases={b"session": {1: self.entry}}, session_names={b"session": "name"}, producers={})
+        self.lost: list[bytes] = []
+        self.sessions: dict[bytes, Any] = {}
+        state = self.state = SimpleNamespace(
+            leases={b"session": {1: self.entry}}, session_names={b"session": "name"}, producers={},
+            running=RunningTasks(),
+        )  # fmt: skip
         nothing = SimpleNamespace(schedule=lambda: None, wake=lambda _queue: None, get=lambda _name: self)
         clock = SimpleNamespace(now_ms=lambda: self.now_ms)
-        core = SimpleNamespace(sessions={}, queues=nothing, clock=clock, outbox=nothing)
-        parts: list[Any] = [core, nothing, nothing, state, nothing, GRACE_MS, GRACE_MS]
+        core = SimpleNamespace(sessions=self.sessions, queues=nothing, clock=clock, outbox=nothing)
+        leases = SimpleNamespace(lose_tasks=self.lost.append, expects_reports=True)
+        parts: list[Any] = [core, nothing, leases, state, nothing, GRACE_MS, GRACE_MS]
         self.expiry = LeaseExpiry(*parts)
 
     def end(self, entry: Any, _outcome: int, name: str, *, lease_expired: bool) -> None:
@@ -46,3 +54,18 @@ def test_a_lease_lasts_and_never_less_than_the_grace(lease_ends_after_ms: int, k
     assert instance.returned == []
     instance.expire(kept_until_ms)
     assert instance.returned == [(instance.entry, "name", True)]
+
+
+def test_tasks_from_before_a_restart_have_a_minute() -> None:
+    instance = Reopened(OPENED_AT_MS)
+    instance.state.running.start(b"worker", "q", RunningTask(1, 2, 3, 4, 5))
+    instance.expire(0)
+    instance.expire(30_000)
+    instance.sessions[b"worker"] = SimpleNamespace(connection=instance)  # it is back
+    instance.expire(59_000)
+    del instance.sessions[b"worker"]
+    instance.expire(61_000)
+    instance.expire(61_000 + 59_999)
+    assert instance.lost == []
+    instance.expire(61_000 + 60_000)
+    assert instance.lost == [b"worker"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.history.index import sweep
 from kombu_opendata.storage.records import history_index, keys
@@ -43,6 +44,34 @@ async def collect(world: World) -> None:
     for _ in range(20):
         await world.engine.collector.sweep()
         await world.engine.commits.checkpoint()
+
+
+def test_errors_go_with_their_attempts(tmp_path: Path) -> None:
+    report = TaskReport(TaskState.RAISED, 5, 6, "add", "app.Bad", "no", "Traceback: …")
+
+    async def steps(world: World) -> None:
+        engine = world.engine
+        for count in (300, 200):
+            publish(world, "q", count)
+            for _ in range(count):
+                entry = await world.claim("q")
+                engine.task_runs.note(world.queue("q"), entry, report)
+                engine.operations.ack(world.queue("q"), (entry,))
+            await index_all(engine)
+            assert len(await stored_errors(world)) == (300 if count == 300 else 500)
+            world.clock.advance(90 * 60_000)
+        await engine.history.sweep(world.clock.now_ms())
+        await engine.commits.checkpoint()
+        numbers = await stored_errors(world)
+        assert numbers == list(range(300, 500)), "those of the attempts that are left"
+        assert [number for number, _id, _outcome in await attempts(engine)] == numbers
+
+    async def stored_errors(world: World) -> list[int]:
+        rows = await world.engine.store.scan(*keys.kind_range(RecordKind.TASK_FAILURE))
+        return [(keys.parse(key).numbers or (0,))[0] for key, _value in rows]
+
+    with tiny_history():
+        run(tmp_path / "store", steps, SETTINGS)
 
 
 def test_attempts_go_when_their_time_is_over(tmp_path: Path) -> None:

@@ -1,8 +1,11 @@
-"""Makes a Celery worker treat this transport as it treats AMQP and Redis.
+"""Makes a Celery worker treat this transport as it treats AMQP and Redis, and report what became of its tasks.
 
-Celery has no setting for these features: gossip and mingle run on the transports in two sets, and
-``worker_disable_prefetch`` on the one in an ``if``. The transport calls :func:`adapt` when it is made, which a worker
-does before it looks. Where Celery's worker is not loaded, nothing happens and nothing is imported.
+Celery has no setting for these features: gossip and mingle run on the transports in two sets,
+``worker_disable_prefetch`` on the one in an ``if``, and requests (:mod:`.task_requests`) are of a class that a function
+makes. The transport loads this module by name and calls :func:`adapt` when it is made in a worker, which a worker does
+before it looks.
+
+Its connections, and those of its pool processes, have its node name (``celery@host``) for the broker.
 
 Also, a worker waits before it tries to connect again after an error that a person must repair.
 """
@@ -13,10 +16,13 @@ import sys
 import time
 from functools import wraps
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from kombu.transport import virtual
 
 from ..errors import OpenDataError
+from .task_reporter import Reporter, Reporters
+from .task_requests import report_outcomes
 
 _PACKAGE = "celery.worker.consumer"
 #: between attempts to connect after an error that the next attempt will meet too
@@ -25,9 +31,9 @@ _adapted = False
 
 
 def adapt(transport: type[virtual.Transport]) -> None:
-    """Adapt the worker of this process, if it is one, to this class of transports."""
+    """Adapt the workers of this process to this class of transports, once."""
     global _adapted
-    if _adapted or f"{_PACKAGE}.tasks" not in sys.modules:
+    if _adapted:
         return
     _adapted = True
     for name in ("gossip.Gossip", "mingle.Mingle"):
@@ -35,30 +41,35 @@ def adapt(transport: type[virtual.Transport]) -> None:
         cls = getattr(sys.modules[f"{_PACKAGE}.{module}"], step)
         cls.compatible_transports = {*cls.compatible_transports, transport.driver_type}
     tasks = sys.modules[f"{_PACKAGE}.tasks"].Tasks
-    tasks.start = _wrap_start(tasks.start, transport)
+    reporters: Reporters = WeakKeyDictionary()
+    tasks.start = _wrap_start(tasks.start, transport, reporters)
+    report_outcomes(reporters)
     consumer = sys.modules[f"{_PACKAGE}.consumer"].Consumer
     consumer.on_connection_error_before_connected = _wrap_on_error(
         consumer.on_connection_error_before_connected, transport
     )
+    _connect_by_node_name()
     _flush_when_a_pool_process_ends()
 
 
-def _wrap_start(start: Any, transport_class: type[virtual.Transport]) -> Any:
+def _wrap_start(start: Any, transport_class: type[virtual.Transport], reporters: Reporters) -> Any:
     """``Tasks.start``, which sets its prefetch gate only if ``driver_type`` is "redis"; our channels have its hook.
 
     The event loop of a solo worker stands still in each task, so such a worker also gets a thread that keeps its
-    session.
+    session. The classes of requests are made in this step, so the pool's reporter is there before.
     """
 
     @wraps(start)
     def wrapped(tasks: Any, c: Any) -> None:
         transport = c.connection.transport
         if not isinstance(transport, transport_class):
+            reporters.pop(c.pool, None)
             start(tasks, c)
             return
         if _runs_tasks_in_its_loop(c.pool):
             c.connection.connection.link.start_reconnect_thread()
-        if not c.app.conf.worker_disable_prefetch:
+        reporters.setdefault(c.pool, Reporter()).connect(c.connection.default_channel)
+        if not getattr(c.app.conf, "worker_disable_prefetch", False):  # Celery 5.5 has no such setting
             start(tasks, c)
             return
         transport.driver_type = "redis"
@@ -93,6 +104,18 @@ def _wrap_on_error(on_error: Any, transport_class: type[virtual.Transport]) -> A
 def _runs_tasks_in_its_loop(pool: Any) -> bool:
     solo = sys.modules.get("celery.concurrency.solo")
     return solo is not None and isinstance(pool, solo.TaskPool)
+
+
+def _connect_by_node_name() -> None:
+    """``celery worker`` sends the signal before it connects and before it forks, with its node name as the sender."""
+    from celery.signals import celeryd_after_setup
+
+    from ..client.client_name import name_process
+
+    def on_setup(sender: str, **_kwargs: Any) -> None:
+        name_process(sender)
+
+    celeryd_after_setup.connect(on_setup, weak=False)
 
 
 def _flush_when_a_pool_process_ends() -> None:

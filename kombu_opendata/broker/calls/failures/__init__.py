@@ -1,0 +1,1 @@
+"""The calls about failures, and what a bulk of them does."""

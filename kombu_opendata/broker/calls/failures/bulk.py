@@ -1,0 +1,241 @@
+"""Runs failures again, or dismisses them, in steps: each is one commit together with its marks.
+
+So an interruption leaves each failure either as it was, or handled; and a bulk that begins again finds the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from ....errors import CorruptRecord, InvalidMessage, QueueFull
+from ....protocol import messages as m
+from ....storage.clock import Clock
+from ....storage.commit.commits import Commits
+from ....storage.effects.failures import HandleFailures
+from ....storage.history.failures.failure import ACKNOWLEDGED, LIST_OF, Failure, Position
+from ....storage.history.failures.query import Filters
+from ....storage.history.failures.view import FailureView
+from ....storage.messages.payloads import Payloads
+from ....storage.operations.archive_and_delete import Selection, SettledMoves
+from ....storage.operations.moves import Moved, Moves, Way
+from ....storage.records.handled_failures import DISMISSED, RETRIED
+from ....storage.state.store_state import StoreState
+from ...delivery.outbox import Outbox
+from ...delivery.queues import Queues
+from ...instance.replay_cursors import Replays, room
+from ...model.queue import BrokerQueue
+from ..publish import PublishCalls
+from . import task_again
+
+log = logging.getLogger(__name__)
+
+#: how long a call works before it answers how far it came
+STEP_SECONDS = 0.5
+#: tasks that are read together and published in one turn of the event loop: at first, at most, and one if the last had
+#: more bytes than this
+_FIRST_TASKS, _MOST_TASKS = 4, 24
+_MUCH_BYTES = 1 << 20
+
+
+@dataclass(slots=True)
+class Done:
+    """What a call did; see :class:`.FailuresRetried` and :class:`.FailuresDismissed`."""
+
+    redriven: int = 0
+    published: int = 0
+    already: int = 0
+    expired: int = 0
+    waiting: int = 0
+    unmatched: int = 0
+    collected: int = 0
+    not_tasks: int = 0
+    without_queue: int = 0
+    paused: int = 0
+    deleted: int = 0
+    dismissed: int = 0
+    full: str = ""
+    next: Position | None = None
+
+    @property
+    def handled(self) -> int:
+        """How many failures were handled."""
+        return self.redriven + self.published + self.deleted + self.dismissed
+
+
+@dataclass(slots=True)
+class Bulk:
+    """One call.
+
+    Attributes:
+        target: the queue that gets the messages; empty for their own.
+        limit: the most failures to handle; 0 for no limit.
+        go_on: whether somebody waits for the answer.
+    """
+
+    filters: Filters
+    after: Position | None
+    limit: int
+    go_on: Callable[[], bool]
+    target: str = ""
+    done: Done = field(default_factory=Done)
+
+    @property
+    def left(self) -> int | None:
+        """How many may still be handled; None for any number."""
+        return self.limit - self.done.handled if self.limit else None
+
+
+@dataclass(frozen=True, slots=True)
+class Bulks:
+    """Handles the failures of one instance."""
+
+    _view: FailureView
+    _state: StoreState
+    _moves: Moves
+    _settled_moves: SettledMoves
+    _payloads: Payloads
+    _commits: Commits
+    _clock: Clock
+    _publishing: PublishCalls
+    _queues: Queues
+    _replays: Replays
+    _outbox: Outbox
+    _new_id: Callable[[], str]
+
+    async def retry(self, bulk: Bulk) -> Done:
+        """Run failures again, the oldest first."""
+        return await self._each(bulk, self._retry)
+
+    async def dismiss(self, bulk: Bulk) -> Done:
+        """Delete failed messages and dismiss acknowledged failures, the oldest first."""
+        return await self._each(bulk, self._dismiss)
+
+    async def _each(self, bulk: Bulk, handle: Callable[[Bulk, list[Failure]], Awaitable[None]]) -> Done:
+        loop = asyncio.get_running_loop()
+        until, done = loop.time() + STEP_SECONDS, bulk.done
+        done.next = bulk.after
+        some = self._view.scan(bulk.filters, lambda _queue: True, bulk.after, descending=False)
+        async with aclosing(some) as scanned:
+            async for matching, last, _count in scanned:
+                for part in _parts(matching):
+                    await handle(bulk, part[: bulk.left])
+                    if done.full or not bulk.go_on() or bulk.left == 0:
+                        return done  # what is left of this batch is found again
+                done.next = last
+                if loop.time() >= until:
+                    return done
+        done.next = None
+        return done
+
+    # ------------------------------------------------------------------ running again
+    async def _retry(self, bulk: Bulk, part: list[Failure]) -> None:
+        source, target = (self._queues.get(name) for name in (part[0].open.queue, bulk.target or part[0].open.queue))
+        if target is None or target.deleting:
+            bulk.done.without_queue += len(part)
+        elif target.refuses_publishes:
+            bulk.done.paused += len(part)
+        elif part[0].open.kind == ACKNOWLEDGED:
+            await self._publish(bulk, target, part)
+        elif source is not None:
+            await self._redrive(bulk, source, target, part)
+
+    async def _redrive(self, bulk: Bulk, source: BrokerQueue, target: BrokerQueue, part: list[Failure]) -> None:
+        def on_step(moved: Moved) -> bool:
+            self._replays.added(target, moved.ids)
+            return bulk.go_on() and not target.deleting and not source.deleting
+
+        first, selection = part[0].open, Selection(frozenset(one.open.message_id for one in part))
+        way = Way(target.state(), room(target, always=True), on_step)
+        moved = await self._moves.redrive(source.state(), selection, way, LIST_OF[first.kind], first.place)
+        done = bulk.done
+        done.redriven += moved.count
+        done.already += moved.already
+        done.expired += moved.expired
+        done.waiting += moved.waiting
+        done.unmatched += moved.unmatched
+        done.full = target.name if moved.is_full else ""
+
+    async def _publish(self, bulk: Bulk, target: BrokerQueue, part: list[Failure]) -> None:
+        at_once = _FIRST_TASKS
+        while part and not bulk.done.full:
+            some, part = part[:at_once], part[at_once:]
+            read = await asyncio.gather(*(self._read(one.open.message_id) for one in some))
+            found = [(one, envelope) for one, envelope in zip(some, read, strict=True) if envelope is not None]
+            bulk.done.collected += len(some) - len(found)
+            self._publish_some(bulk, target, found)
+            is_much = sum(len(envelope) for _one, envelope in found) > _MUCH_BYTES
+            at_once = 1 if is_much else min(2 * at_once, _MOST_TASKS)
+            await asyncio.sleep(0)
+
+    async def _read(self, id: int) -> bytes | None:
+        try:
+            return await self._payloads.read(id)
+        except CorruptRecord as exc:
+            log.error("a failed task can't be run again: %s", exc)
+            return None
+
+    def _publish_some(self, bulk: Bulk, target: BrokerQueue, envelopes: list[tuple[Failure, bytes]]) -> None:
+        """Publish tasks again. There is no await, so the messages and their marks are in one commit.
+
+        Raises:
+            StoreFull: those before are published, and marked.
+        """
+        done, now, accepts = bulk.done, self._clock.now_ms(), room(target, always=True)
+        rows: list[int] = []
+        try:
+            for one, envelope in envelopes:
+                if one.open.place in self._state.handled or target.deleting:
+                    done.already += 1
+                    continue
+                message = self._message(envelope, now)
+                if message is None:
+                    done.not_tasks += 1
+                    continue
+                if not accepts(1, len(message.envelope)):
+                    raise QueueFull(queue=target.name)
+                rows += one.open.place, self._publishing.store(message, [target])
+                done.published += 1
+        except QueueFull:
+            done.full = target.name
+        finally:
+            if rows:
+                self._commits.apply(HandleFailures(RETRIED, now, rows))
+            self._outbox.schedule()
+
+    def _message(self, envelope: bytes, now: int) -> m.Publish | None:
+        try:
+            return task_again.again(envelope, self._new_id(), now)
+        except InvalidMessage:  # with the new headers it has too many
+            return None
+
+    # ------------------------------------------------------------------ dismissing
+    async def _dismiss(self, bulk: Bulk, part: list[Failure]) -> None:
+        first = part[0].open
+        if first.kind != ACKNOWLEDGED:
+            queue = self._state.queues.get(first.queue)
+            if queue is not None:
+                ids = frozenset(one.open.message_id for one in part)
+                bulk.done.deleted += await self._settled_moves.delete_some(queue, LIST_OF[first.kind], first.place, ids)
+            self._outbox.schedule()
+            return
+        rows = [part_of for one in part if one.open.place not in self._state.handled for part_of in (one.open.place, 0)]
+        if rows:
+            self._commits.check_room(10 * len(rows))
+            self._commits.apply(HandleFailures(DISMISSED, self._clock.now_ms(), rows))
+            self._commits.needs_sync = True
+        bulk.done.dismissed += len(rows) // 2
+        self._outbox.schedule()
+
+
+def _parts(matching: list[Failure]) -> Iterator[list[Failure]]:
+    """The failures that are handled together: of one bucket of a list, or acknowledged ones of a queue."""
+    parts: dict[tuple[str, str, int], list[Failure]] = {}
+    for one in matching:
+        place = one.open
+        bucket = -1 if place.kind == ACKNOWLEDGED else place.place
+        parts.setdefault((place.kind, place.queue, bucket), []).append(one)
+    return iter(parts.values())

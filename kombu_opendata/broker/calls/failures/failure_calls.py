@@ -1,0 +1,138 @@
+"""Failures: pages, groups, running them again, dismissing them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ....errors import RequestError
+from ....protocol import messages as m
+from ....protocol.messages.failure_messages import FailureGroup, FailureInfo, FailureQuery
+from ....storage.clock import Clock
+from ....storage.history.failures import query
+from ....storage.history.failures.failure import Failure
+from ....storage.history.failures.query import Filters
+from ....storage.history.failures.view import FailureView
+from ....storage.records.handled_failures import HOW
+from ....storage.records.task_failure import NONE, TaskFailure
+from ....storage.state.store_state import StoreState
+from ...access.rights import Rights
+from ..dispatch import required_rights as needs
+from ..dispatch.contents import shown_failure
+from ..dispatch.context import Context
+from ..dispatch.registry import handles
+from ..history_calls import attempt_id
+from ..replay_calls import selector_of, stored_queue
+from .bulk import Bulk, Bulks, Done
+
+
+@dataclass(frozen=True, slots=True)
+class FailureCalls:
+    """The calls about the failures of one instance."""
+
+    _view: FailureView
+    _state: StoreState
+    _bulks: Bulks
+    _clock: Clock
+
+    @handles(m.ListFailures, needs=needs.failures, query=True, filter_of=lambda _self, msg: msg.selector)
+    async def list_failures(self, call: Context, msg: m.ListFailures) -> m.FailurePage:
+        descending = query.check_page(msg.order, msg.limit)
+        filters, rights = _filters(call, msg), call.session.rights
+        after = query.read_cursor(msg.next, filters, descending=descending) if msg.next else None
+        page = await self._view.page(filters, _shows(rights), msg.limit, after, descending=descending)
+        infos = (self._info(one, page.texts.get(one.facts.number, NONE), msg.tracebacks) for one in page.items)
+        items = tuple(shown_failure(rights, info) for info in infos)
+        following = None if page.next is None else query.make_cursor(filters, page.next, descending=descending)
+        return m.FailurePage(msg.rid, items, following)
+
+    @handles(m.GroupFailures, needs=needs.failures, query=True, filter_of=lambda _self, msg: msg.selector)
+    async def group_failures(self, call: Context, msg: m.GroupFailures) -> m.FailureGroups:
+        by, filters = query.check_dimensions(msg.by), _filters(call, msg)
+        found, complete = await self._view.groups(filters, _shows(call.session.rights), by)
+        groups = [
+            FailureGroup(one.values, one.count, one.acknowledged, one.first_at_ms, one.last_at_ms) for one in found
+        ]
+        return m.FailureGroups(msg.rid, tuple(groups), complete)
+
+    @handles(m.RetryFailures, needs=needs.retry, query=True, filter_of=lambda _self, msg: msg.selector)
+    async def retry_failures(self, call: Context, msg: m.RetryFailures) -> m.FailuresRetried:
+        if msg.target:
+            stored_queue(call, msg.target)
+        bulk, until_ms = self._bulk(call, msg)
+        bulk.target = msg.target
+        done = await self._bulks.retry(bulk)
+        if done.handled:
+            text, where = "ran %d failed messages and %d acknowledged tasks of %s again", _names(msg.queues)
+            if msg.target:
+                where += f", in queue {msg.target!r},"
+            call.audit(text, done.redriven, done.published, where)
+        return m.FailuresRetried(
+            msg.rid, done.redriven, done.published, done.already, done.expired, done.waiting, done.unmatched,
+            done.collected, done.not_tasks, done.without_queue, done.paused, done.full, _next(bulk, done), until_ms,
+        )  # fmt: skip
+
+    @handles(m.DismissFailures, needs=needs.dismiss, query=True, filter_of=lambda _self, msg: msg.selector)
+    async def dismiss_failures(self, call: Context, msg: m.DismissFailures) -> m.FailuresDismissed:
+        bulk, until_ms = self._bulk(call, msg)
+        done = await self._bulks.dismiss(bulk)
+        if done.handled:
+            text = "deleted %d failed messages and dismissed %d failures of %s"
+            call.audit(text, done.deleted, done.dismissed, _names(msg.queues))
+        return m.FailuresDismissed(msg.rid, done.deleted, done.dismissed, _next(bulk, done), until_ms)
+
+    # ------------------------------------------------------------------ bulks
+    def _bulk(self, call: Context, msg: m.RetryFailures | m.DismissFailures) -> tuple[Bulk, int]:
+        """The work of a call, and the time up to which failures take part: those that come meanwhile do not."""
+        if msg.limit < 0:
+            raise RequestError(f"a limit of {msg.limit} is not valid: give a number, or 0 for all", limit=msg.limit)
+        filters = _filters(call, msg)
+        until_ms = msg.until_ms or self._clock.now_ms()
+        filters = filters._replace(until_ms=min(filters.until_ms, until_ms))
+        after = query.read_cursor(msg.next, filters, descending=False) if msg.next else None
+        session, connection = call.session, call.session.connection
+        return Bulk(filters, after, msg.limit, lambda: session.connection is connection), until_ms
+
+    # ------------------------------------------------------------------ answers
+    def _info(self, one: Failure, text: TaskFailure, tracebacks: bool) -> FailureInfo:
+        place, facts = one
+        handled = self._state.handled.find(facts.number)
+        return FailureInfo(
+            place.message_id, place.queue, place.kind, facts.task, facts.task_id, facts.reason, facts.exception,
+            text.error, facts.worker, place.at_ms, place.attempts,
+            attempt_id(facts.number) if facts.number >= 0 else "", facts.runtime_us / 1000,
+            text.traceback if tracebacks else "",
+            *(("", 0, -1) if handled is None else (HOW[handled.how], handled.at_ms, handled.message_id or -1)),
+        )  # fmt: skip
+
+
+def _names(queues: Sequence[str]) -> str:
+    """The queues of a call, for the audit log."""
+    if not queues:
+        return "all queues"
+    more = f" and {len(queues) - 3} more" if len(queues) > 3 else ""
+    return f"queue{'s'[: len(queues) - 1]} {', '.join(map(repr, queues[:3]))}{more}"
+
+
+def _next(bulk: Bulk, done: Done) -> str | None:
+    return None if done.next is None else query.make_cursor(bulk.filters, done.next, descending=False)
+
+
+def _shows(rights: Rights) -> Callable[[str], bool]:
+    return rights.may_watch
+
+
+def _filters(call: Context, msg: FailureQuery) -> Filters:
+    """The filters of a call.
+
+    Raises:
+        NotFound: a queue does not exist.
+        InvalidFilter, SelectorError: a value is not valid.
+    """
+    for name in msg.queues:
+        call.queue(name)
+    return query.check_filters(
+        queues=msg.queues, kinds=msg.kinds, tasks=msg.tasks, exceptions=msg.exceptions, reasons=msg.reasons,
+        workers=msg.workers, ids=msg.ids, task_ids=msg.task_ids, selector=selector_of(msg.selector), gte=msg.gte,
+        lte=msg.lte, handled=getattr(msg, "handled", False),
+    )  # fmt: skip

@@ -1,0 +1,97 @@
+"""The message that runs a Celery task again: the same task with a new id, to be run now.
+
+``root_id`` and what the task's body says (arguments, callbacks, the rest of its chain) stay; ``parent_id`` is the id of
+the task that failed. ``retries`` begins at 0 and ``eta`` is left out, so are ``expires`` if that time is over and the
+headers of dead letters. A member of a chord runs outside of it, so it has no ``group``: the chord has counted its first
+run, and must not count a second one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from ....errors import InvalidMessage
+from ....protocol import messages as m
+from ....protocol.envelope import Opened, encode_envelope, metadata_headers, open_envelope
+from ....protocol.message_properties import priority_of
+from ....protocol.revocation import PROPERTY
+
+_DEATHS = ("x-death", "x-first-death-", "x-last-death-")
+_GROUP = ("group", "group_index")
+#: a task's body: its positional and named arguments, and how it goes on
+_Body = tuple[msgspec.Raw, msgspec.Raw, dict[str, msgspec.Raw]]
+_DECODERS: dict[str, Any] = {
+    "application/json": msgspec.json.Decoder(_Body).decode,
+    "application/x-msgpack": msgspec.msgpack.Decoder(_Body).decode,
+}
+_NOTHING = (b"null", b"\xc0")
+
+
+def again(envelope: bytes, new_id: str, now_ms: int) -> m.Publish | None:
+    """The publish that runs the task in an envelope again; None if it is not a task of Celery.
+
+    Raises:
+        InvalidMessage: its headers can't be stored.
+    """
+    opened = open_envelope(envelope)
+    if opened is None:
+        return None
+    body, kind, encoding, old, properties, exchange, key = opened
+    old_id = old.get("id")
+    if not isinstance(old.get("task"), str) or not isinstance(old_id, str) or not old_id:
+        return None
+    left_out = (*_GROUP, *_DEATHS) if _may_be_in_chord(opened) else _DEATHS
+    headers = {name: value for name, value in old.items() if not str(name).startswith(left_out)}
+    ttl_ms = _time_left_ms(old.get("expires"), now_ms)
+    headers |= {
+        "id": new_id, "parent_id": old_id, "root_id": old.get("root_id") or old_id, "retries": 0, "eta": None,
+        "expires": old["expires"] if ttl_ms >= 0 else None,
+    }  # fmt: skip
+    about = _properties(properties, old_id, new_id, ttl_ms)
+    try:
+        priority = priority_of(properties.get("priority"))
+    except InvalidMessage:
+        priority = 0
+    made = encode_envelope(body, kind, encoding, headers, about, exchange, key)
+    texts = metadata_headers(headers, exchange, key, priority, kind)
+    return m.Publish(0, 0, exchange, key, made, texts, priority, now_ms, 0, ttl_ms, False, PROPERTY in about)
+
+
+def _properties(old: Mapping[Any, Any], old_id: str, new_id: str, ttl_ms: int) -> dict[Any, Any]:
+    """The properties, with the new id as correlation id and in the name of the result."""
+    about = {name: value for name, value in old.items() if name not in ("expiration", "timestamp")}
+    about["correlation_id"] = new_id
+    if ttl_ms >= 0:
+        about["expiration"] = str(ttl_ms)
+    match about.pop(PROPERTY, None):
+        case [str(name), *rest] if name.endswith(old_id):
+            about[PROPERTY] = [name.removesuffix(old_id) + new_id, *rest]
+    return about
+
+
+def _time_left_ms(expires: Any, now_ms: int) -> int:
+    """How long the task may still wait to be run; -1 if it does not expire, or has."""
+    try:
+        at = datetime.fromisoformat(expires)
+        at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+        left = int(at.timestamp() * 1000) - now_ms
+    except (TypeError, ValueError, OverflowError):
+        return -1
+    return left if left > 0 else -1
+
+
+def _may_be_in_chord(opened: Opened) -> bool:
+    """Whether the task's body says that it is a member of a chord, or can't be read without loading a pickle."""
+    decode = _DECODERS.get(opened[1] or "")
+    if decode is None or "compression" in opened[3]:
+        return True
+    try:
+        body = msgspec.msgpack.decode(opened[0])
+        chord = decode(body)[2].get("chord")
+    except (ValueError, TypeError, RecursionError):
+        return True
+    return chord is not None and bytes(chord) not in _NOTHING

@@ -1,0 +1,79 @@
+"""The runs of an instance's tasks, counted by task and state, with their runtimes and waits.
+
+Senders choose the names of tasks, so only the first :data:`MAX_TASKS` have figures of their own; the others share those
+of :data:`OTHER`. All begin at 0 when the broker starts.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from ...protocol.task_reports import STATES, TaskReport
+from ...storage.clock import Clock
+from ...storage.commit.measurements import Histogram
+
+MAX_TASKS = 100
+OTHER = "(other)"
+#: of messages that no task ran for
+UNKNOWN = "(unknown)"
+
+#: seconds, from a task that does nothing to one of an hour
+RUNTIME_SECONDS = (
+    0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0,
+)  # fmt: skip
+#: seconds, from an idle worker to a backlog of a day
+WAITING_SECONDS = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 3600.0, 21_600.0, 86_400.0)
+
+
+class RunsOfTask:
+    """The runs of one task.
+
+    Attributes:
+        states: how many ended in each :class:`.TaskState`, by its number.
+        runtime, waiting: how long each ran, and how long its message had been due, in seconds.
+    """
+
+    __slots__ = ("runtime", "states", "waiting")
+
+    def __init__(self) -> None:
+        self.states = [0] * len(STATES)
+        self.runtime = Histogram(RUNTIME_SECONDS)
+        self.waiting = Histogram(WAITING_SECONDS)
+
+
+class TaskOutcomes:
+    """The runs of all tasks since the start; ``tasks`` has them by name."""
+
+    __slots__ = ("_clock", "tasks")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.tasks: dict[str, RunsOfTask] = {}
+
+    def settled(self, report: TaskReport, due_at_ms: int) -> None:
+        """A task has just ended whose message could be delivered from ``due_at_ms`` on; 0 if that is not known."""
+        waited_ms = self._clock.now_ms() - report.runtime_us // 1000 - due_at_ms
+        self.reported(report, max(waited_ms, 0) if due_at_ms else -1)
+
+    def reported(self, report: TaskReport, waited_ms: int) -> None:
+        """A task has ended whose message was due for ``waited_ms`` before it began; -1 if that is not known."""
+        runs = self.tasks.get(report.task) or self._runs_of(report.task)
+        runs.states[report.state] += 1
+        seconds = report.runtime_us / 1e6
+        histogram = runs.runtime
+        histogram.counts[bisect_left(RUNTIME_SECONDS, seconds)] += 1
+        histogram.sum += seconds
+        if waited_ms >= 0:
+            seconds = waited_ms / 1000
+            histogram = runs.waiting
+            histogram.counts[bisect_left(WAITING_SECONDS, seconds)] += 1
+            histogram.sum += seconds
+
+    def _runs_of(self, task: str) -> RunsOfTask:
+        name = task or UNKNOWN
+        if name not in self.tasks and len(self.tasks) >= MAX_TASKS:
+            name = OTHER
+        runs = self.tasks.get(name)
+        if runs is None:
+            runs = self.tasks[name] = RunsOfTask()
+        return runs

@@ -1,0 +1,180 @@
+"""What a change of a queue's arguments means for the messages that it has: counted before the change is made."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ...storage.clock import Clock
+from ...storage.commit.queue_sizes import measure
+from ...storage.read import queue_pages
+from ...storage.read.settled_buckets import SettledBuckets
+from ...storage.routing.queue_definition import QueueDefinition
+from ...storage.routing.queue_filters import filter_of, have_same_filter
+from ...storage.routing.topology import Topology
+from ...storage.slatedb.store_reads import Reads
+from ...storage.state.queue_state import QueueState
+from ...storage.state.settled_list import ListName
+from ..model.argument_table import DROP_HEAD
+from ..model.queue import BrokerQueue
+from ..model.queue_alterations import Alteration
+from ..model.queue_arguments import QueueArguments
+
+#: waiting messages whose headers are compared with a new filter, and settled ones whose ages are looked at
+MAX_EXAMINED = 10_000
+MAX_SETTLED = 100_000
+_AT_ONCE = 256
+
+
+@dataclass(slots=True)
+class Findings:
+    """What a change means, in numbers of messages.
+
+    Attributes:
+        waiting: they wait now.
+        dropped: waiting ones that exceed the new maximum: they are dropped, the oldest first.
+        excess: waiting ones that exceed it and stay, because the queue refuses new ones instead.
+        examined, unmatched: waiting ones that were compared with the new filter, and those that it does not match.
+        done, failed: settled ones that are past the new retention: they are deleted.
+        notes: the same for people.
+    """
+
+    waiting: int
+    dropped: int = 0
+    excess: int = 0
+    examined: int = 0
+    unmatched: int = 0
+    done: int = 0
+    failed: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The numbers by name."""
+        return {name: getattr(self, name) for name in self.__slots__ if name != "notes"}
+
+    @property
+    def lost(self) -> int:
+        """How many messages the change deletes."""
+        return self.dropped + self.done + self.failed
+
+
+@dataclass(frozen=True, slots=True)
+class AlteredMessages:
+    """Counts what changes mean in the queues of one instance."""
+
+    _store: Reads
+    _buckets: SettledBuckets
+    _topology: Topology
+    _clock: Clock
+
+    async def find(self, queue: BrokerQueue, after: Alteration, *, is_read: bool) -> Findings:
+        """Count what a change would mean; messages are compared with a new filter only if their headers may be read."""
+        now, then, found = queue.arguments, after.parsed, Findings(len(queue.messages))
+        if then.max_length_bytes >= 0 and not queue.messages.counts_bytes:
+            await measure(self._store, queue.messages)
+        if is_read and not have_same_filter(queue.effective, after.effective):
+            await self._compare_filter(queue, after, found)
+        if queue.properties.stored:
+            found.done = await self._outdated(queue, "done", now.done_retention_seconds, then.done_retention_seconds)
+            found.failed = await self._outdated(
+                queue, "failed", now.failed_retention_seconds, then.failed_retention_seconds
+            )
+        found.waiting = len(queue.messages)
+        self._count_excess(queue, then, found)  # last, and without an await before the change
+        found.notes = list(_notes(found, now, then))
+        return found
+
+    def _count_excess(self, queue: BrokerQueue, then: QueueArguments, found: Findings) -> None:
+        now = queue.arguments
+        if (now.max_length, now.max_length_bytes, now.overflow) == (
+            then.max_length, then.max_length_bytes, then.overflow,
+        ):  # fmt: skip
+            return
+        excess = beyond(queue.messages, then.max_length, then.max_length_bytes)
+        found.dropped, found.excess = (excess, 0) if then.overflow == DROP_HEAD else (0, excess)
+
+    async def _compare_filter(self, queue: BrokerQueue, after: Alteration, found: Findings) -> None:
+        """Compare the first waiting messages with the queue's new bindings and filter."""
+        bindings = self._topology.definition_of(queue.name).bindings[1:]
+        selector = QueueDefinition(queue.name, bindings, filter_of(after.effective)).selector
+        position = -1
+        while found.examined < MAX_EXAMINED and not queue.deleting:
+            states = queue_pages.AVAILABLE, queue_pages.DELAYED
+            rows, position = await queue.page(states, position, _AT_ONCE)
+            for headers in await queue.headers([(row.id, row.priority) for row in rows]):
+                if headers is not None:
+                    found.examined += 1
+                    found.unmatched += not selector.matches(headers)
+            if position < 0:
+                return
+            await asyncio.sleep(0)
+
+    async def _outdated(self, queue: BrokerQueue, which: ListName, before: int, after: int) -> int:
+        """How many settled messages are past a shorter retention; both are in seconds, 0 for ever."""
+        if not after or 0 < before <= after:
+            return 0
+        stored, limit, count = queue.state(), self._clock.now_ms() - 1000 * after, 0
+        log = stored.settled_list(which)
+        for number in range(log.first, log.tail + 1):
+            rows = await self._buckets.read(stored, which, number)
+            outdated = sum(row.settled_at_ms <= limit for row in rows)
+            count += outdated
+            if outdated < len(rows) or count >= MAX_SETTLED or queue.deleting:
+                break
+        return count
+
+
+def beyond(messages: QueueState, max_length: int, max_bytes: int) -> int:
+    """How many of the oldest waiting messages exceed these maxima (-1: none)."""
+    by_number = max(len(messages) - max_length, 0) if max_length >= 0 else 0
+    over = messages.available_bytes - max_bytes if max_bytes >= 0 else 0
+    by_size = 0
+    for sizes in _sizes(messages):
+        if over <= 0:
+            break
+        if (total := sum(sizes)) < over:
+            over -= total
+            by_size += len(sizes)
+            continue
+        for size in sizes:
+            if over <= 0:
+                break
+            over -= size
+            by_size += 1
+    return max(by_number, by_size)
+
+
+def _sizes(messages: QueueState) -> Iterator[list[int]]:
+    """The sizes of the waiting messages, bucket by bucket, the oldest first."""
+    for number in sorted(messages.buckets.keys() | messages.cold.sizes.keys()):
+        if number in messages.buckets:
+            yield [entry.size for _id, entry in sorted(messages.buckets[number].available.items())]
+        else:
+            yield list(messages.cold.sizes[number])
+
+
+def _notes(found: Findings, now: QueueArguments, then: QueueArguments) -> Iterator[str]:
+    """The findings as sentences."""
+    if found.waiting and now.message_ttl_ms != then.message_ttl_ms:
+        yield f"{_messages(found.waiting)} that wait keep their deadlines: x-message-ttl counts for new messages"
+    if found.dropped:
+        fate = "become dead letters" if then.dead_letter_exchange is not None else "are deleted"
+        yield f"{_messages(found.dropped)} exceed the new maximum and {fate}, the oldest first"
+    if found.excess:
+        yield f"the queue is full: {_messages(found.excess)} exceed its new maximum and stay; publishes are refused"
+    if found.unmatched:
+        first = "first " if found.examined < found.waiting else ""
+        yield (
+            f"of the {first}{_messages(found.examined)} that wait, {found.unmatched:,} do not match the queue's filter "
+            "or bindings any more; they stay"
+        )
+    for which, count in (("archived", found.done), ("failed", found.failed)):
+        if count:
+            more = " or more" if count >= MAX_SETTLED else ""
+            yield f"{count:,}{more} {which} messages are past the new retention and are deleted with the next sweep"
+
+
+def _messages(count: int) -> str:
+    return f"{count:,} message{'' if count == 1 else 's'}"

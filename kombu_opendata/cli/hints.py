@@ -1,0 +1,90 @@
+"""Errors that name the next command: of a store without a broker, of a path without a store, of a mistyped name."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..local_users import sharer_of
+from ..masked_url import masked
+from .exit_codes import NO_BROKER, Failure
+
+if TYPE_CHECKING:
+    from ..queue_client import QueueClient
+    from ..url import Address
+
+#: every database in a store's folder has a subfolder of this name
+_DATABASE = "manifest"
+#: the parameter of ``--start``
+START = "starts"
+
+
+def command(words: str, *names: str) -> str:
+    """A command line for a shell: the words, and names with anything in them."""
+    separator = ["--"] if any(name.startswith("-") for name in names) else []
+    return " ".join(["opendata-queue", words, *separator, *map(shlex.quote, names)])
+
+
+def next_command(words: str, *names: str) -> str:
+    """As :func:`command`, at the broker of the present command: with its ``--url``, or by its ``celery -A app``."""
+    here = click.get_current_context(silent=True)
+    if here is not None and (url := here.params.get("url")):
+        return command(f"{words} --url {shlex.quote(masked(url))}", *names)
+    line = command(words, *names)
+    app = here.find_root().params.get("app") if here is not None else None
+    return f"celery -A {shlex.quote(app)} opendata{line.removeprefix('opendata-queue')}" if app else line
+
+
+def is_store(folder: str) -> bool:
+    """Whether a folder has a database in it.
+
+    Raises:
+        OSError: the folder can't be read.
+    """
+    try:
+        entries = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return any(os.path.isdir(os.path.join(folder, entry, _DATABASE)) for entry in entries)
+
+
+def no_store(folder: str) -> Failure:
+    """There is no store whose broker could be started."""
+    return Failure(
+        f"there is no store at {folder}: check the path, or make one with "
+        f"'opendata-queue queue create NAME --url {shlex.quote(folder)}'"
+    )
+
+
+def no_broker(address: Address, error: Any) -> Failure:
+    """No broker answers at this address."""
+    from ..errors import StartError
+
+    folder = address.folder
+    if address.kind != "embedded" or isinstance(error, StartError) or sharer_of(folder):
+        return Failure(error.text, NO_BROKER)
+    if not is_store(folder):
+        return Failure(f"no broker runs for {folder}, and there is no store: check the path", NO_BROKER)
+    has_start = any(parameter.name == START for parameter in click.get_current_context().command.params)
+    or_so = ", or add --start" if has_start else ""
+    return Failure(
+        f"no broker runs for {folder}: start it with '{command('broker start', folder)}'{or_so}; "
+        f"'{command('store stats', folder)}' needs none",
+        NO_BROKER,
+    )
+
+
+def with_suggestion(client: QueueClient, error: Any) -> Any:
+    """The error; if the queue or exchange does not exist, with the name that was probably meant."""
+    if name := error.values.get("queue"):
+        known = [info.name for info in client.list_queues()]
+    elif name := error.values.get("exchange"):
+        known = [info.name for info in client.list_exchanges()]
+    else:
+        return error
+    close = [] if name in known else get_close_matches(name, known, n=1)
+    return type(error)(f"{error.text}; did you mean {close[0]!r}?", **error.values) if close else error

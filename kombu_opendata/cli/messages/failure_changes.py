@@ -1,0 +1,160 @@
+"""``failed retry``, ``archive`` and ``delete``: what is done about what failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from ..exit_codes import NOT_NOW, Command, Failure, confirm
+from ..hints import next_command
+from ..option_types import LENGTH, ids_option, limit_option, where_option
+from ..target import Target, call_options, complete_queues, queue_argument, yes_option
+from ..terminal.output import counted, note, plain, print_json, say
+from .failure_filters import count_of, failure_options, filters_of, is_chosen
+
+_WHY_LEFT = {
+    "already": "already there, or run again by somebody else",
+    "expired": "expired",
+    "waiting": "dead letters in transit",
+    "unmatched": "the filter of the queue does not match them",
+    "collected": "no longer stored",
+    "not_tasks": "not tasks of Celery",
+    "without_queue": "their queue is gone: give --to",
+    "paused": "their queue is paused",
+}
+
+
+# ---------------------------------------------------------------------- retry
+@click.command(cls=Command, epilog="Example: opendata-queue failed retry orders --task mail.send --since 2h")
+@failure_options
+@click.option("--all", "everything", is_flag=True, help="all of all queues, if nothing else says which")
+@click.option(
+    "--to", "into", default="", help="the queue that gets them instead of their own", shell_complete=complete_queues
+)
+@limit_option("how many at most; 0 (the default): all")
+@call_options
+def retry(everything: bool, into: str, limit: int, target: Target, as_json: bool, **given: Any) -> None:
+    """Run what failed again.
+
+    All in these queues, or what the options say. A failed message becomes available again with the same id, and starts
+    with no attempts. A task whose message was acknowledged is published again with a new id: the same task, root_id and
+    rest of a chain, without eta and retries, and outside of its chord. An interrupted command goes on where it stopped
+    when it is repeated; nothing runs twice. Exits with 5 if some stayed because their queue is full or paused.
+    """
+    if everything == is_chosen(given):
+        raise click.UsageError("say what to run again: QUEUE, --id, --task or another option, or --all")
+    ids, asked = given["ids"], filters_of(given)
+    with target.client() as client:
+        total = count_of(client, asked)
+        done = _in_steps("running again", limit or total, lambda progress: client.retry_failures(
+            into, limit=limit, progress=progress, **asked
+        ))  # fmt: skip
+        if ids and not done.handled and not any(done.left.values()) and not done.full:
+            raise _nothing(client, ids, asked)
+    if as_json:
+        print_json({"target": into, **plain(done)})
+    else:
+        rest = "".join(f"; {count:,} stayed ({_WHY_LEFT[why]})" for why, count in done.left.items())
+        where = f" in queue {into!r}" if into else ""
+        ran = {
+            f"{counted(done.redriven, 'message')} available again": done.redriven,
+            f"{counted(done.published, 'task')} published again": done.published,
+        }
+        say(f"{', '.join(text for text, count in ran.items() if count) or 'nothing runs again'}{where}{rest}")
+    if done.full:
+        raise Failure(f"queue {done.full!r} is full or paused: the rest stays failed until it takes messages", NOT_NOW)
+    if done.paused:
+        raise Failure("publishes to a queue are paused: after `queue resume`, the same command goes on", NOT_NOW)
+
+
+def _nothing(client: Any, ids: tuple[str, ...], asked: Any) -> Failure:
+    """Why nothing with these ids can be run again."""
+    handled = client.list_failures(**asked | {"kinds": ["acknowledged"]}, handled=True, limit=1).items
+    if not handled:
+        return Failure(f"nothing that failed has the id {', '.join(ids)}: '{next_command('failed list')}' shows all")
+    one = handled[0]
+    again = f" as message {one.retried_as}" if one.retried_as >= 0 else ""
+    return Failure(f"message {one.message_id} was already {one.handled}{again}")
+
+
+def _in_steps(label: str, total: int, work: Callable[[Callable[[Any], object]], Any]) -> Any:
+    """Do the work with a bar, and say how far it came if it is interrupted."""
+    from ..terminal.progress import bar
+
+    came = 0
+    with bar(label) as update:
+
+        def progress(done: Any) -> None:
+            nonlocal came
+            came = done.handled
+            update(came, total)
+
+        try:
+            return work(progress)
+        except KeyboardInterrupt:
+            note(f"at least {came:,} done; the same command goes on with the rest")
+            raise
+
+
+# ---------------------------------------------------------------------- setting aside, deleting
+@click.command(cls=Command, epilog="Example: opendata-queue failed archive orders --older-than 7d")
+@queue_argument
+@where_option
+@ids_option
+@click.option("--older-than", type=LENGTH, help="only messages that failed at least this long ago: 90s, 12h, 30d")
+@limit_option("how many at most; 0 (the default): all")
+@call_options
+def archive(
+    queue: str, where: str, ids: tuple[int, ...], older_than: float | None, limit: int, target: Target, as_json: bool
+) -> None:
+    """Set failed messages aside, all or some.
+
+    They stay complete until they are deleted. `failed list --archived` shows them, and `failed retry --archived` makes
+    them available again.
+    """
+    from ..terminal.progress import is_shown, watched
+
+    with target.client() as client:
+
+        def work() -> int:
+            return client.archive_failed(queue, where=where, ids=ids or None, older_than=older_than, limit=limit)
+
+        def progress() -> tuple[int, int]:
+            return max(0, total - client.metrics(queue).failed), total
+
+        total = client.metrics(queue).failed if is_shown() else 0
+        archived = watched(f"archiving {queue}", work, progress)
+    if as_json:
+        print_json({"queue": queue, "archived": archived})
+    else:
+        say(f"{counted(archived, 'failed message')} of queue {queue!r} archived")
+
+
+@click.command(cls=Command, epilog="Example: opendata-queue failed delete orders --id 17 --id 18")
+@failure_options
+@click.option("--all", "everything", is_flag=True, help="all in these queues, or in all queues")
+@limit_option("how many at most; 0 (the default): all")
+@yes_option
+@call_options
+def delete(everything: bool, limit: int, yes: bool, target: Target, as_json: bool, **given: Any) -> None:
+    """Delete failed messages, and dismiss failed tasks.
+
+    This can't be undone. The history still shows that they failed.
+    """
+    queues = given["queues"]
+    if everything == is_chosen({**given, "queues": ()}):
+        raise click.UsageError("say what to delete: --id, --task, --until or another option, or --all")
+    asked = filters_of(given)
+    with target.client() as client:
+        total = count_of(client, asked)
+        where = f" of queue {', '.join(map(repr, queues))}" if queues else " of all queues"
+        confirm(f"Delete {counted(min(total, limit or total), 'failure')}{where}?", yes)
+        done = _in_steps("deleting", limit or total, lambda progress: client.dismiss_failures(
+            limit=limit, progress=progress, **asked
+        ))  # fmt: skip
+    if as_json:
+        print_json(plain(done))
+    else:
+        say(f"{counted(done.deleted, 'failed message')} deleted, {counted(done.dismissed, 'failure')} dismissed")

@@ -1,0 +1,160 @@
+"""``task`` and ``result``: a task of Celery with its attempts and its result, and a result alone."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..exit_codes import Failure, Group
+from ..hints import next_command
+from ..option_types import MESSAGE_ID
+from ..target import Target, look_options
+from ..terminal.output import moment, note, plain, print_facts, print_json, say, shown_lines, unpacked, value_text
+from ..terminal.tables import Column, print_table
+from .failure_lines import as_document, hint, say_lines, what_was_raised
+
+if TYPE_CHECKING:
+    from ...protocol.messages.history_messages import AttemptInfo
+    from ...queue_client.task_models import Task, TaskResult
+
+_ATTEMPTS: list[Column] = [
+    ("message", True), ("queue", False), ("ended", False), ("waited", True), ("ran", True), ("state", False),
+    ("outcome", False), ("worker", False), ("pid", True),
+]  # fmt: skip
+_HEADERS = ("parent_id", "root_id", "eta", "expires")
+_SPARE = ("pid", "outcome", "queue", "waited")
+
+
+@click.group("task", cls=Group)
+def task_group() -> None:
+    """A task of Celery: show."""
+
+
+@click.group("result", cls=Group)
+def result_group() -> None:
+    """Results of tasks: get."""
+
+
+@task_group.command(epilog="Example: opendata-queue task show 5b0e6c0e-2f1d-4c55-9d1c-6d1f0f1c8c3a")
+@click.argument("id", metavar="ID")
+@look_options
+def show(id: str, target: Target, as_json: bool) -> None:
+    """Show a task by its id: what it is, its attempts, its result.
+
+    ID is Celery's id of the task, or the id of its message. Arguments that are not JSON or msgpack are not shown, and a
+    pickle is never loaded.
+    """
+    with target.client(looks=True) as client:
+        found = client.task(int(id) if id.isdecimal() and int(id) <= MESSAGE_ID.max else id)
+    if as_json:
+        print_json(_document(found))
+    else:
+        _print(found)
+
+
+def _document(found: Task) -> Any:
+    return {
+        **plain(found), "queues": unpacked(found.queues), "attempts": [unpacked(one) for one in found.attempts],
+        "failures": [as_document(one) for one in found.failures],
+        "handled": [as_document(one) for one in found.handled],
+    }  # fmt: skip
+
+
+def _print(found: Task) -> None:
+    print_facts(
+        {
+            "task": found.name or "(its message is no longer stored)",
+            "id": found.id,
+            "state": _state(found),
+            "queue": ", ".join(status.queue for status in found.queues),
+            "messages": ", ".join(map(str, found.message_ids)),
+            **_arguments(found),
+            **{name: found.headers[name] for name in _HEADERS if name in found.headers},
+            "result": _result(found.result),
+        }
+    )
+    for title, others in (("started", found.children), ("runs again as", found.again)):
+        for one in others:
+            say(f"{title}: {one.name} {one.task_id} (message {one.message_id})")
+    for failure in found.handled:
+        if failure.handled == "dismissed":
+            say(f"dismissed: the failure of message {failure.message_id}")
+    say("")
+    print_table(_ATTEMPTS, map(_row, found.attempts), none="no attempt has ended", spare=_SPARE)
+    for attempt in found.attempts:
+        if attempt.exception:
+            say("")
+            say_lines(attempt.traceback.rstrip() or what_was_raised(attempt, limit=0))
+    if found.failures:
+        note(hint(found.id))
+
+
+def _state(found: Task) -> str:
+    """The state, and since when and by whom if it runs."""
+    for status in found.queues:
+        if status.status in ("running", "in_flight"):
+            return f"{status.status} since {moment(status.at_ms):%Y-%m-%d %H:%M:%SZ} by {status.consumer}"
+        if status.status == "available" and status.visible_at_ms:
+            return f"available, visible at {moment(status.visible_at_ms):%Y-%m-%d %H:%M:%SZ}"
+    return found.state
+
+
+def _arguments(found: Task) -> dict[str, str]:
+    if found.args is None or found.kwargs is None:
+        kind = found.content_type
+        return {"arguments": f"({kind}: not shown, a pickle is never loaded)" if kind else "(no longer stored)"}
+    return {"args": value_text(found.args), "kwargs": value_text(found.kwargs)}
+
+
+def _result(result: TaskResult | None) -> str:
+    if result is None:
+        return "(none in this broker)"
+    if result.encoding != "json":
+        return f"({_unread(result)})"
+    return f"{result.state}: {value_text(result.value, 200)}"
+
+
+def _unread(result: TaskResult) -> str:
+    kind = "a pickle" if result.encoding == "pickle" else "not JSON"
+    return f"{kind} of {result.size:,} bytes, not loaded"
+
+
+def _row(one: AttemptInfo) -> tuple[Any, ...]:
+    received = one.event.visible_at_ms if one.event is not None else 0
+    waited = f"{max(0, one.claimed_at_ms - received) / 1000:.3f}" if received and one.claimed_at_ms else ""
+    ran = one.runtime_ms or (one.ended_at_ms - one.claimed_at_ms if one.claimed_at_ms else 0)
+    return (
+        str(one.message_id), one.queue, moment(one.ended_at_ms), waited, f"{ran / 1000:.3f}",
+        f"{one.state} {one.exception}".strip(), one.outcome, one.consumer, str(one.pid or ""),
+    )  # fmt: skip
+
+
+# ---------------------------------------------------------------------- results
+@result_group.command(epilog="Example: opendata-queue result get 5b0e6c0e-2f1d-4c55-9d1c-6d1f0f1c8c3a")
+@click.argument("id", metavar="TASK_ID")
+@click.option("--key", default="", metavar="NAME", help="the result's name, if it is not celery-task-meta-TASK_ID")
+@look_options
+def get(id: str, key: str, target: Target, as_json: bool) -> None:
+    """Print the result of a task, as JSON.
+
+    Exits with 1 if there is none in this broker. A pickled result is not loaded; only its size is printed.
+    """
+    with target.client(looks=True) as client:
+        found = client.task_result(id, key=key)
+    if found is None:
+        raise Failure(
+            f"there is no result of task {id}: none was stored in this broker, or it expired; "
+            f"'{next_command('task show', id)}' tells what became of the task"
+        )
+    if as_json:
+        print_json(found)
+    elif found.encoding != "json":
+        say(_unread(found))
+    elif found.state == "SUCCESS":
+        say(json.dumps(found.value, ensure_ascii=False))
+    else:
+        say(f"{found.state}: {value_text(found.value)}")
+        if found.traceback:
+            say_lines(shown_lines(found.traceback.rstrip()))

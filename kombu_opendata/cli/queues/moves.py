@@ -1,0 +1,101 @@
+"""``queue move`` and ``queue copy``: waiting messages to another queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..exit_codes import NOT_NOW, Command, Failure
+from ..option_types import ids_option, limit_option, where_option
+from ..target import Target, call_options, complete_queues
+from ..terminal.output import counted, note, print_json, say
+
+if TYPE_CHECKING:
+    from ...protocol.messages import Moved
+    from ...queue_client import QueueClient
+
+_STATES = ("available", "delayed")
+_HELP = {
+    "move": "Move waiting messages to another queue.",
+    "copy": "Copy waiting messages to another queue: they wait in both.\n\nEach is stored once, and keeps its id.",
+}
+_DETAILS = (
+    "Messages in flight stay, and so do those that come meanwhile. If TARGET becomes full, this says how far it came "
+    "and exits with 5; the same command again goes on, also after an interruption. No message is lost or doubled."
+)
+
+
+def _command(verb: str, done: str) -> click.Command:
+    @click.command(
+        verb,
+        cls=Command,
+        help=f"{_HELP[verb]}\n\n{_DETAILS}",
+        epilog=f"Example: opendata-queue queue {verb} orders orders-eu --where \"region = 'eu'\"",
+    )
+    @click.argument("source", shell_complete=complete_queues)
+    @click.argument("target_queue", metavar="TARGET", shell_complete=complete_queues)
+    @where_option
+    @ids_option
+    @click.option("--state", type=click.Choice(_STATES), help="only messages that can be delivered now, or later")
+    @limit_option("how many at most; 0 (the default): all")
+    @call_options
+    def run(
+        source: str,
+        target_queue: str,
+        where: str,
+        ids: tuple[int, ...],
+        state: Any,
+        limit: int,
+        target: Target,
+        as_json: bool,
+    ) -> None:
+        states: Any = (state,) if state else _STATES
+        with target.client() as client:
+            call = client.copy_messages if verb == "copy" else client.move_messages
+            found = _watched(
+                client, f"{verb} to {target_queue}", source, target_queue, limit,
+                lambda: call(source, target_queue, where=where, ids=ids or None, limit=limit, states=states),
+            )  # fmt: skip
+        _print(found, source, target_queue, done, as_json)
+
+    return run
+
+
+move, copy = _command("move", "moved"), _command("copy", "copied")
+
+
+def _watched(client: QueueClient, label: str, source: str, target: str, limit: int, work: Callable[[], Moved]) -> Moved:
+    """Do the work, and show how many messages the target got meanwhile; also if Ctrl-C ends it."""
+    from ..terminal.progress import watched
+
+    waiting, before = client.metrics(source), client.metrics(target).total
+    total = waiting.visible + waiting.delayed
+
+    def come() -> int:
+        return client.metrics(target).total - before
+
+    try:
+        return watched(label, work, lambda: (come(), min(total, limit or total)))
+    except KeyboardInterrupt:
+        note(f"queue {target!r} got {counted(come(), 'message')} until now: the same command goes on with the rest")
+        raise
+
+
+def _print(found: Moved, source: str, target: str, done: str, as_json: bool) -> None:
+    stayed = {
+        "already there": found.already,
+        "expired": found.expired,
+        "dead letters in transit": found.waiting,
+        f"the filter of queue {target!r} does not match": found.unmatched,
+    }
+    if as_json:
+        counts = {name: getattr(found, name) for name in ("already", "expired", "waiting", "unmatched", "is_full")}
+        print_json({"source": source, "target": target, done: found.count, **counts})
+    else:
+        left = "stayed" if done == "moved" else "left out"
+        rest = "".join(f"; {number:,} {left} ({why})" for why, number in stayed.items() if number)
+        say(f"{counted(found.count, 'message')} {done} from queue {source!r} to {target!r}{rest}")
+    if found.is_full:
+        raise Failure(f"queue {target!r} is full: the same command goes on when there is room", NOT_NOW)

@@ -1,0 +1,80 @@
+"""What a session has settled and the broker has not confirmed: a resume repeats it."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from msgspec.structs import replace
+
+from ...protocol.framing import frame
+from ...protocol.messages import Lease, Reported, ReportTasks, Settle
+from ...protocol.task_reports import TaskReport
+
+#: texts of unconfirmed reports beyond which others go without theirs: a Resume has all of them in one frame
+MAX_TEXTS = 4 << 20
+
+
+class Settlements:
+    """The settlements of one session on its connection.
+
+    Attributes:
+        unconfirmed: those that the broker has not confirmed, in order: outcome, queue, message id, token, and the
+            report of the task, if there is one.
+        reports: the last of these, with reports, which wait for the next frame.
+    """
+
+    __slots__ = ("_confirmed", "_reported", "_settled", "_texts", "reports", "unconfirmed")
+
+    def __init__(self) -> None:
+        self.unconfirmed: deque[tuple[int, str, int, int] | Reported] = deque()
+        self.reports: list[Reported] = []
+        self._settled = 0  # on this connection
+        self._confirmed = 0  # of those, how many the broker confirmed
+        self._reported = 0  # settled up to the last of the reports
+        self._texts = 0  # of reports since nothing was unconfirmed
+
+    def settle(self, outcome: int, channel: int, leases: list[Lease]) -> Settle:
+        """End leases; returns the message that tells the broker."""
+        for lease in leases:
+            self.unconfirmed.append((outcome, *lease))
+        self._settled += len(leases)
+        return Settle(self._settled, outcome, channel, leases)
+
+    def report(self, outcome: int, lease: Lease, report: TaskReport) -> None:
+        """End a lease, or the run of a started task; :meth:`take_reports` makes the frame that tells the broker."""
+        if report.error or report.traceback:
+            self._texts += len(report.error) + len(report.traceback)
+            if self._texts > MAX_TEXTS:
+                report = replace(report, error="", traceback="")
+        queue, id, token = lease
+        item: Reported = (outcome, queue, id, token, report)
+        self.unconfirmed.append(item)
+        self.reports.append(item)
+        self._settled += 1
+        self._reported = self._settled
+
+    def take_reports(self) -> bytes:
+        """The frame with the reports that wait, of which there are some."""
+        reports, self.reports = self.reports, []
+        return frame(ReportTasks(self._reported, reports))
+
+    def confirm(self, settled: int) -> None:
+        """The broker has applied this many of the connection's settlements."""
+        unconfirmed = self.unconfirmed
+        for _ in range(min(settled - self._confirmed, len(unconfirmed))):
+            unconfirmed.popleft()
+        self._confirmed = max(settled, self._confirmed)
+        if not unconfirmed:
+            self._texts = 0
+
+    # ------------------------------------------------------------ a new connection
+    def for_resume(self) -> tuple[list[tuple[int, str, int, int]], list[tuple[int, TaskReport]]]:
+        """All that is unconfirmed, and the reports by their place in it."""
+        settles = [(item[0], item[1], item[2], item[3]) for item in self.unconfirmed]
+        return settles, [(place, item[4]) for place, item in enumerate(self.unconfirmed) if len(item) > 4]
+
+    def restart(self) -> None:
+        """The broker has everything: a new connection counts from 0."""
+        self.unconfirmed.clear()
+        self.reports.clear()
+        self._settled = self._confirmed = self._texts = 0

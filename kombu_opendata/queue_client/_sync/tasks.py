@@ -1,0 +1,131 @@
+# Made by tools/unasync.py from ../_async/tasks.py: change that one, then run the script.
+"""A task of Celery by its id, and its result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import AccessRefused, MessageNotFound
+from ...protocol.messages import GetResults, Results
+from ...protocol.messages.failure_messages import FailureInfo
+from ...protocol.messages.history_messages import AttemptInfo, MessageInfo
+from ..message_models import Message
+from ..task_models import (
+    RESULT_PREFIX,
+    RelatedTask,
+    Task,
+    TaskResult,
+    arguments_of,
+    related,
+    result_of,
+    state_of,
+)  # fmt: skip
+from .failures import Failures
+from .history_queries import History
+from .peeking import Peeking
+
+#: messages, attempts, children and failures of a task that are shown
+_MOST = 100
+
+
+class Tasks(Peeking, History, Failures):
+    """Calls about single tasks."""
+
+    def task(self, id: str | int) -> Task:
+        """A task by Celery's id, or by the id of its message (an int): what it is, what it does, what became of it.
+
+        Raises:
+            MessageNotFound: there is no such task, or it is not in the history any more.
+            PreconditionFailed: the broker keeps no history.
+        """
+        if isinstance(id, int):
+            id = self._task_of(id)
+        page = self.list_messages(headers={"id": id}, order="asc", limit=_MOST)
+        messages = [one for one in page.items if "task" in one.headers]
+        attempts = self._attempts_of(id)
+        if not messages and not attempts:
+            text = f"no task {id!r}: check the id; the history forgets a task some time after it ended"
+            raise MessageNotFound(text, task_id=id)
+        newest = messages[-1] if messages else None
+        message = self._message(newest)
+        queues = newest.queues if newest is not None else ()
+        handled = (self.list_failures(task_ids=[id], handled=True, limit=_MOST)).items
+        failures = (self.list_failures(task_ids=[id], limit=_MOST)).items
+        again = self._again(handled)
+        args, kwargs = arguments_of(message)
+        return Task(
+            id,
+            newest.headers.get("task", "") if newest is not None else _name_of(*failures, *handled),
+            state_of(queues, attempts),
+            queues,
+            tuple(one.id for one in messages) or tuple(dict.fromkeys(one.message_id for one in attempts)),
+            args,
+            kwargs,
+            message.content_type if message is not None else "",
+            newest.headers if newest is not None else {},
+            attempts,
+            self._result(id, message),
+            self._children_of(id, {one.message_id for one in again}),
+            failures,
+            handled,
+            again,
+        )
+
+    def task_result(self, id: str, *, key: str = "") -> TaskResult | None:
+        """The result of a task, if the broker is its result backend; None if there is none.
+
+        Args:
+            key: the name of the result, if it is not ``celery-task-meta-`` and the id.
+        """
+        found: Results = self._calls.call(GetResults(0, [(key or RESULT_PREFIX + id).encode()]))
+        return None if found.values[0] is None else result_of(found.values[0])
+
+    # ------------------------------------------------------------ parts of a task
+    def _task_of(self, message_id: int) -> str:
+        """The id of a message's task."""
+        about = self.retrieve_message(message_id)
+        if about is None or "task" not in about.headers:
+            text = f"no message {message_id} of a task: see `opendata-queue message {message_id}`"
+            raise MessageNotFound(text, message_id=message_id)
+        return about.headers.get("id", "")
+
+    def _attempts_of(self, id: str) -> tuple[AttemptInfo, ...]:
+        asked: Any = {"headers": {"id": id}, "order": "asc", "limit": _MOST}
+        try:
+            return (self.list_attempts(**asked, tracebacks=True)).items
+        except AccessRefused:
+            return (self.list_attempts(**asked)).items
+
+    def _children_of(self, id: str, others: set[int]) -> tuple[RelatedTask, ...]:
+        """The tasks that it started, without these messages."""
+        found = self.list_messages(headers={"parent_id": id}, order="asc", limit=_MOST)
+        return tuple(related(one) for one in found.items if one.id not in others)
+
+    def _message(self, about: MessageInfo | None) -> Message | None:
+        if about is None:
+            return None
+        try:
+            return (self.get(about.id)).message
+        except MessageNotFound:
+            return None  # collected meanwhile, or the user may not read it
+
+    def _again(self, handled: tuple[FailureInfo, ...]) -> tuple[RelatedTask, ...]:
+        found = []
+        for one in handled:
+            if one.retried_as >= 0:
+                about = self.retrieve_message(one.retried_as)
+                found.append(RelatedTask(one.retried_as, "", "") if about is None else related(about))
+        return tuple(found)
+
+    def _result(self, id: str, message: Message | None) -> TaskResult | None:
+        about = message.properties.get("x-opendata-result") if message is not None else None
+        key = str(about[0]) if isinstance(about, (list, tuple)) and about else ""
+        try:
+            return self.task_result(id, key=key)
+        except AccessRefused:
+            return None
+
+
+def _name_of(*failures: FailureInfo) -> str:
+    """The name of a task whose messages are no longer stored, if it failed."""
+    return next((one.task for one in failures if one.task), "")

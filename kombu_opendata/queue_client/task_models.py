@@ -1,0 +1,124 @@
+"""What the clients return about a task of Celery and its result: plain values, the same for both clients."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..protocol import revocation
+from ..protocol.messages.failure_messages import FailureInfo
+from ..protocol.messages.history_messages import AttemptInfo, MessageInfo, QueueStatus
+from .message_models import Message
+
+#: what Celery's backends put before a task's id
+RESULT_PREFIX = "celery-task-meta-"
+#: every pickle since protocol 2 begins with this
+_PICKLE = b"\x80"
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """A result in the broker's store. A pickle is never loaded.
+
+    Attributes:
+        encoding: ``json``; or ``pickle`` or ``unknown``, and then everything else is empty.
+        size: of the stored result, in bytes.
+        state: Celery's: ``SUCCESS``, ``FAILURE``, …
+        value: what the task returned; of a failure, a mapping with ``exc_type`` and ``exc_message``.
+        traceback: of a failure.
+        date_done: as Celery wrote it.
+    """
+
+    encoding: str
+    size: int
+    state: str = ""
+    value: Any = None
+    traceback: str = ""
+    date_done: str = ""
+
+
+def result_of(stored: bytes) -> TaskResult:
+    """A result as it is stored."""
+    try:
+        found = revocation.decode(stored) if stored.startswith(revocation.MARK) else json.loads(stored)
+        state, traceback, done = (str(found.get(name) or "") for name in ("status", "traceback", "date_done"))
+        return TaskResult("json", len(stored), state, found.get("result"), traceback, done)
+    except (ValueError, AttributeError, RecursionError):
+        return TaskResult("pickle" if stored.startswith(_PICKLE) else "unknown", len(stored))
+
+
+@dataclass(frozen=True)
+class RelatedTask:
+    """A task that another one started, or that runs another one again."""
+
+    message_id: int
+    task_id: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task of Celery: its messages (more than one if it was retried), its attempts, its result.
+
+    Attributes:
+        id, name: Celery's; the name is empty if the message is no longer stored and it did not fail.
+        state: ``available``, ``delayed``, ``in_flight``, ``running``, ``done`` or ``failed``, from its newest message;
+            for a task that ended, what its last attempt reported, such as ``raised``; ``collected`` if nothing says.
+        queues: where its newest message is.
+        message_ids: its messages, the oldest first.
+        args, kwargs: None if the body can't be shown: it is no longer stored, or encoded otherwise than as JSON or
+            msgpack. A pickle is never loaded.
+        content_type: of the body.
+        headers: of the newest message, as texts.
+        attempts: those that ended, the oldest first, with tracebacks if the user may read them.
+        result: if the broker is its result backend and the user may read results.
+        children: tasks that it started.
+        failures: its failures that nobody has handled.
+        handled: those that were run again or dismissed.
+        again: the tasks that run it again.
+    """
+
+    id: str
+    name: str
+    state: str
+    queues: tuple[QueueStatus, ...]
+    message_ids: tuple[int, ...]
+    args: list[Any] | None
+    kwargs: dict[str, Any] | None
+    content_type: str
+    headers: Mapping[str, str]
+    attempts: tuple[AttemptInfo, ...]
+    result: TaskResult | None
+    children: tuple[RelatedTask, ...]
+    failures: tuple[FailureInfo, ...]
+    handled: tuple[FailureInfo, ...]
+    again: tuple[RelatedTask, ...] = field(default=())
+
+
+def arguments_of(message: Message | None) -> tuple[list[Any] | None, dict[str, Any] | None]:
+    """The positional and named arguments of a task's message; None for each if its body is not decoded."""
+    match message.body if message is not None else None:
+        case [list(args), dict(kwargs), dict()]:
+            return args, kwargs
+        case {"args": list(args), "kwargs": dict(kwargs)}:  # Celery's first protocol
+            return args, kwargs
+    return None, None
+
+
+def related(message: MessageInfo) -> RelatedTask:
+    """The task of a message."""
+    return RelatedTask(message.id, message.headers.get("id", ""), message.headers.get("task", ""))
+
+
+def state_of(queues: tuple[QueueStatus, ...], attempts: tuple[AttemptInfo, ...]) -> str:
+    """What a task does now, or how it ended."""
+    for now in ("running", "in_flight", "available"):
+        for one in queues:
+            if one.status == now:
+                return now
+    last = attempts[-1] if attempts else None
+    if last is not None and last.state:
+        return last.state
+    return next((one.status for one in queues), "collected")

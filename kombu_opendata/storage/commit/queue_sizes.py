@@ -1,0 +1,46 @@
+"""Measures the messages of a queue that counts bytes. Its records have no sizes, so this reads the payloads."""
+
+from __future__ import annotations
+
+from ..messages.payloads import read_sizes
+from ..records import active, keys
+from ..slatedb.store_reads import Reads
+from ..state.queue_buckets import Entry, Summary
+from ..state.queue_state import QueueState
+
+
+async def measure(store: Reads, messages: QueueState) -> None:
+    """Count the bytes of a queue's messages. Publishes and deliveries may go on meanwhile."""
+    messages.count_bytes(True)
+    seen: set[int] = set()
+    measured: dict[int, Summary] = {}
+    while True:  # others may be loaded, or put out of memory, meanwhile
+        loaded = (*messages.available.values(), *messages.in_flight.values())
+        entries = [entry for entry in loaded if not entry.size and entry.id not in seen]
+        cold = {
+            number: summary
+            for number, summary in messages.cold.items()
+            if 0 in messages.cold.sizes.get(number, (0,)) and measured.get(number) is not summary
+        }
+        if not entries and not cold:
+            return
+        await _measure_loaded(store, messages, entries)
+        seen.update(entry.id for entry in entries)
+        for number, summary in cold.items():
+            await _measure_bucket(store, messages, number, summary)
+        measured |= cold
+
+
+async def _measure_loaded(store: Reads, messages: QueueState, entries: list[Entry]) -> None:
+    for entry, size in zip(entries, await read_sizes(store, [entry.id for entry in entries]), strict=True):
+        messages.set_size(entry, size)
+
+
+async def _measure_bucket(store: Reads, messages: QueueState, number: int, summary: Summary) -> None:
+    key = keys.active_key(messages.name, number)
+    value = await store.get(key)
+    if value is None or messages.cold.get(number) is not summary:
+        return
+    sizes = await read_sizes(store, [row[0] for row in active.decode(key, value)[0]])
+    if messages.cold.get(number) is summary:
+        messages.measure(number, sizes)

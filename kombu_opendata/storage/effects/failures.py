@@ -1,0 +1,23 @@
+"""The effect of handling failures: that they were run again or dismissed."""
+
+from __future__ import annotations
+
+from ..records.handled_failures import Handled
+from ..state.store_state import StoreState
+from .effect import Effect
+
+
+class HandleFailures(Effect, tag=65):
+    """Failed attempts were run again, in the same commit, or dismissed.
+
+    ``rows`` is a flat list attempt's number, new message id, …; the ids are 0 if they were dismissed.
+    """
+
+    how: int
+    at_ms: int
+    rows: list[int]
+
+    def apply(self, state: StoreState) -> None:
+        how, at = self.how, self.at_ms
+        pairs = zip(self.rows[::2], self.rows[1::2], strict=True)
+        state.handled.handled(Handled(number, how, at, id) for number, id in pairs)

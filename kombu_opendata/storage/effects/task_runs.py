@@ -1,0 +1,111 @@
+"""Effects of tasks: one begins, one that began ends, and what became of those whose messages are settled next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...protocol.task_reports import TaskReport
+from ..records.running_tasks import MAX_WAITED_MS, RunningTask
+from ..state.running_state import Lease
+from ..state.staged_job import DONE
+from ..state.store_state import StoreState
+from .deliveries import MessagesEffect
+from .effect import Effect
+
+#: of a task that failed, by its place in the effect: exception, error, traceback; its name, if it is known
+Failures = dict[int, tuple[str, ...]]
+
+
+class Start(MessagesEffect, tag=60):
+    """in flight → done, while the task runs: as an Ack, but the attempt goes on."""
+
+    def apply(self, state: StoreState) -> None:
+        at, queue = self.at_ms, state.queues[self.queue]
+        messages = queue.messages
+        for id in self.pairs[::2]:
+            entry = messages.in_flight[id]
+            waited = min(max(at - entry.visible_at, 0), MAX_WAITED_MS) if entry.visible_at else 0
+            task = RunningTask(id, entry.claimed_at, at, waited, entry.attempts)
+            state.running.start(entry.session, self.queue, task)
+            state.unlease(entry)
+            messages.settle(entry)
+            queue.done.append(id, at, entry.attempts)
+            queue.counts.acked += 1
+            if state.staged.active:
+                state.staged.count(self.queue, id, DONE, at)
+
+
+class Finish(Effect, tag=61):
+    """Started tasks have ended. ``runs`` is a flat list id, token, state, runtime in µs, process id, id, …"""
+
+    queue: str
+    at_ms: int
+    runs: list[int]
+
+    def apply(self, state: StoreState) -> None:
+        self._finish(state, {})
+
+    def _finish(self, state: StoreState, failures: Failures) -> None:
+        queue, at = self.queue, self.at_ms
+        for id, token, report in reports_in(self.runs, failures):
+            finish(state, (queue, id, token), at, report)
+
+
+class FinishFailed(Finish, tag=61):
+    """As :class:`Finish`, where some failed."""
+
+    failures: Failures = {}  # noqa: RUF012 - a field's default; nobody changes it
+
+    def apply(self, state: StoreState) -> None:
+        self._finish(state, self.failures)
+
+
+class NoteReports(Effect, tag=62):
+    """What became of tasks whose messages are settled by the following effects of the same commit.
+
+    ``runs`` is as in :class:`Finish`.
+    """
+
+    queue: str
+    at_ms: int
+    runs: list[int]
+
+    def apply(self, state: StoreState) -> None:
+        self._note(state, {})
+
+    def _note(self, state: StoreState, failures: Failures) -> None:
+        if state.history is not None:
+            for id, _token, report in reports_in(self.runs, failures):
+                state.history.reports[self.queue, id] = report
+
+
+class NoteFailures(NoteReports, tag=62):
+    """As :class:`NoteReports`, where some failed."""
+
+    failures: Failures = {}  # noqa: RUF012 - a field's default; nobody changes it
+
+    def apply(self, state: StoreState) -> None:
+        self._note(state, self.failures)
+
+
+def finish(state: StoreState, lease: Lease, at: int, report: TaskReport) -> RunningTask | None:
+    """End a started task; returns what was known of it, or None if it does not run."""
+    ended = state.running.end(lease)
+    if ended is None:
+        return None
+    session, task = ended
+    if state.history is not None:
+        state.history.finished(lease[0], task, state.session_names.get(session, ""), at, report)
+    return task
+
+
+def reports_in(runs: list[int], failures: Failures) -> Iterator[tuple[int, int, TaskReport]]:
+    """Message id, token and report of each run."""
+    fields = iter(runs)
+    for place, (id, token, task_state, runtime, pid) in enumerate(zip(*[fields] * 5, strict=True)):
+        texts = failures.get(place, _NO_TEXTS) if failures else _NO_TEXTS
+        exception, error, traceback, task = (*texts, "")[:4]
+        yield id, token, TaskReport(task_state, runtime, pid, task, exception, error, traceback)
+
+
+_NO_TEXTS = ("", "", "")

@@ -1,0 +1,72 @@
+"""What a failure is: where it stands, and what the history says of it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from ...state.settled_list import ListName
+
+FAILED, ARCHIVED, ACKNOWLEDGED = "failed", "archived", "acknowledged"
+KINDS = (FAILED, ACKNOWLEDGED, ARCHIVED)
+#: the settled lists of the kinds that are in one
+LIST_OF: dict[str, ListName] = {FAILED: "failed", ARCHIVED: "archived_failed"}
+
+DELIVERY_LIMIT = "delivery_limit"
+#: states of tasks that failed, which are the reasons of their failures
+STATES = ("raised", "timed_out", "lost", "rejected")
+#: what failures can be grouped by
+DIMENSIONS = ("task", "exception", "queue", "reason", "worker")
+
+
+class Position(NamedTuple):
+    """The position of a failure among all, by time."""
+
+    at_ms: int
+    message_id: int
+    queue: str
+
+
+class Open(NamedTuple):
+    """A failure that nobody has handled; such tuples are in the order of their positions.
+
+    Attributes:
+        at_ms: when the message's last attempt ended.
+        place: the bucket of the failed list that has the message, or the number of the acknowledged attempt.
+        attempts: how often the message was claimed.
+    """
+
+    at_ms: int
+    message_id: int
+    queue: str
+    kind: str
+    place: int
+    attempts: int
+
+    @property
+    def position(self) -> Position:
+        return Position(self.at_ms, self.message_id, self.queue)
+
+
+class Facts(msgspec.Struct, frozen=True, gc=False):
+    """What the history knows of a failure; it never changes.
+
+    ``number`` is that of the last attempt in the log, -1 if it is not there; ``detailed`` says that it has an error.
+    """
+
+    number: int = -1
+    reason: str = ""
+    exception: str = ""
+    worker: str = ""
+    task: str = ""
+    task_id: str = ""
+    runtime_us: int = 0
+    detailed: bool = False
+
+
+class Failure(NamedTuple):
+    """A failure and what is known of it."""
+
+    open: Open
+    facts: Facts

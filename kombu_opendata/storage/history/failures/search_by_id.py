@@ -1,0 +1,36 @@
+"""Searches by id: the history says when a message failed, so that only a part of its failed list is read."""
+
+from __future__ import annotations
+
+from ...records.history_index import MESSAGES
+from ...records.history_log import FAILED, MANUAL, REJECTED
+from ...records.kinds import MAX_MESSAGE_ID
+from ..index import value_hashes
+from ..lists.reader import Reader
+from ..lists.sources import values_source, walk
+from .query import SEARCHED, Filters
+from .streams import Window
+
+
+async def narrowed(reader: Reader, filters: Filters, window: Window) -> Window:
+    """The part of the window in which the messages of the filters failed; all of it if that is not known."""
+    ids = await _message_ids(reader, filters)
+    if ids is None or not 0 < len(ids) <= SEARCHED:
+        return window
+    by_id = await reader.events(ids)
+    if not all(by_id.values()):
+        return window  # of a message from before there was a history
+    times = [event.at_ms for some in by_id.values() for event in some if event.what & ~MANUAL in (FAILED, REJECTED)]
+    since_ms, until_ms = min(times, default=1), max(times, default=0)
+    return window._replace(since_ms=max(window.since_ms, since_ms), until_ms=min(window.until_ms, until_ms))
+
+
+async def _message_ids(reader: Reader, filters: Filters) -> frozenset[int] | None:
+    if filters.ids is not None or filters.task_ids is None or not filters.has_few_task_ids:
+        return filters.ids
+    hashes = [value_hashes.hash_of(value_hashes.HEADER, "id", id) for id in filters.task_ids]
+    source = await values_source(reader.store, reader.view, MESSAGES, hashes, descending=False)
+    found: set[int] = set()
+    async for some in walk(source, 0, MAX_MESSAGE_ID - 1, descending=False):
+        found.update(some)
+    return frozenset(found)

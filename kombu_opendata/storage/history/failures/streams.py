@@ -1,0 +1,155 @@
+"""Streams of open failures in the order of time, some at a time, and several streams as one.
+
+A later batch of a stream never has a time before (or, descending, after) those of an earlier one. Within a millisecond,
+failures are in the order of message ids and queues; :func:`merged` sees to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import NamedTuple
+
+from ...read.settled_buckets import SettledBuckets
+from ...state.handled_failures import HandledFailures
+from ...state.settled_list import ListName
+from ...state.store_state import Queue
+from ..lists.candidates import Way, attempt_numbers
+from ..lists.query import Filters as AttemptFilters
+from ..lists.reader import Reader
+from .facts import FactsCache
+from .failure import ACKNOWLEDGED, ARCHIVED, FAILED, STATES, Open
+from .query import FOREVER, SEARCHED, Filters
+
+#: attempts that are looked for at first
+_FIRST = 128
+
+Stream = AsyncGenerator[list[Open], None]
+
+
+class Window(NamedTuple):
+    """The times of the failures that are wanted, both included, and the order."""
+
+    since_ms: int
+    until_ms: int
+    descending: bool
+
+    def has(self, at_ms: int) -> bool:
+        return self.since_ms <= at_ms <= self.until_ms
+
+
+async def in_failed_list(buckets: SettledBuckets, queue: Queue, window: Window) -> Stream:
+    """The messages of a queue's failed list, which is in the order of time."""
+    log = queue.failed
+    number = await _first_bucket(buckets, queue, window)
+    while log.first <= number <= log.tail:
+        rows = await buckets.read(queue, "failed", number)
+        found = [
+            Open(row.settled_at_ms, row.message_id, queue.name, FAILED, number, row.attempts)
+            for row in rows if window.has(row.settled_at_ms)
+        ]  # fmt: skip
+        if rows and not found and _is_past(rows[0].settled_at_ms, window):
+            return
+        yield found[::-1] if window.descending else found
+        number += -1 if window.descending else 1
+        if not window.descending:
+            number = max(number, log.first)
+
+
+def _is_past(at_ms: int, window: Window) -> bool:
+    return at_ms < window.since_ms if window.descending else at_ms > window.until_ms
+
+
+async def _first_bucket(buckets: SettledBuckets, queue: Queue, window: Window) -> int:
+    """A bucket before which there is nothing in the window, in its order; found by bisection."""
+    log = queue.failed
+    low, high = log.first, log.tail
+    bound = window.until_ms if window.descending else window.since_ms
+    while low < high:
+        middle = (low + high + window.descending) // 2
+        rows = await buckets.read(queue, "failed", middle)
+        if not rows:
+            break  # emptied by hand: begin with the whole rest
+        if window.descending:
+            low, high = (middle, high) if rows[0].settled_at_ms <= bound else (low, middle - 1)
+        else:
+            low, high = (low, middle) if rows[-1].settled_at_ms >= bound else (middle + 1, high)
+    return high if window.descending else low
+
+
+async def in_archive(buckets: SettledBuckets, queue: Queue, window: Window) -> Stream:
+    """The archived failed messages of a queue, which are in the order of archiving: all of them at once."""
+    which: ListName = "archived_failed"
+    log = queue.settled_list(which)
+    found = [
+        Open(row.settled_at_ms, row.message_id, queue.name, ARCHIVED, number, row.attempts)
+        for number in range(log.first, log.tail + 1)
+        for row in await buckets.read(queue, which, number) if window.has(row.settled_at_ms)
+    ]  # fmt: skip
+    yield sorted(found, reverse=window.descending)
+
+
+async def acknowledged(
+    reader: Reader, facts: FactsCache, handled: HandledFailures, filters: Filters, window: Window
+) -> Stream:
+    """The acknowledged attempts of failed tasks, found by the index; all but those of other values."""
+    wanted = _attempt_filters(filters)
+    low = await reader.first_attempt_since(window.since_ms) if window.since_ms else 0
+    high = await reader.first_attempt_since(window.until_ms + 1) if window.until_ms < FOREVER else reader.log.end[0]
+    low, high = max(low, reader.first_kept_attempt), min(high, reader.log.end[0]) - 1
+    if low > high:
+        return
+    way = Way(high, low, True) if window.descending else Way(low, high, False)
+    async with aclosing(attempt_numbers(reader, wanted, way, _FIRST)) as portions:
+        async for numbers in portions:
+            some = [number for number in numbers if (number in handled) == filters.handled]
+            found = await facts.acknowledged(reader, some)
+            yield [one.open for one in found if one.open.kind == ACKNOWLEDGED and one.facts.reason in wanted.states]
+
+
+def _attempt_filters(filters: Filters) -> AttemptFilters:
+    """The filters that the index of attempts knows; the others are checked later.
+
+    Nearly all attempts are acknowledged, so asking the index for that would only cost time.
+    """
+    headers = [("task", filters.tasks)] if filters.tasks else []
+    if filters.task_ids is not None and filters.has_few_task_ids:
+        headers.append(("id", tuple(filters.task_ids)))
+    ids = tuple(filters.ids) if filters.ids is not None and len(filters.ids) <= SEARCHED else ()
+    return AttemptFilters(
+        queues=filters.queues,
+        headers=tuple(headers),
+        ids=ids,
+        consumers=filters.workers,
+        states=tuple(state for state in STATES if not filters.reasons or state in filters.reasons),
+        exceptions=filters.exceptions,
+    )
+
+
+async def merged(streams: Sequence[Stream], *, descending: bool) -> Stream:
+    """The failures of all streams, in order."""
+    sign = -1 if descending else 1
+    bounds = {number: float("-inf") for number in range(len(streams))}  # of those that have not ended
+    waiting: list[Open] = []
+    while bounds:
+        number, bound = min(bounds.items(), key=lambda item: item[1])
+        batch = await anext(streams[number], None)
+        if batch is None:
+            del bounds[number]
+        elif batch:
+            waiting += batch
+            bounds[number] = sign * batch[-1].at_ms
+        least = min(bounds.values(), default=float("inf"))
+        if least == bound and bounds:
+            continue
+        ready = [one for one in waiting if sign * one.at_ms < least]
+        if ready:
+            waiting = [one for one in waiting if sign * one.at_ms >= least]
+            yield sorted(ready, reverse=descending)
+
+
+async def close_all(streams: Sequence[Stream]) -> None:
+    """Close streams that were not read to their ends."""
+    for stream in streams:
+        async with aclosing(stream):
+            pass

@@ -1,0 +1,185 @@
+"""The view of one instance's failures: pages, groups, and all of them in order for a bulk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from operator import attrgetter
+from typing import NamedTuple
+
+from ...read.settled_buckets import SettledBuckets
+from ...records.task_failure import TaskFailure
+from ...state.store_state import StoreState
+from ..lists.pages import PAGE_BYTES
+from ..lists.reader import Reader
+from ..service import History
+from . import streams
+from .facts import READ_AT_ONCE, FactsCache
+from .failure import ACKNOWLEDGED, ARCHIVED, DIMENSIONS, FAILED, STATES, Failure, Open, Position
+from .query import Filters
+from .search_by_id import narrowed
+from .streams import Stream, Window
+
+#: failures that a page and a count look at: beyond, a page ends early and a count says that it is not complete
+_MOST_FOR_PAGE = 50_000
+_MOST_FOR_GROUPS = 500_000
+_MOST_GROUPS = 1000
+#: where a failure has the values of what it is grouped by
+_PLACES = {name: "open.queue" if name == "queue" else f"facts.{name}" for name in DIMENSIONS}
+
+#: which queues are shown
+Shows = Callable[[str], bool]
+
+
+class Page(NamedTuple):
+    """Failures, and the position after which the next page begins; None at the end.
+
+    ``texts`` has the errors of those that have one, by the number of the attempt.
+    """
+
+    items: list[Failure]
+    next: Position | None
+    texts: dict[int, TaskFailure]
+
+
+class Group:
+    """Failures with the same values, which are ``values``."""
+
+    __slots__ = ("acknowledged", "count", "first_at_ms", "last_at_ms", "values")
+
+    def __init__(self, values: tuple[str, ...], at_ms: int) -> None:
+        self.values = values
+        self.count = self.acknowledged = 0
+        self.first_at_ms = self.last_at_ms = at_ms
+
+    def add(self, one: Open) -> None:
+        self.count += 1
+        self.acknowledged += one.kind == ACKNOWLEDGED
+        self.first_at_ms = one.at_ms  # they come in the order of time, the newest first
+
+
+class Groups(NamedTuple):
+    """The groups, the largest first; whether all failures were counted and all groups are here."""
+
+    groups: list[Group]
+    complete: bool
+
+
+class FailureView:
+    """The failures of one instance."""
+
+    def __init__(self, state: StoreState, history: History, buckets: SettledBuckets) -> None:
+        self._state, self._history, self._buckets = state, history, buckets
+        self._facts = FactsCache()
+
+    def free_memory(self) -> None:
+        """Forget what can be read again from the store."""
+        self._facts.clear()
+
+    async def page(
+        self, filters: Filters, shows: Shows, limit: int, after: Position | None, *, descending: bool
+    ) -> Page:
+        """A page of the failures that match, in queues that are shown."""
+        found: list[Failure] = []
+        looked, following = 0, None
+        async with aclosing(self.scan(filters, shows, after, descending=descending)) as some:
+            async for matching, last, count in some:
+                looked += count
+                found += matching
+                if len(found) > limit:
+                    found = found[:limit]
+                    following = found[-1].open.position
+                    break
+                if looked >= _MOST_FOR_PAGE:
+                    following = last
+                    break
+        return await self._with_texts(found, following)
+
+    async def _with_texts(self, found: list[Failure], following: Position | None) -> Page:
+        """The page with the errors, up to the first failure that does not fit."""
+        texts: dict[int, TaskFailure] = {}
+        size = 0
+        async with self._history.reading(indexed=False) as reader:
+            for start in range(0, len(found), READ_AT_ONCE):
+                some = found[start : start + READ_AT_ONCE]
+                texts |= await reader.failures([one.facts.number for one in some if one.facts.detailed])
+                for at, one in enumerate(some, start):
+                    text = texts.get(one.facts.number)
+                    size += len(text.error) + len(text.traceback) if text is not None else 0
+                    if size > PAGE_BYTES and at:
+                        return Page(found[:at], found[at - 1].open.position, texts)
+        return Page(found, following, texts)
+
+    async def groups(self, filters: Filters, shows: Shows, by: tuple[str, ...]) -> Groups:
+        """Counts of the failures that match by the values of these dimensions."""
+        found: dict[tuple[str, ...], Group] = {}
+        values_of = attrgetter(*(_PLACES[name] for name in by))
+        looked = 0
+        async with aclosing(self.scan(filters, shows, None, descending=True)) as some:
+            async for matching, _last, count in some:
+                for one in matching:
+                    values = values_of(one) if len(by) > 1 else (values_of(one),)
+                    group = found.get(values)
+                    if group is None:
+                        group = found[values] = Group(values, one.open.at_ms)
+                    group.add(one.open)
+                looked += count
+                if looked >= _MOST_FOR_GROUPS:
+                    break
+        largest = sorted(found.values(), key=lambda group: (-group.count, group.values))
+        return Groups(largest[:_MOST_GROUPS], looked < _MOST_FOR_GROUPS and len(largest) <= _MOST_GROUPS)
+
+    async def scan(
+        self, filters: Filters, shows: Shows, after: Position | None, *, descending: bool
+    ) -> AsyncGenerator[tuple[list[Failure], Position, int], None]:
+        """All failures that match, in order, some at a time; with the last position and how many were looked at."""
+        window = Window(filters.since_ms, filters.until_ms, descending)
+        if after is not None:
+            at = after.at_ms
+            window = window._replace(until_ms=at) if descending else window._replace(since_ms=at)
+        async with self._history.reading(indexed=self._history.enabled) as reader:
+            listed = await narrowed(reader, filters, window) if self._history.enabled else window
+            sources = self._streams(reader, filters, shows, window, listed)
+            try:
+                async for batch in streams.merged(sources, descending=descending):
+                    rest = batch if after is None else [one for one in batch if _is_after(one, after, descending)]
+                    for start in range(0, len(rest), READ_AT_ONCE):
+                        some = rest[start : start + READ_AT_ONCE]
+                        yield await self._matching(reader, filters, shows, some), some[-1].position, len(some)
+                        await asyncio.sleep(0)
+            finally:
+                await streams.close_all(sources)
+
+    def _streams(self, reader: Reader, filters: Filters, shows: Shows, window: Window, listed: Window) -> list[Stream]:
+        """A stream of each kind and queue that is wanted."""
+        names = [name for name in filters.queues or list(self._state.queues) if shows(name)]
+        queues = [self._state.queues[name] for name in names if name in self._state.queues]
+        found: list[Stream] = []
+        if FAILED in filters.kinds:
+            found += [streams.in_failed_list(self._buckets, queue, listed) for queue in queues]
+        if ARCHIVED in filters.kinds:
+            found += [streams.in_archive(self._buckets, queue, listed) for queue in queues]
+        is_possible = not filters.reasons or set(STATES) & set(filters.reasons)
+        if ACKNOWLEDGED in filters.kinds and self._history.enabled and is_possible:
+            handled = self._state.handled
+            found.append(streams.acknowledged(reader, self._facts, handled, filters, window))
+        return found
+
+    async def _matching(self, reader: Reader, filters: Filters, shows: Shows, some: list[Open]) -> list[Failure]:
+        if filters.ids is not None:
+            some = [one for one in some if one.message_id in filters.ids]
+        some = [one for one in some if one.kind != ACKNOWLEDGED or shows(one.queue)]
+        found = [one for one in await self._facts.of(reader, some) if filters.match(one)]
+        selector = filters.selector
+        if selector is None or not found:
+            return found
+        known = await reader.metadata({one.open.message_id for one in found})
+        return [
+            one for one in found
+            if one.open.message_id in known and selector.matches(known[one.open.message_id].headers)
+        ]  # fmt: skip
+
+
+def _is_after(one: Open, after: Position, descending: bool) -> bool:
+    return one.position < after if descending else one.position > after

@@ -1,0 +1,114 @@
+"""Where :mod:`.moves` take messages from: a settled list of a queue, or what waits in it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..clock import Clock
+from ..effects.effect import Effect
+from ..effects.message_moves import MoveSettled, MoveWaiting
+from ..read.queue_pages import QueuePages, row_of
+from ..read.settled_buckets import SettledBuckets
+from ..state.queue_buckets import QueueRow
+from ..state.settled_list import ListName
+from ..state.store_state import Queue
+from .archive_and_delete import Selection
+from .queue_loader import QueueLoader
+
+
+class MoveSource(Protocol):
+    """Messages of a queue, by bucket. Messages that come meanwhile are left out."""
+
+    @property
+    def queue(self) -> Queue: ...
+
+    @property
+    def selection(self) -> Selection:
+        """What is moved of them. The source asks for ids and times, and leaves the rest to its caller."""
+
+    def buckets(self) -> Iterable[int]:
+        """The buckets that may have such messages now."""
+
+    async def ids_in(self, bucket: int) -> list[int]:
+        """The messages in a bucket that may be moved."""
+
+    def hold(self, bucket: int) -> AbstractAsyncContextManager[Mapping[int, int | None]]:
+        """Those that are there now; until the end of the block the bucket is in memory.
+
+        The values say from when each is visible, ms since the epoch; None leaves that to the message itself. No
+        checkpoint may be under way.
+        """
+
+    def effect(self, at: int, bucket: int, target: str, rows: list[QueueRow]) -> Effect:
+        """The effect that makes these messages available in the target."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettledSource:
+    """A settled list, or only one of its buckets."""
+
+    queue: Queue
+    selection: Selection
+    which: ListName
+    _buckets: SettledBuckets
+    only: int | None = None
+
+    def buckets(self) -> Iterable[int]:
+        if self.only is not None:
+            return (self.only,)
+        log = self.queue.settled_list(self.which)
+        return range(log.first, log.tail + 1)
+
+    async def ids_in(self, bucket: int) -> list[int]:
+        rows = await self._buckets.read(self.queue, self.which, bucket)
+        return [row.message_id for row in rows if self.selection.takes(row)]
+
+    @asynccontextmanager
+    async def hold(self, bucket: int) -> AsyncIterator[Mapping[int, int | None]]:
+        async with self._buckets.hold(self.queue, self.which, bucket) as rows:
+            yield {row.message_id: None for row in rows}
+
+    def effect(self, at: int, bucket: int, target: str, rows: list[QueueRow]) -> Effect:
+        return MoveSettled(self.queue.name, at, self.which, bucket, [row.id for row in rows], target, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingSource:
+    """Available and delayed messages with ids below ``end``, which ``copies`` leaves in their queue."""
+
+    queue: Queue
+    selection: Selection
+    states: Sequence[str]
+    copies: bool
+    end: int
+    _pages: QueuePages
+    _loader: QueueLoader
+    _clock: Clock
+
+    def buckets(self) -> Iterable[int]:
+        messages, ids = self.queue.messages, self.selection.ids
+        return sorted([*messages.buckets, *(messages.cold if ids is None else messages.cold_buckets_of(ids))])
+
+    async def ids_in(self, bucket: int) -> list[int]:
+        rows, ids = await self._pages.rows_in(self.queue, bucket, self._clock.now_ms()), self.selection.ids
+        chosen = (row.id for row in rows if row.id < self.end and row.state in self.states)
+        return sorted(id for id in chosen if ids is None or id in ids)
+
+    @asynccontextmanager
+    async def hold(self, bucket: int) -> AsyncIterator[Mapping[int, int | None]]:
+        messages, now = self.queue.messages, self._clock.now_ms()
+        if bucket in messages.cold:
+            await self._loader.load_bucket(self.queue, bucket)
+        held = messages.buckets.get(bucket)
+        yield {
+            entry.id: entry.visible_at
+            for entry in (held.available.values() if held is not None else ())
+            if row_of(entry, now).state in self.states and not 0 < entry.deadline <= now
+        }
+
+    def effect(self, at: int, bucket: int, target: str, rows: list[QueueRow]) -> Effect:
+        pairs = [] if self.copies else [part for row in rows for part in (row.id, bucket)]
+        return MoveWaiting(self.queue.name, at, pairs, target, rows)

@@ -1,0 +1,234 @@
+"""Moves messages to another queue, or back to available in their own: redrive, and moves and copies of what waits.
+
+Each step is one effect, so an interruption leaves every message in exactly one place, or a copy in two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ..clock import Clock
+from ..commit.commits import Commits
+from ..messages.payloads import Payloads
+from ..read.membership import Membership
+from ..read.queue_pages import QueuePages
+from ..read.settled_buckets import SettledBuckets
+from ..read.stored_messages import after_lease, measure, place, priority_of, read_metadata, row_of
+from ..records.metadata import Metadata
+from ..routing.queue_filters import ALL
+from ..slatedb.store_writer import SlateStore
+from ..state.queue_buckets import QueueRow
+from ..state.settled_list import ListName
+from ..state.store_state import Queue, StoreState
+from .archive_and_delete import ROW_BYTES, Selection
+from .move_sources import MoveSource, SettledSource, WaitingSource
+from .queue_loader import QueueLoader
+from .repeated_calls import Call, RepeatedCalls
+
+#: messages that one step moves
+_STEP = 256
+#: messages whose membership in the target is read at once
+_WINDOW = 65_536
+
+
+@dataclass(slots=True)
+class Moved:
+    """The outcome of a redrive, a move or a copy.
+
+    Attributes:
+        ids: the messages that the target got in the last step.
+        count: how many it got in all.
+        already: how many stayed because the target has them.
+        expired: how many stayed because they are past their deadline.
+        waiting: how many stayed because they are dead letters that are not published yet.
+        unmatched: how many stayed because every message of the target must match its filter.
+        is_full: whether the target accepts no more.
+    """
+
+    ids: list[int] = field(default_factory=list)
+    count: int = 0
+    already: int = 0
+    expired: int = 0
+    waiting: int = 0
+    unmatched: int = 0
+    is_full: bool = False
+
+
+class Way(NamedTuple):
+    """Where messages go.
+
+    Attributes:
+        target: the queue that gets them.
+        accepts: whether it accepts this number of messages with this number of bytes in all.
+        on_step: called after each step; returns whether to continue.
+        call: the client's call. If the broker ended during the same call before, this continues its count.
+    """
+
+    target: Queue
+    accepts: Callable[[int, int], bool]
+    on_step: Callable[[Moved], bool]
+    call: Call | None = None
+
+
+class _Move(NamedTuple):
+    """One call, and its outcome so far."""
+
+    source: MoveSource
+    way: Way
+    done: Moved
+
+    @property
+    def is_at_limit(self) -> bool:
+        return 0 < self.source.selection.limit <= self.done.count
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """Moves messages of one instance's queues."""
+
+    _store: SlateStore
+    _state: StoreState
+    _clock: Clock
+    _commits: Commits
+    _payloads: Payloads
+    _buckets: SettledBuckets
+    _pages: QueuePages
+    _loader: QueueLoader
+    _repeats: RepeatedCalls
+
+    async def redrive(
+        self, source: Queue, selection: Selection, way: Way, which: ListName = "failed", bucket: int | None = None
+    ) -> Moved:
+        """Make messages of a settled list available in a queue, which may be their own. Raises as :meth:`waiting`.
+
+        Args:
+            bucket: only look into this one.
+        """
+        return await self._run(SettledSource(source, selection, which, self._buckets, bucket), way)
+
+    async def waiting(
+        self, source: Queue, selection: Selection, way: Way, states: Sequence[str], *, copies: bool
+    ) -> Moved:
+        """Move, or copy, available or delayed messages to another queue.
+
+        Raises:
+            StoreFull: the journal is full; messages that were moved before stay so.
+            CorruptRecord, StoreError: the store can't be read.
+        """
+        end = self._state.next_id
+        return await self._run(
+            WaitingSource(source, selection, states, copies, end, self._pages, self._loader, self._clock), way
+        )
+
+    async def _run(self, source: MoveSource, way: Way) -> Moved:
+        move = _Move(source, way, Moved(count=self._repeats.before(way.call).messages))
+        buckets = list(source.buckets())
+        if self._commits.is_dirty:
+            # new messages have their metadata and size in the store only after it
+            await self._commits.checkpoint()
+        while buckets and self._is_alive(move) and not move.is_at_limit:
+            found: list[tuple[int, list[int]]] = []
+            ids: set[int] = set()
+            while buckets and len(ids) < _WINDOW:
+                found.append((bucket := buckets.pop(0), await source.ids_in(bucket)))
+                ids.update(found[-1][1])
+            if not await self._window(move, found, ids):
+                break
+        return move.done
+
+    def _is_alive(self, move: _Move) -> bool:
+        return all(self._state.queues.get(queue.name) is queue for queue in (move.source.queue, move.way.target))
+
+    async def _window(self, move: _Move, found: list[tuple[int, list[int]]], ids: set[int]) -> bool:
+        """Move the messages of some buckets; returns whether to continue."""
+        there = None
+        if move.source.queue is not move.way.target and ids:
+            there = await Membership.of(self._store, self._commits, move.way.target, ids)
+        try:
+            for bucket, some in found:
+                for part in _parts(some, _STEP):
+                    if not await self._step(move, bucket, part, there):
+                        return False
+            return True
+        finally:
+            if there is not None:
+                there.detach()
+
+    async def _step(self, move: _Move, bucket: int, ids: list[int], there: Membership | None) -> bool:
+        found = await read_metadata(self._store, self._payloads, ids)
+        rows = self._rows(move, [found[id] for id in sorted(found)], there)
+        await measure(self._store, move.way.target, rows)
+        async with self._buckets.settled_down(rows), move.source.hold(bucket) as held:
+            if not self._is_alive(move):
+                return False
+            rows = [row for row in rows if row.id in held and not (there and row.id in there)]
+            self._apply(move, bucket, self._as_of_now(move, rows, found, held))
+        return move.way.on_step(move.done) and not move.done.is_full and not move.is_at_limit
+
+    def _rows(self, move: _Move, messages: list[Metadata], there: Membership | None) -> list[QueueRow]:
+        """The target's rows for the messages that can be moved."""
+        selector, source, target = move.source.selection.selector, move.source.queue, move.way.target
+        at, letters, done = self._clock.now_ms(), self._state.dead_letters, move.done
+        own = self._state.topology.filters.get(target.name) if there is not None else None
+        must_match = own.selector if own is not None and own.mode == ALL else None
+        rows = []
+        for message in messages:
+            id = message.message_id
+            if selector is not None and not selector.matches(message.headers):
+                continue
+            if there is not None and id in there:
+                done.already += 1
+            elif (source.name, id) in letters or (target.name, id) in letters:
+                done.waiting += 1
+            elif must_match is not None and not must_match.matches(message.headers):
+                done.unmatched += 1
+            elif (row := row_of(message, priority_of(message.headers), target, at)) is None:
+                done.expired += 1
+            else:
+                rows.append(row)
+        return rows
+
+    def _as_of_now(
+        self, move: _Move, rows: list[QueueRow], found: dict[int, Metadata], held: Mapping[int, int | None]
+    ) -> list[QueueRow]:
+        """The same rows, for messages that enter the target now and are as visible as they are in the source."""
+        at, current = self._clock.now_ms(), []
+        for row in rows:
+            again = row_of(found[row.id], row.priority, move.way.target, at, held[row.id])
+            if again is not None:
+                again.size = row.size
+                after_lease(again, at)
+                current.append(again)
+        return current
+
+    def _apply(self, move: _Move, bucket: int, rows: list[QueueRow]) -> None:
+        """One effect: out of the source, into the target."""
+        done, limit = move.done, move.source.selection.limit
+        if move.way.call is not None:  # its client may have repeated it meanwhile
+            done.count = self._repeats.before(move.way.call).messages
+        size, fitting = 0, 0
+        for row in rows:
+            size += row.size
+            if 0 < limit <= done.count + fitting:
+                break
+            if not move.way.accepts(fitting + 1, size):
+                done.is_full = True
+                break
+            fitting += 1
+        rows = rows[:fitting]
+        done.ids = [row.id for row in rows]
+        if not rows:
+            return
+        self._commits.check_room(ROW_BYTES * (len(rows) + 4))
+        place(move.way.target, rows)
+        self._commits.apply(move.source.effect(self._clock.now_ms(), bucket, move.way.target.name, rows))
+        done.count += len(rows)
+        self._repeats.note(move.way.call, done.count)
+        self._commits.needs_sync = True
+
+
+def _parts(ids: list[int], size: int) -> Iterator[list[int]]:
+    for start in range(0, len(ids), size):
+        yield ids[start : start + size]

@@ -1,0 +1,136 @@
+"""What becomes of tasks: those that begin when their message is acknowledged, and the reports of all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from ...errors import StoreFull
+from ...protocol.task_reports import TaskReport, TaskState, shortened
+from ..clock import Clock
+from ..commit.commits import Commits
+from ..effects.deliveries import Ack
+from ..effects.effect import Effect
+from ..effects.task_runs import Failures, Finish, FinishFailed, NoteFailures, NoteReports, Start, finish
+from ..messages.payloads import Payloads
+from ..records.running_tasks import RunningTask
+from ..state.queue_buckets import Entry
+from ..state.running_state import Lease
+from ..state.store_state import Queue, StoreState
+
+#: tasks that one session may run; the oldest of more is lost
+MAX_RUNNING = 20_000
+#: what became of a task that nobody was to report
+_UNKNOWN = TaskReport(0)
+#: texts of failures in one checkpoint: if more tasks fail meanwhile, their errors are cut and their tracebacks left out
+MAX_TEXTS = 8 << 20
+SHORT_ERROR = 255
+LEFT_OUT = "(the traceback was left out: too many tasks failed at once)"
+
+
+class TaskRuns:
+    """The tasks of one instance."""
+
+    def __init__(self, state: StoreState, payloads: Payloads, clock: Clock, commits: Commits, *, enabled: bool) -> None:
+        """If not ``enabled``, a start is an ack, and workers report nothing: running tasks end by :meth:`lose`."""
+        self.enabled = enabled
+        self._state = state
+        self._payloads = payloads
+        self._clock = clock
+        self._commits = commits
+        self._effects: list[Effect] = commits.effects
+
+    def start(self, queue: Queue, entries: Iterable[Entry]) -> None:
+        """in flight → done; the tasks, all of one session, run until :meth:`finish`."""
+        at, session = self._clock.now_ms(), b""
+        pairs: list[int] = []
+        for entry in entries:
+            session = entry.session
+            self._payloads.drop(entry.id)
+            pairs += entry.id, entry.bucket
+        kind: type[Start | Ack] = Start if self.enabled else Ack
+        effect = kind(queue.name, at, pairs)
+        effect.apply(self._state)
+        last = self._effects[-1] if self._effects else None
+        if isinstance(last, kind) and last.at_ms == at and last.queue == queue.name:
+            last.pairs += pairs
+        else:
+            self._effects.append(effect)
+        running = self._state.running.by_session.get(session, {})
+        if len(running) > MAX_RUNNING:  # a client that reports nothing
+            self.finish(next(iter(running)), TaskReport(TaskState.LOST))
+
+    def has(self, session: bytes, lease: Lease) -> bool:
+        """Whether the session runs the task."""
+        return self._state.running.by_lease.get(lease) == session
+
+    def finish(self, lease: Lease, report: TaskReport) -> RunningTask | None:
+        """A started task has ended; returns what was known of it, or None if it does not run (any more)."""
+        at, report = self._clock.now_ms(), self._fitting(report)
+        task = finish(self._state, lease, at, report)
+        if task is None:
+            return None
+        name, id, token = lease
+        run, failures = [id, token, report.state, report.runtime_us, report.pid], _failures(report)
+        effects = self._effects
+        last = effects[-1] if effects else None
+        if failures:
+            effects.append(FinishFailed(name, at, run, failures))
+        elif type(last) is Finish and last.at_ms == at and last.queue == name:
+            last.runs += run
+        else:
+            effects.append(Finish(name, at, run))
+        return task
+
+    def note(self, queue: Queue, entry: Entry, report: TaskReport) -> None:
+        """What became of the task of a message in flight, before the operation that settles it."""
+        history = self._state.history
+        if not self.enabled or history is None:
+            return
+        at, id, name, report = self._clock.now_ms(), entry.id, queue.name, self._fitting(report)
+        history.reports[name, id] = report
+        run = [id, entry.claimed_at, report.state, report.runtime_us, report.pid]
+        failures = _failures(report)
+        effects = self._effects
+        before, last = effects[-2:] if len(effects) > 1 else (None, None)
+        if failures:
+            effects.append(NoteFailures(name, at, run, failures))
+        elif (
+            type(last) is Ack and last.at_ms == at and last.queue == name
+            and type(before) is NoteReports and before.at_ms == at and before.queue == name
+        ):  # fmt: skip
+            before.runs += run  # and the next ack becomes part of the last one
+        else:
+            effects.append(NoteReports(name, at, run))
+
+    def lose(self, session: bytes) -> list[tuple[RunningTask, TaskReport]]:
+        """Nobody will report the tasks of this session: they end as lost, or without a state if reports are off."""
+        now = self._clock.now_ms()
+        lost = []
+        for lease, task in list(self._state.running.by_session.get(session, {}).items()):
+            report = TaskReport(TaskState.LOST, 1000 * max(now - task.started_at_ms, 0)) if self.enabled else _UNKNOWN
+            self.finish(lease, report)
+            lost.append((task, report))
+        return lost
+
+    def _fitting(self, report: TaskReport) -> TaskReport:
+        """The report with the texts for which there is room: settlements go on without."""
+        commits, size = self._commits, len(report.error) + len(report.traceback)
+        if not size:
+            return report
+        try:
+            commits.check_room(size)
+        except StoreFull:
+            return replace(report, error="", traceback="")
+        if commits.text_bytes + size > MAX_TEXTS:
+            report = replace(report, error=shortened(report.error, SHORT_ERROR), traceback=LEFT_OUT)
+        commits.text_bytes += len(report.error) + len(report.traceback)
+        return report
+
+
+def _failures(report: TaskReport) -> Failures:
+    """The texts of the only run of an effect; empty if it did not fail."""
+    if report.exception or report.error or report.traceback:
+        return {0: (report.exception, report.error, report.traceback, report.task)}
+    return {}

@@ -1,0 +1,78 @@
+"""Running tasks: those that a worker's session acknowledged when they began, until it reports their end.
+
+===============  =========  ================================================
+field            type       meaning
+===============  =========  ================================================
+version          u8         1
+queues           u32        how many follow, each once
+-- queue         ``Utf8``
+-- count         u32        how many tasks follow
+-- tasks         columns    message id u64, claimed at i64, started at i64,
+                            waited ms u32, number of the attempt u16
+===============  =========  ================================================
+
+The format is ours.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from . import columns, types
+
+_HEAD = struct.Struct("<BI")
+_COUNT = struct.Struct("<I")
+_COLUMNS = "QqqIH"
+#: the most that fits
+MAX_WAITED_MS = (1 << 32) - 1
+
+
+class RunningTask(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A task that runs.
+
+    Attributes:
+        claimed_at_ms: also the token of the lease that its message had.
+        waited_ms: how long its message could be delivered before that.
+        number: of the attempt, as in the history log.
+    """
+
+    message_id: int
+    claimed_at_ms: int
+    started_at_ms: int
+    waited_ms: int
+    number: int
+
+
+def encode(tasks: Mapping[str, Iterable[RunningTask]]) -> bytes:
+    """The record of a session's tasks, by queue."""
+    parts = [types.pack_versioned(_HEAD, "queues", len(tasks))]
+    for queue, some in tasks.items():
+        rows = list(some)
+        fields = (
+            [row.message_id for row in rows],
+            [row.claimed_at_ms for row in rows],
+            [row.started_at_ms for row in rows],
+            [row.waited_ms for row in rows],
+            [row.number for row in rows],
+        )
+        parts += types.utf8_escaped(queue), _COUNT.pack(len(rows)), columns.pack_all(_COLUMNS, fields)
+    return b"".join(parts)
+
+
+def decode(key: bytes, value: bytes) -> dict[str, list[RunningTask]]:
+    """The tasks in ``value``, by queue."""
+    (queues,) = types.read_versioned(_HEAD, key, value)
+    offset = _HEAD.size
+    found: dict[str, list[RunningTask]] = {}
+    for _ in range(queues):
+        queue, start = types.read_utf8_escaped(key, value, offset)
+        if queue in found:
+            raise types.corrupt(key, offset, "a queue that occurs twice")
+        (count,) = types.read(_COUNT, key, value, start)
+        fields, offset = columns.read_all(_COLUMNS, key, value, start + _COUNT.size, count)
+        found[queue] = list(map(RunningTask, *fields))
+    types.check_end(key, value, offset)
+    return found

@@ -1,0 +1,98 @@
+"""Running tasks: messages that were acknowledged when their tasks began, until these are reported.
+
+A task belongs to the session that started it. A checkpoint writes one record for each session whose tasks changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ..records import keys, running_tasks
+from ..records.running_tasks import RunningTask
+from ..slatedb.ffi import Batch
+from ..slatedb.store_reads import Reads
+
+#: queue, message id, and the token of the lease that the message had
+Lease = tuple[str, int, int]
+
+
+class RunningTasks:
+    """The running tasks of one instance.
+
+    Attributes:
+        by_lease: the session of each task.
+        by_session: the tasks of each session that has any.
+        dirty: the sessions whose tasks changed since the last checkpoint.
+    """
+
+    def __init__(self) -> None:
+        self.by_lease: dict[Lease, bytes] = {}
+        self.by_session: dict[bytes, dict[Lease, RunningTask]] = {}
+        self.dirty: set[bytes] = set()
+        self._stored: set[bytes] = set()
+
+    def start(self, session: bytes, queue: str, task: RunningTask) -> None:
+        """A session runs a task."""
+        lease = (queue, task.message_id, task.claimed_at_ms)
+        self.by_lease[lease] = session
+        tasks = self.by_session.get(session)
+        if tasks is None:
+            tasks = self.by_session[session] = {}
+        tasks[lease] = task
+        self.dirty.add(session)
+
+    def end(self, lease: Lease) -> tuple[bytes, RunningTask] | None:
+        """A task ended; returns its session and what was known of it, or None if it does not run."""
+        session = self.by_lease.pop(lease, None)
+        if session is None:
+            return None
+        tasks = self.by_session[session]
+        task = tasks.pop(lease)
+        if not tasks:
+            del self.by_session[session]
+        self.dirty.add(session)
+        return session, task
+
+    def find(self, queue: str, id: int) -> tuple[bytes, RunningTask] | None:
+        """The session that runs a message's task, and the newest run, if there is one."""
+        found = [lease for lease in self.by_lease if lease[1] == id and lease[0] == queue]
+        if not found:
+            return None
+        lease = max(found)
+        session = self.by_lease[lease]
+        return session, self.by_session[session][lease]
+
+    def ids(self, queues: Collection[str] = ()) -> set[int]:
+        """The messages whose tasks run, of these queues, or of all if none is named."""
+        return {id for queue, id, _token in self.by_lease if not queues or queue in queues}
+
+    # ------------------------------------------------------------------ the store
+    async def load(self, store: Reads) -> None:
+        """Read what is stored.
+
+        Raises:
+            CorruptRecord: a record does not decode.
+        """
+        async for rows in store.scan_batches(*keys.kind_range(keys.RecordKind.RUNNING_TASKS)):
+            for key, value in rows:
+                session = keys.parse(key).session or b""
+                for queue, tasks in running_tasks.decode(key, value).items():
+                    for task in tasks:
+                        self.start(session, queue, task)
+                self._stored.add(session)
+        self.dirty.clear()
+
+    def snapshot(self, batch: Batch) -> None:
+        """Add the sessions whose tasks changed to a checkpoint's batch."""
+        for session in self.dirty:
+            tasks = self.by_session.get(session)
+            if tasks:
+                by_queue: dict[str, list[RunningTask]] = {}
+                for lease, task in tasks.items():
+                    by_queue.setdefault(lease[0], []).append(task)
+                batch.put(keys.running_tasks_key(session), running_tasks.encode(by_queue))
+                self._stored.add(session)
+            elif session in self._stored:
+                batch.delete(keys.running_tasks_key(session))
+                self._stored.discard(session)
+        self.dirty.clear()

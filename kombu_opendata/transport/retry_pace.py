@@ -1,0 +1,31 @@
+"""Lets repeated publishes of a refused message wait.
+
+Kombu's retry policies wait between attempts to connect. After an error of a channel Kombu publishes again at once, so
+that three retries end within a millisecond, and endless ones keep the broker busy.
+"""
+
+from __future__ import annotations
+
+import time
+
+from ..client.session.uncertain_publishes import content_of
+from ..protocol.messages import Publish
+
+#: as Celery's ``task_publish_retry_policy`` has it
+WAIT_SECONDS = 0.2
+
+
+class RetryPace:
+    """The last message that was refused on a channel."""
+
+    __slots__ = ("_content",)
+
+    def __init__(self) -> None:
+        self._content = b""
+
+    def refused(self, message: Publish) -> None:
+        """The broker can't take a message now. Wait, unless it was refused for the first time."""
+        content = content_of(message)
+        if content == self._content:
+            time.sleep(WAIT_SECONDS)
+        self._content = content

@@ -1,0 +1,33 @@
+"""The part of a channel that says what became of tasks, for Celery's workers."""
+
+from __future__ import annotations
+
+from ..errors import OpenDataError
+from ..protocol.messages import Outcome
+from ..protocol.task_reports import TaskReport
+from .amqp_errors import translate
+from .kombu_message import DeliveredMessage
+from .virtual_channel import VirtualChannel
+
+
+class TaskChannel(VirtualChannel):
+    """A channel's settlements with reports. See docs/rfcs/0002-wire-protocol.md, "What became of tasks"."""
+
+    @property
+    def takes_reports(self) -> bool:
+        """Whether the broker wants to know what becomes of tasks."""
+        return self.connection is not None and self.connection.takes_reports
+
+    def _settle_task(self, message: DeliveredMessage, outcome: Outcome) -> None:
+        """Settle a message as its ``on_settle`` says, which no other thread may learn before the broker."""
+        connection = self._connection()
+        on_settle, message.on_settle = message.on_settle, None
+        try:
+            with connection.link.lock:
+                said = on_settle(outcome) if on_settle is not None and connection.takes_reports else outcome
+                if isinstance(said, TaskReport):
+                    connection.settle_task(self.channel_id, outcome, message.lease, said)
+                else:
+                    connection.settle(self.channel_id, said, [message.lease])
+        except OpenDataError as exc:
+            raise translate(exc) from exc

@@ -1,0 +1,137 @@
+"""The running tasks of a session, and how few effects their ends are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kombu_opendata.errors import StoreFull
+from kombu_opendata.protocol.task_reports import TaskReport, TaskState
+from kombu_opendata.storage.effects.deliveries import Ack
+from kombu_opendata.storage.effects.effect import Effect
+from kombu_opendata.storage.effects.task_runs import Finish, NoteReports, Start
+from kombu_opendata.storage.operations import task_runs
+from kombu_opendata.storage.records.history_log import Attempt
+from kombu_opendata.storage.records.task_failure import TaskFailure
+from kombu_opendata.storage.state.queue_buckets import Entry
+from tests.support.engine import World, run
+
+SUCCEEDED = TaskReport(TaskState.SUCCEEDED, 5, 6)
+RAISED = TaskReport(TaskState.RAISED, 5, 6, "task", "app.Bad", "no", "Traceback: …")
+
+
+async def claimed(world: World, count: int) -> list[Entry]:
+    """Messages of ``q`` that a session holds, all committed."""
+    for _ in range(count):
+        world.publish("q")
+    await world.engine.commits.commit()
+    entries = [await world.claim("q") for _ in range(count)]
+    await world.engine.commits.commit()
+    return entries
+
+
+def ended(world: World) -> list[Attempt]:
+    """The attempts that ended."""
+    log = world.engine.history.log
+    return [attempt for chunk in (*log.chunks, log.open) for attempt in chunk.attempts]
+
+
+def failures(world: World) -> list[TaskFailure]:
+    """Texts that are not in the store yet."""
+    log = world.engine.history.log
+    return [failure for chunk in (*log.chunks, log.open) for failure in chunk.failures.values()]
+
+
+def kinds(effects: list[Effect]) -> list[type[Effect]]:
+    return [type(effect) for effect in effects]
+
+
+def test_the_ends_of_many_tasks_are_few_effects(tmp_path: Path) -> None:
+    async def steps(world: World) -> None:
+        engine, queue = world.engine, world.queue("q")
+        effects = engine.commits.effects
+        for entry in await claimed(world, 5):
+            engine.task_runs.note(queue, entry, SUCCEEDED)
+            engine.operations.ack(queue, (entry,))
+        assert kinds(effects) == [NoteReports, Ack]
+        entries = await claimed(world, 5)
+        for entry in entries:
+            engine.task_runs.start(queue, (entry,))
+        assert kinds(effects) == [Start]
+        await engine.commits.commit()
+        for entry in entries:
+            engine.task_runs.finish(("q", entry.id, entry.claimed_at), SUCCEEDED)
+        assert kinds(effects) == [Finish]
+        await engine.commits.commit()
+        await world.crash()
+        assert len(ended(world)) == 10
+        assert {attempt.state for attempt in ended(world)} == {TaskState.SUCCEEDED}
+
+    run(tmp_path / "store", steps)
+
+
+def test_a_client_that_reports_nothing_fills_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_runs, "MAX_RUNNING", 3)
+
+    async def steps(world: World) -> None:
+        entries = await claimed(world, 5)
+        for entry in entries:
+            world.engine.task_runs.start(world.queue("q"), (entry,))
+        assert [id for _queue, id, _token in world.engine.state.running.by_lease] == [one.id for one in entries[2:]]
+        attempts = ended(world)
+        assert [(one.message_id, one.state) for one in attempts] == [(one.id, TaskState.LOST) for one in entries[:2]]
+
+    run(tmp_path / "store", steps)
+
+
+def test_on_a_full_disk_a_failure_goes_without_its_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def steps(world: World) -> None:
+        engine = world.engine
+
+        def no_room(size: int) -> None:
+            raise StoreFull("full")
+
+        (entry,) = await claimed(world, 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(engine.commits, "check_room", no_room)
+            engine.task_runs.note(world.queue("q"), entry, RAISED)
+            engine.operations.ack(world.queue("q"), (entry,))
+            await engine.commits.commit()
+        assert failures(world) == [], "nor fills the memory with them"
+        await world.crash()
+        (attempt,) = ended(world)
+        assert (attempt.state, attempt.exception) == (TaskState.RAISED, "app.Bad")
+
+    run(tmp_path / "store", steps)
+
+
+def test_of_very_many_failures_at_once_some_go_without_tracebacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_runs, "MAX_TEXTS", 2 * len(RAISED.error + RAISED.traceback))
+
+    async def steps(world: World) -> None:
+        engine, queue = world.engine, world.queue("q")
+        noted, started = await claimed(world, 2), await claimed(world, 2)
+        for entry in noted:
+            engine.task_runs.note(queue, entry, RAISED)
+            engine.operations.ack(queue, (entry,))
+        engine.task_runs.start(queue, started)
+        for entry in started:
+            engine.task_runs.finish(("q", entry.id, entry.claimed_at), RAISED)
+        tracebacks = [RAISED.traceback] * 2 + [task_runs.LEFT_OUT] * 2
+        assert [(one.error, one.traceback) for one in failures(world)] == [("no", text) for text in tracebacks]
+        await engine.commits.commit()
+        await world.crash()
+        async with world.engine.history.reading(indexed=False) as reader:
+            stored = await reader.failures(range(4))
+        assert [stored[number].traceback for number in range(4)] == tracebacks
+        assert [one.exception for one in ended(world)] == ["app.Bad"] * 4
+        await world.engine.commits.checkpoint()
+        (entry,) = await claimed(world, 1)
+        world.engine.task_runs.note(world.queue("q"), entry, RAISED)
+        world.engine.operations.ack(world.queue("q"), (entry,))
+        assert [one.traceback for one in failures(world)] == [RAISED.traceback]
+
+    run(tmp_path / "store", steps)
