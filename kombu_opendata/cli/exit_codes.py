@@ -45,7 +45,7 @@ class Failure(click.ClickException):
         self.exit_code = exit_code  # type: ignore[misc]
 
     def show(self, file: IO[Any] | None = None) -> None:
-        from .terminal.output import shown_lines
+        from ..readable_text import shown_lines
 
         click.echo(f"Error: {shown_lines(self.message)}", file=file, err=file is None)
 

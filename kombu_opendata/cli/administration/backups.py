@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...configuration.kinds import Whole
+from ...readable_text import counted
 from ..exit_codes import Command
 from ..option_types import Bounded
 from ..target import json_option
-from ..terminal.output import counted, print_json, say
+from ..terminal.output import print_json, say
 from ..terminal.tables import Column, print_table
 from .stores import store_location, store_options
 

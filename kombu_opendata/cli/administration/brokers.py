@@ -8,10 +8,12 @@ from typing import Any
 import click
 
 from ...configuration.kinds import Seconds
+from ...json_values import moment, with_times
+from ...readable_text import shown
 from ..exit_codes import Command, Failure, Group
 from ..option_types import Bounded
 from ..target import Target, call_options, look_options
-from ..terminal.output import local, moment, print_facts, print_json, say, shown, with_times
+from ..terminal.output import local, print_facts, print_json, say
 from ..terminal.tables import Column, console, print_table
 from .start_stop import start, stop
 

@@ -11,10 +11,12 @@ from typing import Any
 
 import click
 
+from ...json_values import moment, with_times
+from ...readable_text import counted, number, shown
 from ..exit_codes import DAMAGED, NOT_NOW, Failure, Group
 from ..option_types import MESSAGE_ID, limit_option, with_options
 from ..target import Target, complete_queues, json_option
-from ..terminal.output import counted, moment, number, print_facts, print_json, print_json_line, say, shown, with_times
+from ..terminal.output import print_facts, print_json, print_json_line, say
 from ..terminal.tables import Column, print_table
 
 _CELL = 100

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...readable_text import shown
 from ..exit_codes import Group, confirm
 from ..hints import command
 from ..target import json_option, yes_option
-from ..terminal.output import note, print_json, say, shown
+from ..terminal.output import note, print_json, say
 from ..terminal.tables import print_table
 from .secret_prompt import read_secret
 

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...json_values import plain
+from ...readable_text import age, counted
 from ..exit_codes import Failure, Group
 from ..hints import next_command
 from ..option_types import limit_option
 from ..target import Target, call_options, complete_queues, completion, look_options
-from ..terminal.output import age, counted, plain, print_json, say
+from ..terminal.output import print_json, say
 from ..terminal.tables import Column, print_table
 
 if TYPE_CHECKING:

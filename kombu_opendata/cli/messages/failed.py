@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...json_values import moment, plain
 from ..exit_codes import Failure, Group
 from ..hints import next_command
 from ..target import Target, look_options, queues_argument
-from ..terminal.output import moment, note, plain, print_facts, print_json, print_json_line
+from ..terminal.output import note, print_facts, print_json, print_json_line
 from ..terminal.tables import Column, print_table
 from .failure_changes import archive, delete, retry
 from .failure_filters import failure_options, filters_of, split_ids

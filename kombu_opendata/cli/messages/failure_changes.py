@@ -7,11 +7,13 @@ from typing import Any
 
 import click
 
+from ...json_values import plain
+from ...readable_text import counted
 from ..exit_codes import NOT_NOW, Command, Failure, confirm
 from ..hints import next_command
 from ..option_types import LENGTH, ids_option, limit_option, where_option
 from ..target import Target, call_options, complete_queues, queue_argument, yes_option
-from ..terminal.output import counted, note, plain, print_json, say
+from ..terminal.output import note, print_json, say
 from .failure_filters import count_of, failure_options, filters_of, is_chosen
 
 _WHY_LEFT = {

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
+from ...json_values import unpacked
 from ..hints import next_command
-from ..terminal.output import say, unpacked
+from ..terminal.output import say
 
 if TYPE_CHECKING:
     from ...protocol.messages.failure_messages import FailureInfo

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...json_values import moment, plain, unpacked
 from ...protocol.task_reports import STATES
+from ...readable_text import pairs
 from ..exit_codes import Command
 from ..option_types import MESSAGE_ID, MOMENT, header_choices, header_option, ids_option, with_options
 from ..target import Target, complete_clients, complete_queues, look_options
-from ..terminal.output import moment, note, pairs, plain, print_json, print_json_line, unpacked
+from ..terminal.output import note, print_json, print_json_line
 from ..terminal.tables import Column, print_table
 
 if TYPE_CHECKING:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...json_values import plain
+from ...readable_text import age, pairs, value_text
 from ..exit_codes import Command
 from ..option_types import MESSAGE_ID, limit_option
 from ..target import Target, complete_queues, look_options, queue_argument
-from ..terminal.output import age, pairs, plain, print_facts, print_json, print_json_line, say, value_text
+from ..terminal.output import print_facts, print_json, print_json_line, say
 from ..terminal.tables import Column, print_table
 
 if TYPE_CHECKING:

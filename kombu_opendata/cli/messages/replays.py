@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...json_values import moment, with_times
+from ...readable_text import counted
 from ..exit_codes import REFUSED, Command, Failure
 from ..hints import next_command
 from ..option_types import POINT, where_option
 from ..target import Target, complete_queues, look_options
-from ..terminal.output import counted, moment, note, print_json, say, with_times
+from ..terminal.output import note, print_json, say
 from ..terminal.tables import Column, print_table
 
 if TYPE_CHECKING:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...configuration.kinds import Whole
+from ...readable_text import counted
 from ..exit_codes import Command, Failure
 from ..option_types import LENGTH, MOMENT, Bounded, header_option, headers_of, json_value, with_options
 from ..target import Target, call_options, complete_exchanges, queue_argument
-from ..terminal.output import counted, note, print_json, print_json_line, say
+from ..terminal.output import note, print_json, print_json_line, say
 
 if TYPE_CHECKING:
     from ...queue_client import QueueClient

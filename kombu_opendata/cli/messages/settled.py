@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...json_values import plain
+from ...readable_text import age, counted
 from ..exit_codes import Group, confirm
 from ..option_types import LENGTH, ids_option, limit_option
 from ..target import Target, call_options, look_options, queue_argument, queues_argument, yes_option
-from ..terminal.output import age, counted, note, plain, print_json, print_json_line, say
+from ..terminal.output import note, print_json, print_json_line, say
 from ..terminal.tables import Column, print_table
 
 if TYPE_CHECKING:

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...json_values import moment, plain, unpacked
+from ...readable_text import shown_lines, value_text
 from ..exit_codes import Failure, Group
 from ..hints import next_command
 from ..option_types import MESSAGE_ID
 from ..target import Target, look_options
-from ..terminal.output import moment, note, plain, print_facts, print_json, say, shown_lines, unpacked, value_text
+from ..terminal.output import note, print_facts, print_json, say
 from ..terminal.tables import Column, print_table
 from .failure_lines import as_document, hint, say_lines, what_was_raised
 

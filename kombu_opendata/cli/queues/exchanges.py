@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...json_values import plain
+from ...readable_text import arguments_text, counted
 from ..exit_codes import REFUSED, Failure, Group, confirm
 from ..hints import next_command
 from ..option_types import header_option, headers_of, with_options
 from ..target import Target, call_options, complete_exchanges, complete_queues, look_options, queue_argument, yes_option
-from ..terminal.output import arguments_text, counted, note, plain, print_facts, print_json, say
+from ..terminal.output import note, print_facts, print_json, say
 from ..terminal.tables import Column, print_table
 
 if TYPE_CHECKING:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...readable_text import counted
 from ..exit_codes import NOT_NOW, Command, Failure
 from ..option_types import ids_option, limit_option, where_option
 from ..target import Target, call_options, complete_queues
-from ..terminal.output import counted, note, print_json, say
+from ..terminal.output import note, print_json, say
 
 if TYPE_CHECKING:
     from ...protocol.messages import Moved

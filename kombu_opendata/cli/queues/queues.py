@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...json_values import plain
+from ...readable_text import age, arguments_text, counted
 from ..exit_codes import Group, confirm
 from ..option_types import POINT, headers_of
 from ..target import Target, call_options, look_options, queue_argument, queues_argument, yes_option
-from ..terminal.output import age, arguments_text, counted, local, plain, print_facts, print_json, say
+from ..terminal.output import local, print_facts, print_json, say
 from ..terminal.tables import Column, print_table
 from .argument_options import argument_options, whole_seconds
 from .moves import copy, move

@@ -14,10 +14,12 @@ import click
 
 from ...configuration.kinds import Seconds, Whole
 from ...errors import ConnectionLost, StartError
+from ...json_values import plain
+from ...readable_text import age, counted
 from ..exit_codes import Command
 from ..option_types import Bounded
 from ..target import Target, look_options
-from ..terminal.output import age, counted, plain, print_json_line, say
+from ..terminal.output import print_json_line, say
 from ..terminal.tables import Column, console, cut_middle, fitted, print_table, room_for_text, table
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .output import local, never_fail_on_a_character, note, number, say, shown
+from ...readable_text import number, shown
+from .output import local, never_fail_on_a_character, note, say
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kombu_opendata.cli.terminal.output import plain, with_times
+from kombu_opendata.json_values import plain, with_times
 
 
 def test_times_are_moments_wherever_they_are_and_nothing_else_is() -> None:

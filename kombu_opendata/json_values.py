@@ -1,0 +1,66 @@
+"""JSON values for what the clients return: times in UTC as ISO 8601, bytes as base64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+
+def moment(ms: int) -> datetime | None:
+    """Milliseconds since the epoch as a datetime; None for 0."""
+    return datetime.fromtimestamp(ms / 1000, UTC) if ms else None
+
+
+def plain(value: Any) -> Any:
+    """A JSON value for anything that a client returns.
+
+    Bytes become ``{"base64": …}``; NaN and infinities, which JSON does not have, become texts.
+    """
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if isinstance(value, bytes):
+        from base64 import b64encode
+
+        return {"base64": b64encode(value).decode()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value) if field.repr}
+    if isinstance(value, Mapping):
+        return {str(name): plain(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(one) for one in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    return value
+
+
+def with_times(value: Any) -> Any:
+    """A report with datetimes (``…_at``) instead of milliseconds (``…_at_ms``, where 0 and None mean no time)."""
+    if isinstance(value, Mapping):
+        return dict(_timed(str(name), one) for name, one in value.items())
+    if isinstance(value, (list, tuple)):
+        return [with_times(one) for one in value]
+    return value
+
+
+def _timed(name: str, value: Any) -> tuple[str, Any]:
+    if f"_{name}".endswith("_at_ms") and (value is None or type(value) is int):
+        return name.removesuffix("_ms"), moment(value or 0)
+    return name, with_times(value)
+
+
+def unpacked(value: Any) -> Any:
+    """What the history returns as dictionaries and lists, with times."""
+    from msgspec import Struct
+    from msgspec.structs import asdict
+
+    from .protocol.messages.history_messages import EventInfo
+
+    if isinstance(value, (list, tuple)):
+        return [unpacked(one) for one in value]
+    if not isinstance(value, Struct):
+        return value
+    routing = {"exchange": value.exchange, "topic": value.topic} if isinstance(value, EventInfo) else {}
+    return with_times({**routing, **{name: unpacked(one) for name, one in asdict(value).items()}})

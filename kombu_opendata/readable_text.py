@@ -1,0 +1,82 @@
+"""Values as text for people: one line, safe to show, no characters that change what surrounds them."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Mapping
+from typing import Any
+
+_HARMFUL = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def shown(value: Any, limit: int = 0) -> str:
+    """A text on one line, safe for any terminal; with a limit, cut to that many characters."""
+    text = str(value)
+    if limit and len(text) > limit:
+        text = text[: limit - 1] + "…"
+    return "".join(_escaped(one) if unicodedata.category(one) in _HARMFUL else one for one in text)
+
+
+def shown_lines(text: str) -> str:
+    """As :func:`shown`, but line breaks stay."""
+    return "\n".join(map(shown, text.split("\n")))
+
+
+def _escaped(one: str) -> str:
+    code = ord(one)
+    return _SHORT.get(one) or (
+        f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"
+    )
+
+
+def value_text(value: Any, limit: int = 0) -> str:
+    """A message's body or a header's value for people: a text as it is, anything else as JSON."""
+    if isinstance(value, bytes):
+        try:
+            return shown(value.decode(), limit)
+        except UnicodeDecodeError:
+            return shown(repr(value[:1000] if limit else value), limit)
+    if isinstance(value, str):
+        return shown(value, limit)
+    return shown(json.dumps(value, ensure_ascii=False, default=str), limit)
+
+
+def pairs(values: Mapping[str, Any], limit: int = 0) -> str:
+    """``name=value`` of each."""
+    return shown(" ".join(f"{name}={value_text(value)}" for name, value in values.items()), limit)
+
+
+def arguments_text(arguments: Mapping[str, Any]) -> str:
+    """Arguments as they are given to options: ``name=text``, or ``name:=JSON``."""
+    return " ".join(
+        f"{name}={value}" if isinstance(value, str) else f"{name}:={json.dumps(value, default=str)}"
+        for name, value in arguments.items()
+    )
+
+
+def age(seconds: float | None) -> str:
+    """A duration in at most two units: ``3d 4h``."""
+    if seconds is None:
+        return "-"
+    left = max(0, int(seconds))
+    units = (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1))
+    parts: list[str] = []
+    for name, size in units:
+        if left >= size or (name == "s" and not parts):
+            parts.append(f"{left // size}{name}")
+            left %= size
+        elif parts:
+            break
+    return " ".join(parts[:2])
+
+
+def number(value: float) -> str:
+    """A number with thousands separators."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+
+
+def counted(count: int, word: str) -> str:
+    """``1 message``, ``2 messages``."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
