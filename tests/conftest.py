@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         place = item.path.relative_to(TESTS)
         if place.parts[0] in ("acceptance", "faults"):
             item.add_marker(place.parts[0])
-        if "spark" in getattr(item, "fixturenames", ()):
+        if {"spark", "browser"} & set(getattr(item, "fixturenames", ())):
             item.add_marker("slow")
 
 

@@ -14,6 +14,7 @@ from .administration.ping import ping
 from .administration.serve import broker, hash_secret
 from .administration.stores import store_group
 from .administration.users import user_group
+from .administration.web import web
 from .administration.workers import worker_group
 from .exit_codes import HELP, Group
 from .messages.failed import failed_group
@@ -31,7 +32,7 @@ from .queues.queues import queue_group
 SHARED: tuple[click.Command, ...] = (
     status, ping, maintain, instance_group, queue_group, exchange_group, binding_group, worker_group, peek, send,
     publish, message, messages, attempts, archive_group, failed_group, task_group, result_group, replay,
-    filter_group, store_group,
+    filter_group, store_group, web,
 )  # fmt: skip
 
 

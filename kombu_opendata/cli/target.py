@@ -129,6 +129,11 @@ class Target:
     def address(self) -> Address:
         return self._places[0].address
 
+    @property
+    def place(self) -> Place:
+        """The (first) broker and how to connect to it."""
+        return self._places[0]
+
     # ------------------------------------------------------------------ clients
     @contextmanager
     def client(self, *, looks: bool = False, creates: bool = False) -> Iterator[QueueClient]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from kombu_opendata.offline import Report, Status, instances, verify_store
@@ -11,7 +12,8 @@ from kombu_opendata.storage.clock import Clock
 
 def verify(folder: Path, instance: str | None = None, clock: Clock | None = None) -> Report:
     """The report about a store; its broker may run or not."""
-    return asyncio.run(verify_store(folder, instance, clock=clock))
+    with ThreadPoolExecutor(1) as thread:  # the thread of a test may have an event loop already: a browser's
+        return thread.submit(asyncio.run, verify_store(folder, instance, clock=clock)).result()
 
 
 def assert_verified(folder: Path, instance: str | None = None, clock: Clock | None = None) -> Report:

@@ -35,7 +35,7 @@ CALLS = {
 OF_A_HOST = {
     "broker", "broker start", "broker stop", "config check", "config show", "hash-secret", "store backup",
     "store inspect", "store restore", "store stats", "store verify", "user add", "user list", "user permit",
-    "user remove",
+    "user remove", "web",
 }  # fmt: skip
 
 

@@ -13,8 +13,8 @@ from kombu_opendata.cli.root import main
 
 from ...support.command_lines import VERBS, parse
 
-#: `broker` runs until it is stopped, and prints nothing
-WITHOUT_JSON = {"broker"}
+#: these run until they are stopped, and return nothing
+WITHOUT_JSON = {"broker", "web"}
 #: verbs that ask a broker, and change nothing
 LOOKERS = {
     "archive count",

@@ -1,0 +1,62 @@
+"""The clients of the broker, and what they were told a moment ago."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import fields
+from time import monotonic
+from typing import Any, TypeVar, cast
+
+from ..queue_client import AsyncQueueClient
+from .settings import WebSettings
+
+T = TypeVar("T")
+
+
+class Broker:
+    """The broker as one user sees it: a client, and answers that all open pages of this user share."""
+
+    def __init__(self, client: AsyncQueueClient) -> None:
+        self.client = client
+        self._answers: dict[Hashable, tuple[float, asyncio.Future[Any]]] = {}
+
+    async def recent(self, key: Hashable, seconds: float, ask: Callable[[], Awaitable[T]]) -> T:
+        """An answer that is at most so old. Who asks while another asks the same gets the same answer."""
+        now = monotonic()
+        at, future = self._answers.get(key, (0.0, None))
+        if future is None or now - at > seconds:
+            future = asyncio.ensure_future(ask())
+            self._answers = {name: one for name, one in self._answers.items() if now - one[0] < 60}
+            self._answers[key] = (now, future)
+        try:
+            return cast(T, await asyncio.shield(future))
+        except Exception:
+            self._answers.pop(key, None)
+            raise
+
+    async def close(self) -> None:
+        """End the connections."""
+        await self.client.close()
+
+
+class Brokers:
+    """The broker as each user sees it."""
+
+    def __init__(self, settings: WebSettings) -> None:
+        self._settings = settings
+        self._by_user: dict[str, Broker] = {}
+
+    def of(self, user: str) -> Broker:
+        """The broker as this user sees it. It is connected when it is first asked."""
+        if user not in self._by_user:
+            options = {one.name: getattr(self._settings.options, one.name) for one in fields(self._settings.options)}
+            options |= {"name": "opendata-queue web"}
+            self._by_user[user] = Broker(AsyncQueueClient(self._settings.url, **options))
+        return self._by_user[user]
+
+    async def close(self) -> None:
+        """End all connections."""
+        for broker in self._by_user.values():
+            await broker.close()
+        self._by_user.clear()

@@ -1,0 +1,94 @@
+"""Views: a page, and the same page's changing part as a stream of events.
+
+A view is one function that returns what its template shows. Its address gives the whole page; with ``live=1`` a
+stream of server-sent events, each of which has the block ``content`` again, if it is other than before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import wraps
+from typing import Any
+
+from fastapi import APIRouter, Response
+from fastapi.responses import HTMLResponse, StreamingResponse
+
+from ...errors import OpenDataError
+from ..rendering import link
+from ..visit import Visit
+
+Shown = dict[str, Any]
+_EVENTS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+
+def view(router: APIRouter, path: str, template: str) -> Callable[[Callable[..., Awaitable[Shown]]], Any]:
+    """Register a view: a coroutine with a parameter ``visit``, and others that the query gives."""
+
+    def register(show: Callable[..., Awaitable[Shown]]) -> Any:
+        @wraps(show)
+        async def answer(*, visit: Visit, **given: Any) -> Response:
+            async def context() -> Shown:
+                return _frame(visit) | await show(visit=visit, **given)
+
+            if visit.request.query_params.get("live"):
+                return StreamingResponse(_events(visit, template, context), 200, _EVENTS, "text/event-stream")
+            return await _page(visit, template, context)
+
+        router.add_api_route(path, answer, methods=["GET"], response_class=HTMLResponse, include_in_schema=False)
+        return show
+
+    return register
+
+
+def _frame(visit: Visit) -> Shown:
+    """What every template has: links, who is logged in, where the changes come from."""
+    request = visit.request
+    root = request.scope.get("root_path", "")
+    query = [(name, value) for name, value in request.query_params.multi_items() if name != "live"]
+
+    def here(path: str, **more: Any) -> str:
+        return link(root, path, **more)
+
+    def same(**changes: Any) -> str:
+        return link(root, _relative(request.url.path, root), **dict(query) | changes)
+
+    return {
+        "link": here,
+        "same": same,
+        "live_url": same(live=1),
+        "path": _relative(request.url.path, root),
+        "user": visit.user,
+        "read_only": visit.site.settings.read_only,
+        "fault": "",
+    }
+
+
+def _relative(path: str, root: str) -> str:
+    return path.removeprefix(root).lstrip("/")
+
+
+async def _page(visit: Visit, template: str, context: Callable[[], Awaitable[Shown]]) -> Response:
+    try:
+        return HTMLResponse(visit.site.renderer.page(template, await context()))
+    except OpenDataError as exc:
+        shown = _frame(visit) | {"fault": str(exc)}
+        return HTMLResponse(visit.site.renderer.page("unavailable.html", shown), 503)
+
+
+async def _events(visit: Visit, template: str, context: Callable[[], Awaitable[Shown]]) -> AsyncIterator[str]:
+    """The changing part whenever it is other than before; a comment otherwise, so that a dead peer is noticed."""
+    renderer = visit.site.renderer
+    before = ""
+    while not await visit.request.is_disconnected():
+        try:
+            now = renderer.block(template, "content", await context())
+        except OpenDataError as exc:
+            now = renderer.block("unavailable.html", "banner", _frame(visit) | {"fault": str(exc)})
+        yield _event(now) if now != before else ": same\n\n"
+        before = now
+        await asyncio.sleep(visit.site.settings.refresh_seconds)
+
+
+def _event(text: str) -> str:
+    return "".join(f"data: {line}\n" for line in text.splitlines()) + "\n"

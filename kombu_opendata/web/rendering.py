@@ -1,0 +1,76 @@
+"""Templates, and how values look in them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlencode
+
+import jinja2
+from markupsafe import Markup
+
+from ..json_values import plain
+from ..readable_text import age, number, shown
+from ..version import __version__
+
+
+class Renderer:
+    """Renders templates, whole pages or the part of a page that changes."""
+
+    def __init__(self) -> None:
+        loader = jinja2.PackageLoader("kombu_opendata.web")
+        self._environment = jinja2.Environment(
+            loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        )
+        self._environment.filters |= {
+            "age": age, "bytes": byte_text, "moment": moment, "number": number, "rate": rate, "shown": shown,
+            "data": data,
+        }  # fmt: skip
+        self._environment.globals["version"] = __version__
+
+    def page(self, template: str, context: Mapping[str, Any]) -> str:
+        """A whole page."""
+        return self._environment.get_template(template).render(context)
+
+    def block(self, template: str, block: str, context: Mapping[str, Any]) -> str:
+        """One block of a page, such as the part that changes."""
+        found = self._environment.get_template(template)
+        return "".join(found.blocks[block](found.new_context(dict(context))))
+
+
+def link(root: str, path: str, **query: Any) -> str:
+    """An address of this page: below its root path, with what is not None as its query."""
+    given = {name: value for name, value in query.items() if value is not None and value != ""}
+    return f"{root}/{path}" + (f"?{urlencode(given, doseq=True)}" if given else "")
+
+
+def moment(at: datetime | None) -> Markup:
+    """A time, which the browser shows in the viewer's zone, with UTC on hover."""
+    if at is None:
+        return Markup("")
+    utc = at.astimezone(UTC)
+    text = utc.strftime("%Y-%m-%d %H:%M:%S UTC")
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(utc.isoformat(), text, text)
+
+
+def data(value: Any) -> str:
+    """A value as JSON, for an attribute that a script reads."""
+    return json.dumps(plain(value), separators=(",", ":"), default=str)
+
+
+def rate(per_second: float) -> str:
+    """A rate: whole numbers when it is large."""
+    return f"{per_second:,.0f}" if per_second >= 10 or per_second == 0 else f"{per_second:.1f}"
+
+
+def byte_text(size: float | None) -> str:
+    """A size in bytes with a binary unit."""
+    if size is None:
+        return "-"
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(size) < 1024:
+            return f"{size:,.0f} {unit}" if unit == "B" else f"{size:,.1f} {unit}"
+        size /= 1024
+    return f"{size:,.1f} TiB"

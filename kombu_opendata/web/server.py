@@ -1,0 +1,28 @@
+"""Serves a page on an address of its own."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+import uvicorn
+
+from .app import create_app
+from .settings import WebSettings
+
+
+def serve(settings: WebSettings, host: str, port: int, announce: Callable[[str], object]) -> None:
+    """Serve until SIGINT or SIGTERM; open streams of events don't hold it up.
+
+    Args:
+        host, port: where; port 0 takes any that is free.
+        announce: called with the page's URL when it listens.
+
+    Raises:
+        OSError: the address can't be used.
+    """
+    listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    shown = f"[{host}]" if ":" in host else host
+    announce(f"http://{shown}:{listener.getsockname()[1]}/")
+    config = uvicorn.Config(create_app(settings), log_level="warning", timeout_graceful_shutdown=1, server_header=False)
+    uvicorn.Server(config).run([listener])

@@ -1,0 +1,76 @@
+// What HTML can't do alone: times in the viewer's zone, charts, dialogs, and notices.
+"use strict";
+(() => {
+  const zoned = new Intl.DateTimeFormat(undefined, { dateStyle: "short", timeStyle: "medium" });
+  const charts = new WeakMap();
+
+  function showTimes(root) {
+    for (const time of root.querySelectorAll("time[datetime]")) {
+      const text = zoned.format(new Date(time.dateTime));
+      if (time.textContent !== text) time.textContent = text;
+    }
+  }
+
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+  // <figure class="chart" data-chart='{"times": [s, …], "series": [{"label", "values", "color"}, …]}'>
+  function drawCharts(root) {
+    for (const figure of root.querySelectorAll("figure.chart[data-chart]")) {
+      const known = charts.get(figure);
+      if (known && known.source === figure.dataset.chart) continue;
+      const { times, series } = JSON.parse(figure.dataset.chart);
+      const data = [times, ...series.map((one) => one.values)];
+      const place = figure.querySelector(".plot");
+      if (known && known.plot.series.length === data.length && place.contains(known.plot.root)) {
+        known.plot.setData(data);
+        known.source = figure.dataset.chart;
+        continue;
+      }
+      place.replaceChildren();
+      const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
+      const lines = series.map((one) => ({ label: one.label, stroke: colour(`--${one.color}`), width: 2, points: { show: false } }));
+      const plot = new uPlot(
+        { width: Math.max(place.clientWidth, 200), height: 180, series: [{}, ...lines], axes: [axis, { ...axis, size: 60 }], legend: { live: false }, cursor: { drag: { x: false, y: false } } },
+        data, place);
+      charts.set(figure, { plot, source: figure.dataset.chart });
+    }
+  }
+
+  function redrawCharts() {
+    for (const figure of document.querySelectorAll("figure.chart[data-chart]")) {
+      const known = charts.get(figure);
+      if (known) known.plot.setSize({ width: Math.max(figure.querySelector(".plot").clientWidth, 200), height: 180 });
+    }
+  }
+
+  function openDialogs() {
+    const dialog = document.querySelector("#dialog dialog:not([open])");
+    if (dialog) dialog.showModal();
+  }
+
+  function dressUp(root) {
+    showTimes(root);
+    drawCharts(root);
+    openDialogs();
+  }
+
+  document.addEventListener("DOMContentLoaded", () => dressUp(document));
+  document.addEventListener("htmx:after:swap", () => dressUp(document));
+  addEventListener("resize", redrawCharts);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => location.reload());
+
+  // ---- the stream of changes
+  const lost = () => { document.getElementById("connection").hidden = false; };
+  const back = () => { document.getElementById("connection").hidden = true; };
+  document.addEventListener("htmx:sse:error", lost);
+  document.addEventListener("htmx:sse:after:connection", back);
+  document.addEventListener("htmx:sse:after:message", back);
+
+  // ---- dialogs: [data-close] closes one, and so does a click beside it
+  document.addEventListener("click", (event) => {
+    const dialog = event.target.closest("dialog");
+    if (dialog && (event.target.closest("[data-close]") || event.target === dialog)) dialog.close();
+    const notice = event.target.closest("[data-dismiss]");
+    if (notice) notice.closest(".banner").remove();
+  });
+})();
