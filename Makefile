@@ -12,7 +12,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long lint format types bench build clean
+.PHONY: help demo test test-long lint format types bench pictures build clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -39,6 +39,9 @@ types: $(VENV)/.dev ## mypy, strict
 
 bench: $(VENV)/.bench ## measure against RabbitMQ and Redis, write docs/benchmarks.md
 	$(BIN)/python -m tests.benchmarks --out docs/benchmarks.md $(ARGS)
+
+pictures: $(VENV)/.test ## make the pictures of docs/web.md anew, with a browser, workers and a beat
+	$(BIN)/python -m tests.web.pictures
 
 build: $(VENV)/.dev ## wheel and source distribution in dist/
 	$(BIN)/python -m build

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -86,6 +87,12 @@ class Shop:
                 lambda: f"the failures:\n{tail(self._folder / 'counter.log')}",
             )
             wait_until(lambda: client.metrics("stock").in_flight or self._runs(client), SECONDS, "the task that hangs")
+
+    def trade(self, seconds: float) -> None:
+        """Send orders for so long, ten a second."""
+        for order in range(round(10 * seconds)):
+            self.signature("charge", "billing", order, card_token="tok_4242").delay()
+            time.sleep(0.1)
 
     def _runs(self, client: QueueClient) -> bool:
         return any(one.running for one in client.workers())
