@@ -12,7 +12,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long lint format types bench pictures build clean
+.PHONY: help demo test test-long lint format types bench pictures docs build clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -43,11 +43,16 @@ bench: $(VENV)/.bench ## measure against RabbitMQ and Redis, write docs/benchmar
 pictures: $(VENV)/.test ## make the pictures of docs/web.md anew, with a browser, workers and a beat
 	$(BIN)/python -m tests.web.pictures
 
-build: $(VENV)/.dev ## wheel and source distribution in dist/
+docs: $(VENV)/.dev ## the site of the documentation in site/, refused if a link or a page's place is missing
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+build: $(VENV)/.dev ## wheel and source distribution in dist/, checked as a package index does
+	rm -rf build dist
 	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
 
 clean: ## remove what the targets made
-	rm -rf $(VENV) build dist *.egg-info .tox .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist site *.egg-info .tox .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis
 	find kombu_opendata tests examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

@@ -1,0 +1,66 @@
+"""An extension of Griffe: docstrings become Markdown, which mkdocstrings shows.
+
+The docstrings of the package have Google's sections, and reStructuredText between them: roles, simple tables and
+underlined headings. Fields of errors and records say what they are in a comment at the end of their line, which becomes
+their docstring.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from typing import Any
+
+import griffe
+
+_ROLE = re.compile(r":(?:class|meth|func|mod|attr|exc|data|obj):`[~.]?([^`]+)`")
+_HEADING = re.compile(r"(?m)^(\S.*)\n=+$")
+_TABLE = re.compile(r"(?m)^(=+(?: +=+)+)\n((?:.+\n)+)")
+_SHARED_ENTRY = re.compile(r"(?m)^    (\w+(?:, \w+)+): (.+(?:\n {5,}.+)*)$")
+_COMMENT = re.compile(r"  # (?!type:|noqa|fmt:)(.+)$")
+
+
+def markdown(text: str) -> str:
+    """A docstring as Markdown."""
+    text = _TABLE.sub(_table, text + "\n")
+    text = _SHARED_ENTRY.sub(_entries, text)
+    text = _HEADING.sub(r"#### \1", text)
+    text = re.sub(r"(?m)^((?!\* |  ).+)\n(?=\* )", r"\1\n\n", text)
+    text = re.sub(r"(?m)::$", ":", text)
+    return _ROLE.sub(r"`\1`", text).rstrip()
+
+
+def _entries(match: re.Match[str]) -> str:
+    """An entry of a section that stands for several parameters, as one for each."""
+    return "\n".join(f"    {name}: {match[2]}" for name in match[1].split(", "))
+
+
+def _table(match: re.Match[str]) -> str:
+    """A simple table; a line that is indented in its first column goes on with the row above."""
+    starts = [found.start() for found in re.finditer("=+", match[1])]
+    rows: list[list[str]] = []
+    for line in match[2].splitlines():
+        if re.fullmatch("[= ]+", line):
+            continue
+        cells = [line[at:end].strip() for at, end in zip(starts, [*starts[1:], None], strict=True)]
+        if not cells[0] and rows:
+            rows[-1] = [f"{above} {below}".strip() for above, below in zip(rows[-1], cells, strict=True)]
+        else:
+            rows.append(cells)
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join([lines[0], "|---" * len(starts) + "|", *lines[1:]]) + "\n"
+
+
+class Docstrings(griffe.Extension):
+    """Converts each docstring once, when it is read from the source."""
+
+    def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
+        if obj.docstring:
+            obj.docstring.value = markdown(obj.docstring.value)
+
+    def on_attribute_instance(self, *, attr: griffe.Attribute, **_: Any) -> None:
+        if attr.docstring or not attr.lines:
+            return
+        if said := _COMMENT.search(attr.lines[-1]):
+            text = textwrap.dedent(said[1])
+            attr.docstring = griffe.Docstring(f"{text[:1].upper()}{text[1:]}.", parent=attr)
