@@ -33,8 +33,8 @@ from kombu_opendata.queue_client.queue_options import QueueOptions
 from kombu_opendata.url import parse
 
 from ..support.broker import EmbeddedBroker
-from ..support.processes import wait_until
-from ..support.served import COMMAND
+from ..support.processes import Child, Children, tail, wait_until
+from ..support.served import COMMAND, ServedBroker
 
 NAMES = itertools.count()
 EMBED: dict[str, Any] = {"callbacks": None, "errbacks": None, "chain": None, "chord": None}
@@ -470,28 +470,47 @@ def test_a_result_is_shown_but_no_pickle_loaded(client: QueueClient, queue: str,
     assert client.task_result("none") is None
 
 
-@pytest.mark.slow
-def test_an_interrupted_bulk_says_how_far_it_came(store_folder: Path) -> None:
-    with QueueClient(f"opendata://{store_folder}", start_timeout=60, reconnect_timeout=60) as client:
-        fill(store_folder, client, 4000)
-        broker = EmbeddedBroker(store_folder)
-        with QueueClient(f"opendata://{store_folder}", may_start=False, reconnect_timeout=0.0) as impatient:
-            with pytest.raises(BulkInterrupted) as caught:
-                impatient.retry_failures(progress=lambda _done: broker.kill())
-            values = caught.value.values
-        came = values["redriven"] + values["published"]
-        assert values["reason"] == "connection_lost"
-        assert 0 < came < 4000
-        assert counted(client) <= 4000 - came  # the step that was killed may have handled more
-        left = counted(client)
-        line = [str(COMMAND), "failed", "retry", "--all", "--url", str(store_folder)]
-        process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        wait_until(lambda: counted(client) < left, 60, lambda: "nothing ran again")
-        process.send_signal(signal.SIGINT)
-        _out, told = process.communicate(timeout=60)
-        if process.returncode:  # it may have been done just then
-            assert process.returncode == 130
-            assert "the same command goes on with the rest" in told
-        subprocess.run(line, check=True, capture_output=True, timeout=60)
+def one_step_broker(store_folder: Path, tmp_path: Path, started: Children) -> ServedBroker:
+    """A broker that answers the first step of a bulk, of 100 failures, and does the second without an answer."""
+    target = ("--store", f"file://{store_folder}", "--listen", f"unix:{store_folder}/broker.sock")
+    broker = ServedBroker(tmp_path, *target, app="one_step.py")
+    started.add(broker)
+    return broker
+
+
+def test_a_bulk_that_loses_its_broker_says_how_far_it_came(
+    store_folder: Path, tmp_path: Path, started: Children
+) -> None:
+    url = f"opendata://{store_folder}"
+    broker = one_step_broker(store_folder, tmp_path, started)
+    with QueueClient(url) as client:
+        fill(store_folder, client, 300)
+    with QueueClient(url, may_start=False, reconnect_timeout=0.0) as impatient:
+        with pytest.raises(BulkInterrupted) as caught:
+            impatient.retry_failures(progress=lambda _done: broker.kill())
+        values = caught.value.values
+    assert values["reason"] == "connection_lost"
+    assert values["redriven"] + values["published"] == 100
+    with QueueClient(url, start_timeout=60) as client:
+        assert counted(client) == 200
+        assert client.retry_failures().handled == 200
+        assert ran_again(client) == sorted(f"t{number}" for number in range(300))
+
+
+def test_after_ctrl_c_the_same_command_does_the_rest(store_folder: Path, tmp_path: Path, started: Children) -> None:
+    url = f"opendata://{store_folder}"
+    broker = one_step_broker(store_folder, tmp_path, started)
+    line = [str(COMMAND), "failed", "retry", "--all", "--url", url]
+    with QueueClient(url) as client:
+        fill(store_folder, client, 300)
+        process = Child(line, tmp_path / "retry.log", cwd=tmp_path)
+        started.add(process)
+        wait_until(lambda: counted(client) == 100, 60, lambda: f"{counted(client)} left: {tail(process.log)}")
+        process.process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    assert "at least 100 done; the same command goes on with the rest" in tail(process.log)
+    broker.kill()
+    subprocess.run(line, check=True, capture_output=True, timeout=60)
+    with QueueClient(url, start_timeout=60) as client:
         assert counted(client) == 0
-        assert ran_again(client) == sorted(f"t{number}" for number in range(4000))
+        assert ran_again(client) == sorted(f"t{number}" for number in range(300))

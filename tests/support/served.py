@@ -19,6 +19,9 @@ READY_SECONDS = 30
 class ServedBroker(Child):
     """``opendata-queue broker`` with these options.
 
+    Args:
+        app: a program of ``tests/support/apps`` that stands for the command.
+
     Attributes:
         report: what it said over the ready pipe.
     """
@@ -30,9 +33,10 @@ class ServedBroker(Child):
         lease_seconds: int | None = None,
         clock_ahead: float = 0.0,
         descriptors: int | None = None,
+        app: str = "",
     ) -> None:
         read_fd, write_fd = os.pipe()
-        program = [str(COMMAND)]
+        program = [sys.executable, str(APPS / app)] if app else [str(COMMAND)]
         if lease_seconds is not None:
             program = [sys.executable, str(APPS / "short_leases.py"), str(lease_seconds)]
         if clock_ahead:

@@ -54,7 +54,7 @@ VERBS = [
     Verb("binding list", lambda j: {"de.#"} <= {b["routing_key"] for b in j}, "x-match=any amount:=1"),
     Verb("binding create mails news --routing-key us.#", lambda j: j["queue"] == "mails", "bound to exchange 'news'"),
     Verb("worker list", lambda j: {"clerk", "opendata-queue"} <= {w["name"] for w in j}, "connected"),
-    Verb("worker messages clerk", lambda j: j[0]["queue"] == "held", "2 "),
+    Verb("worker messages clerk", lambda j: j[0]["queue"] == "held", "in_flight"),
     Verb("worker suspend clerk", lambda j: len(j["workers"]) >= 1, "suspended"),
     Verb("worker resume clerk", lambda j: j["consumers"] == 0, "with 0 consumers resumed"),
     Verb("worker reclaim orders", lambda j: j == {"queue": "orders", "messages": 0}, "0 messages reclaimed"),
@@ -96,7 +96,7 @@ VERBS = [
 OTHERS = {
     "broker", "broker hand-over", "broker reload", "broker start", "broker stop", "config check", "config show",
     "hash-secret", "ping", "queue drop", "exchange delete", "binding delete", "store backup", "store restore",
-    "user add", "user list", "user permit", "user remove",
+    "user add", "user list", "user permit", "user remove", "web",
 }  # fmt: skip
 
 

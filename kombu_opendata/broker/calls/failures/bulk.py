@@ -161,7 +161,7 @@ class Bulks:
 
     async def _publish(self, bulk: Bulk, target: BrokerQueue, part: list[Failure]) -> None:
         at_once = _FIRST_TASKS
-        while part and not bulk.done.full:
+        while part and not bulk.done.full and bulk.go_on():
             some, part = part[:at_once], part[at_once:]
             read = await asyncio.gather(*(self._read(one.open.message_id) for one in some))
             found = [(one, envelope) for one, envelope in zip(some, read, strict=True) if envelope is not None]
