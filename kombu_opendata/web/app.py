@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from fastapi.staticfiles import StaticFiles
 
 from ..version import __version__
+from .api import attention as attention_api
 from .api import queues as queues_api
 from .brokers import Brokers
 from .pages import overview
@@ -18,7 +19,7 @@ from .settings import WebSettings
 from .visit import Site
 
 _PAGES = (overview,)
-_API = (queues_api,)
+_API = (attention_api, queues_api)
 
 
 def create_app(settings: WebSettings | str) -> FastAPI:

@@ -9,16 +9,22 @@ from time import monotonic
 from typing import Any, TypeVar, cast
 
 from ..queue_client import AsyncQueueClient
+from ..url import parse
 from .settings import WebSettings
 
 T = TypeVar("T")
 
 
 class Broker:
-    """The broker as one user sees it: a client, and answers that all open pages of this user share."""
+    """The broker as one user sees it: a client, and answers that all open pages of this user share.
 
-    def __init__(self, client: AsyncQueueClient) -> None:
+    Attributes:
+        expects_standby: whether it should have a standby: there was one, or the URL names more than one broker.
+    """
+
+    def __init__(self, client: AsyncQueueClient, *, expects_standby: bool = False) -> None:
         self.client = client
+        self.expects_standby = expects_standby
         self._answers: dict[Hashable, tuple[float, asyncio.Future[Any]]] = {}
 
     async def recent(self, key: Hashable, seconds: float, ask: Callable[[], Awaitable[T]]) -> T:
@@ -52,7 +58,8 @@ class Brokers:
         if user not in self._by_user:
             options = {one.name: getattr(self._settings.options, one.name) for one in fields(self._settings.options)}
             options |= {"name": "opendata-queue web"}
-            self._by_user[user] = Broker(AsyncQueueClient(self._settings.url, **options))
+            several = bool(parse(self._settings.url).others)
+            self._by_user[user] = Broker(AsyncQueueClient(self._settings.url, **options), expects_standby=several)
         return self._by_user[user]
 
     async def close(self) -> None:

@@ -12,7 +12,7 @@ import jinja2
 from markupsafe import Markup
 
 from ..json_values import plain
-from ..readable_text import age, number, shown
+from ..readable_text import age, counted, number, shown
 from ..version import __version__
 
 
@@ -26,7 +26,7 @@ class Renderer:
         )
         self._environment.filters |= {
             "age": age, "bytes": byte_text, "moment": moment, "number": number, "rate": rate, "shown": shown,
-            "data": data,
+            "counted": counted, "data": data,
         }  # fmt: skip
         self._environment.globals["version"] = __version__
 

@@ -11,6 +11,8 @@ router = APIRouter(tags=["queues"])
 
 
 @router.get("/queues")
-async def list_queues(visit: AVisit, search: str = "", sort: str = "name", page: int = 1) -> Overview:
+async def list_queues(
+    visit: AVisit, search: str = "", sort: str = "name", page: int = 1, control: bool = False
+) -> Overview:
     """A page of queues, and the totals of all."""
-    return await overview(visit.broker, search=search, sort=sort, page=page)
+    return await overview(visit.broker, search=search, sort=sort, page=page, control=control)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from fastapi import APIRouter
 
+from ..reports.attention.gather import attention
 from ..reports.overview import overview
 from ..visit import AVisit
 from .view import Shown, view
@@ -12,6 +15,9 @@ router = APIRouter()
 
 
 @view(router, "/", "overview.html")
-async def show(visit: AVisit, search: str = "", sort: str = "name", page: int = 1) -> Shown:
+async def show(visit: AVisit, search: str = "", sort: str = "name", page: int = 1, control: bool = False) -> Shown:
     """What needs attention, totals, every queue."""
-    return {"overview": await overview(visit.broker, search=search, sort=sort, page=page)}
+    shown, found = await asyncio.gather(
+        overview(visit.broker, search=search, sort=sort, page=page, control=control), attention(visit.broker)
+    )
+    return {"overview": shown, "findings": found}

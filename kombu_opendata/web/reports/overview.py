@@ -1,20 +1,27 @@
-"""The first view: what needs attention, totals, and every queue."""
+"""The first view: totals, and every queue."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...queue_client.queue_models import QueueMetrics
 from ..brokers import Broker
+from .control_queues import is_control_queue
+from .queue_figures import queue_figures
 
 #: rows of a page of queues
 PAGE = 50
-_SORTS = {
-    "name": lambda one: one.queue,
+_SORTS: dict[str, Callable[[QueueMetrics], float]] = {
+    "name": lambda one: 0,
     "ready": lambda one: -one.visible,
+    "flight": lambda one: -one.in_flight,
+    "delayed": lambda one: -one.delayed,
     "failed": lambda one: -one.failed,
     "age": lambda one: -(one.oldest_age_seconds or 0),
-    "rate": lambda one: -(one.sent_per_second + one.acked_per_second),
+    "in": lambda one: -one.sent_per_second,
+    "out": lambda one: -one.acked_per_second,
+    "consumers": lambda one: -one.consumers,
 }
 
 
@@ -34,7 +41,13 @@ class Totals:
 
 @dataclass(frozen=True)
 class Overview:
-    """What the first view shows."""
+    """Queues, and the totals of all.
+
+    Attributes:
+        matching: how many queues the search finds; ``queues`` is a page of them.
+        control: whether queues that Celery makes for itself are counted and shown.
+        hidden: how many of those there are that are not.
+    """
 
     totals: Totals
     queues: tuple[QueueMetrics, ...]
@@ -43,17 +56,23 @@ class Overview:
     pages: int
     sort: str
     search: str
+    control: bool
+    hidden: int
 
 
-async def overview(broker: Broker, *, search: str = "", sort: str = "name", page: int = 1) -> Overview:
-    """A page of queues, and the totals of all."""
-    metrics = await broker.recent("metrics", 1.0, broker.client.metrics_all)
-    found = [one for one in metrics.values() if search.lower() in one.queue.lower()]
-    found.sort(key=_SORTS.get(sort, _SORTS["name"]))
+async def overview(
+    broker: Broker, *, search: str = "", sort: str = "name", page: int = 1, control: bool = False
+) -> Overview:
+    """A page of queues, and the totals of all. Those that Celery makes for itself are left out unless asked for."""
+    every = (await queue_figures(broker)).queues
+    counted = every if control else [one for one in every if not is_control_queue(one.queue)]
+    found = [one for one in counted if search.lower() in one.queue.lower()]
+    found.sort(key=lambda one: (_SORTS.get(sort, _SORTS["name"])(one), one.queue))
     pages = max(1, -(-len(found) // PAGE))
     page = min(max(page, 1), pages)
     shown = tuple(found[(page - 1) * PAGE : page * PAGE])
-    return Overview(totals(list(metrics.values())), shown, len(found), page, pages, sort, search)
+    hidden = len(every) - len(counted)
+    return Overview(totals(counted), shown, len(found), page, pages, sort, search, control, hidden)
 
 
 def totals(queues: list[QueueMetrics]) -> Totals:

@@ -1,0 +1,1 @@
+"""What needs attention: sentences about what is wrong, each with a link to where it is mended."""

@@ -1,0 +1,25 @@
+"""All findings, the most severe first: a pure function. docs/web.md has the thresholds."""
+
+from __future__ import annotations
+
+from .broker_rules import broker_findings
+from .finding import SEVERITIES, Finding
+from .queue_rules import queue_findings
+from .seen import Seen
+from .task_rules import task_findings
+
+#: of one severity, what comes first
+_ORDER = (
+    "store_stalled", "not_active", "store_full", "memory_full", "not_consumed", "hanging", "failing", "growing",
+)  # fmt: skip
+
+
+def findings(seen: Seen) -> list[Finding]:
+    """What is wrong, the most severe first."""
+    found = [*broker_findings(seen), *queue_findings(seen), *task_findings(seen)]
+    return sorted(found, key=_rank)
+
+
+def _rank(one: Finding) -> tuple[int, int, str, float, str]:
+    order = _ORDER.index(one.kind) if one.kind in _ORDER else len(_ORDER)
+    return SEVERITIES.index(one.severity), order, one.kind, -one.weight, one.subject

@@ -1,0 +1,127 @@
+"""Asks the broker for what findings are made from. What a user may not see is left out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+from ....errors import AccessRefused, PreconditionFailed
+from ....protocol.messages.history_messages import MessageInfo
+from ....queue_client.queue_models import Worker
+from ...brokers import Broker
+from ..control_queues import is_control_queue
+from ..queue_figures import queue_figures
+from .finding import Finding
+from .findings import findings
+from .seen import Busy, Seen, TaskFailures
+from .task_rules import HANGS_SECONDS
+
+T = TypeVar("T")
+
+#: how old the parts may be
+_SECONDS = 4.0
+_USUAL_SECONDS = 60.0
+#: failures of this time are findings
+WINDOW = timedelta(minutes=10)
+#: messages in flight that are looked at, those that came first; tasks that are compared with their usual runtime
+_MESSAGES = 200
+_TASKS = 8
+_RUNS, _RUNS_AT_LEAST = 50, 5
+
+
+async def attention(broker: Broker) -> list[Finding]:
+    """What needs attention, the most severe first."""
+    return findings(await _seen(broker))
+
+
+async def _seen(broker: Broker) -> Seen:
+    client = broker.client
+    figures, status, workers, failures, busy = await asyncio.gather(
+        queue_figures(broker),
+        _allowed(broker, "status", client.status, dict[str, Any]()),
+        _allowed(broker, "workers", client.workers, list[Worker]()),
+        _allowed(broker, "failing", lambda: _failures(broker), list[TaskFailures]()),
+        _allowed(broker, "busy", lambda: _busy(broker), list[Busy]()),
+    )
+    broker.expects_standby = broker.expects_standby or bool(status.get("standbys"))
+    return Seen(
+        datetime.now(UTC),
+        [one for one in figures.queues if not is_control_queue(one.queue)],
+        {},
+        failures,
+        busy,
+        workers,
+        status,
+        figures.clock_ahead_seconds,
+        broker.expects_standby,
+    )
+
+
+async def _allowed(broker: Broker, key: Hashable, ask: Callable[[], Awaitable[T]], otherwise: T) -> T:
+    """A part; something empty if the user may not see it, or the broker keeps no history."""
+
+    async def allowed() -> T:
+        try:
+            return await ask()
+        except (AccessRefused, PreconditionFailed):
+            return otherwise
+
+    return await broker.recent(key, _SECONDS, allowed)
+
+
+async def _failures(broker: Broker) -> list[TaskFailures]:
+    since = datetime.now(UTC) - WINDOW
+    answer = await broker.client.group_failures(["task", "queue", "exception", "reason"], gte=since)
+    found: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for group in answer.groups:
+        task, queue, exception, reason = group.values
+        found[task, queue][exception or reason] += group.count
+    return [TaskFailures(task, queue, tuple(counts.most_common())) for (task, queue), counts in found.items()]
+
+
+# ---------------------------------------------------------------------- what takes long
+async def _busy(broker: Broker) -> list[Busy]:
+    """What workers have had for long, by task and worker."""
+    page = await broker.client.list_messages(statuses=["in_flight", "running"], order="asc", limit=_MESSAGES)
+    now = datetime.now(UTC).timestamp()
+    found: dict[tuple[str, str, str], Busy] = {}
+    for message in page.items:
+        for one in _held(message, now):
+            known = found.get((one.task, one.queue, one.worker))
+            found[one.task, one.queue, one.worker] = one if known is None else _joined(known, one)
+    slow = sorted(found.values(), key=lambda one: -one.seconds)[:_TASKS]
+    usual = await asyncio.gather(*(_usual_seconds(broker, one.task) for one in slow))
+    return [replace(one, usual_seconds=seconds) for one, seconds in zip(slow, usual, strict=True)]
+
+
+def _held(message: MessageInfo, now: float) -> list[Busy]:
+    task, id = message.headers.get("task", ""), message.headers.get("id", "")
+    return [
+        Busy(
+            task, id if task else "", message.id, one.queue, one.consumer, one.status == "running",
+            now - one.at_ms / 1000, 1, None,
+        )
+        for one in message.queues
+        if one.status in ("in_flight", "running") and now - one.at_ms / 1000 >= HANGS_SECONDS
+    ]  # fmt: skip
+
+
+def _joined(one: Busy, other: Busy) -> Busy:
+    """Two of the same task and worker: the one that surely runs, or the older one."""
+    first, second = sorted((one, other), key=lambda each: (not each.running, -each.seconds))
+    return replace(first, count=first.count + second.count)
+
+
+async def _usual_seconds(broker: Broker, task: str) -> float | None:
+    """How long 95 of 100 of a task's last runs took."""
+
+    async def ask() -> float | None:
+        page = await broker.client.list_attempts(headers={"task": task}, states=["succeeded"], limit=_RUNS)
+        times = sorted(one.runtime_ms / 1000 for one in page.items)
+        return times[int(0.95 * len(times))] if len(times) >= _RUNS_AT_LEAST else None
+
+    return await broker.recent(("usual", task), _USUAL_SECONDS, ask) if task else None

@@ -1,0 +1,82 @@
+"""Findings about queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ....queue_client.queue_models import QueueMetrics
+from ....readable_text import age, counted, number
+from .finding import Finding, Severity
+from .seen import Seen, Trend
+
+#: a queue grows if so many messages more are ready, and so much of what was ready before
+GROWN_MESSAGES, GROWN_SHARE = 20, 0.1
+#: and if so much more was published than was settled
+PUBLISHED_RATIO = 1.05
+#: a trend of less time says nothing yet
+TREND_SECONDS = 60.0
+#: leases that ended because their holders did not come back
+EXPIRED_LEASES = 1
+
+
+def queue_findings(seen: Seen) -> Iterator[Finding]:
+    """Findings about queues."""
+    for queue in seen.queues:
+        trend = seen.trends.get(queue.queue)
+        if queue.paused or queue.publishes_paused:
+            yield _paused(queue)
+        elif _is_abandoned(queue):
+            yield _abandoned(queue, trend)
+        elif trend is not None and _grows(queue, trend):
+            yield _growing(queue, trend)
+        if trend is not None and trend.lease_expired >= EXPIRED_LEASES:
+            yield _leases(queue, trend)
+
+
+def _finding(kind: str, severity: Severity, before: str, queue: QueueMetrics, after: str, weight: float) -> Finding:
+    return Finding(kind, severity, before, queue.queue, after, "queue", {"name": queue.queue}, weight)
+
+
+def _paused(queue: QueueMetrics) -> Finding:
+    what = "deliveries and publishes" if queue.paused and queue.publishes_paused else (
+        "deliveries" if queue.paused else "publishes"
+    )  # fmt: skip
+    after = f" is paused ({what}): {counted(queue.visible, 'message')} ready."
+    return _finding("paused", "note", "Queue ", queue, after, queue.visible)
+
+
+def _is_abandoned(queue: QueueMetrics) -> bool:
+    """Whether messages wait and nobody takes them, neither a consumer nor a program that reads."""
+    return queue.visible > 0 and queue.consumers == 0 and queue.delivered_per_second == 0
+
+
+def _abandoned(queue: QueueMetrics, trend: Trend | None) -> Finding:
+    oldest = f", the oldest for {age(queue.oldest_age_seconds)}" if queue.oldest_age_seconds is not None else ""
+    ready = f"{counted(queue.visible, 'message')} {'is' if queue.visible == 1 else 'are'} ready"
+    gone = " Its last consumer left in the last ten minutes." if trend is not None and trend.was_consumed else ""
+    return _finding("not_consumed", "bad", "Nobody consumes queue ", queue, f": {ready}{oldest}.{gone}", queue.visible)
+
+
+def _grows(queue: QueueMetrics, trend: Trend) -> bool:
+    grown = queue.visible - trend.ready_before
+    return (
+        trend.seconds >= TREND_SECONDS
+        and grown >= GROWN_MESSAGES
+        and grown >= GROWN_SHARE * trend.ready_before
+        and trend.published > PUBLISHED_RATIO * trend.settled
+    )
+
+
+def _growing(queue: QueueMetrics, trend: Trend) -> Finding:
+    per_second = (queue.visible - trend.ready_before) / trend.seconds
+    in_an_hour = int(queue.visible + 3600 * per_second)
+    after = (
+        f" grows: {number(queue.visible)} ready, {number(trend.ready_before)} {age(trend.seconds)} ago; "
+        f"at this pace {number(in_an_hour)} in an hour."
+    )
+    return _finding("growing", "warn", "Queue ", queue, after, per_second)
+
+
+def _leases(queue: QueueMetrics, trend: Trend) -> Finding:
+    after = f" got {counted(trend.lease_expired, 'message')} back from workers that did not come back."
+    return _finding("leases_expired", "warn", "Queue ", queue, after, trend.lease_expired)

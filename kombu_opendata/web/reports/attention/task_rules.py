@@ -1,0 +1,93 @@
+"""Findings about tasks and workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ....queue_client.queue_models import Worker
+from ....readable_text import age, counted
+from .finding import Finding, Severity
+from .seen import Busy, Seen, TaskFailures
+
+#: failures of the last ten minutes are bad if they are so much of what the queue settled, or so many
+FAILING_SHARE, FAILING_COUNT = 0.05, 100
+#: a task hangs if it takes so many times longer than usual, and so long at least
+HANGS_TIMES, HANGS_SECONDS = 10.0, 10.0
+#: if nobody knows how long it usually takes: so long
+HANGS_UNKNOWN_SECONDS = 30.0
+#: a message that is held, and nothing says whether its task began
+HELD_SECONDS = 300.0
+#: reasons of failures without an exception
+_REASONS = {
+    "timed_out": "timed out", "lost": "lost with its worker", "rejected": "rejected",
+    "delivery_limit": "no attempts left", "raised": "raised", "": "not known",
+}  # fmt: skip
+#: exceptions that a sentence names
+_NAMED = 3
+
+
+def task_findings(seen: Seen) -> Iterator[Finding]:
+    """Findings about tasks and workers."""
+    for failing in seen.failures:
+        yield _failing(failing, seen)
+    for busy in seen.busy:
+        if _hangs(busy):
+            yield _hanging(busy)
+    for worker in seen.workers:
+        if worker.held + worker.running and not worker.connected:
+            yield _gone(worker)
+        elif worker.suspended:
+            yield _worker("suspended", "note", worker, " is suspended and gets no messages.")
+
+
+def _failing(failing: TaskFailures, seen: Seen) -> Finding:
+    trend = seen.trends.get(failing.queue)
+    finished = max(trend.settled, failing.count) if trend is not None else 0
+    share = failing.count / finished if finished else 0.0
+    named = failing.by_exception[:_NAMED]
+    if len(failing.by_exception) == 1 and named[0][0] not in _REASONS:
+        after = f" raises {named[0][0]}: {failing.count:,} in ten minutes"
+    else:
+        texts = ", ".join(f"{_REASONS.get(name, name)} {count:,}" for name, count in named)
+        more = ", …" if len(failing.by_exception) > len(named) else ""
+        after = f" fails: {failing.count:,} in ten minutes ({texts}{more})"
+    after += f", {share:.0%} of what its queue finished." if share >= 0.01 else "."
+    severe = share >= FAILING_SHARE or failing.count >= FAILING_COUNT
+    query = {"task": failing.task} if failing.task else {"queue": failing.queue}
+    before, subject = ("Task ", failing.task) if failing.task else ("Queue ", failing.queue)
+    return Finding(
+        "failing", "bad" if severe else "warn", before, subject, after, "failed", query, failing.count
+    )  # fmt: skip
+
+
+def _hangs(busy: Busy) -> bool:
+    if busy.usual_seconds is not None:
+        return busy.seconds >= max(HANGS_SECONDS, HANGS_TIMES * busy.usual_seconds)
+    return busy.seconds >= (HANGS_UNKNOWN_SECONDS if busy.running else HELD_SECONDS)
+
+
+def _hanging(busy: Busy) -> Finding:
+    since, more = age(busy.seconds), f" (and {busy.count - 1:,} more there)" if busy.count > 1 else ""
+    usual = f"; it usually takes {_short(busy.usual_seconds)}" if busy.usual_seconds is not None else ""
+    does = "has run for" if busy.running else "has been held for"
+    after = f" {does} {since} at {busy.worker or 'a worker without a name'}{more}{usual}."
+    severity: Severity = "bad" if busy.running or busy.usual_seconds is not None else "warn"
+    if busy.task_id:
+        query = {"id": busy.task_id}
+        return Finding("hanging", severity, "Task ", busy.task or busy.task_id, after, "task", query, busy.seconds)
+    query = {"id": str(busy.message_id)}
+    after = f" of queue {busy.queue}{after}"
+    return Finding("hanging", severity, "Message ", str(busy.message_id), after, "task", query, busy.seconds)
+
+
+def _short(seconds: float) -> str:
+    return f"{seconds:.2g} s" if seconds < 10 else age(seconds)
+
+
+def _gone(worker: Worker) -> Finding:
+    held = counted(worker.held + worker.running, "message")
+    return _worker("worker_gone", "warn", worker, f" is gone and still holds {held}, which others get soon.")
+
+
+def _worker(kind: str, severity: Severity, worker: Worker, after: str) -> Finding:
+    return Finding(kind, severity, "Worker ", worker.name or worker.id, after, "workers", {}, worker.held)
