@@ -26,7 +26,7 @@ def grove(
         yield found
         broker = EmbeddedBroker(module_store_folder / pool)
         # A worker closes a chord after it has sent the callback, whose result may come first.
-        wait_until(lambda: broker.report()["results"]["open_chords"] == 0, 20, "every chord to be closed")
+        wait_until(lambda: broker.report()["results"]["open_chords"] == 0, 60, "every chord to be closed")
 
 
 def test_chain(grove: Orchard) -> None:

@@ -78,7 +78,7 @@ def test_tasks_of_ten_leases_run_once(store_folder: Path, tmp_path: Path, ledger
         let_pass(LONGER_THAN_GRACE)
         gates["prefork"].touch()
         ledger.wait_count(8)
-        wait_until(lambda: {leased.queue(queue) for queue in queues} == {(0, 0)}, 30, lambda: f"{queues} to be empty")
+        wait_until(lambda: {leased.queue(queue) for queue in queues} == {(0, 0)}, 60, lambda: f"{queues} to be empty")
     ledger.assert_once([f"{queue} {what}" for queue in queues for what in ("began", "ended")])
 
 
@@ -151,7 +151,7 @@ def test_a_solo_worker_in_a_task_keeps_it_over_a_restart_of_the_broker(
             let_pass(LONGER_THAN_GRACE)
         gate.touch()
         ledger.wait_for("held ended")
-        wait_until(lambda: leased.queue("celery") == (0, 0), 30, lambda: f"empty: {tail(busy.log)}")
+        wait_until(lambda: leased.queue("celery") == (0, 0), 60, lambda: f"empty: {tail(busy.log)}")
         ledger.assert_once(["held began", "held ended"])
         idle.terminate()
         app.send_task("farm.note", (str(ledger), "after it"))

@@ -18,7 +18,7 @@ TRIES = 5
 
 
 def wait_log(worker: Worker, text: str) -> None:
-    wait_until(lambda: text in worker.log.read_text(), 40, lambda: f"{text!r} in:\n{tail(worker.log)}")
+    wait_until(lambda: text in worker.log.read_text(), 60, lambda: f"{text!r} in:\n{tail(worker.log)}")
 
 
 def start_with_a_neighbour(broker_url: str, folder: Path, started: Children) -> Worker:
@@ -41,7 +41,7 @@ def test_workers_gossip_and_mingle(broker_url: str, tmp_path: Path, ledger: Ledg
     with sender(broker_url) as app:
         app.control.revoke("never", destination=[first.name])
         inspect = app.control.inspect([first.name], timeout=40)
-        wait_until(lambda: "never" in (inspect.revoked() or {}).get(first.name, ()), 40, "the revocation")
+        wait_until(lambda: "never" in (inspect.revoked() or {}).get(first.name, ()), 60, "the revocation")
         second = start_with_a_neighbour(broker_url, tmp_path, started)
         wait_log(second, "mingle: sync with 1 nodes")
         wait_log(first, f"{second.name} joined the party")

@@ -53,7 +53,7 @@ def test_the_connections_of_a_worker_have_its_node_name(worked: Farm, ledger: Le
         names = [one.name for one in client.workers()]
         assert names.count("worker@test") >= 2
         assert set(names) == {"worker@test", "looks", default_name()}, "the last one is this process"
-        wait_until(lambda: bool(client.list_attempts(limit=1).items), 10, "the attempt in the history")
+        wait_until(lambda: bool(client.list_attempts(limit=1).items), 60, "the attempt in the history")
         assert client.list_attempts(limit=1).items[0].consumer == "worker@test"
 
 
@@ -61,10 +61,10 @@ def test_an_idle_worker_commits_nothing(worked: Farm) -> None:
     watch = Watch(worked.broker.folder)
     try:
         with Heard(worked.app) as heard:
-            wait_until(heard.heartbeats, 30, "a heartbeat")
+            wait_until(heard.heartbeats, 60, "a heartbeat")
             before = watch.report()
             already = heard.heartbeats()
-            wait_until(lambda: heard.heartbeats() >= already + 3, 30, "three more heartbeats")
+            wait_until(lambda: heard.heartbeats() >= already + 3, 60, "three more heartbeats")
             after = watch.report()
     finally:
         watch.close()
@@ -83,14 +83,14 @@ def test_no_transient_queue_outlives_its_worker(
     with sender(broker_url) as app, Heard(app) as heard:
         worked = Farm(app, worker, broker)
         assert worked.inspect("ping") == {"ok": "pong"}
-        wait_until(lambda: heard.events, 30, "an event")
+        wait_until(lambda: heard.events, 60, "an event")
         assert broker.report()["transient_queues"] >= 2, "the worker's pidbox and the receiver's queue"
         if end == "shutdown":
             app.control.shutdown(destination=[worker.name])
             assert worker.wait(30) == 0
         else:
             worker.kill()
-    wait_until(lambda: broker.report()["transient_queues"] == 0, 20, lambda: str(broker.report()))
+    wait_until(lambda: broker.report()["transient_queues"] == 0, 60, lambda: str(broker.report()))
     with sender(broker_url) as app, app.connection_for_read() as connection:
         bindings = connection.default_channel.list_bindings()
     assert [found for found in bindings if any(word in found[0] for word in TRANSIENT)] == []

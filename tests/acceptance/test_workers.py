@@ -56,7 +56,7 @@ def farm(
 def wait_active(app: Celery, worker: Worker, number: int) -> None:
     """Until the worker's main process knows of so many running tasks; a child begins one a moment before."""
     inspect = app.control.inspect([worker.name], timeout=10)
-    wait_until(lambda: len((inspect.active() or {}).get(worker.name, ())) == number, 30, f"{number} active tasks")
+    wait_until(lambda: len((inspect.active() or {}).get(worker.name, ())) == number, 60, f"{number} active tasks")
 
 
 def test_broker_url_is_all_that_an_app_says(farm: Farm) -> None:
@@ -177,7 +177,7 @@ def test_a_warm_shutdown_at_any_moment_loses_nothing(
     started.add(first)
     ledger.wait_count(20)
     first.process.terminate()
-    wait_until(lambda: "Warm shutdown" in first.log.read_text(), 30, "the signal's handler")
+    wait_until(lambda: "Warm shutdown" in first.log.read_text(), 60, "the signal's handler")
     gate.touch()
     assert first.wait(60) == 0
     assert 20 <= done() < total, "stopped in the middle"
@@ -213,7 +213,7 @@ def test_a_warm_shutdown_of_prefork_ends_what_runs_and_hands_back_the_rest(
         broker.wait_queue("celery", 0, waiting + 1)
         wait_active(app, first, 2)
     first.process.terminate()
-    wait_until(lambda: "Warm shutdown" in first.log.read_text(), 30, "the signal's handler")
+    wait_until(lambda: "Warm shutdown" in first.log.read_text(), 60, "the signal's handler")
     gate.touch()
     assert first.wait(30) == 0
     ran = ["late began", "late ended", "early began", "early ended"]
@@ -233,7 +233,7 @@ def test_what_a_person_must_mend_is_logged_once_in_a_while(store_folder: Path, t
     with children() as started:
         worker = Worker(f"opendata://{folder}", tmp_path, "patient")
         started.add(worker)
-        wait_until(lambda: "chmod 700" in worker.log.read_text(), 30, "the error")
+        wait_until(lambda: "chmod 700" in worker.log.read_text(), 60, "the error")
         folder.chmod(0o700)
         worker.wait_ready()
         assert worker.terminate() == 0

@@ -97,5 +97,5 @@ def test_a_killed_workers_tasks_are_lost_but_not_its_reports(store_folder: Path)
         def states() -> list[str]:
             return [one.state for one in client.iter_attempts(queues=["q"], order="asc")]
 
-        wait_until(lambda: len(states()) == 4, 30, "the end of the task that the worker ran")
+        wait_until(lambda: len(states()) == 4, 60, "the end of the task that the worker ran")
         assert states() == ["raised", "succeeded", "raised", "lost"]

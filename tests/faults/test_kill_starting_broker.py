@@ -62,7 +62,7 @@ def test_a_broker_that_is_killed_while_it_starts(store_folder: Path, broker_url:
 
     def kill(pid: int) -> bool:
         os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: not is_running(pid), 10, f"end of {pid}")
+        wait_until(lambda: not is_running(pid), 60, f"end of {pid}")
         killed.append(pid)
         return len(killed) == ATTEMPTS
 

@@ -199,10 +199,10 @@ def test_a_poll_goes_on_over_a_kill(store_folder: Path, broker_url: str) -> None
         found: list[Any] = []
         thread = threading.Thread(target=lambda: found.extend(client.read_with_poll("q", max_poll_seconds=300)))
         thread.start()
-        wait_until(lambda: connections() == 2, 30, "the poll's connection")
+        wait_until(lambda: connections() == 2, 60, "the poll's connection")
         for _ in range(2):
             broker.kill()
-            wait_until(lambda: connections() == 2, 30, "the poll's connection to be back")
+            wait_until(lambda: connections() == 2, 60, "the poll's connection to be back")
         client.send("q", "a")
         thread.join(60)
         assert [message.body for message in found] == ["a"]

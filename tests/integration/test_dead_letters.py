@@ -36,7 +36,7 @@ def wait_get(channel: Any, queue: str, *, no_ack: bool = True) -> Any:
             found.append(message)
         return bool(found)
 
-    wait_until(got, 30, f"a message in {queue}")
+    wait_until(got, 60, f"a message in {queue}")
     return found[0]
 
 
@@ -152,7 +152,7 @@ def test_a_cycle_that_nobody_rejects_in_is_cut(folder: Path, channel: Any, name:
         arguments = {**dead_letters_to("", other), "x-message-ttl": 1}
         channel.queue_declare(queue, auto_delete=False, arguments=arguments)
     send(channel, here, "body")
-    wait_until(lambda: counted(folder, "cycles") == before + 1, 30, "a cut")
+    wait_until(lambda: counted(folder, "cycles") == before + 1, 60, "a cut")
     assert channel.basic_get(here) is None
     assert channel.basic_get(there) is None
     log = (folder / "broker.log").read_text()
@@ -165,13 +165,13 @@ def test_nowhere_to_go(folder: Path, channel: Any, name: str) -> None:
     send(channel, name, "one", "two")
     for _ in range(2):
         channel.basic_get(name).reject()
-    wait_until(lambda: counted(folder, "unroutable") == before + 2, 30, "two dropped letters")
+    wait_until(lambda: counted(folder, "unroutable") == before + 2, 60, "two dropped letters")
     assert (folder / "broker.log").read_text().count(f"there is no exchange '{name}.x'") == 1
     channel.exchange_declare(f"{name}.x", "fanout", durable=True, auto_delete=False)
     declare(channel, f"{name}.dead")
     send(channel, name, "three")
     channel.basic_get(name).reject()
-    wait_until(lambda: counted(folder, "unroutable") == before + 3, 30, "a third dropped letter")
+    wait_until(lambda: counted(folder, "unroutable") == before + 3, 60, "a third dropped letter")
     channel.queue_bind(f"{name}.dead", f"{name}.x")
     send(channel, name, "four")
     channel.basic_get(name).reject()
@@ -237,7 +237,7 @@ def test_exactly_once_through_kill_9(store_folder: Path, wait_ms: Callable[[int]
 
         wait_until(all_there, 60, lambda: f"{len(found)} of {len(bodies)} letters")
         assert sorted(found, key=int) == bodies
-        wait_until(lambda: counted(store_folder, "waiting") == 0, 30, "an empty outbox")
+        wait_until(lambda: counted(store_folder, "waiting") == 0, 60, "an empty outbox")
         assert take_bodies(channel, "dead") == []
         assert take_bodies(channel, "work") == []
 

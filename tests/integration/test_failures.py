@@ -299,7 +299,7 @@ def test_what_can_not_be_run_again_is_counted(client: QueueClient, worker: Worke
     worker.fail(f"{queue}-gone")
     ids = [one.message_id for name in (queue, f"{queue}-gone") for one in failed(client, name)]
     client.drop(f"{queue}-gone")
-    wait_until(lambda: client.retrieve_message(ids[1]) is None, 30, lambda: "the message is still stored")
+    wait_until(lambda: client.retrieve_message(ids[1]) is None, 60, lambda: "the message is still stored")
     worker.send(queue, "t")
     worker.fail(queue)
     assert [one.task for one in failed(client, queue) if one.message_id == ids[1]] == ["app.pay"]

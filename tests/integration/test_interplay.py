@@ -56,7 +56,7 @@ def to(queue: str) -> dict[str, Any]:
     return {"dead_letter_exchange": "", "dead_letter_routing_key": queue}
 
 
-def collect(channel: Any, queue: str, count: int, seconds: float = 30) -> list[Any]:
+def collect(channel: Any, queue: str, count: int, seconds: float = 60) -> list[Any]:
     """Get and acknowledge so many messages; returns their bodies."""
     found: list[Any] = []
 
@@ -120,7 +120,7 @@ def test_the_retry_pattern_through_kill_9(store_folder: Path, wait_ms: Callable[
             if turn < 2:
                 wait_ms(after_ms)
                 broker.kill()
-        wait_until(lambda: broker.report()["dead_letters"]["waiting"] == 0, 30, "an empty outbox")
+        wait_until(lambda: broker.report()["dead_letters"]["waiting"] == 0, 60, "an empty outbox")
         assert channel._size("work") == channel._size("work.wait") == 0
 
 
@@ -142,7 +142,7 @@ def test_a_dead_letter_to_a_queue_that_refuses(channel: Any, name: str, durable:
     make(channel, f"{name}.full", durable, max_length=2, overflow="reject-publish")
     make(channel, name, durable, max_length=0, **to(f"{name}.full"))
     send(channel, name, *"abcd")
-    wait_until(lambda: channel._size(f"{name}.full") == 2, 30, "two letters")
+    wait_until(lambda: channel._size(f"{name}.full") == 2, 60, "two letters")
     assert collect(channel, f"{name}.full", 2) == ["a", "b"]
     send(channel, name, "e")
     assert collect(channel, f"{name}.full", 1) == ["e"]
@@ -218,7 +218,7 @@ def test_a_queue_that_expires_leaves_its_letters(channel: Any, name: str, durabl
             return True
         return False
 
-    wait_until(gone, 30, "the end of the queue")
+    wait_until(gone, 60, "the end of the queue")
 
 
 def send_mandatory(channel: Any, queue: str) -> None:

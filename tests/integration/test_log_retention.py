@@ -26,7 +26,7 @@ MESSAGES = 20
 def replayed(client: QueueClient, connection: BrokerConnection, name: str) -> int:
     """How many messages a queue gets that begins with the first one stored; then it is dropped with all it needs."""
     client.create(name, QueueOptions(start="first", filter="routing_key = 'q'"))
-    wait_until(lambda: progress(connection, [name])[0]["done"], 30, lambda: repr(progress(connection, [name])))
+    wait_until(lambda: progress(connection, [name])[0]["done"], 60, lambda: repr(progress(connection, [name])))
     found = len(client.pop(name, 2 * MESSAGES))
     client.drop(name)
     return found
@@ -54,7 +54,7 @@ def test_a_queue_that_begins_in_the_past_finds_what_the_log_kept(
             collected += int(maintain(connection, ["collect"])["settled_collected"])
             return collected == MESSAGES
 
-        wait_until(are_collected, 30, lambda: f"{collected} are collected")
+        wait_until(are_collected, 60, lambda: f"{collected} are collected")
         EmbeddedBroker(store_folder).kill()
         if retention == "3s":
             assert replayed(client, connection, "late") in (0, MESSAGES)
@@ -63,7 +63,7 @@ def test_a_queue_that_begins_in_the_past_finds_what_the_log_kept(
                 maintain(connection, ["collect"])
                 return replayed(client, connection, "late") == 0
 
-            wait_until(are_gone, 30, "the end of their time")
+            wait_until(are_gone, 60, "the end of their time")
         else:
             assert replayed(client, connection, "late") == (MESSAGES if retention != "settled" else 0)
     assert_verified(store_folder)

@@ -133,7 +133,7 @@ def test_messages_expire_without_a_consumer(channel: Any, durable: bool) -> None
     started = time.monotonic()
     send(channel, "", "a", "b", exchange="both")
     send(channel, "long", "own", expiration="100")
-    wait_until(lambda: (channel._size("short"), channel._size("long")) == (0, 2), 30, "the messages to expire")
+    wait_until(lambda: (channel._size("short"), channel._size("long")) == (0, 2), 60, "the messages to expire")
     assert time.monotonic() - started > 0.14
     assert (expired(channel, "short"), expired(channel, "long")) == (2, 1)
     assert take_bodies(channel, "long") == ["a", "b"]
@@ -238,7 +238,7 @@ def test_a_maximum_of_bytes(channel: Any, broker: EmbeddedBroker, durable: bool)
     send(channel, "bytes", "e" * 2000)
     assert channel._size("bytes") == 2
     held.requeue()  # now there are three, until something comes in or the broker looks
-    wait_until(lambda: channel._size("bytes") == 2, 30, "the oldest to go")
+    wait_until(lambda: channel._size("bytes") == 2, 60, "the oldest to go")
     assert [body[0] for body in take_bodies(channel, "bytes")] == (["d", "e"])
 
 
@@ -247,7 +247,7 @@ def test_a_limit_outlives_the_broker(channel: Any, broker: EmbeddedBroker) -> No
     send(channel, "full", *(str(number) for number in range(300)))
     broker.kill()
     send(channel, "full", "300", "301")
-    wait_until(lambda: channel._size("full") == 300, 30, "the oldest to go")
+    wait_until(lambda: channel._size("full") == 300, 60, "the oldest to go")
     assert take_bodies(channel, "full")[:2] == ["2", "3"]
 
 
@@ -267,7 +267,7 @@ def test_an_unused_queue_goes(connection: Any, channel: Any, durable: bool) -> N
         """Not by asking for it, which would be a use."""
         return "unused" not in {name for name, _exchange, _key in channel.list_bindings()}
 
-    wait_until(gone, 30, "the end of the queue")
+    wait_until(gone, 60, "the end of the queue")
     assert time.monotonic() - started > 2.9
     assert not exists(channel, "unused")
     send(channel, "used", "kept")
@@ -367,7 +367,7 @@ def test_a_returned_message_waits_longer_each_time(channel: Any, durable: bool) 
         returned = got.pop()
         started = time.monotonic()
         returned.requeue()
-        wait_until(lambda: got or got.__iadd__(take(channel, "again")), 30, "the message")
+        wait_until(lambda: got or got.__iadd__(take(channel, "again")), 60, "the message")
         waits.append(time.monotonic() - started)
     assert waits[0] > 0.14
     assert waits[1] > 0.19

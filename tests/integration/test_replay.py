@@ -43,7 +43,7 @@ def broker_of(channel: Any) -> Any:
 
 def fill(channel: Any, *queues: str) -> None:
     """Wait until the cursors of these queues are done."""
-    wait_until(lambda: all(c["done"] for c in replay.progress(broker_of(channel), queues)), 30, "end of the replay")
+    wait_until(lambda: all(c["done"] for c in replay.progress(broker_of(channel), queues)), 60, "end of the replay")
 
 
 def begin(channel: Any, name: str, start: Any, routing_key: str = "k", arguments: dict[str, Any] | None = None) -> None:
@@ -167,7 +167,7 @@ def test_a_second_replay_waits_for_the_end_of_the_first_or_its_stop(log: Any) ->
     send(log, "other", *"abcde", exchange="log")
     log.queue_bind("full", "log", "other")
     replay.start_replay(connection, "full", "first")
-    wait_until(lambda: replay.progress(connection, ["full"])[0]["waiting"], 10, "a full queue")
+    wait_until(lambda: replay.progress(connection, ["full"])[0]["waiting"], 60, "a full queue")
     with pytest.raises(errors.PreconditionFailed, match="being filled"):
         replay.start_replay(connection, "full", "first")
     assert take_bodies(log, "full")[:2] == ["a", "b"]
@@ -185,7 +185,7 @@ def test_a_full_queue_makes_the_replay_wait_and_loses_nothing(log: Any) -> None:
         taken.extend(take_bodies(log, "full"))
         return len(taken) == 7
 
-    wait_until(all_taken, 20, "all messages")
+    wait_until(all_taken, 60, "all messages")
     assert taken == list("abcdefg")
 
 
@@ -282,7 +282,7 @@ def test_the_queue_client_has_the_calls(broker_url: str) -> None:
         for number in range(12):
             client.send("keep", {"n": number}, headers={"n": number})
         client.create("late", QueueOptions(start="first", filter="n < 5"))
-        wait_until(lambda: client.replay_progress(["late"])[0]["done"], 20, "end of the replay")
+        wait_until(lambda: client.replay_progress(["late"])[0]["done"], 60, "end of the replay")
         assert len(client.read("late", vt=30, qty=100)) == 5
         client.reject_many("keep", [message.id for message in client.read("keep", vt=30, qty=100)])
         done = client.redrive("keep", where="n >= 6", limit=4)
@@ -305,7 +305,7 @@ def test_a_redrive_ends_with_its_connection_and_can_be_asked_for_again(log: Any,
         replay.redrive(client, "keep", "rescue", timeout=0.0)
     client.close()
     replay.redrive(broker_of(log), "keep", "rescue")
-    wait_until(lambda: declare(log, "rescue").message_count == 3000, 20, "all messages in one place")
+    wait_until(lambda: declare(log, "rescue").message_count == 3000, 60, "all messages in one place")
     assert replay.redrive(broker_of(log), "keep", "rescue").moved == 0
     assert sorted(map(int, take_bodies(log, "rescue"))) == list(range(3000))
 

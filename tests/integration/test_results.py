@@ -170,7 +170,7 @@ def test_a_chord_whose_last_worker_died_goes_to_who_comes_again(folder: Path, ra
         last.call(OpenChord(0, b"chord", 0, 1))
         assert last.call(part(b"a")).complete
         assert raw.call(part(b"a")) == ResultStored(raw._rid, False, False)
-    wait_until(lambda: raw.call(part(b"a")).complete, 20, "the end of the session's grace time")
+    wait_until(lambda: raw.call(part(b"a")).complete, 60, "the end of the session's grace time")
 
 
 def test_a_page_of_a_chord(raw: RawClient) -> None:

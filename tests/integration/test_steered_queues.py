@@ -160,7 +160,7 @@ def test_a_paused_queue_is_not_unused(client: QueueClient, name: str) -> None:
     client.alter(name, {"x-expires": 1})
     time.sleep(1.1)  # two ticks of the broker, which delete what is unused
     client.resume(name)
-    wait_until(lambda: name not in {info.name for info in client.list_queues()}, 20, "the deletion of an unused queue")
+    wait_until(lambda: name not in {info.name for info in client.list_queues()}, 60, "the deletion of an unused queue")
 
 
 # ---------------------------------------------------------------------- ends of the broker
@@ -223,7 +223,7 @@ def test_bytes_are_measured_again_after_kill_9(store_folder: Path) -> None:
         dropped = client.alter("q", {"x-max-length-bytes": limit // 5}, force=True, dry_run=True).counts["dropped"]
         broker.kill()
         assert client.alter("q", {"x-max-length-bytes": limit // 5}, force=True).counts["dropped"] == dropped
-        wait_until(lambda: client.metrics("q").visible == 20_000 - dropped, 30, "the oldest messages dropped")
+        wait_until(lambda: client.metrics("q").visible == 20_000 - dropped, 60, "the oldest messages dropped")
     broker.terminate()
 
 

@@ -141,7 +141,7 @@ def test_a_task_that_ends_while_the_network_is_cut_is_reported_afterwards(store_
         lease, held = worker.start("early"), worker.claim("late")
         worker.connection.link.drop()
         with QueueClient(f"opendata://127.0.0.1:{broker.port}") as client:
-            wait_until(lambda: client.metrics("late").visible == 1, 20, "the end of the session")
+            wait_until(lambda: client.metrics("late").visible == 1, 60, "the end of the session")
             worker.end(lease, Outcome.REPORT, SUCCEEDED)
             worker.end(held, Outcome.ACK, SUCCEEDED)  # another consumer may have it
             assert [(one.state, one.outcome) for one in worker.attempts("early")] == [("succeeded", "acked")]
@@ -253,7 +253,7 @@ def test_tasks_do_not_run_for_ever_when_reports_are_turned_off(store_folder: Pat
         assert broker.terminate() == 0
         started.add(ServedBroker(tmp_path, *store, "--no-task-outcomes"))
         assert worker.connection.call(Ping(0)) is not None
-        wait_until(lambda: sum(one.running for one in client.workers()) == 0, 20, "no running task")
+        wait_until(lambda: sum(one.running for one in client.workers()) == 0, 60, "no running task")
         assert [(one.outcome, one.state) for one in worker.attempts("q")] == [("acked", "")]
         worker.connection.close()
 
@@ -295,11 +295,11 @@ def test_a_success_waits_for_the_next_frame_and_not_longer_than_the_loop_is_idle
     assert worker.attempts("waits") == []
     other = started(channel, "waits")
     assert waiting.reports == [], "it went with the next start"
-    wait_until(lambda: [one.message_id for one in worker.attempts("waits")] == [lease[1]], 10, "the first report")
+    wait_until(lambda: [one.message_id for one in worker.attempts("waits")] == [lease[1]], 60, "the first report")
     report(channel, other, SUCCEEDED)
     while waiting.reports:
         hub.run_once()
-    wait_until(lambda: len(worker.attempts("waits")) == 2, 10, "the second report")
+    wait_until(lambda: len(worker.attempts("waits")) == 2, 60, "the second report")
 
 
 def test_a_failure_and_what_another_thread_reports_do_not_wait(worker: Worker, on_loop: tuple[Any, Any]) -> None:

@@ -44,4 +44,4 @@ def test_the_letters_are_written_once_and_counted(started: Children, store_folde
         assert len(re.findall(r"failed: \['[0-9a-f-]{36}'", text)) == 1
         found = re.findall(r"mail\.(\w+) in the hour of .*: (\d+) tasks, p95 [\d.]+ s", text)
         assert sum(int(count) for _, count in found) == COUNT - visits
-    wait_until(lambda: not worker.ended, 5, "the worker")
+    wait_until(lambda: not worker.ended, 60, "the worker")

@@ -40,7 +40,7 @@ def result(sink: Sink, broker_url: str) -> SubmitResult:
 def test_what_is_said_while_a_queue_is_full(
     result: SubmitResult, sink: Sink, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    wait_until(lambda: result.status().blocked is not None, 20, lambda: repr(result.status()))
+    wait_until(lambda: result.status().blocked is not None, 60, lambda: repr(result.status()))
     assert result.status().routed == 10
 
     with pytest.raises(TimeoutError, match=f"25 tasks are not settled; {FULL}"):
@@ -68,7 +68,7 @@ def test_a_commit_on_another_host(result: SubmitResult, broker_url: str, tmp_pat
 
 
 def test_a_job_goes_on_when_there_is_room(result: SubmitResult, sink: Sink) -> None:
-    wait_until(lambda: result.status().blocked is not None, 20, lambda: repr(result.status()))
+    wait_until(lambda: result.status().blocked is not None, 60, lambda: repr(result.status()))
 
     while sink.got.total() < 25:
         delivery = sink.connection.get(1, "small", no_ack=True)

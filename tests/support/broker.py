@@ -31,7 +31,7 @@ class EmbeddedBroker:
             return None
         return pid if is_running(pid) else None
 
-    def wait_up(self, other_than: int | None = None, seconds: float = 30) -> int:
+    def wait_up(self, other_than: int | None = None, seconds: float = 60) -> int:
         """The pid of the broker, once it is another one than this."""
         wait_until(lambda: self.pid() not in (None, other_than), seconds, lambda: f"a broker:\n{tail(self.log)}")
         pid = self.pid()
@@ -47,14 +47,14 @@ class EmbeddedBroker:
         """``kill -9``; returns the pid, when it has ended."""
         pid = self.wait_up()
         os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: not is_running(pid), 10, f"end of process {pid}")
+        wait_until(lambda: not is_running(pid), 60, f"end of process {pid}")
         return pid
 
     def terminate(self) -> None:
         """SIGTERM, and wait for the end."""
         pid = self.wait_up()
         os.kill(pid, signal.SIGTERM)
-        wait_until(lambda: not is_running(pid), 20, lambda: f"end of broker {pid}:\n{tail(self.log)}")
+        wait_until(lambda: not is_running(pid), 60, lambda: f"end of broker {pid}:\n{tail(self.log)}")
 
     def report(self) -> dict[str, Any]:
         """What the broker says of the default instance; one that was killed is started again."""
@@ -69,7 +69,7 @@ class EmbeddedBroker:
         figures = self.report()["queues"][name]
         return figures["available"], figures["in_flight"]
 
-    def wait_queue(self, name: str, available: int, in_flight: int, seconds: float = 30) -> None:
+    def wait_queue(self, name: str, available: int, in_flight: int, seconds: float = 60) -> None:
         """Until the queue has so many messages available and in flight."""
         wanted = (available, in_flight)
         wait_until(lambda: self.queue(name) == wanted, seconds, lambda: f"{wanted} in {name}: {self.queue(name)}")

@@ -13,7 +13,7 @@ from kombu.connection import Connection
 import kombu_opendata  # noqa: F401 - registers the URLs
 from kombu_opendata.errors import OpenDataError
 
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 60
 
 
 def open_connection(url: str, **options: Any) -> Any:

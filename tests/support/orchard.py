@@ -14,7 +14,7 @@ from .broker import EmbeddedBroker
 from .processes import children
 from .workers import Worker
 
-SECONDS = 30
+SECONDS = 60
 
 
 class OrchardWorker(Worker):

@@ -44,7 +44,7 @@ class Pair:
         self.brokers.append(broker)
         return broker
 
-    def wait_active(self, broker: ServedBroker, seconds: float = 30) -> float:
+    def wait_active(self, broker: ServedBroker, seconds: float = 60) -> float:
         """Wait until a broker serves; returns when that was seen, by the monotonic clock."""
         deadline = time.monotonic() + seconds
         while True:
@@ -55,7 +55,7 @@ class Pair:
             broker.check()
             time.sleep(POLL_SECONDS)
 
-    def wait_connected(self, active: ServedBroker, seconds: float = 20) -> None:
+    def wait_connected(self, active: ServedBroker, seconds: float = 60) -> None:
         """Wait until a standby is connected to the active broker."""
         wait_until(lambda: is_followed(active), seconds, lambda: tail(active.log))
 

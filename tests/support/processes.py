@@ -78,7 +78,7 @@ class Child:
         wait_until(lambda: self.ended, seconds, lambda: f"end of {self.log.name}:\n{tail(self.log)}")
         return int(self.process.returncode)
 
-    def terminate(self, seconds: float = 30) -> int:
+    def terminate(self, seconds: float = 60) -> int:
         """SIGTERM; returns the exit code."""
         if not self.ended:
             self.process.terminate()

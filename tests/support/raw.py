@@ -23,7 +23,7 @@ from kombu_opendata.protocol.messages import (
     Welcome,
 )
 
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 60
 
 
 class RawClient:

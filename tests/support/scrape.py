@@ -10,7 +10,7 @@ from prometheus_client import parser
 
 from .processes import wait_until
 
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 60
 
 
 class Scrape:

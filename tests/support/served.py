@@ -13,7 +13,7 @@ from .processes import Child, tail
 
 APPS = Path(__file__).parent / "apps"
 COMMAND = Path(sys.executable).with_name("opendata-queue")
-READY_SECONDS = 30
+READY_SECONDS = 60
 
 
 class ServedBroker(Child):

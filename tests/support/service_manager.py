@@ -25,7 +25,7 @@ class NotifySocket:
             return ""
         return self.heard[-1]
 
-    def hear_until(self, condition: Callable[[str], bool], seconds: float = 30) -> str:
+    def hear_until(self, condition: Callable[[str], bool], seconds: float = 60) -> str:
         """The first message from now on with which the condition holds; the test fails when none comes in time."""
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0:

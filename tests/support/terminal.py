@@ -52,14 +52,14 @@ class Terminal:
     def type(self, keys: bytes) -> None:
         os.write(self._ours, keys)
 
-    def wait_for(self, text: str, seconds: float = 20.0) -> str:
+    def wait_for(self, text: str, seconds: float = 60) -> str:
         """Read until this was written; returns all that was written so far, without control sequences."""
         deadline = time.monotonic() + seconds
         while text not in self.screen():
             assert self._read(deadline - time.monotonic()), f"no {text!r} in {self.screen()!r}"
         return self.screen()
 
-    def wait_end(self, seconds: float = 20.0) -> int:
+    def wait_end(self, seconds: float = 60) -> int:
         """Read until the command ends; returns its exit code."""
         deadline = time.monotonic() + seconds
         while self.process.poll() is None:

@@ -73,4 +73,4 @@ def test_envelopes_that_are_none_are_dead_lettered(raw: RawClient) -> None:
     raw.call(m.DeclareQueue(0, "src", True, False, False, arguments, False))
     for seq, envelope in enumerate(hostile, 1):
         assert isinstance(raw.publish("src", seq, envelope), m.Published)
-    wait_until(lambda: raw.declare("dead").ready == len(hostile), 10, "all dead letters")
+    wait_until(lambda: raw.declare("dead").ready == len(hostile), 60, "all dead letters")

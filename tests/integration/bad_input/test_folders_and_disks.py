@@ -89,7 +89,7 @@ def test_a_full_disk(connect: Callable[..., Any]) -> None:
             rest = [int(bytes(body[:4])) for body in take_bodies(consumer, "q")]
             assert rest == [*stored[2:], 999]
             assert broker.pid() == pid
-            wait_until(lambda: broker.report()["stalled_seconds"] == 0, 30, "the next checkpoint")
+            wait_until(lambda: broker.report()["stalled_seconds"] == 0, 60, "the next checkpoint")
         finally:
             end(broker)
 
@@ -115,7 +115,7 @@ def end(broker: EmbeddedBroker) -> None:
     pid = broker.pid()
     if pid is not None:
         os.kill(pid, 9)
-        wait_until(lambda: broker.pid() is None, 10, "end of the broker")
+        wait_until(lambda: broker.pid() is None, 60, "end of the broker")
 
 
 def _make_newer(folder: Path, instance: str) -> None:

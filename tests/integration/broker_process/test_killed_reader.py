@@ -51,7 +51,7 @@ def test_what_a_killed_reader_held_is_returned(broker_url: str, how: str) -> Non
             assert reader() == (True, 2)
             assert client.reclaim_messages() == 0
             process.kill()
-            wait_until(lambda: reader() == (False, 2), 30, "the broker to see that the reader is gone")
+            wait_until(lambda: reader() == (False, 2), 60, "the broker to see that the reader is gone")
             if how == "reclaim":
                 assert client.reclaim_messages("q") == 2
             else:

@@ -73,7 +73,7 @@ def test_new_rights_count_for_open_connections(site: Site) -> None:
             send(channel, "other", "2")
         inbox[0].ack()  # what it holds is its own
         watcher = root.channel()
-        wait_until(lambda: watcher.queue_declare("other", passive=True).consumer_count == 0, 5, "no consumer")
+        wait_until(lambda: watcher.queue_declare("other", passive=True).consumer_count == 0, 60, "no consumer")
         send(watcher, "other", "3")
         send(watcher, "mine", "4")
         drain_until(alice, lambda: len(inbox) == 2)
@@ -141,7 +141,7 @@ def test_a_file_that_breaks_changes_nothing(site: Site) -> None:
         assert "the broker keeps what it read from that file before" in done.stderr
         assert "is wrong about user 'alice': Expected `str`, got `int` - at `$.secret`" in done.stderr
         site.broker.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: len(site.log("kombu_opendata.broker.process.reloading")) >= 2, 5, "two errors")
+        wait_until(lambda: len(site.log("kombu_opendata.broker.process.reloading")) >= 2, 60, "two errors")
         assert {line["level"] for line in site.log("kombu_opendata.broker.process.reloading")} == {"ERROR"}
         declare(channel, "q2")
         with connected(site.url % "root"):

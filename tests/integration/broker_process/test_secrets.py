@@ -98,7 +98,7 @@ def test_a_client_that_is_connected_takes_a_new_secret(store_folder: Path, start
         write_private(file, b"new")
         write_users(store_folder / "users", user_table("alice", "new"))
         log = store_folder / "served.log"
-        wait_until(lambda: "has a new secret" in log.read_text(), 10, log.read_text)
+        wait_until(lambda: "has a new secret" in log.read_text(), 60, log.read_text)
         with connected(url) as other:
             send(other.channel(), "q", "still consumed")
         drain_until(connection, lambda: got)

@@ -44,9 +44,9 @@ def test_a_service_from_its_start_to_its_end(
     assert "EXTEND_TIMEOUT_USEC=120000000" in systemd.heard
     systemd.hear_until(lambda text: text == "WATCHDOG=1")
     began, before = time.monotonic(), len(systemd.heard)
-    for _ in range(3):
+    for _ in range(10):
         systemd.hear_until(lambda text: text == "WATCHDOG=1")
-    assert 0.5 < time.monotonic() - began < 5
+    assert time.monotonic() - began > 0.5, "one each 0.2 s; the first ones may have waited to be read"
     assert set(systemd.heard[before:]) == {"WATCHDOG=1"}, "a start is extended only until it is done"
 
     os.kill(broker.pid, signal.SIGSTOP)

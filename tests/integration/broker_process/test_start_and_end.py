@@ -147,7 +147,7 @@ def test_it_ends_when_no_client_is_left(broker_url: str, broker: EmbeddedBroker,
     send(channel, "kept", "a")
     pid = broker.wait_up()
     connection.close()
-    wait_until(lambda: not is_running(pid), 15, "end of the idle broker")
+    wait_until(lambda: not is_running(pid), 60, "end of the idle broker")
     assert "stopped: no client for 0.5 s" in broker.log.read_text()
     assert not (store_folder / "broker.sock").exists()
     assert not (store_folder / "broker.pid").exists()

@@ -148,7 +148,7 @@ def test_a_hello_has_a_deadline(serve_tcp: Callable[..., ServedBroker], data: by
         said = last_word(sock)
         assert (said.code, said.values) == ("greeting_timeout", {"seconds": 0.3})
         peer = "{}:{}".format(*sock.getsockname())
-        wait_until(lambda: f"({peer}): no Hello within 0.3 s" in broker.log.read_text(), 10, broker.log.read_text)
+        wait_until(lambda: f"({peer}): no Hello within 0.3 s" in broker.log.read_text(), 60, broker.log.read_text)
         declare(connection.channel(), "q")  # whoever logged in may be silent for long
     assert broker.terminate() == 0
 
@@ -224,7 +224,7 @@ def test_when_the_system_gives_no_more_descriptors(serve_tcp: Callable[..., Serv
         resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (used, before[1]))
         try:
             with silent(broker.port, 1):
-                wait_until(lambda: "has no file descriptor" in broker.log.read_text(), 10, broker.log.read_text)
+                wait_until(lambda: "has no file descriptor" in broker.log.read_text(), 60, broker.log.read_text)
                 began = cpu_ticks(broker.pid)
                 lines = broker.log.read_text().count("has no file descriptor")
                 wait_until(

@@ -47,7 +47,7 @@ def test_a_broker_follows_the_file(path: Path, store_folder: Path, started: Chil
     told = user(path, "permit", "app", "--configure", "^mine", "--write", "^mine", "--read", "^mine")
     assert told.stdout == "user app changed\n"
     assert "A broker with this file reads it within a second" in told.stderr
-    wait_until(lambda: refused_or_none(url) is None, 10, "the user may connect")
+    wait_until(lambda: refused_or_none(url) is None, 60, "the user may connect")
     with connected(url) as connection:
         channel = connection.channel()
         declare(channel, "mine")
@@ -56,7 +56,7 @@ def test_a_broker_follows_the_file(path: Path, store_folder: Path, started: Chil
         with pytest.raises(errors.AccessRefused):
             declare(channel, "other")
     user(path, "add", "root", "--role", "admin", stdin="x")
-    wait_until(lambda: refused_or_none(f"opendata://root:x@127.0.0.1:{broker.port}") is None, 10, "the admin is known")
+    wait_until(lambda: refused_or_none(f"opendata://root:x@127.0.0.1:{broker.port}") is None, 60, "the admin is known")
     user(path, "remove", "app", "--yes")
     done = run("broker", "reload", f"opendata://root:x@127.0.0.1:{broker.port}")
     assert done.returncode == 0, done.stderr

@@ -34,7 +34,7 @@ def test_a_worker_that_is_gone_is_not_connected_for_any_time(url: str, client: Q
     client.send("left", "x")
     with QueueClient(f"opendata://{url}", name="passer-by") as passer_by:
         passer_by.read("left", vt=3600)
-    wait_until(lambda: not any(one.name == "passer-by" and one.connected for one in client.workers()), 20, "its end")
+    wait_until(lambda: not any(one.name == "passer-by" and one.connected for one in client.workers()), 60, "its end")
     (line,) = (line for line in run("worker", "list", url=url).stdout.splitlines() if "passer-by" in line)
     assert line.split()[1:] == ["passer-by", "gone", "1", "0"]
     assert run("worker", "suspend", "passer-by", url=url).returncode == 1

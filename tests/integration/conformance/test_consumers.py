@@ -108,7 +108,7 @@ def test_a_consumer_without_a_cancel_callback_sees_an_error(
     Inbox().consume(channel, queue)
     another().channel().queue_delete(queue)
     with pytest.raises(amqp.ConsumerCancelled, match="queue deleted"):
-        connection.drain_events(timeout=10)
+        connection.drain_events(timeout=60)
 
 
 def test_credit_held_by_messages_of_a_deleted_queue_comes_back(connection: Any, channel: Any, queue: str) -> None:

@@ -225,7 +225,7 @@ def test_the_image_serves_on_a_read_only_root(
     command = user.command(str(installed / "bin/opendata-queue"), *words, first=read_only)
     broker = Child(command, store_folder / "container.log", cwd=Path("/"))
     started.add(broker)
-    wait_until(lambda: "listening on tcp:" in broker.log.read_text(), 30, broker.log.read_text)
+    wait_until(lambda: "listening on tcp:" in broker.log.read_text(), 60, broker.log.read_text)
     found = re.search(r"listening on tcp:0\.0\.0\.0:(\d+)", broker.log.read_text())
     metrics = re.search(r"http://0\.0\.0\.0:(\d+)/", broker.log.read_text())
     assert found is not None

@@ -206,7 +206,7 @@ def test_connections_that_say_nothing_do_not_keep_others_out(served: ServedBroke
     finally:
         for sock in silent:
             sock.close()
-    wait_until(lambda: scrape(port).value("process_open_fds") < 60, 20, "end of the connections")
+    wait_until(lambda: scrape(port).value("process_open_fds") < 60, 60, "end of the connections")
 
 
 def test_who_reads_nothing_holds_up_nobody(served: ServedBroker, neighbour: Neighbour) -> None:
@@ -277,10 +277,10 @@ def test_a_scrape_while_the_store_takes_no_writes(tmp_path: Path, started: Child
             found = scrape_until(port_of(served), lambda s: s.value("opendata_queue_store_stalled_seconds") > 0)
             assert found.value("opendata_queue_requests_refused_total", code="store_full") >= 1
             assert found.of("q")["messages_ready"] > 4
-            wait_until(lambda: "the store has accepted no writes for" in served.log.read_text(), 30, "a warning")
+            wait_until(lambda: "the store has accepted no writes for" in served.log.read_text(), 60, "a warning")
             ballast.unlink()
             scrape_until(port_of(served), lambda s: s.value("opendata_queue_store_stalled_seconds") == 0, 60)
-            wait_until(lambda: "the store accepts writes again" in served.log.read_text(), 20, "a line in the log")
+            wait_until(lambda: "the store accepts writes again" in served.log.read_text(), 60, "a line in the log")
             assert take_bodies(channel, "q")
         served.kill()  # what it still has may not fit the disk
 

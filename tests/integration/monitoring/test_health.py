@@ -42,7 +42,7 @@ def ask(port: int, path: str) -> tuple[int, Any]:
             return refused.code, json.load(refused)
 
 
-def wait_for(port: int, path: str, status: int, seconds: float = 30, **values: Any) -> dict[str, Any]:
+def wait_for(port: int, path: str, status: int, seconds: float = 60, **values: Any) -> dict[str, Any]:
     """Ask until the answer is this one."""
     found: list[Any] = []
 

@@ -33,7 +33,7 @@ def wait_line(path: Path, text: str) -> dict[str, Any]:
     def found() -> list[dict[str, Any]]:
         return [line for line in lines(path) if text in line["message"]]
 
-    wait_until(found, 20, lambda: f"{text!r} in:\n{path.read_text()}")
+    wait_until(found, 60, lambda: f"{text!r} in:\n{path.read_text()}")
     return found()[0]
 
 
@@ -160,4 +160,4 @@ def test_broker_log_of_a_folder(broker_url: str, broker: EmbeddedBroker) -> None
 def test_an_error_at_the_start_is_one_line_too(broker_url: str, broker: EmbeddedBroker, store_folder: Path) -> None:
     (store_folder / "default").write_text("in the way")
     assert isinstance(refused(broker_url, broker_options={"log_format": "json"}), StoreUnwritable)
-    wait_until(lambda: lines(broker.log)[-1].get("code") == "store_unwritable", 10, broker.log.read_text)
+    wait_until(lambda: lines(broker.log)[-1].get("code") == "store_unwritable", 60, broker.log.read_text)

@@ -30,7 +30,7 @@ SETTINGS = EngineSettings(
         replaced_seconds=1, table_min_age_seconds=0.5,
     ),
 )  # fmt: skip
-_SECONDS = 20
+_SECONDS = 60
 
 
 @asynccontextmanager

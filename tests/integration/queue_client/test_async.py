@@ -167,7 +167,7 @@ def test_a_client_that_vanishes_leaves_no_waiting_read(reach: Reach, options: di
         run(work())
         stays.send(name, "a")
         assert [message.body for message in stays.read(name)] == ["a"]
-        wait_until(lambda: not any(w.name == f"{name}-gone" for w in stays.workers()), 30, "the end of the session")
+        wait_until(lambda: not any(w.name == f"{name}-gone" for w in stays.workers()), 60, "the end of the session")
 
 
 def is_there(client: QueueClient, name: str) -> bool:

@@ -87,7 +87,7 @@ def test_a_replayed_queue_has_its_messages(client: Any, queue: str) -> None:
     ids = client.send_batch(queue, range(3))
     later = f"{queue}-later"
     client.create(later, QueueOptions(filter=f"routing_key = '{queue}'", start="first"))
-    wait_until(lambda: len(statuses(client, later)) >= 3, 30, lambda: f"three messages: {statuses(client, later)}")
+    wait_until(lambda: len(statuses(client, later)) >= 3, 60, lambda: f"three messages: {statuses(client, later)}")
     assert statuses(client, later) == statuses(client, queue) == [(id, "available") for id in ids]
 
 
@@ -136,7 +136,7 @@ def test_an_attempt_shows_its_message(client: Any, queue: str) -> None:
     assert client.retrieve_attempt(attempt.id) == attempt
     assert client.retrieve_attempt(attempt.id, bodies=True) == with_body
     client.delete_settled(queue, ids=[id])
-    wait_until(lambda: client.retrieve_attempt(attempt.id).event is None, 30, "the message to be collected")
+    wait_until(lambda: client.retrieve_attempt(attempt.id).event is None, 60, "the message to be collected")
     assert client.retrieve_attempt(attempt.id, bodies=True) == replace(attempt, event=None)
     with pytest.raises(errors.InvalidFilter):
         client.list_attempts(queues=[queue], bodies="yes")

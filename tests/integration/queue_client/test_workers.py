@@ -78,7 +78,7 @@ def test_suspending_ends_every_read_that_waits(reach: Any, client: Any, queue: s
             lambda: reader.read_grouped(queue, header="h", max_poll_seconds=15),
         ]
         answers = [pool.submit(read) for read in reads]
-        wait_until(lambda: sum(each.connections for each in named(client, f"{name}-w")) == 3, 20, "the reads to wait")
+        wait_until(lambda: sum(each.connections for each in named(client, f"{name}-w")) == 3, 60, "the reads to wait")
         (worker,) = named(client, f"{name}-w")
         client.suspend_worker(worker.id)
         done, late = wait(answers, 10)
@@ -119,7 +119,7 @@ def test_a_client_is_one_worker_with_all_it_does(opener: Any, client: Any, queue
     assert client.metrics(f"{name}-2").visible == 1
     assert client.release_worker_messages(worker.id) == 2
     client.resume_worker(worker.id)
-    wait_until(lambda: client.worker(worker.id).held == 1, 30, "the iterator to have one again")
+    wait_until(lambda: client.worker(worker.id).held == 1, 60, "the iterator to have one again")
     assert [message.attempts for message in both.read(queue, 60, 3)] == [1, 1]
     messages.close()
 
@@ -132,7 +132,7 @@ def test_two_clients_of_one_name_are_two_workers(opener: Any, client: Any, queue
     assert sorted(state.id for worker in workers for state in client.worker_messages(worker.id)) == ids
     assert [worker.held for worker in workers] == [1, 1]
     readers[0].close()  # its message stays held
-    wait_until(lambda: [w.connected for w in named(client, f"{name}-r")].count(False) == 1, 40, "one without the other")
+    wait_until(lambda: [w.connected for w in named(client, f"{name}-r")].count(False) == 1, 60, "one without the other")
     assert sorted(worker.held for worker in named(client, f"{name}-r")) == [1, 1]
     assert client.reclaim_messages(queue) == 1
     assert [worker.connected for worker in named(client, f"{name}-r")] == [True]
@@ -180,7 +180,7 @@ def test_messages_of_the_dead_are_reclaimed(reach: Any, opener: Any, client: Any
     subscription._connection.link.drop()  # its socket is gone, and nothing was said
     assert client.metrics(queue).in_flight == 1
     found: Callable[[], bool] = lambda: client.reclaim_messages(queue) == 1  # noqa: E731
-    wait_until(found, 40, "the broker to see that the socket is gone")
+    wait_until(found, 60, "the broker to see that the socket is gone")
     assert [(m.body, m.attempts) for m in client.read(queue, 60, 5)] == [("a", 2), ("b", 1)]
     assert client.reclaim_messages(queue) == 0
     subscription.ended = "closed"

@@ -34,7 +34,7 @@ def test_objects_wait_for_the_reader_that_may_need_them(
     def use_up() -> None:
         consume(sink, "brief")
         sink.take(300)
-        wait_until(lambda: collected() == 0, 30, lambda: repr(watch.report()["staging"]))
+        wait_until(lambda: collected() == 0, 60, lambda: repr(watch.report()["staging"]))
 
     def collected() -> int:
         maintain(sink.connection, ["collect"])
@@ -42,7 +42,7 @@ def test_objects_wait_for_the_reader_that_may_need_them(
         return needed
 
     asyncio.run(read())
-    wait_until(lambda: not objects(store_folder) or maintain(sink.connection, ["collect"]) is None, 30, lambda: "")
+    wait_until(lambda: not objects(store_folder) or maintain(sink.connection, ["collect"]) is None, 60, lambda: "")
 
 
 def test_a_restored_job_goes_on_where_it_was(

@@ -87,11 +87,11 @@ def test_an_object_goes_with_its_last_message(
         maintain(sink.connection, ["collect"])
         return len(objects(store_folder)) == 1
 
-    wait_until(collected, 30, lambda: str(objects(store_folder)))
+    wait_until(collected, 60, lambda: str(objects(store_folder)))
     (left,) = objects(store_folder)
     assert parse_batch_uri(infos[2].uri) == str(left.relative_to(store_folder / "default.staged"))
     sink.connection.call(PurgeQueue(0, "q"))
-    wait_until(lambda: not objects(store_folder) or collected(), 30, lambda: "")
+    wait_until(lambda: not objects(store_folder) or collected(), 60, lambda: "")
     broker.kill()
-    wait_until(lambda: not maintain(sink.connection, ["collect"])["settled_collected"], 40, lambda: "")
-    wait_until(lambda: broker.report()["staging"]["objects"] == 0, 30, lambda: repr(broker.report()))
+    wait_until(lambda: not maintain(sink.connection, ["collect"])["settled_collected"], 60, lambda: "")
+    wait_until(lambda: broker.report()["staging"]["objects"] == 0, 60, lambda: repr(broker.report()))

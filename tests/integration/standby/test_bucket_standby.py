@@ -165,7 +165,7 @@ def test_a_second_broker_without_standby_is_refused_unless_it_takes_over(quick: 
     assert first.process.poll() is None
     broker(quick, tmp_path, "forced", "--take-over")
     assert first.wait(20) == FENCED
-    wait_until(lambda: record(quick)["addresses"] != [f"127.0.0.1:{first.port}"], 20, "the other broker's record")
+    wait_until(lambda: record(quick)["addresses"] != [f"127.0.0.1:{first.port}"], 60, "the other broker's record")
 
 
 @pytest.mark.slow
@@ -187,7 +187,7 @@ def test_a_standby_that_can_not_reach_the_active_broker_does_not_replace_it(quic
     first = quick.start("--advertise", "127.0.0.1:1")
     quick.wait_active(first)
     second = quick.start()
-    wait_until(lambda: second.log.read_text().count("answered in the store") == 2, 30, lambda: second.log.read_text())
+    wait_until(lambda: second.log.read_text().count("answered in the store") == 2, 60, lambda: second.log.read_text())
     assert greet(first.port) is None
     assert isinstance(greet(second.port), NotActive)
     assert second.terminate() == 0
@@ -199,7 +199,7 @@ def test_a_standby_does_not_replace_a_living_broker_whose_record_was_deleted(qui
     first = quick.start("--advertise", "127.0.0.1:1")
     quick.wait_active(first)
     second = quick.start()
-    wait_until(lambda: "the active broker is at" in second.log.read_text(), 30, lambda: second.log.read_text())
+    wait_until(lambda: "the active broker is at" in second.log.read_text(), 60, lambda: second.log.read_text())
     deadline = time.monotonic() + 30
     while "the active record was deleted" not in second.log.read_text():
         assert time.monotonic() < deadline
@@ -207,7 +207,7 @@ def test_a_standby_does_not_replace_a_living_broker_whose_record_was_deleted(qui
         with suppress(FileNotFoundError):
             obstore.delete(bucket(quick), "broker.active")
         time.sleep(0.02)  # so that each of the brokers finds none now and then
-    wait_until(lambda: "answered in the store" in second.log.read_text(), 30, lambda: second.log.read_text())
+    wait_until(lambda: "answered in the store" in second.log.read_text(), 60, lambda: second.log.read_text())
     assert greet(first.port) is None
     assert not took_over(second)
     assert second.terminate() == 0

@@ -77,5 +77,5 @@ def test_a_broker_that_opens_a_bucket_that_does_not_answer_ends_in_time(pair: Pa
     since = len(s3.proxy.log)
     s3.proxy.rule = lambda request: Fault.SILENCE if request.kind == "manifest" else None
     broker = pair.start()
-    wait_until(lambda: any(one.kind == "manifest" for one in s3.proxy.log[since:]), 10, "the opening")
+    wait_until(lambda: any(one.kind == "manifest" for one in s3.proxy.log[since:]), 60, "the opening")
     assert broker.terminate(END_SECONDS) == FAILED, tail(broker.log)

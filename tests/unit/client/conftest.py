@@ -17,7 +17,7 @@ from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.framing import PREAMBLE, PREAMBLE_BYTES, FrameReader, client_messages, frame
 from kombu_opendata.url import Address
 
-SECONDS = 10
+SECONDS = 60
 T = TypeVar("T")
 
 

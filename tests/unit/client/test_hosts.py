@@ -95,19 +95,19 @@ def test_a_host_that_swallows_packets_costs_a_moment(hosts: Any, connect: Any) -
     cut_off, active = hosts(), hosts()
     cut_off.swallow()
     began = time.monotonic()
-    _, connecting = connect(cut_off, active)
+    _, connecting = connect(cut_off, active, connect_timeout=60)
     active.accept().welcome()
     connecting.result(SECONDS)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 30
 
 
 def test_a_host_that_takes_the_connection_and_says_nothing_costs_its_share(hosts: Any, connect: Any) -> None:
     frozen, active = hosts(), hosts()
     began = time.monotonic()
-    _, connecting = connect(frozen, active, connect_timeout=1.0)
+    _, connecting = connect(frozen, active, connect_timeout=4.0)
     active.accept().welcome()
     connecting.result(SECONDS)
-    assert 0.4 < time.monotonic() - began < 0.9
+    assert 1.9 < time.monotonic() - began < 3.9
 
 
 def test_the_session_goes_on_at_the_successor(hosts: Any, connect: Any, new_client: Any) -> None:

@@ -21,7 +21,7 @@ def test_a_stop_that_comes_late_does_not_end_the_next_read_on_the_connection() -
         (connection,) = calls._idle
         waiting = Read(0, "q", 1, 60_000, 60_000)
         found = pool.submit(calls.read, waiting)
-        wait_until(lambda: waiting.rid in connection.session.unanswered, 20, "the second read")
+        wait_until(lambda: waiting.rid in connection.session.unanswered, 60, "the second read")
         connection.stop_waiting(answered)
         client.send("q", "second")
         assert len(found.result(60).messages) == 1

@@ -163,7 +163,7 @@ def test_a_large_batch_does_not_wait(tmp_path: Path, tidying: bool) -> None:
         for _ in range(5):
             world.publish("q", envelope=bytes(1 << 20))
         engine.commits.commit_journal()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while engine.payloads.pending or engine.payloads.flushing:  # noqa: ASYNC110 - nothing says so
                 await asyncio.sleep(0.01)
         synced.set()

@@ -31,7 +31,7 @@ class Told:
         """Nothing to close."""
 
     async def next(self) -> Any:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not self.messages:
                 self._came.clear()
                 await self._came.wait()

@@ -46,7 +46,7 @@ class Gate:
         monkeypatch.setattr(engine.store, "flush_wal", held)
 
     async def arrived(self) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await self._arrived.acquire()
 
     def let_through(self) -> None:

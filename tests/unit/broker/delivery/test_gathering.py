@@ -10,23 +10,35 @@ from kombu_opendata.broker.delivery.gathering import Gathering
 def test_a_commit_waits_for_the_clients_that_were_answered_but_not_for_long() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
+        now = 1000.0
+        loop.time = lambda: now  # type: ignore[method-assign]
         gathering = Gathering(loop.time)
 
-        async def waited(clients: int, seconds: float, back: int) -> float:
-            gathering.committed(loop.time() - seconds)
-            gathering.answering(clients)
-            loop.call_soon(gathering.have, back)
-            began = loop.time()
-            await gathering.wait()
-            return loop.time() - began
+        async def waits_after(seconds: float, waiting: asyncio.Task[None]) -> bool:
+            nonlocal now
+            now += seconds
+            for _ in range(10):
+                await asyncio.sleep(0)
+            return not waiting.done()
 
-        assert await waited(2, 10, 1) >= 0.05  # not a fifth of ten seconds
-        assert await waited(2, 0.1, 1) >= 0.02
-        assert await waited(2, 10, 2) < 0.05
-        assert await waited(1, 10, 0) < 0.05  # a single client is not waited for
-        await asyncio.sleep(0.1)
-        began = loop.time()
-        await gathering.wait()  # nor is anybody after a pause
-        assert loop.time() - began < 0.05
+        def answered(clients: int, seconds: float, back: int) -> asyncio.Task[None]:
+            gathering.committed(now - seconds)
+            gathering.answering(clients)
+            gathering.have(back)
+            return loop.create_task(gathering.wait())
+
+        waiting = answered(2, 10, 1)
+        assert await waits_after(0.049, waiting)
+        assert not await waits_after(0.002, waiting)  # not a fifth of ten seconds
+        waiting = answered(2, 0.1, 1)
+        assert await waits_after(0.019, waiting)
+        assert not await waits_after(0.002, waiting)
+        waiting = answered(2, 10, 1)
+        gathering.have(2)
+        assert not await waits_after(0, waiting)
+        assert not await waits_after(0, answered(1, 10, 0))  # a single client is not waited for
+        answered(2, 10, 1).cancel()
+        now += 0.1
+        assert not await waits_after(0, loop.create_task(gathering.wait()))  # nor is anybody after a pause
 
     asyncio.run(main())

@@ -19,7 +19,7 @@ from kombu_opendata.storage.state.queue_counters import QueueCounts
 from tests.support.caller import Caller
 from tests.support.clock import ManualClock
 
-PATIENCE_SECONDS = 10
+PATIENCE_SECONDS = 60
 GRACE_MS = 2000
 SETTINGS = EngineSettings(retention_interval_seconds=1000)
 

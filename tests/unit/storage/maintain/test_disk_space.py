@@ -27,7 +27,7 @@ BLIND = SlateSettings(
     l0_max_ssts=200, block_cache_bytes=0, replaced_seconds=1, table_min_age_seconds=0.5, manifest_poll_ms=3_600_000,
 )  # fmt: skip
 KEYS = 5_000
-_SECONDS = 20
+_SECONDS = 60
 
 
 def bytes_in(folder: Path) -> int:

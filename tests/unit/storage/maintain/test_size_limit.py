@@ -252,7 +252,7 @@ def test_a_broker_that_starts_on_a_full_disk_deletes_garbage_first(
     async def steps(world: World) -> None:
         for _ in range(4):
             await settled(world, 100)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (manifest := await world.engine.store.admin.manifest()) is None or not manifest.runs:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         folder = world.root / "default" / "compacted"
