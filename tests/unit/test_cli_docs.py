@@ -35,7 +35,7 @@ def test_every_example_is_understood() -> None:
         parse(shlex.split(example)[1:])
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: str(page.relative_to(DOCS)))
 def test_other_pages_name_only_commands_that_there_are(page: Path) -> None:
     text = page.read_text()
     for example in COMMANDS.findall(text):

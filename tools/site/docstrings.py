@@ -8,7 +8,7 @@ their docstring.
 from __future__ import annotations
 
 import re
-import textwrap
+from pathlib import Path
 from typing import Any
 
 import griffe
@@ -59,8 +59,13 @@ class Docstrings(griffe.Extension):
             obj.docstring.value = markdown(obj.docstring.value)
 
     def on_attribute_instance(self, *, attr: griffe.Attribute, **_: Any) -> None:
-        if attr.docstring or not attr.lines:
+        if attr.docstring or not attr.lines or attr.lineno is None or not isinstance(attr.filepath, Path):
             return
+        above = attr.lines_collection[attr.filepath][: attr.lineno - 1]
+        text = ""
         if said := _COMMENT.search(attr.lines[-1]):
-            text = textwrap.dedent(said[1])
-            attr.docstring = griffe.Docstring(f"{text[:1].upper()}{text[1:]}.", parent=attr)
+            text = said[1]
+        while not said and above and (line := above.pop().strip()).startswith("#: "):
+            text = f"{line[3:]} {text}".strip()
+        if text:
+            attr.docstring = griffe.Docstring(f"{text[:1].upper()}{text[1:].rstrip('.')}.", parent=attr)

@@ -76,11 +76,12 @@ def _metrics(values: Iterable[Any]) -> Iterable[catalogue.Metric]:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    """A cell of a table; the pipes of code need no escape."""
+    return text if "`" in text else text.replace("|", "\\|")
 
 
 def _sentence(text: str) -> str:
-    text = re.sub(r"(?<![\w`-])(--?[a-z][\w-]+|/[a-z]+)(?![\w`])", r"`\1`", text)
+    text = re.sub(r"(?<!\S)(--?[a-z][\w-]+|/[a-z]+|[a-z0-9]+:[/A-Z…][^\s,]*)", r"`\1`", text)
     return f"{text[:1].upper()}{text[1:]}."
 
 

@@ -1,4 +1,4 @@
-"""docs/client-api.md: every operation of the peers has its row, each row's call is run, and so is the tour."""
+"""docs/client-api.md and coming-from/pgmq.md: every operation of the peers has its row, and each row's call is run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import pytest
 from kombu_opendata import QueueClient
 from kombu_opendata.queue_client import QueueOptions
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs" / "client-api.md").read_text()
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+PAGE = (DOCS / "client-api.md").read_text()
 
 PGMQ = """
 create create_non_partitioned create_unlogged create_partitioned drop_queue list_queues send send_batch send_topic
@@ -38,7 +39,8 @@ LOG_STORE = "Outpost's log store"
 
 def rows(peer: str) -> dict[str, str]:
     """Operation → our call."""
-    text = PAGE.split(f"\n## {peer}\n")[1].split("\n## ")[0]
+    page, heading = (PAGE, peer) if peer != "pgmq" else ((DOCS / "coming-from" / "pgmq.md").read_text(), "Functions")
+    text = page.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     if peer == LOG_STORE:
         cells = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")][1:]
         return {cell[0].strip("`"): cell[1].strip("`") for cell in cells}

@@ -1,0 +1,45 @@
+"""A hook of mkdocs: pages are written as code hosts show Markdown, which Python-Markdown reads a little differently.
+
+* A pipe in the code of a table's cell is escaped there, and is not here.
+* What belongs to an item of a list is indented as far as the item's text there, and by four spaces here.
+
+mkdocs-click does not know what click gives as the default of an option that has none.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+_ROW = re.compile(r"(?m)^\|.*\|$")
+_CODE = re.compile(r"`[^`]*`")
+_ITEM = re.compile(r"^( *)([*-]|\d+\.)( +)\S")
+_FENCE = re.compile(r"^ *(```+|~~~+)")
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    rows = _ROW.sub(lambda row: _CODE.sub(lambda code: code[0].replace("\\|", "|"), row[0]), markdown)
+    return "\n".join(_indented(rows.split("\n")))
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    return html.replace("<code>Sentinel.UNSET</code>", "")
+
+
+def _indented(lines: list[str]) -> list[str]:
+    """The lines, with what belongs to an item of a top-level list indented by four spaces."""
+    done: list[str] = []
+    width = 0  # of the mark and the spaces of the item that we are in
+    fenced = False
+    for line in lines:
+        item = None if fenced else _ITEM.match(line)
+        if item and not item[1]:
+            width = len(item[2]) + len(item[3])
+        elif width and line.startswith(" " * width):
+            line = "    " + line[width:]
+        elif line.strip():
+            width = 0
+        if _FENCE.match(line):
+            fenced = not fenced
+        done.append(line)
+    return done
