@@ -28,9 +28,11 @@ from kombu_opendata.transport.transport import PUBLISH_MODES, options_of
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SETTINGS = (DOCS / "settings.md").read_text()
 PAGES = [
-    *(str(page.relative_to(DOCS)) for page in sorted((DOCS / "coming-from").glob("*.md"))), "configuration.md", "settings.md", "monitoring.md", "migrating.md", "failure-modes.md", "queue-arguments.md",
+    *(str(page.relative_to(DOCS)) for page in sorted((DOCS / "coming-from").glob("*.md"))),
+    "configuration.md", "settings.md", "monitoring.md", "migrating.md", "failure-modes.md", "queue-arguments.md",
     "filters.md", "client-api.md", "permissions.md", "production.md", "security.md", "spark.md", "verify.md", "cli.md",
-    "tour.md", "tutorial.md", "ARCHITECTURE.md", "../README.md", "../CONTRIBUTING.md", "../SECURITY.md", "../deploy/README.md",
+    "tour.md", "tutorial.md", "ARCHITECTURE.md", "../README.md", "../CONTRIBUTING.md", "../SECURITY.md",
+    "../deploy/README.md",
 ]  # fmt: skip
 
 
