@@ -10,16 +10,20 @@ from fastapi import FastAPI
 from fastapi.staticfiles import StaticFiles
 
 from ..version import __version__
+from .api import actions as actions_api
 from .api import attention as attention_api
 from .api import queues as queues_api
 from .brokers import Brokers
-from .pages import overview
+from .pages import dialogs, overview
 from .rendering import Renderer
 from .settings import WebSettings
 from .visit import Site
 
-_PAGES = (overview,)
-_API = (attention_api, queues_api)
+_PAGES = (
+    dialogs,
+    overview,
+)
+_API = (actions_api, attention_api, queues_api)
 
 
 def create_app(settings: WebSettings | str) -> FastAPI:

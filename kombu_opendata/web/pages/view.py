@@ -29,7 +29,7 @@ def view(router: APIRouter, path: str, template: str) -> Callable[[Callable[...,
         @wraps(show)
         async def answer(*, visit: Visit, **given: Any) -> Response:
             async def context() -> Shown:
-                return _frame(visit) | await show(visit=visit, **given)
+                return frame(visit) | await show(visit=visit, **given)
 
             if visit.request.query_params.get("live"):
                 return StreamingResponse(_events(visit, template, context), 200, _EVENTS, "text/event-stream")
@@ -41,7 +41,7 @@ def view(router: APIRouter, path: str, template: str) -> Callable[[Callable[...,
     return register
 
 
-def _frame(visit: Visit) -> Shown:
+def frame(visit: Visit) -> Shown:
     """What every template has: links, who is logged in, where the changes come from."""
     request = visit.request
     root = request.scope.get("root_path", "")
@@ -72,7 +72,7 @@ async def _page(visit: Visit, template: str, context: Callable[[], Awaitable[Sho
     try:
         return HTMLResponse(visit.site.renderer.page(template, await context()))
     except OpenDataError as exc:
-        shown = _frame(visit) | {"fault": str(exc)}
+        shown = frame(visit) | {"fault": str(exc)}
         return HTMLResponse(visit.site.renderer.page("unavailable.html", shown), 503)
 
 
@@ -84,7 +84,7 @@ async def _events(visit: Visit, template: str, context: Callable[[], Awaitable[S
         try:
             now = renderer.block(template, "content", await context())
         except OpenDataError as exc:
-            now = renderer.block("unavailable.html", "banner", _frame(visit) | {"fault": str(exc)})
+            now = renderer.block("unavailable.html", "banner", frame(visit) | {"fault": str(exc)})
         yield _event(now) if now != before else ": same\n\n"
         before = now
         await asyncio.sleep(visit.site.settings.refresh_seconds)

@@ -43,6 +43,12 @@
     }
   }
 
+  // A dialog that is swapped out is closed before, so that the focus returns to the button that opened it.
+  document.addEventListener("htmx:before:swap", (event) => {
+    const open = document.querySelector("#dialog dialog[open]");
+    if (open && event.detail.ctx.target && event.detail.ctx.target.id === "dialog") open.close();
+  });
+
   function openDialogs() {
     const dialog = document.querySelector("#dialog dialog:not([open])");
     if (dialog) dialog.showModal();

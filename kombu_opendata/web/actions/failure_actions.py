@@ -1,0 +1,165 @@
+"""Actions on what failed: run again, delete or dismiss, archive; delete what is settled; replay."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from ...client.calls.failure_queries import Dismissed, FailureFilters, Retried
+from ..brokers import Broker
+from .action import Action, Done, Parameters, Preview, Progress, Report, counted
+from .message_actions import MAX_IDS
+from .queue_actions import OfQueue
+
+_LISTS = ("queues", "tasks", "exceptions", "reasons", "workers", "kinds", "task_ids")
+
+
+class OfFailures(Parameters):
+    """Which failures, as in :class:`.FailureFilters`; nothing given means all."""
+
+    queues: list[str] = Field(default_factory=list, title="Queues")
+    tasks: list[str] = Field(default_factory=list, title="Tasks")
+    exceptions: list[str] = Field(default_factory=list, title="Exceptions")
+    reasons: list[str] = Field(default_factory=list, title="Reasons")
+    workers: list[str] = Field(default_factory=list, title="Workers")
+    kinds: list[str] = Field(default_factory=list, title="Kinds")
+    ids: list[int] = Field(default_factory=list, title="Messages", max_length=MAX_IDS)
+    task_ids: list[str] = Field(default_factory=list, title="Task ids", max_length=MAX_IDS)
+    where: str = Field("", title="Filter")
+    since: datetime | None = Field(None, title="Failed at or after")
+    until: datetime | None = Field(None, title="Failed at or before")
+
+    @field_validator("ids", mode="before")
+    @classmethod
+    def _numbers(cls, value: Any) -> Any:
+        return value.replace(",", " ").split() if isinstance(value, str) else value
+
+    @field_validator(*_LISTS, mode="before")
+    @classmethod
+    def _one(cls, value: Any) -> Any:
+        return ([value] if value else []) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _zones(self) -> OfFailures:
+        for name in ("since", "until"):
+            at = getattr(self, name)
+            if at is not None and at.tzinfo is None:
+                setattr(self, name, at.replace(tzinfo=UTC))
+        return self
+
+    def filters(self) -> FailureFilters:
+        """What is given, for the client's calls."""
+        given: dict[str, Any] = {name: value for name in (*_LISTS, "ids") if (value := getattr(self, name))}
+        if self.where:
+            given["where"] = self.where
+        if self.since is not None:
+            given["gte"] = self.since
+        if self.until is not None:
+            given["lte"] = self.until
+        found: FailureFilters = given  # type: ignore[assignment]
+        return found
+
+
+class Retry(OfFailures):
+    target: str = Field("", title="To the queue", description="empty means: their own")
+
+
+async def _count(broker: Broker, given: OfFailures) -> tuple[int, bool]:
+    groups = await broker.client.group_failures(["queue"], **given.filters())
+    return sum(one.count for one in groups.groups), groups.complete
+
+
+async def _preview(broker: Broker, given: OfFailures, text: str) -> Preview:
+    count, complete = await _count(broker, given)
+    if not count:
+        return Preview("Nothing is left that failed and was not handled yet.", 0, is_possible=False)
+    return Preview(f"{'' if complete else 'At least '}{counted(count, 'failure')} {text}", count)
+
+
+async def preview_retry(broker: Broker, given: Retry) -> Preview:
+    return await _preview(broker, given, "will run again: failed messages with their ids, tasks with new ones.")
+
+
+async def retry(broker: Broker, given: Retry, report: Report) -> Done:
+    count, _ = await _count(broker, given)
+
+    def step(done: Retried) -> None:
+        report(Progress(done.handled, count))
+
+    done = await broker.client.retry_failures(given.target, progress=step, **given.filters())
+    left = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in done.left.items())
+    text = f"{counted(done.handled, 'failure')} run again." + (f" Not: {left}." if left else "")
+    if done.full:
+        text += f" {done.full} is full: the rest stays."
+    return Done(text, {"redriven": done.redriven, "published": done.published, **done.left}, "failed")
+
+
+async def preview_dismiss(broker: Broker, given: OfFailures) -> Preview:
+    return await _preview(broker, given, "will be deleted for good; attempts stay in the history.")
+
+
+async def dismiss(broker: Broker, given: OfFailures, report: Report) -> Done:
+    count, _ = await _count(broker, given)
+
+    def step(done: Dismissed) -> None:
+        report(Progress(done.handled, count))
+
+    done = await broker.client.dismiss_failures(progress=step, **given.filters())
+    counts = {"deleted": done.deleted, "dismissed": done.dismissed}
+    return Done(f"{counted(done.handled, 'failure')} deleted.", counts, "failed")
+
+
+class ArchiveFailed(OfQueue):
+    where: str = Field("", title="Filter")
+    ids: list[int] | None = Field(None, title="Messages", max_length=MAX_IDS)
+
+    @field_validator("ids", mode="before")
+    @classmethod
+    def _numbers(cls, value: Any) -> Any:
+        return (value.replace(",", " ").split() or None) if isinstance(value, str) else value
+
+
+async def preview_archive(broker: Broker, given: ArchiveFailed) -> Preview:
+    count = len(given.ids) if given.ids is not None else (await broker.client.metrics(given.queue)).failed
+    up_to = "Those that match, of " if given.where else ""
+    return Preview(f"{up_to}{counted(count, 'failed message')} of {given.queue} will be set aside, and kept.", count)
+
+
+async def archive_failed(broker: Broker, given: ArchiveFailed, _report: Report) -> Done:
+    count = await broker.client.archive_failed(given.queue, where=given.where, ids=given.ids)
+    return Done(f"{counted(count, 'message')} set aside.", {"archived": count}, "queue", {"name": given.queue})
+
+
+class Settled(OfQueue):
+    state: Literal["done", "failed", "archived_failed"] = Field("done", title="Messages that are")
+    older_than: float = Field(0, ge=0, title="Settled at least so many seconds ago", description="0 means all")
+
+
+async def preview_settled(broker: Broker, given: Settled) -> Preview:
+    figures = await broker.client.metrics(given.queue)
+    count: int = {"done": figures.done, "failed": figures.failed}.get(given.state, figures.archived_failed)
+    up_to = "Of " if given.older_than else ""
+    text = f"{up_to}{counted(count, given.state.replace('_', ' ') + ' message')} of {given.queue}, for good."
+    return Preview(text, count)
+
+
+async def delete_settled(broker: Broker, given: Settled, _report: Report) -> Done:
+    chosen: dict[str, Any] = {"older_than": given.older_than} if given.older_than else {"all": True}
+    count = await broker.client.delete_settled(given.queue, given.state, **chosen)
+    return Done(f"{counted(count, 'message')} deleted.", {"deleted": count}, "queue", {"name": given.queue})
+
+
+_ALL = frozenset(OfFailures.model_fields)
+_IDS = frozenset(("queue", "ids"))
+_QUEUE = frozenset(("queue",))
+ACTIONS: tuple[Action[Any], ...] = (
+    Action("retry", "Run again", Retry, preview_retry, retry, _ALL, is_long=True),
+    Action("dismiss", "Delete failures", OfFailures, preview_dismiss, dismiss, _ALL, is_dangerous=True, is_long=True),
+    Action("archive-failed", "Set aside", ArchiveFailed, preview_archive, archive_failed, _IDS, is_long=True),
+    Action(
+        "delete-settled", "Delete settled messages", Settled, preview_settled, delete_settled, _QUEUE, "queue",
+        is_dangerous=True, is_long=True,
+    ),
+)  # fmt: skip

@@ -1,0 +1,187 @@
+"""Actions on messages: send and publish; release, reject, delete and archive what waits or is held; move and copy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from pydantic import Field, Json, field_validator
+
+from ...queue_client.message_models import Settled
+from ..brokers import Broker
+from .action import Action, Done, Parameters, Preview, Report, counted
+from .queue_actions import OfQueue
+
+MAX_IDS = 1000
+
+
+class Sent(Parameters):
+    body: str = Field(
+        title="Body", description="JSON; anything else is sent as text", json_schema_extra={"lines": True}
+    )
+    headers: Json[dict[str, Any]] | dict[str, Any] = Field(
+        default_factory=dict, title="Headers", description="as JSON", json_schema_extra={"lines": True}
+    )
+    priority: int = Field(0, ge=0, le=255, title="Priority")
+    delay: float = Field(0, ge=0, title="Delay in seconds")
+
+    @field_validator("headers", mode="before")
+    @classmethod
+    def _none(cls, value: Any) -> Any:
+        return value or {}
+
+    def content(self) -> Any:
+        """The body as a JSON value, or as text."""
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            return self.body
+
+
+class Send(Sent):
+    queue: str = Field(title="Queue", min_length=1)
+
+
+async def preview_send(_broker: Broker, given: Send) -> Preview:
+    return Preview(f"One message to {given.queue}.", 1)
+
+
+async def send(broker: Broker, given: Send, _report: Report) -> Done:
+    id = await broker.client.send(
+        given.queue, given.content(), given.headers or None, delay=given.delay or None, priority=given.priority
+    )
+    return Done(f"Message {id} was sent to {given.queue}.", {"id": id}, "message", {"id": id})
+
+
+class Publish(Sent):
+    exchange: str = Field("", title="Exchange", description="empty means: to the queue that the key names")
+    routing_key: str = Field("", title="Routing key")
+
+
+async def preview_publish(broker: Broker, given: Publish) -> Preview:
+    queues = await broker.client.test_routing(given.exchange, given.routing_key, given.headers or None)
+    names = ", ".join(queues) or "no queue"
+    return Preview(f"One message to {names}.", len(queues))
+
+
+async def publish(broker: Broker, given: Publish, _report: Report) -> Done:
+    found = await broker.client.publish(
+        given.content(), given.headers or None, exchange=given.exchange, routing_key=given.routing_key,
+        delay=given.delay or None, priority=given.priority,
+    )  # fmt: skip
+    if found.id is None:
+        return Done("No queue got the message, so it was not stored.", {"queues": 0})
+    text = f"Message {found.id} went to {', '.join(found.queues)}."
+    return Done(text, {"id": found.id, "queues": len(found.queues)}, "message", {"id": found.id})
+
+
+# ---------------------------------------------------------------------- messages by their ids
+class OfMessages(OfQueue):
+    ids: list[int] = Field(title="Messages", min_length=1, max_length=MAX_IDS)
+
+    @field_validator("ids", mode="before")
+    @classmethod
+    def _numbers(cls, value: Any) -> Any:
+        return value.replace(",", " ").split() if isinstance(value, str) else value
+
+
+class Release(OfMessages):
+    delay: float = Field(0, ge=0, title="Delay in seconds")
+
+
+def _preview_of(text: str) -> Callable[[Broker, OfMessages], Awaitable[Preview]]:
+    async def preview(_broker: Broker, given: OfMessages) -> Preview:
+        return Preview(f"{counted(len(given.ids), 'message')} of {given.queue} {text}", len(given.ids))
+
+    return preview
+
+
+def _settled(answer: Settled, text: str, queue: str) -> Done:
+    said = f"{counted(len(answer.done), 'message')} {text}."
+    if answer.refused:
+        first = next(iter(answer.refused.values()))
+        said += f" {counted(len(answer.refused), 'message')} not: {first}"
+    return Done(said, {"done": len(answer.done), "refused": len(answer.refused)}, "queue", {"name": queue})
+
+
+async def release(broker: Broker, given: Release, _report: Report) -> Done:
+    answer = await broker.client.release_many(given.queue, given.ids, delay=given.delay)
+    return _settled(answer, "returned", given.queue)
+
+
+async def reject(broker: Broker, given: OfMessages, _report: Report) -> Done:
+    return _settled(await broker.client.reject_many(given.queue, given.ids), "rejected", given.queue)
+
+
+async def delete(broker: Broker, given: OfMessages, _report: Report) -> Done:
+    return _settled(await broker.client.delete_many(given.queue, given.ids), "deleted", given.queue)
+
+
+async def archive(broker: Broker, given: OfMessages, _report: Report) -> Done:
+    return _settled(await broker.client.archive_many(given.queue, given.ids), "archived as done", given.queue)
+
+
+# ---------------------------------------------------------------------- to another queue
+class Move(OfQueue):
+    target: str = Field(title="To the queue", min_length=1)
+    where: str = Field("", title="Filter", description="only messages that match it, as in task = 'app.pay'")
+    ids: list[int] | None = Field(None, title="Messages", max_length=MAX_IDS)
+    limit: int = Field(0, ge=0, title="At most", description="0 means all")
+
+    @field_validator("ids", mode="before")
+    @classmethod
+    def _numbers(cls, value: Any) -> Any:
+        return (value.replace(",", " ").split() or None) if isinstance(value, str) else value
+
+
+async def preview_move(broker: Broker, given: Move) -> Preview:
+    if given.ids is not None:
+        return Preview(f"{counted(len(given.ids), 'message')} of {given.queue}.", len(given.ids))
+    figures = await broker.client.metrics(given.queue)
+    count = figures.visible + figures.delayed
+    up_to = "Those that match, of " if given.where else ""
+    return Preview(f"{up_to}{counted(count, 'waiting message')} of {given.queue}.", None if given.where else count)
+
+
+def _moved(answer: Any, verb: str, target: str) -> Done:
+    stayed = {name: getattr(answer, name) for name in ("already", "expired", "waiting", "unmatched")}
+    told = ", ".join(f"{count:,} {name}" for name, count in stayed.items() if count)
+    text = f"{counted(answer.count, 'message')} {verb} to {target}." + (f" Not: {told}." if told else "")
+    if answer.is_full:
+        text += f" {target} is full: the rest stays."
+    return Done(text, {"count": answer.count, **stayed}, "queue", {"name": target})
+
+
+async def move(broker: Broker, given: Move, _report: Report) -> Done:
+    answer = await broker.client.move_messages(
+        given.queue, given.target, where=given.where, ids=given.ids, limit=given.limit
+    )
+    return _moved(answer, "moved", given.target)
+
+
+async def copy(broker: Broker, given: Move, _report: Report) -> Done:
+    answer = await broker.client.copy_messages(
+        given.queue, given.target, where=given.where, ids=given.ids, limit=given.limit
+    )
+    return _moved(answer, "copied", given.target)
+
+
+_QUEUE = frozenset(("queue",))
+_IDS = frozenset(("queue", "ids"))
+ACTIONS: tuple[Action[Any], ...] = (
+    Action("send", "Send a message", Send, preview_send, send, _QUEUE),
+    Action("publish", "Publish a message", Publish, preview_publish, publish, frozenset(("exchange",))),
+    Action("release", "Return", Release, _preview_of("will be available again; it costs no attempt."), release, _IDS),
+    Action(
+        "reject", "Reject", OfMessages, _preview_of("will fail; dead letters are published."), reject, _IDS,
+        is_dangerous=True,
+    ),
+    Action(
+        "delete-messages", "Delete", OfMessages, _preview_of("will be deleted for good."), delete, _IDS,
+        is_dangerous=True,
+    ),
+    Action("archive", "Mark as done", OfMessages, _preview_of("will count as done."), archive, _IDS),
+    Action("move", "Move", Move, preview_move, move, _IDS, is_long=True),
+    Action("copy", "Copy", Move, preview_move, copy, _IDS, is_long=True),
+)  # fmt: skip

@@ -1,0 +1,82 @@
+"""The dialog of each action: asks with what it concerns, does it, and says what was done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, HTTPException, Request, Response
+from fastapi.responses import HTMLResponse
+from pydantic import ValidationError
+
+from ...errors import OpenDataError
+from ..actions.action import Action, Done, Parameters, Preview
+from ..actions.all_actions import ACTIONS
+from ..perform import perform, preview
+from ..visit import AVisit, Visit
+from .forms import Items, faults_of, form_fields, parameters_of
+from .view import frame
+
+router = APIRouter(include_in_schema=False)
+#: what must be typed again
+_TYPED = "typed_again"
+
+
+@router.get("/actions/{name}")
+async def ask(visit: AVisit, name: str, request: Request) -> Response:
+    """The dialog, with what the action would concern now."""
+    return await _dialog(visit, _action(name), list(request.query_params.multi_items()), [])
+
+
+@router.post("/actions/{name}")
+async def act(visit: AVisit, name: str, request: Request) -> Response:
+    """Do it; the answer is a notice, or the dialog again with what is wrong."""
+    action = _action(name)
+    async with request.form(max_files=0, max_fields=2000) as form:
+        items = [(key, str(value)) for key, value in form.multi_items()]
+    if any(key == "preview" for key, _value in items):
+        return await _dialog(visit, action, items, [])
+    typed = next((value for key, value in items if key == _TYPED), "")
+    try:
+        parameters = _read(action, items)
+        if action.typed and typed != getattr(parameters, action.typed):
+            return await _dialog(visit, action, items, [f"type {getattr(parameters, action.typed)} to confirm"])
+        done = await perform(visit, action, parameters)
+    except ValidationError as exc:
+        return await _dialog(visit, action, items, faults_of(exc))
+    except OpenDataError as exc:
+        return await _dialog(visit, action, items, [str(exc)])
+    return _notice(visit, done)
+
+
+def _action(name: str) -> Action[Any]:
+    if name not in ACTIONS:
+        raise HTTPException(404, f"there is no action {name}")
+    return ACTIONS[name]
+
+
+def _read(action: Action[Any], items: Items) -> Parameters:
+    known = [(key, value) for key, value in items if key in action.parameters.model_fields]
+    found: Parameters = action.parameters.model_validate(parameters_of(action.parameters, known))
+    return found
+
+
+async def _dialog(visit: Visit, action: Action[Any], items: Items, faults: list[str]) -> Response:
+    found: Preview | None = None
+    try:
+        found = await preview(visit, action, _read(action, items))
+    except ValidationError:
+        pass  # not everything is filled in yet
+    except OpenDataError as exc:
+        faults = faults or [str(exc)]
+    shown = {
+        "action": action,
+        "fields": form_fields(action.parameters, action.given, items),
+        "preview": found,
+        "faults": faults,
+        "typed": next((value for key, value in items if key == action.typed), "") if action.typed else "",
+    }
+    return HTMLResponse(visit.site.renderer.page("dialog.html", frame(visit) | shown))
+
+
+def _notice(visit: Visit, done: Done) -> Response:
+    return HTMLResponse(visit.site.renderer.page("notice.html", frame(visit) | {"done": done}))

@@ -1,0 +1,103 @@
+"""Actions over HTTP: those of the API and the forms that dialogs send."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from kombu_opendata import QueueClient
+
+from ..support.page import PageServer
+from ..support.processes import children
+
+ODD = 'a/b ü?"<script>alert(1)</script>'
+
+
+@pytest.fixture(scope="module")
+def url(module_store_folder: Path) -> str:
+    return f"opendata://{module_store_folder}"
+
+
+@pytest.fixture(scope="module")
+def site(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    with children() as started:
+        started.add(server := PageServer(tmp_path_factory.mktemp("page"), url))
+        with httpx.Client(base_url=server.url, timeout=30) as client:
+            yield client
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[QueueClient]:
+    with QueueClient(url) as found:
+        yield found
+
+
+def test_a_purge_wants_the_name_again(site: httpx.Client, client: QueueClient) -> None:
+    client.create(ODD)
+    client.send_batch(ODD, [1, 2, 3])
+    asked = site.get("/actions/purge", params={"queue": ODD})
+    assert "3 waiting messages" in asked.text
+    assert "<script>" not in asked.text
+    refused = site.post("/actions/purge", data={"queue": ODD, "typed_again": "a/b"})
+    assert "to confirm" in refused.text
+    assert client.metrics(ODD).visible == 3
+    done = site.post("/actions/purge", data={"queue": ODD, "typed_again": ODD})
+    assert "3 messages" in done.text
+    assert client.metrics(ODD).visible == 0
+
+
+def test_the_api_looks_before_it_does(site: httpx.Client, client: QueueClient) -> None:
+    client.create("q")
+    client.send_batch("q", [1, 2])
+    assert site.post("/api/v1/actions/purge/preview", json={"queue": "q"}).json()["count"] == 2
+    assert client.metrics("q").visible == 2
+    assert site.post("/api/v1/actions/purge", json={"queue": "q"}).json()["counts"] == {"deleted": 2}
+
+
+def test_messages_that_are_gone_are_said(site: httpx.Client, client: QueueClient) -> None:
+    client.create("gone")
+    here = client.send("gone", "x")
+    form = {"queue": "gone", "ids": [str(here), "99999999"]}
+    done = site.post("/actions/delete-messages", data=form)
+    assert "1 message deleted" in done.text
+    assert "1 message not" in done.text
+    again = site.post("/actions/delete-messages", data=form)
+    assert "0 messages deleted" in again.text
+
+
+@pytest.mark.parametrize(
+    ("action", "body"),
+    [
+        ("purge", {}),
+        ("purge", {"queue": "q", "more": 1}),
+        ("delete-messages", {"queue": "q", "ids": ["x"]}),
+        ("delete-messages", {"queue": "q", "ids": list(range(1001))}),
+        ("send", {"queue": "q", "body": "x", "priority": 256}),
+        ("bind", {"exchange": "e", "queue": "q", "arguments": "{"}),
+        ("retry", {"since": "yesterday"}),
+    ],
+    ids=["nothing", "unknown", "no number", "too many", "priority", "arguments", "time"],
+)
+def test_bad_parameters_are_refused(site: httpx.Client, action: str, body: dict[str, object]) -> None:
+    assert site.post(f"/api/v1/actions/{action}", json=body).status_code == 422
+    form = {name: value if isinstance(value, list) else str(value) for name, value in body.items()}
+    if "more" not in body:
+        assert "<dialog" in site.post(f"/actions/{action}", data=form).text
+
+
+def test_an_action_that_there_is_not(site: httpx.Client) -> None:
+    assert site.get("/actions/explode").status_code == 404
+    assert site.post("/api/v1/actions/explode", json={}).status_code == 404
+
+
+def test_a_page_that_is_read_only_does_nothing(url: str, tmp_path: Path, client: QueueClient) -> None:
+    client.create("kept")
+    client.send("kept", "x")
+    with children() as started:
+        started.add(server := PageServer(tmp_path, url, "--read-only"))
+        told = httpx.post(f"{server.url}actions/purge", data={"queue": "kept", "typed_again": "kept"}, timeout=30)
+        assert "read-only" in told.text
+    assert client.metrics("kept").visible == 1
