@@ -27,6 +27,8 @@ class TaskState(IntEnum):
     LOST = 8  # its worker, or its pool process, ended while it ran
 
 
+#: the states of tasks that failed
+FAILED = (TaskState.RAISED, TaskState.TIMED_OUT, TaskState.LOST, TaskState.REJECTED)
 #: the names of states by number
 STATES = ("", *(state.name.lower() for state in TaskState))
 

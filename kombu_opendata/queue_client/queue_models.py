@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
 from typing import Any
 
 from ..protocol import messages as m
@@ -163,6 +163,8 @@ class QueueMetrics:
         at: when these figures were taken.
         paused: whether consumers and reads get nothing, because an operator paused the queue.
         publishes_paused: whether publishes are refused.
+        failed_per_second: messages that were rejected or had no attempts left, and tasks that failed although their
+            message was acknowledged; the rate of the last minute.
     """
 
     queue: str
@@ -185,6 +187,7 @@ class QueueMetrics:
     archived_failed: int = 0
     paused: bool = False
     publishes_paused: bool = False
+    failed_per_second: float = 0.0
 
 
 #: figures that have the same name in the broker's answer
@@ -192,7 +195,7 @@ _SAME = (
     "length", "visible", "in_flight", "delayed", "oldest_age_seconds", "newest_age_seconds", "consumers", "done",
     "failed", "delivered_per_second", "acked_per_second",
 )  # fmt: skip
-_NEWER = ("archived_failed", "paused", "publishes_paused")  # an older broker does not send these
+_NEWER = ("archived_failed", "paused", "publishes_paused", "failed_per_second")  # an older broker does not send these
 _FIGURES = frozenset((*_SAME, *_NEWER, "published_per_second", "counted_since_ms"))
 
 
@@ -253,3 +256,50 @@ class Worker:
             found.get("connections", int(found["connected"])),  # an older broker has a row for each connection
             found.get("running", 0),
         )
+
+
+@dataclass(frozen=True)
+class FigureSeries:
+    """The figures of a queue, or of all queues together, at each of :attr:`RecentFigures.times`.
+
+    A value is None where the broker does not remember it. Rates are messages per second since the time before, levels
+    are messages.
+
+    Attributes:
+        failed_per_second: messages that were rejected or had no attempts left, and tasks that failed although their
+            message was acknowledged.
+    """
+
+    published_per_second: tuple[float | None, ...]
+    delivered_per_second: tuple[float | None, ...]
+    acked_per_second: tuple[float | None, ...]
+    failed_per_second: tuple[float | None, ...]
+    ready: tuple[int | None, ...]
+    in_flight: tuple[int | None, ...]
+    delayed: tuple[int | None, ...]
+
+
+@dataclass(frozen=True)
+class RecentFigures:
+    """What the broker remembers of the last ten minutes.
+
+    Attributes:
+        times: of the samples, which are some five seconds apart; the oldest comes first.
+        queues: those that were asked for and exist, by name.
+        total: of all queues; None if the user may not see all queues.
+    """
+
+    times: tuple[datetime, ...]
+    queues: dict[str, FigureSeries]
+    total: FigureSeries | None
+
+
+def recent_figures(answer: q.Figures) -> RecentFigures:
+    """The figures of the broker's answer."""
+    queues = {name: _series(found) for name, found in answer.queues.items()}
+    times = tuple(datetime.fromtimestamp(at / 1000, UTC) for at in answer.times_ms)
+    return RecentFigures(times, queues, None if answer.total is None else _series(answer.total))
+
+
+def _series(found: Mapping[str, Any]) -> FigureSeries:
+    return FigureSeries(**{one.name: tuple(found[one.name]) for one in fields(FigureSeries)})

@@ -317,7 +317,7 @@ class EngineRules(CrashableEngine):
         session, number = self.model.running[lease]
         if lost:
             gone = [lease for lease, (of, _number) in self.model.running.items() if of == session]
-            assert {task.message_id for task, _report in self.engine.task_runs.lose(session)} == {
+            assert {lost.task.message_id for lost in self.engine.task_runs.lose(session)} == {
                 lease[1] for lease in gone
             }
             self.model.ended += [(lease[1], self.model.running.pop(lease)[1], "lost") for lease in gone]

@@ -22,6 +22,7 @@ from .publish import PublishCalls
 from .queue_calls import QueueCalls
 from .queue_client.claimed_messages import Claiming
 from .queue_client.conditional_read import ConditionalReads
+from .queue_client.figure_calls import FigureCalls
 from .queue_client.lease_holders import Holders
 from .queue_client.peek import PeekCalls
 from .queue_client.queue_metrics import MetricsCalls
@@ -91,7 +92,8 @@ class InstanceCalls:
             reads,
             SettleCalls(i.leases, i.timed, holders, i.queues, i.outbox, clock),
             PeekCalls(holders, i.queues, engine.payloads, engine.pages, commits, engine.history),
-            MetricsCalls(i.queues, i.rates, clock),
+            MetricsCalls(i.queues, i.figures, clock),
+            FigureCalls(i.queues, i.figures),
             WorkerCalls(i.sessions, i.queues, i.leases, holders, reads, i.outbox, state.running),
         )
 

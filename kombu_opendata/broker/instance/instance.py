@@ -24,12 +24,12 @@ from ..delivery.outbox import Outbox
 from ..delivery.queue_upkeep import Upkeep
 from ..delivery.queues import Queues
 from ..delivery.rate_limited_log import Notices, WarnOnce
-from ..delivery.rates import Rates
 from ..delivery.result_watches import ResultWatches
 from ..delivery.store_gate import StoreGate
 from ..delivery.task_outcomes import TaskOutcomes
 from ..delivery.tenure import Tenure
 from ..delivery.time_slices import Pace, encoded
+from ..figures.figure_memory import FigureMemory
 from ..model.queue_kinds import QueueMaker
 from ..model.sessions import Session
 from ..model.stored_queue import Storage
@@ -113,7 +113,7 @@ class Instance:
         self.staging = StagingService(core, router, engine.staging, max_message_bytes)
         self.maintenance = Maintenance(core, engine, self.lease_expiry, self.replays, self.staging)
         self.maker = self._recover_queues()
-        self.rates = Rates(self.queues, clock)
+        self.figures = FigureMemory(self.queues, clock)
         self.loop = loop
         self._works: set[asyncio.Task[None]] = set()
         self._renewed_at = loop.time()
@@ -167,7 +167,7 @@ class Instance:
         """Do periodic work; called twice a second."""
         self.maintenance.tick()
         self.upkeep.tick()
-        self.rates.tick()
+        self.figures.tick()
         self._watch_store()
         self._set_pace()
         self.gate.tick()

@@ -39,6 +39,7 @@ class ListedQueue(msgspec.Struct, frozen=True):
     delivered_per_second: float
     acked_per_second: float
     paused: bool = False
+    failed_per_second: float = 0.0
 
 
 class QueueList:
@@ -86,7 +87,7 @@ async def _figures(instance: Instance, queue: BrokerQueue, now: int, pace: Pace)
     oldest = max(now - standing.oldest_at_ms, 0) / 1000 if standing.oldest_at_ms else 0.0
     return ListedQueue(
         instance.name, queue.name, standing.ready, len(queue.messages.in_flight), standing.delayed, oldest,
-        len(queue.consumers), **instance.rates.of(queue), paused=queue.is_paused,
+        len(queue.consumers), paused=queue.is_paused, **instance.figures.rates(queue),
     )  # fmt: skip
 
 

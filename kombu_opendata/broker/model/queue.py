@@ -65,6 +65,7 @@ class BrokerQueue(ConsumedQueue):
         refuses_publishes: an operator has paused publishes.
         creator: the user who declared it since the broker started; empty if it is older, or nobody logs in.
         counts: its counters; those of a transient queue are not stored.
+        tasks_failed: tasks that failed since the broker started although their messages were acknowledged.
         sends: the newest sends with idempotency keys that only transient queues got.
         has_stored_sends: whether there were others, which are in the store.
     """
@@ -88,6 +89,7 @@ class BrokerQueue(ConsumedQueue):
         self.resumed = 0
         self._take_over(NO_OVERRIDES, arguments)
         self.counts = counts
+        self.tasks_failed = 0
         self.owner: Session | None = None
         self.creator = ""
         self.sends: dict[bytes, Sending] = {}

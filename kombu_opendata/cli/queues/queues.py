@@ -14,6 +14,7 @@ from ..target import Target, call_options, look_options, queue_argument, queues_
 from ..terminal.output import local, print_facts, print_json, say
 from ..terminal.tables import Column, print_table
 from .argument_options import argument_options, whole_seconds
+from .figures import figures
 from .moves import copy, move
 from .steering import alter, pause, resume
 from .top import top
@@ -223,5 +224,5 @@ def _figures(one: QueueMetrics) -> dict[str, Any]:
     }
 
 
-for _command in (alter, pause, resume, move, copy, top):
+for _command in (alter, pause, resume, move, copy, figures, top):
     queue_group.add_command(_command)

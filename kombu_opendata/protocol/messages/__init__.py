@@ -28,9 +28,9 @@ from .history_messages import (
     RetrieveMessage,
 )  # fmt: skip
 from .queue_messages import (
-    AskRoutes, ControlWorker, FoundMessage, GetMessage, GetMetrics, HeldMessages, ListByState, ListQueues, ListWorkers,
-    Metrics, Peek, Peeked, Ping, QueueList, Read, ReadMessages, Reclaim, Routed, Send, Sent, SettledMessages,
-    SettleMessages, StatePage, StopReading, WorkerMessages, Workers,
+    AskRoutes, ControlWorker, Figures, FoundMessage, GetFigures, GetMessage, GetMetrics, HeldMessages, ListByState,
+    ListQueues, ListWorkers, Metrics, Peek, Peeked, Ping, QueueList, Read, ReadMessages, Reclaim, Routed, Send, Sent,
+    SettledMessages, SettleMessages, StatePage, StopReading, WorkerMessages, Workers,
 )  # fmt: skip
 from .replay_messages import (
     ArchiveFailed, CursorList, Cursors, DeleteSettled, Moved, MoveMessages, Redrive, Redriven, Replay, ReplayStarted,
@@ -62,8 +62,8 @@ ClientMessage = (
     | GetStagingTarget | CommitJob | AbortJob | GetJob | ListJobs
     | ListMessages | ListAttempts | RetrieveMessage | RetrieveAttempt | CountAttempts | CountMessages
     | ListFailures | GroupFailures | RetryFailures | DismissFailures
-    | Send | Read | StopReading | SettleMessages | Peek | GetMessage | ListByState | GetMetrics | ListQueues | AskRoutes
-    | ListWorkers | WorkerMessages | ControlWorker | Reclaim | Ping
+    | Send | Read | StopReading | SettleMessages | Peek | GetMessage | ListByState | GetMetrics | GetFigures
+    | ListQueues | AskRoutes | ListWorkers | WorkerMessages | ControlWorker | Reclaim | Ping
     | StandbyHello | HandOver | Prepared
 )  # fmt: skip
 
@@ -78,7 +78,7 @@ BrokerMessage = (
     | StagingInfo | JobReport | Jobs
     | MessagePage | AttemptPage | Counts
     | FailurePage | FailureGroups | FailuresRetried | FailuresDismissed
-    | Sent | ReadMessages | SettledMessages | Peeked | FoundMessage | StatePage | Metrics | QueueList | Routed
+    | Sent | ReadMessages | SettledMessages | Peeked | FoundMessage | StatePage | Metrics | Figures | QueueList | Routed
     | Workers | HeldMessages
     | StandbyWelcome | TakeOver | HandingOver | Prepare
 )  # fmt: skip

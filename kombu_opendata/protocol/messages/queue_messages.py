@@ -133,6 +133,13 @@ class GetMetrics(Numbered, tag=77):
     queues: Many[str]
 
 
+class GetFigures(Numbered, tag=85):
+    """Get the recent figures of these queues, later than a time, and the sums of all queues. Answer: Figures."""
+
+    queues: list[str]
+    since_ms: int = 0
+
+
 class ListQueues(Numbered, tag=78):
     """List all queues. Answer: QueueList."""
 
@@ -238,6 +245,20 @@ class Metrics(Numbered, tag=177):
 
     at_ms: int
     queues: dict[str, dict[str, Any]]
+
+
+class Figures(Numbered, tag=182):
+    """Recent figures. Each line of a queue has a value for each of the times, or None where that is not known.
+
+    Attributes:
+        queues: by the queue's name, then by the line's: rates per second (``published_per_second``, and the same of
+            delivered, acked and failed), and ``ready``, ``in_flight`` and ``delayed``.
+        total: the sums of all queues; None if the user may not see all.
+    """
+
+    times_ms: list[int]
+    queues: dict[str, dict[str, list[int | float | None]]]
+    total: dict[str, list[int | float | None]] | None
 
 
 class QueueList(Numbered, tag=178):

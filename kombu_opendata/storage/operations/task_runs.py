@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -27,6 +28,14 @@ _UNKNOWN = TaskReport(0)
 MAX_TEXTS = 8 << 20
 SHORT_ERROR = 255
 LEFT_OUT = "(the traceback was left out: too many tasks failed at once)"
+
+
+class LostTask(NamedTuple):
+    """A task that nobody will report any more."""
+
+    queue: str
+    task: RunningTask
+    report: TaskReport
 
 
 class TaskRuns:
@@ -104,14 +113,14 @@ class TaskRuns:
         else:
             effects.append(NoteReports(name, at, run))
 
-    def lose(self, session: bytes) -> list[tuple[RunningTask, TaskReport]]:
+    def lose(self, session: bytes) -> list[LostTask]:
         """Nobody will report the tasks of this session: they end as lost, or without a state if reports are off."""
         now = self._clock.now_ms()
         lost = []
         for lease, task in list(self._state.running.by_session.get(session, {}).items()):
             report = TaskReport(TaskState.LOST, 1000 * max(now - task.started_at_ms, 0)) if self.enabled else _UNKNOWN
             self.finish(lease, report)
-            lost.append((task, report))
+            lost.append(LostTask(lease[0], task, report))
         return lost
 
     def _fitting(self, report: TaskReport) -> TaskReport:

@@ -158,6 +158,16 @@ class QueueState:
         cold = self.cold.next_visible_at
         return in_memory if cold is None else cold if in_memory is None else min(in_memory, cold)
 
+    def delayed(self, now: int) -> int:
+        """How many loaded messages are not visible yet."""
+        self.promote(now)
+        available, found = self.available, set()
+        for visible_at, _priority, id in self._delayed:
+            entry = available.get(id)
+            if entry is not None and entry.visible_at == visible_at:
+                found.add(id)
+        return len(found)
+
     # ------------------------------------------------------------------ transitions
     def claim(self, entry: Entry, session: bytes, at: int, lease_until: int) -> None:
         """available → in flight; costs an attempt."""

@@ -181,7 +181,7 @@ def test_the_queues_for_an_autoscaler(served: ServedBroker, client: QueueClient)
     (mails,) = found["queues"]
     assert mails["oldest_ready_seconds"] >= 0
     rates = {name: mails.pop(name) for name in list(mails) if name.endswith("_per_second")}
-    assert set(rates) == {"published_per_second", "delivered_per_second", "acked_per_second"}
+    assert set(rates) == {"published_per_second", "delivered_per_second", "acked_per_second", "failed_per_second"}
     del mails["oldest_ready_seconds"]
     assert mails == {
         "instance": "default", "queue": "mails", "ready": 2, "in_flight": 1, "delayed": 1, "consumers": 0,

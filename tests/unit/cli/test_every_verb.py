@@ -34,6 +34,7 @@ LOOKERS = {
     "messages",
     "peek",
     "queue list",
+    "queue figures",
     "queue metrics",
     "queue show",
     "queue top",

@@ -19,6 +19,7 @@ OVERTAKING: frozenset[type[Message]] = frozenset(
     {
         m.Heartbeat, m.Settle, m.ReportTasks, m.Credit, m.Qos, m.Cancel, q.Ping, q.Read, q.StopReading,
         q.SettleMessages, m.GetResults, m.WatchResults, m.UnwatchResults, m.ForgetResults, m.GetStatus, q.GetMetrics,
+        q.GetFigures,
     }
 )  # fmt: skip
 

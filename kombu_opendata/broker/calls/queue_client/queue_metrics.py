@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import Any
 
 from ....protocol.messages import queue_messages as q
 from ....storage.clock import Clock
-from ....storage.read.queue_pages import is_visible
 from ...delivery.queues import Queues
-from ...delivery.rates import Rates
-from ...delivery.time_slices import encoded
+from ...delivery.time_slices import Pace, encoded
+from ...figures.figure_memory import FigureMemory
+from ...figures.levels import levels
 from ...model.queue import BrokerQueue
 from ..dispatch import required_rights as needs
 from ..dispatch.context import Context
@@ -23,7 +22,7 @@ class MetricsCalls:
     """The calls that read the figures of queues."""
 
     _queues: Queues
-    _rates: Rates
+    _memory: FigureMemory
     _clock: Clock
 
     @handles(q.GetMetrics, needs=needs.on_queues("read", or_role="monitor"), query=True)
@@ -31,22 +30,20 @@ class MetricsCalls:
         queues = [call.queue(name) for name in msg.queues] or [
             queue for queue in self._queues.values() if not queue.deleting and call.session.rights.may_watch(queue.name)
         ]
-        found = {}
-        for queue in queues:
-            found[queue.name] = encoded(await self._figures(queue))
-            await asyncio.sleep(0)
+        found, pace = {}, Pace()
+        async for queue in pace.over(queues):
+            found[queue.name] = encoded(await self._figures(queue, pace))
         return q.Metrics(msg.rid, self._clock.now_ms(), found)
 
-    async def _figures(self, queue: BrokerQueue) -> dict[str, Any]:
-        messages, now = queue.messages, self._clock.now_ms()
-        delayed = _delayed(queue, now)
-        waiting, held = len(messages), len(messages.in_flight)
+    async def _figures(self, queue: BrokerQueue, pace: Pace) -> dict[str, Any]:
+        now = self._clock.now_ms()
+        ready, held, delayed = await levels(queue.messages, now, pace)
         oldest, newest = await _ages(queue, now)
         return {
-            "length": waiting + held,
-            "visible": max(waiting - delayed, 0),
+            "length": ready + held + delayed,
+            "visible": ready,
             "in_flight": held,
-            "delayed": min(delayed, waiting),
+            "delayed": delayed,
             "oldest_age_seconds": oldest,
             "newest_age_seconds": newest,
             "consumers": len(queue.consumers),
@@ -54,15 +51,9 @@ class MetricsCalls:
             "publishes_paused": queue.refuses_publishes,
             **await queue.settled(),
             **queue.counts.as_dict(),
-            **self._rates.of(queue),
+            **self._memory.rates(queue),
             "counted_since_ms": queue.counts.since_ms,
         }
-
-
-def _delayed(queue: BrokerQueue, now: int) -> int:
-    """How many are not visible yet; an estimate for a cold bucket that has changed since it was unloaded."""
-    loaded = sum(not is_visible(entry, now) for entry in queue.messages.available.values())
-    return loaded + sum(summary.delayed_at(now) for summary in queue.messages.cold.values())
 
 
 async def _ages(queue: BrokerQueue, now: int) -> tuple[float | None, float | None]:

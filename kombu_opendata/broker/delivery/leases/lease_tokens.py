@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ....protocol.messages import Outcome, Reported
-from ....protocol.task_reports import TaskReport
+from ....protocol.task_reports import FAILED, TaskReport
 from ....storage.operations.task_runs import TaskRuns
 from ....storage.state.queue_buckets import Entry
 from ...model.queue import BrokerQueue
@@ -79,6 +79,8 @@ class Leases:
         if report is not None and outcome != Outcome.START:
             self._outcomes.settled(report, entry.visible_at)
             queue.note_report(entry, report)
+            if outcome == Outcome.ACK:
+                self._count_failure(queue.name, report)
         self.end(session, queue, entry, outcome)
 
     def _finish(self, session: Session, lease: tuple[str, int, int], report: TaskReport) -> None:
@@ -88,10 +90,18 @@ class Leases:
         queue = self._queues.get(lease[0])
         if queue is not None and queue.kind == "transient":
             self._outcomes.reported(report, -1)
+            self._count_failure(queue.name, report)
             return
         task = self._runs.finish(lease, report)
         if task is not None:
             self._outcomes.reported(report, task.waited_ms)
+            self._count_failure(lease[0], report)
+
+    def _count_failure(self, name: str, report: TaskReport) -> None:
+        """Count the task of an acknowledged message, if it failed."""
+        queue = self._queues.get(name)
+        if queue is not None and report.state in FAILED:
+            queue.tasks_failed += 1
 
     @property
     def expects_reports(self) -> bool:
@@ -100,9 +110,10 @@ class Leases:
 
     def lose_tasks(self, session: bytes) -> None:
         """The tasks that a session started and did not report are lost."""
-        for task, report in self._runs.lose(session):
+        for queue, task, report in self._runs.lose(session):
             if report.state:
                 self._outcomes.reported(report, task.waited_ms)
+                self._count_failure(queue, report)
 
     # ------------------------------------------------------------------ ending
     def end(

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from ....protocol.task_reports import FAILED as TASKS_FAILED
 from ...state.settled_list import ListName
 
 FAILED, ARCHIVED, ACKNOWLEDGED = "failed", "archived", "acknowledged"
@@ -15,7 +16,7 @@ LIST_OF: dict[str, ListName] = {FAILED: "failed", ARCHIVED: "archived_failed"}
 
 DELIVERY_LIMIT = "delivery_limit"
 #: states of tasks that failed, which are the reasons of their failures
-STATES = ("raised", "timed_out", "lost", "rejected")
+STATES = tuple(state.name.lower() for state in TASKS_FAILED)
 #: what failures can be grouped by
 DIMENSIONS = ("task", "exception", "queue", "reason", "worker")
 

@@ -1,0 +1,37 @@
+"""GetFigures: what the broker remembers of the last ten minutes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ....errors import RequestError
+from ....protocol.messages import queue_messages as q
+from ...delivery.queues import Queues
+from ...delivery.time_slices import Pace, encoded
+from ...figures.figure_memory import FigureMemory
+from ..dispatch import required_rights as needs
+from ..dispatch.context import Context
+from ..dispatch.registry import handles
+
+#: queues in one answer
+MAX_QUEUES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class FigureCalls:
+    """The calls that read the recent figures of queues."""
+
+    _queues: Queues
+    _memory: FigureMemory
+
+    @handles(q.GetFigures, needs=needs.on_queues("read", or_role="monitor"), query=True)
+    async def get_figures(self, call: Context, msg: q.GetFigures) -> q.Figures:
+        if len(msg.queues) > MAX_QUEUES:
+            text = f"ask for the figures of at most {MAX_QUEUES} queues, not {len(msg.queues)}"
+            raise RequestError(text, value=len(msg.queues), limit=MAX_QUEUES)
+        memory, found = self._memory, {}
+        numbers, times = memory.points(msg.since_ms)
+        async for queue in Pace().over(self._queues.existing(dict.fromkeys(msg.queues))):
+            found[queue.name] = encoded(memory.of(queue, numbers))
+        total = memory.total(numbers) if "monitor" in call.session.rights.roles else None
+        return q.Figures(msg.rid, times, found, total)

@@ -1,0 +1,126 @@
+"""The figures of the last ten minutes, from a real broker: its own samples, and what users may see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from kombu_opendata import QueueClient
+from kombu_opendata.errors import AccessRefused, RequestError
+from kombu_opendata.queue_client.queue_models import FigureSeries, RecentFigures
+
+from ...support.processes import Children, wait_until
+from ...support.served import ServedBroker
+from ...support.users import user_table, write_users
+
+SECONDS = 60.0
+SENT, ACKED, REJECTED = 40, 10, 3
+
+
+@pytest.fixture
+def client(store_folder: Path) -> Iterator[QueueClient]:
+    with QueueClient(f"opendata://{store_folder}", connect_timeout=SECONDS) as opened:
+        yield opened
+
+
+def serve(folder: Path, started: Children, *options: str) -> ServedBroker:
+    broker = ServedBroker(folder, "--store", f"file://{folder}/store", "--listen", "tcp:127.0.0.1:0", *options)
+    started.add(broker)
+    return broker
+
+
+def signed_in(broker: ServedBroker, user: str = "") -> QueueClient:
+    login = f"{user}:x@" if user else ""
+    return QueueClient(f"opendata://{login}127.0.0.1:{broker.port}", connect_timeout=SECONDS)
+
+
+def sampled(client: QueueClient, queue: str, ready: int) -> RecentFigures:
+    """The figures of a queue, once a sample has so many messages."""
+    found = client.figures([queue])
+
+    def is_there() -> bool:
+        nonlocal found
+        found = client.figures([queue])
+        return found.queues[queue].ready[-1:] == (ready,)
+
+    wait_until(is_there, SECONDS, lambda: f"a sample with {ready} messages: {found}")
+    return found
+
+
+def count(found: RecentFigures, rates: tuple[float | None, ...]) -> float:
+    """How many messages the rates after the first point are."""
+    seconds = [(after - before).total_seconds() for before, after in zip(found.times, found.times[1:], strict=False)]
+    return sum((rate or 0) * each for rate, each in zip(rates[1:], seconds, strict=True))
+
+
+def check(found: RecentFigures, series: FigureSeries) -> None:
+    assert round(count(found, series.published_per_second), 1) == SENT + 2
+    assert round(count(found, series.delivered_per_second), 1) == ACKED + REJECTED
+    assert round(count(found, series.acked_per_second), 1) == ACKED
+    assert round(count(found, series.failed_per_second), 1) == REJECTED
+    assert series.ready[-1] == SENT - ACKED - REJECTED
+    assert (series.in_flight[-1], series.delayed[-1]) == (0, 2)
+
+
+def test_samples_show_what_happened(client: QueueClient) -> None:
+    client.create("q")
+    client.create("idle")
+    began = sampled(client, "q", 0)
+    assert client.figures(["none"]).queues == {}
+    client.send_batch("q", list(range(SENT)))
+    client.send_batch("q", [1, 2], delay=3600)
+    for number, message in enumerate(client.read("q", vt=60, qty=ACKED + REJECTED)):
+        (client.archive if number < ACKED else client.reject)("q", message)
+    found = sampled(client, "q", SENT - ACKED - REJECTED)
+    assert found.total is not None
+    assert set(found.queues) == {"q"}
+    check(found, found.queues["q"])
+    check(found, found.total)
+    later = client.figures(["q", "idle", "q"], since=began.times[-1])
+    assert later.times[0] > began.times[-1]
+    assert set(later.queues) == {"q", "idle"}
+    assert set(later.queues["idle"].published_per_second) == {0}
+    assert client.figures(since=datetime.now(UTC)).times == ()
+
+
+def test_too_many_queues_at_once(client: QueueClient) -> None:
+    with pytest.raises(RequestError, match="at most 1000 queues, not 1001"):
+        client.figures(f"q{number}" for number in range(1001))
+
+
+def test_a_restarted_broker_begins_anew(store_folder: Path, started: Children) -> None:
+    first = serve(store_folder, started)
+    with signed_in(first) as client:
+        client.create("q")
+        client.send_batch("q", list(range(SENT)))
+        sampled(client, "q", SENT)
+    first.terminate()
+    with signed_in(serve(store_folder, started)) as client:
+        found = sampled(client, "q", SENT)
+        assert found.total is not None
+        assert set(found.queues["q"].published_per_second) == set(found.total.published_per_second) == {0}
+        assert client.metrics("q").total == SENT
+
+
+def test_who_may_not_see_all_queues_gets_no_total(store_folder: Path, started: Children) -> None:
+    users = write_users(
+        store_folder / "users",
+        user_table("shop", "x", {"*": {"read": "^mine$", "configure": ".*"}}),
+        user_table("eye", "x", {"*": {}}, roles=("monitor",)),
+    )
+    broker = serve(store_folder, started, "--users", str(users))
+    with signed_in(broker, "shop") as client:
+        client.create("mine")
+        client.create("other")
+        found = client.figures(["mine"])
+        assert found.total is None
+        assert set(found.queues) == {"mine"}
+        with pytest.raises(AccessRefused, match="other"):
+            client.figures(["mine", "other"])
+    with signed_in(broker, "eye") as client:
+        found = client.figures(["mine", "other"])
+        assert found.total is not None
+        assert set(found.queues) == {"mine", "other"}

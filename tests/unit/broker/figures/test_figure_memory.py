@@ -1,0 +1,258 @@
+"""What a broker remembers of its queues: exact counts, bounded memory, and work in slices."""
+
+from __future__ import annotations
+
+import asyncio
+import tracemalloc
+import uuid
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from kombu_opendata.broker.figures import figure_memory
+from kombu_opendata.broker.figures.figure_memory import SAMPLE_MS, FigureMemory, Series
+from kombu_opendata.broker.figures.queue_past import LONG, MINUTE_SAMPLES, POINTS, SHORT
+from kombu_opendata.broker.instance.instance import Instance
+from kombu_opendata.broker.model.sessions import Session
+from kombu_opendata.broker.process.server import Server
+from kombu_opendata.broker.wire.broker_settings import BrokerSettings
+from kombu_opendata.protocol import messages as m
+from kombu_opendata.protocol.envelope import encode_envelope
+
+from ....support.caller import Caller
+from ....support.clock import ManualClock
+
+BODY = encode_envelope("{}", "application/json", "utf-8", {}, {}, "", "")
+
+
+class Memory:
+    """The memory of a broker with queues, whose time is turned by hand."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+        self.call = Caller(instance, Session(bytes(16), "test"))
+        self.clock = ManualClock()
+        self.sent = 0
+        self.figures = FigureMemory(instance.queues, self.clock)
+
+    def declare(self, *names: str) -> None:
+        for name in names:
+            self.call(m.DeclareQueue(0, name, False, False, False, {}, False))
+
+    def send(self, queue: str, count: int = 1, *, due_in_ms: int = 0) -> None:
+        """Put messages into a transient queue."""
+        found = self.instance.queues[queue]
+        for _ in range(count):
+            self.sent += 1
+            due = self.instance.engine.clock.now_ms() + due_in_ms if due_in_ms else 0
+            found.put(self.sent, BODY, 255, due, -1)  # type: ignore[attr-defined]
+
+    def count(self, queue: str, **counts: int) -> None:
+        """Count something, as if it had happened."""
+        for name, more in counts.items():
+            counters = self.instance.queues[queue].counts
+            setattr(counters, name, getattr(counters, name) + more)
+
+    async def sample(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.clock.advance(SAMPLE_MS)
+            await self.figures.sample(self.clock.now_ms())
+
+    def of(self, queue: str, since_ms: int = 0) -> Series:
+        return self.figures.of(self.instance.queues[queue], self.figures.points(since_ms)[0])
+
+    def total(self) -> Series:
+        return self.figures.total(self.figures.points(0)[0])
+
+
+def run(test: Callable[[Memory], Awaitable[None]]) -> None:
+    async def main() -> None:
+        server = Server(BrokerSettings(store=f"memory://{uuid.uuid4().hex}"))
+        try:
+            await test(Memory(await server.instances.get("default")))
+        finally:
+            await server.close()
+
+    asyncio.run(main())
+
+
+def test_rates_and_levels_of_each_sample() -> None:
+    async def test(memory: Memory) -> None:
+        memory.declare("q")
+        await memory.sample()
+        memory.send("q", 50)
+        memory.send("q", 3, due_in_ms=3_600_000)
+        await memory.sample()
+        memory.count("q", delivered=10, acked=5, rejected=2, exhausted=1)
+        memory.instance.queues["q"].tasks_failed += 2
+        await memory.sample()
+        assert memory.of("q") == {
+            "published_per_second": [0, 10.6, 0], "delivered_per_second": [0, 0, 2], "acked_per_second": [0, 0, 1],
+            "failed_per_second": [0, 0, 1], "ready": [0, 50, 50], "in_flight": [0, 0, 0], "delayed": [0, 3, 3],
+        }  # fmt: skip
+        assert memory.total() == memory.of("q")
+
+    run(test)
+
+
+def test_messages_that_become_ready() -> None:
+    async def test(memory: Memory) -> None:
+        memory.declare("q")
+        memory.send("q", 4, due_in_ms=3_600_000)
+        await memory.sample()
+        found = memory.instance.queues["q"]
+        for entry in list(found.messages.available.values())[:3]:
+            found.delay(entry, 0)
+        await memory.sample()
+        assert (memory.of("q")["ready"], memory.of("q")["delayed"]) == ([0, 3], [4, 1])
+
+    run(test)
+
+
+def test_ten_minutes_are_kept_and_a_queue_at_rest_has_all_of_them() -> None:
+    async def test(memory: Memory) -> None:
+        memory.declare("busy", "rests")
+        memory.send("rests", 7)
+        for _ in range(2 * LONG):
+            memory.send("busy", 5)
+            await memory.sample()
+        assert len(memory.figures.points(0)[0]) == POINTS
+        assert memory.of("busy")["published_per_second"] == [1.0] * POINTS
+        assert memory.of("busy")["ready"] == list(range(5 * (2 * LONG - POINTS) + 5, 10 * LONG + 5, 5))
+        assert memory.of("rests")["ready"] == [7] * POINTS
+        assert memory.of("rests")["published_per_second"] == [0.0] * POINTS
+        memory.send("rests", 5)
+        await memory.sample()
+        assert memory.of("rests")["ready"] == [7] * (POINTS - 1) + [12]
+        assert memory.of("rests")["published_per_second"] == [0.0] * (POINTS - 1) + [1.0]
+
+    run(test)
+
+
+def test_the_points_since_a_time() -> None:
+    async def test(memory: Memory) -> None:
+        memory.declare("q")
+        await memory.sample(5)
+        _numbers, times = memory.figures.points(0)
+        assert [after - before for before, after in pairwise(times)] == [SAMPLE_MS] * 4
+        assert memory.figures.points(times[2])[1] == times[3:]
+        assert memory.of("q", times[2])["ready"] == [0, 0]
+        assert memory.figures.points(times[-1])[1] == []
+
+    run(test)
+
+
+def test_a_queue_that_is_deleted_and_declared_again_counts_on_in_the_total() -> None:
+    async def test(memory: Memory) -> None:
+        memory.declare("q")
+        memory.send("q", 10)
+        await memory.sample()
+        memory.instance.queues["q"].drop()
+        await memory.sample()
+        memory.declare("q")
+        memory.send("q", 5)
+        await memory.sample()
+        assert memory.of("q")["published_per_second"] == [0, 0, 1]
+        assert memory.total()["published_per_second"] == [2, 0, 1]
+        assert memory.total()["ready"] == [10, 0, 5]
+
+    run(test)
+
+
+def test_what_was_counted_before_the_start_is_no_rate() -> None:
+    async def test(memory: Memory) -> None:
+        memory.declare("q")
+        memory.count("q", published=1_000_000)
+        memory.figures = FigureMemory(memory.instance.queues, memory.clock)
+        await memory.sample()
+        assert memory.of("q")["published_per_second"] == memory.total()["published_per_second"] == [0]
+        assert memory.figures.rates(memory.instance.queues["q"])["published_per_second"] == 0
+
+    run(test)
+
+
+def test_counters_may_pass_the_limit_of_a_row() -> None:
+    async def test(memory: Memory) -> None:
+        memory.declare("q")
+        memory.count("q", published=(1 << 32) - 3)
+        memory.figures = FigureMemory(memory.instance.queues, memory.clock)
+        memory.count("q", published=5)
+        await memory.sample()
+        assert memory.of("q")["published_per_second"] == [1]
+
+    run(test)
+
+
+def test_the_rates_of_the_last_minute_include_what_came_since_the_last_sample() -> None:
+    async def test(memory: Memory) -> None:
+        memory.declare("q")
+        memory.count("q", published=600)
+        await memory.sample(2)
+        queue = memory.instance.queues["q"]
+        assert memory.figures.rates(queue)["published_per_second"] == 60  # the broker started ten seconds ago
+        await memory.sample(MINUTE_SAMPLES)
+        memory.count("q", acked=120)
+        rates = {"published_per_second": 0, "delivered_per_second": 0, "acked_per_second": 2, "failed_per_second": 0}
+        assert memory.figures.rates(queue) == rates
+
+    run(test)
+
+
+def test_only_the_busiest_have_all_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figure_memory, "MAX_LONG", 2)
+
+    async def test(memory: Memory) -> None:
+        names = [f"q{number}" for number in range(5)]
+        memory.declare(*names)
+        for _ in range(LONG):
+            for number, name in enumerate(names):
+                memory.send(name, 1 + 10 * number)
+            await memory.sample()
+        known = {name: sum(value is not None for value in memory.of(name)["ready"]) for name in names}
+        assert known["q4"] > POINTS - MINUTE_SAMPLES
+        assert known["q3"] > POINTS - MINUTE_SAMPLES
+        assert known["q0"] == known["q1"] == known["q2"] == SHORT - 1
+        for number, name in enumerate(names):
+            queue = memory.instance.queues[name]
+            assert memory.figures.rates(queue)["published_per_second"] == (1 + 10 * number) / 5
+            rates = [rate for rate in memory.of(name)["published_per_second"] if rate is not None]
+            assert rates == [(1 + 10 * number) / 5] * len(rates)
+
+    run(test)
+
+
+def test_ten_thousand_busy_queues_take_less_than_ten_megabytes() -> None:
+    async def test(memory: Memory) -> None:
+        queues = 10_000
+        memory.declare(*(f"q{number}" for number in range(queues)))
+        tracemalloc.start()
+        try:
+            before, _peak = tracemalloc.get_traced_memory()
+            memory.figures = FigureMemory(memory.instance.queues, memory.clock)
+            at_rest, _peak = tracemalloc.get_traced_memory()
+            for _ in range(3):
+                for queue in memory.instance.queues.values():
+                    queue.counts.published += 1000
+                await memory.sample()
+            busy, _peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert at_rest - before < 4_000_000
+        assert busy - before < 10_000_000
+
+    run(test)
+
+
+def test_a_sample_lets_others_have_their_turn() -> None:
+    async def test(memory: Memory) -> None:
+        memory.declare(*(f"q{number}" for number in range(3000)))
+        turns = 0
+        sampling: asyncio.Task[Any] = asyncio.ensure_future(memory.figures.sample(memory.clock.now_ms() + SAMPLE_MS))
+        while not sampling.done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns > 3
+
+    run(test)
