@@ -1,0 +1,40 @@
+"""What a package index and a source distribution get."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def test_the_text_for_an_index_has_no_link_that_only_a_clone_can_follow() -> None:
+    readme = (ROOT / "README.md").read_text()
+    text = runpy.run_path(str(ROOT / "setup.py"))["for_an_index"](readme)
+    assert "pip install" in text
+    assert "users and TLS" in text
+    assert re.findall(r"\]\((?!https://)[^)]*\)|!\[", text) == []
+    assert len(re.findall(r"\]\((?!https://)[^)]*\)", readme)) > 10
+
+
+def test_what_is_in_the_repository_is_in_the_source_distribution() -> None:
+    told = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    if told.returncode:
+        pytest.skip("this is not a clone")
+    tops = {path.split("/")[0] for path in told.stdout.splitlines()}
+    manifest = (ROOT / "MANIFEST.in").read_text()
+    named = {word for line in re.findall(r"(?m)^(?:include|graft|prune) (.+)$", manifest) for word in line.split()}
+    of_itself = {"kombu_opendata", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", ".gitignore"}
+    assert sorted(tops - named - of_itself) == []
+
+
+def test_tox_has_each_python_of_the_classifiers() -> None:
+    pythons = [found[1] for each in PROJECT["classifiers"] if (found := re.search(r":: (3\.\d+)$", each))]
+    environments = re.findall(r"\bpy3(\d+)\b", (ROOT / "tox.ini").read_text().split("[testenv]")[0])
+    assert environments == [version.removeprefix("3.") for version in pythons]
