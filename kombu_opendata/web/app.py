@@ -14,7 +14,7 @@ from .api import actions as actions_api
 from .api import attention as attention_api
 from .api import queues as queues_api
 from .brokers import Brokers
-from .pages import dialogs, overview
+from .pages import dialogs, overview, queue
 from .rendering import Renderer
 from .settings import WebSettings
 from .visit import Site
@@ -22,6 +22,7 @@ from .visit import Site
 _PAGES = (
     dialogs,
     overview,
+    queue,
 )
 _API = (actions_api, attention_api, queues_api)
 

@@ -25,7 +25,8 @@ class Renderer:
             loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
         )
         self._environment.filters |= {
-            "age": age, "bytes": byte_text, "moment": moment, "number": number, "rate": rate, "shown": shown,
+            "age": age, "bytes": byte_text, "moment": moment, "moment_ms": moment_ms, "number": number, "rate": rate,
+            "shown": shown,
             "counted": counted, "data": data,
         }  # fmt: skip
         self._environment.globals["version"] = __version__
@@ -53,6 +54,11 @@ def moment(at: datetime | None) -> Markup:
     utc = at.astimezone(UTC)
     text = utc.strftime("%Y-%m-%d %H:%M:%S UTC")
     return Markup('<time datetime="{}" title="{}">{}</time>').format(utc.isoformat(), text, text)
+
+
+def moment_ms(ms: int) -> Markup:
+    """A time in milliseconds since the epoch; 0 means no time."""
+    return moment(datetime.fromtimestamp(ms / 1000, UTC) if ms else None)
 
 
 def data(value: Any) -> str:

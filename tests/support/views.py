@@ -9,6 +9,8 @@ from .shop import Shop
 #: one entry a view, all of which axe-core checks and the pictures show; the path below the page's address
 VIEWS: dict[str, Callable[[Shop], str]] = {
     "overview": lambda _shop: "",
+    "queue": lambda _shop: "queue?name=billing&tab=failed",
+    "running": lambda _shop: "queue?name=stock&tab=running",
 }
 
 

@@ -1,13 +1,20 @@
-"""Queues."""
+"""Queues and what is in them; filters."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 from fastapi import APIRouter
 
+from ..reports.filters import Explained, FilterCheck, check_filter, explain
+from ..reports.message_rows import MessageRows, message_rows
 from ..reports.overview import Overview, overview
+from ..reports.queue import QueueReport, queue_report
 from ..visit import AVisit
 
 router = APIRouter(tags=["queues"])
+
+State = Literal["available", "delayed", "in_flight", "running", "done", "archived_failed"]
 
 
 @router.get("/queues")
@@ -16,3 +23,29 @@ async def list_queues(
 ) -> Overview:
     """A page of queues, and the totals of all."""
     return await overview(visit.broker, search=search, sort=sort, page=page, control=control)
+
+
+@router.get("/queue")
+async def get_queue(visit: AVisit, name: str) -> QueueReport:
+    """A queue, its figures, bindings and consumers."""
+    return await queue_report(visit.broker, name)
+
+
+@router.get("/messages")
+async def list_messages(
+    visit: AVisit, queue: str, state: State = "available", where: str = "", after: int | None = None
+) -> MessageRows:
+    """A page of the messages of a queue in one state that match a filter; failures have a call of their own."""
+    return await message_rows(visit.broker, queue, state, where=where, after=after)
+
+
+@router.get("/filters/check")
+async def filter_is_valid(where: str = "") -> FilterCheck:
+    """Whether a filter is valid."""
+    return check_filter(where)
+
+
+@router.get("/filters/explain")
+async def explain_filter(visit: AVisit, id: int, queue: str = "", where: str = "") -> Explained:
+    """Why a filter, or that of a queue, matches a stored message or not."""
+    return await explain(visit.broker, queue=queue, id=id, where=where)

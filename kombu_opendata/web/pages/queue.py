@@ -1,0 +1,51 @@
+"""The view of one queue, and what its filter box asks while somebody types."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+from fastapi.responses import HTMLResponse
+
+from ...errors import OpenDataError
+from ..reports.filters import check_filter, explain
+from ..reports.queue import TABS, queue_failures, queue_messages, queue_report
+from ..visit import AVisit
+from .view import Shown, frame, view
+
+router = APIRouter(include_in_schema=False)
+
+
+@view(router, "/queue", "queue.html")
+async def show(visit: AVisit, name: str, tab: str = "ready", where: str = "", after: str = "") -> Shown:
+    """A queue and a page of one of its tabs."""
+    tab = tab if tab in TABS else "ready"
+    check = check_filter(where)
+    shown: Shown = {"queue": await queue_report(visit.broker, name), "tab": tab, "where": where, "check": check}
+    if not check.is_valid:
+        return shown | {"messages": None, "failures": None, "next": None}
+    if tab == "failed":
+        failures = await queue_failures(visit.broker, name, where=where, after=after or None)
+        return shown | {"messages": None, "failures": failures.items, "next": failures.next}
+    place = int(after) if after.isascii() and after.isdigit() else None
+    messages = await queue_messages(visit.broker, name, tab, where=where, after=place)
+    return shown | {"messages": messages, "failures": None, "next": messages.after}
+
+
+@router.get("/filters/check")
+async def check(visit: AVisit, where: str = "") -> Response:
+    """Whether what was typed is a filter, as a fragment."""
+    shown = frame(visit) | {"check": check_filter(where), "where": where}
+    return HTMLResponse(visit.site.renderer.page("filter_check.html", shown))
+
+
+@router.get("/filters/explain")
+async def explained(visit: AVisit, id: str = "", queue: str = "", where: str = "") -> Response:
+    """Why a message matches or not, as a fragment."""
+    shown = frame(visit) | {"explained": None, "fault": ""}
+    try:
+        if not (id.isascii() and id.isdigit()):
+            shown["fault"] = "Give the number of a message."
+        else:
+            shown["explained"] = await explain(visit.broker, queue=queue, id=int(id), where=where)
+    except OpenDataError as exc:
+        shown["fault"] = str(exc)
+    return HTMLResponse(visit.site.renderer.page("filter_explained.html", shown))

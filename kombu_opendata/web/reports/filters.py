@@ -1,0 +1,59 @@
+"""Filters: whether one is valid, and why a message matches or not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import SelectorError
+from ...selectors.explain import Explanation
+from ...selectors.selector import compile_selector
+from ..brokers import Broker
+
+
+@dataclass(frozen=True)
+class FilterCheck:
+    """Whether a filter is valid; otherwise what is wrong, and where."""
+
+    is_valid: bool
+    fault: str = ""
+    line: int = 0
+    column: int = 0
+
+
+def check_filter(where: str) -> FilterCheck:
+    """Whether a filter is valid. Nothing is asked of the broker."""
+    if not where.strip():
+        return FilterCheck(True)
+    try:
+        compile_selector(where)
+    except SelectorError as exc:
+        return FilterCheck(False, str(exc), exc.values.get("line", 0), exc.values.get("column", 0))
+    return FilterCheck(True)
+
+
+@dataclass(frozen=True)
+class Explained:
+    """Why a queue gets a message or not, or a filter matches it or not.
+
+    Attributes:
+        lines: the filter's parts with their values and the headers that they read, indented by nesting.
+        report: as the broker gave it.
+    """
+
+    matches: bool
+    lines: tuple[str, ...]
+    report: dict[str, Any]
+
+
+async def explain(broker: Broker, *, queue: str = "", id: int, where: str = "") -> Explained:
+    """Why a filter, or that of a queue, matches a stored message or not.
+
+    Raises:
+        NotFound: there is no such queue or message.
+        SelectorError: the filter is not valid.
+    """
+    report = await broker.client.explain("" if where else queue, id=id, filter=where)
+    filter = report.get("filter")
+    lines = str(Explanation.from_dict(filter)).split("\n") if filter else ["The queue has no filter."]
+    return Explained(bool(report.get("matches")), tuple(lines), report)

@@ -1,0 +1,140 @@
+"""Messages of a queue in one state, with what a table shows of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from time import monotonic
+
+from ...errors import PreconditionFailed
+from ...protocol.messages.history_messages import MessageInfo
+from ...queue_client.message_models import MessageState, moment
+from ...selectors.selector import compile_selector
+from ..brokers import Broker
+
+#: rows of a page
+PAGE = 50
+#: states that the broker lists by state; tasks that run are found in the history
+LISTED = ("available", "delayed", "in_flight", "done", "archived_failed")
+#: what a search looks at before it says that there may be more
+MOST_SEARCHED, SEARCH_SECONDS = 20_000, 2.0
+
+
+@dataclass(frozen=True)
+class MessageRow:
+    """A message of a queue.
+
+    Attributes:
+        task, task_id: of a Celery task; empty for other messages.
+        since: when it was claimed, or its task began.
+        holder: who has it, or runs its task.
+    """
+
+    id: int
+    task: str
+    task_id: str
+    priority: int
+    attempts: int
+    received_at: datetime | None
+    visible_at: datetime | None
+    holder: str
+    since: datetime | None
+    leased_until: datetime | None
+    settled_at: datetime | None
+
+
+@dataclass(frozen=True)
+class MessageRows:
+    """A page of messages.
+
+    Attributes:
+        after: continues the list; None means there are no more.
+        searched: how many messages a filter was tried on; 0 without a filter.
+        is_complete: whether the search came to the list's end.
+    """
+
+    rows: tuple[MessageRow, ...]
+    after: int | str | None
+    searched: int = 0
+    is_complete: bool = True
+
+
+async def message_rows(
+    broker: Broker, queue: str, state: str, *, where: str = "", after: int | None = None, limit: int = PAGE
+) -> MessageRows:
+    """A page of the messages in one state that match a filter.
+
+    A filter is tried on metadata headers here, message by message, so a search that takes long ends early and says so.
+
+    Raises:
+        SelectorError: the filter is not valid.
+        NotFound: there is no such queue.
+    """
+    if state == "running":
+        return await _running(broker, queue)
+    if not where:
+        page = await broker.client.list_by_state(queue, state, limit=limit, after=after)  # type: ignore[arg-type]
+        about = await _about(broker, page.messages)
+        return MessageRows(tuple(_row(one, about.get(one.id)) for one in page.messages), page.after)
+    return await _search(broker, queue, state, where, after, limit)
+
+
+async def _search(broker: Broker, queue: str, state: str, where: str, after: int | None, limit: int) -> MessageRows:
+    selector = compile_selector(where)
+    began, searched = monotonic(), 0
+    found: list[MessageRow] = []
+    while True:
+        page = await broker.client.list_by_state(queue, state, limit=500, after=after)  # type: ignore[arg-type]
+        about = await _about(broker, page.messages)
+        for one in page.messages:
+            searched += 1
+            info = about.get(one.id)
+            if info is not None and selector.matches(info.headers):
+                found.append(_row(one, info))
+        after = page.after
+        is_over = len(found) >= limit or searched >= MOST_SEARCHED or monotonic() - began > SEARCH_SECONDS
+        if after is None or is_over:
+            return MessageRows(tuple(found), after, searched, after is None)
+
+
+async def _running(broker: Broker, queue: str) -> MessageRows:
+    page = await broker.client.list_messages(queues=[queue], statuses=["running"], limit=PAGE)
+    return MessageRows(tuple(_running_row(queue, one) for one in page.items), None, is_complete=page.next is None)
+
+
+async def _about(broker: Broker, messages: Iterable[MessageState]) -> dict[int, MessageInfo]:
+    """What the history knows of these messages; nothing if the broker keeps none."""
+    ids = [one.id for one in messages]
+    if not ids:
+        return {}
+    try:
+        page = await broker.client.list_messages(ids=ids, limit=len(ids))
+    except PreconditionFailed:
+        return {}
+    return {one.id: one for one in page.items}
+
+
+def _row(one: MessageState, about: MessageInfo | None) -> MessageRow:
+    headers = about.headers if about is not None else {}
+    here = [status for status in about.queues if status.queue == one.queue] if about is not None else []
+    claimed = moment(here[0].at_ms) if here and here[0].status in ("in_flight", "running") else None
+    return MessageRow(
+        one.id,
+        headers.get("task", ""),
+        headers.get("id", "") if "task" in headers else "",
+        one.priority,
+        one.attempts,
+        moment(about.received_at_ms) if about is not None else None,
+        one.visible_at,
+        one.holder,
+        one.running_since or claimed,
+        one.leased_until,
+        one.settled_at,
+    )
+
+
+def _running_row(queue: str, about: MessageInfo) -> MessageRow:
+    here = next(one for one in about.queues if one.queue == queue)
+    state = MessageState(about.id, queue, "running", 0, here.attempts, holder=here.consumer)
+    return _row(state, about)

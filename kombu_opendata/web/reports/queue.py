@@ -1,0 +1,64 @@
+"""One queue: what it is, what is in it, who gets what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...client.calls.history_queries import Page
+from ...protocol.messages.failure_messages import FailureInfo
+from ...queue_client.queue_models import Binding, QueueInfo, QueueMetrics
+from ..brokers import Broker
+from .message_rows import MessageRows, message_rows
+
+#: tabs by name: the state of their messages
+TABS = {
+    "ready": "available",
+    "delayed": "delayed",
+    "flight": "in_flight",
+    "running": "running",
+    "done": "done",
+    "failed": "failed",
+    "archived": "archived_failed",
+}
+
+
+@dataclass(frozen=True)
+class QueueReport:
+    """A queue.
+
+    Attributes:
+        bindings: those by which it gets messages.
+        consumers: the names of those who consume it.
+    """
+
+    info: QueueInfo
+    figures: QueueMetrics
+    bindings: tuple[Binding, ...]
+    consumers: tuple[str, ...]
+
+
+async def queue_report(broker: Broker, name: str) -> QueueReport:
+    """A queue, its figures, bindings and consumers.
+
+    Raises:
+        NotFound: there is no such queue.
+    """
+    client = broker.client
+    figures = await client.metrics(name)
+    info = await client.get_queue(name)
+    bindings = await broker.recent("bindings", 2.0, client.list_bindings)
+    workers = await broker.recent("workers", 2.0, client.workers)
+    consumers = tuple(one.name for one in workers if name in one.consumers)
+    return QueueReport(info, figures, tuple(one for one in bindings if one.queue == name), consumers)
+
+
+async def queue_messages(
+    broker: Broker, name: str, tab: str, *, where: str = "", after: int | None = None
+) -> MessageRows:
+    """A page of a tab of messages; see :func:`message_rows`."""
+    return await message_rows(broker, name, TABS.get(tab, "available"), where=where, after=after)
+
+
+async def queue_failures(broker: Broker, name: str, *, where: str = "", after: str | None = None) -> Page[FailureInfo]:
+    """A page of what failed in a queue and was not handled yet, acknowledged failures included."""
+    return await broker.client.list_failures(queues=[name], where=where, limit=50, next=after)
