@@ -229,6 +229,10 @@ class Worker:
         running: how many tasks it runs whose messages it acknowledged when they began.
         consumers: the queues that it consumes.
         reader: whether it holds messages by reads and not only as a consumer.
+        prefetch: how many messages its consumers may hold together; 0 means no limit, None that it has none.
+        oldest_since, oldest_id: since when it holds or runs the message that it has had for longest, and which that is.
+        done_per_minute, failed_per_minute: how many messages or tasks it ended so, in the last minute.
+        user: who it has logged in as; empty if it did not.
     """
 
     id: str
@@ -241,9 +245,16 @@ class Worker:
     reader: bool
     connections: int = 0
     running: int = 0
+    prefetch: int | None = None
+    oldest_since: datetime | None = None
+    oldest_id: int | None = None
+    done_per_minute: float = 0.0
+    failed_per_minute: float = 0.0
+    user: str = ""
 
     @classmethod
     def of(cls, found: Mapping[str, Any]) -> Worker:
+        oldest_at_ms, oldest_id = found.get("oldest") or (0, None)
         return cls(
             found["session"].hex(),
             found["name"],
@@ -255,6 +266,12 @@ class Worker:
             found["reader"],
             found.get("connections", int(found["connected"])),  # an older broker has a row for each connection
             found.get("running", 0),
+            found.get("prefetch"),
+            moment(oldest_at_ms),
+            oldest_id,
+            found.get("done_per_minute", 0.0),
+            found.get("failed_per_minute", 0.0),
+            found.get("user", ""),
         )
 
 

@@ -94,7 +94,7 @@ class InstanceCalls:
             PeekCalls(holders, i.queues, engine.payloads, engine.pages, commits, engine.history),
             MetricsCalls(i.queues, i.figures, clock),
             FigureCalls(i.queues, i.figures),
-            WorkerCalls(i.sessions, i.queues, i.leases, holders, reads, i.outbox, state.running),
+            WorkerCalls(i.sessions, i.queues, i.leases, holders, reads, i.outbox, state.running, i.client_rates),
         )
 
     def context(self, session: Session) -> Context:

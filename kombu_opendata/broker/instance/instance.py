@@ -29,6 +29,7 @@ from ..delivery.store_gate import StoreGate
 from ..delivery.task_outcomes import TaskOutcomes
 from ..delivery.tenure import Tenure
 from ..delivery.time_slices import Pace, encoded
+from ..figures.client_rates import ClientRates
 from ..figures.figure_memory import FigureMemory
 from ..model.queue_kinds import QueueMaker
 from ..model.sessions import Session
@@ -114,6 +115,7 @@ class Instance:
         self.maintenance = Maintenance(core, engine, self.lease_expiry, self.replays, self.staging)
         self.maker = self._recover_queues()
         self.figures = FigureMemory(self.queues, clock)
+        self.client_rates = ClientRates(self.sessions, clock)
         self.loop = loop
         self._works: set[asyncio.Task[None]] = set()
         self._renewed_at = loop.time()
@@ -168,6 +170,7 @@ class Instance:
         self.maintenance.tick()
         self.upkeep.tick()
         self.figures.tick()
+        self.client_rates.tick()
         self._watch_store()
         self._set_pace()
         self.gate.tick()

@@ -7,8 +7,9 @@ from abc import ABC, abstractmethod
 from collections import deque
 from typing import Protocol
 
-from ...protocol.messages import Delivery
+from ...protocol.messages import Delivery, Outcome
 from ...protocol.messages.message_base import Message
+from ...protocol.task_reports import TaskState
 from ...storage.records.producer import WINDOW
 from ...storage.state.queue_buckets import Entry
 from ...storage.state.queue_state import QueueState
@@ -18,6 +19,7 @@ from ..access.user import ANONYMOUS
 
 #: with so many bytes delivered in one turn, a client gets no more in it: it may not read them
 TURN_BYTES = 512 << 10
+_FAILED = frozenset((TaskState.RAISED, TaskState.TIMED_OUT, TaskState.REJECTED, TaskState.LOST))
 
 
 class Peer(Protocol):
@@ -119,6 +121,7 @@ class Session:
         self.active_in: set[ConsumedQueue] = set()  # queues whose single active consumer it is, or was
         self.settled = 0
         self.reported_settled = 0
+        self.done = self.failed = 0  # messages and tasks that ended here
         self.replies: list[Message] = []
         self.deliveries: list[Delivery] = []
         self.turn_bytes = 0  # of the messages in ``deliveries``
@@ -129,6 +132,13 @@ class Session:
         noted[seq] = None
         if len(noted) > WINDOW:
             del noted[next(iter(noted))]
+
+    def count(self, outcome: int, state: int = 0) -> None:
+        """Count a message or a task that this client has ended; ``state`` is what became of the task, if that is known."""
+        if state in _FAILED or (not state and outcome == Outcome.REJECT):
+            self.failed += 1
+        elif state == TaskState.SUCCEEDED or (not state and outcome == Outcome.ACK):
+            self.done += 1
 
     def channel(self, number: int) -> Channel:
         """The channel of this number, created on first use.

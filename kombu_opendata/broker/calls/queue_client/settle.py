@@ -129,6 +129,8 @@ class SettleCalls:
                 holder=name,
                 **values,
             )
+        if ending != Ending.SET_VT:
+            call.session.count(_OUTCOMES[ending])
         self._end_held(queue, entry, ending, delay_ms)
 
     def _end_waiting(self, call: Context, queue: BrokerQueue, entry: Entry, ending: Ending, delay_ms: int) -> None:

@@ -23,6 +23,7 @@ from ...delivery.leases.visibility_timeouts import is_timed, session_of
 from ...delivery.outbox import Outbox
 from ...delivery.queues import Queues
 from ...delivery.time_slices import Pace
+from ...figures.client_rates import ClientRates
 from ...model.queue import BrokerQueue
 from ...model.sessions import Consumer, Session
 from ..dispatch import required_rights as needs
@@ -46,16 +47,19 @@ class WorkerCalls:
     _reads: ReadCalls
     _outbox: Outbox
     _running: RunningTasks
+    _rates: ClientRates
 
     # ------------------------------------------------------------------ listing
     @handles(q.ListWorkers, needs=needs.role("monitor", "see the workers"), query=True)
     async def list_workers(self, call: Context, msg: q.ListWorkers) -> q.Workers:
         leases: Counter[bytes] = Counter()
+        oldest: dict[bytes, tuple[int, int]] = {}  # since when, and the message
         pace = Pace()
         async for queue in pace.over(list(self._queues.values())):
             if queue.messages.in_flight and not queue.deleting:
                 async for entry in pace.over(list(queue.messages.in_flight.values())):
                     leases[entry.session] += 1
+                    _note(oldest, self._holders.worker(entry.session), entry.claimed_at, entry.id)
         sessions = self._sessions()
         held: Counter[bytes] = Counter()
         names: dict[bytes, str] = {}
@@ -70,11 +74,20 @@ class WorkerCalls:
         for holder, tasks in self._running.by_session.items():
             worker = self._holders.worker(holder)
             running[worker] += len(tasks)
+            for task in tasks.values():
+                _note(oldest, worker, task.started_at_ms, task.message_id)
             names[worker] = names.get(worker) or self._holders.name(holder)
         found = [
             _row(
                 sessions.get(id, []),
-                {"session": id, "held": held[id], "running": running[id], "reader": id in readers},
+                {
+                    "session": id,
+                    "held": held[id],
+                    "running": running[id],
+                    "reader": id in readers,
+                    "oldest": oldest.get(id),
+                    **self._rates.of(sessions.get(id, [])),
+                },
                 names.get(id, ""),
             )
             for id in (*sessions, *sorted((held | running).keys() - sessions.keys()))
@@ -180,7 +193,20 @@ def _row(sessions: list[Session], known: dict[str, Any], name: str) -> dict[str,
         "lost_at_ms": 0 if connected else lost_at_ms,
         "suspended": any(session.suspended for session in sessions),
         "consumers": [consumer.queue.name for session in sessions for consumer in _consumers(session)],
+        "prefetch": _prefetch(sessions),
+        "user": sessions[0].user.name if sessions else "",
     }
+
+
+def _note(oldest: dict[bytes, tuple[int, int]], worker: bytes, at_ms: int, id: int) -> None:
+    """Remember a worker's oldest message."""
+    oldest[worker] = min(oldest.get(worker, (at_ms, id)), (at_ms, id))
+
+
+def _prefetch(sessions: list[Session]) -> int | None:
+    """How many messages a client may hold; None if it has no consumers, 0 if one of them has no limit."""
+    limits = [channel.prefetch for session in sessions for channel in session.channels.values() if channel.consumers]
+    return None if not limits else 0 if 0 in limits else sum(limits)
 
 
 def _consumers(session: Session) -> list[Consumer]:

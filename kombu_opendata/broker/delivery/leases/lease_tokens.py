@@ -53,6 +53,7 @@ class Leases:
             session.settled += 1
             found = self.find(session, name, id, token)
             if found is not None:
+                session.count(outcome)
                 self.end(session, *found, outcome)
         self._outbox.talk(session)
 
@@ -70,12 +71,14 @@ class Leases:
         """End one lease, or a task that was started; ignored if the session does not have it any more."""
         if outcome == Outcome.REPORT:
             if report is not None:
+                session.count(outcome, report.state)
                 self._finish(session, (name, id, token), report)
             return
         found = self.find(session, name, id, token)
         if found is None:
             return
         queue, entry = found
+        session.count(outcome, report.state if report is not None else 0)
         if report is not None and outcome != Outcome.START:
             self._outcomes.settled(report, entry.visible_at)
             queue.note_report(entry, report)

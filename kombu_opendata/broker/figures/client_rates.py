@@ -1,0 +1,52 @@
+"""What each client has done and failed in the last minute."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from ...storage.clock import Clock
+from ..model.sessions import Session
+
+#: how often the counters are sampled, and how many samples are kept
+SAMPLE_MS = 5_000
+_SAMPLES = 13
+_MINUTE_MS = 60_000
+
+
+class _Sample(NamedTuple):
+    """What the sessions had done and failed at one time; those that had ended nothing are left out."""
+
+    at_ms: int
+    ended: dict[bytes, tuple[int, int]]
+
+
+class ClientRates:
+    """The rates of one instance's clients."""
+
+    def __init__(self, sessions: Mapping[bytes, Session], clock: Clock) -> None:
+        self._sessions = sessions
+        self._clock = clock
+        self._samples = deque([_Sample(clock.now_ms(), {})], maxlen=_SAMPLES)
+
+    def tick(self) -> None:
+        """Sample the counters, if it is time."""
+        now = self._clock.now_ms()
+        if now - self._samples[-1].at_ms >= SAMPLE_MS:
+            sessions = self._sessions.items()
+            busy = {id: (one.done, one.failed) for id, one in sessions if one.done or one.failed}
+            self._samples.append(_Sample(now, busy))
+
+    def of(self, sessions: Iterable[Session]) -> dict[str, float]:
+        """What a client's connections have done and failed per minute: in the last minute, or since the start."""
+        now = self._clock.now_ms()
+        recent = (sample for sample in self._samples if now - sample.at_ms <= SAMPLE_MS * _SAMPLES)
+        before = next(recent, _Sample(now, {}))
+        done = failed = 0
+        for session in sessions:
+            old_done, old_failed = before.ended.get(session.id, (0, 0))
+            done += max(session.done - old_done, 0)
+            failed += max(session.failed - old_failed, 0)
+        minutes = max(now - before.at_ms, _MINUTE_MS) / _MINUTE_MS
+        return {"done_per_minute": round(done / minutes, 2), "failed_per_minute": round(failed / minutes, 2)}
