@@ -12,19 +12,40 @@ from fastapi.staticfiles import StaticFiles
 from ..version import __version__
 from .api import actions as actions_api
 from .api import attention as attention_api
+from .api import exchanges as exchanges_api
 from .api import queues as queues_api
+from .api import replays as replays_api
+from .api import store as store_api
+from .api import workers as workers_api
+from .api.errors import RESPONSES, error_json
 from .brokers import Brokers
-from .pages import dialogs, overview, queue
+from .failing import answer_errors
+from .pages import dialogs, exchanges, overview, queue, replays, store, workers
+from .pages.errors import error_page
 from .rendering import Renderer
 from .settings import WebSettings
 from .visit import Site
 
+_ABOUT = """What the page shows and does, as JSON. Times are in ISO 8601 and UTC, sizes in bytes, and message ids are
+whole numbers. Every error has the same form: `code`, `message`, `values` and `what_to_do`."""
 _PAGES = (
     dialogs,
     overview,
     queue,
+    workers,
+    exchanges,
+    replays,
+    store,
 )
-_API = (actions_api, attention_api, queues_api)
+_API = (
+    actions_api,
+    attention_api,
+    queues_api,
+    workers_api,
+    exchanges_api,
+    replays_api,
+    store_api,
+)
 
 
 def create_app(settings: WebSettings | str) -> FastAPI:
@@ -43,6 +64,7 @@ def create_app(settings: WebSettings | str) -> FastAPI:
 
     app = FastAPI(title="opendata-queue", openapi_url=None, docs_url=None, redoc_url=None, lifespan=lifespan)
     app.state.site = site
+    answer_errors(app, error_page)
     for page in _PAGES:
         app.include_router(page.router)
     app.mount("/api/v1", _api(site))
@@ -51,8 +73,16 @@ def create_app(settings: WebSettings | str) -> FastAPI:
 
 
 def _api(site: Site) -> FastAPI:
-    api = FastAPI(title="opendata-queue", version=__version__, docs_url=None, redoc_url=None)
+    api = FastAPI(
+        title="opendata-queue",
+        version=__version__,
+        description=_ABOUT,
+        docs_url=None,
+        redoc_url=None,
+        responses=RESPONSES,
+    )
     api.state.site = site
+    answer_errors(api, error_json)
     for part in _API:
         api.include_router(part.router)
     return api

@@ -134,7 +134,7 @@ class Session:
             del noted[next(iter(noted))]
 
     def count(self, outcome: int, state: int = 0) -> None:
-        """Count a message or a task that this client has ended; ``state`` is what became of the task, if that is known."""
+        """Count a message or a task that this client has ended; ``state`` is what became of the task, if known."""
         if state in _FAILED or (not state and outcome == Outcome.REJECT):
             self.failed += 1
         elif state == TaskState.SUCCEEDED or (not state and outcome == Outcome.ACK):

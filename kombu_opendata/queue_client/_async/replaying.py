@@ -1,11 +1,15 @@
-"""Replay, redrive, moves between queues, and archiving and deleting settled messages."""
+"""Replay, redrive, moves between queues, archiving and deleting settled messages, and the jobs of Spark."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any, Literal
 
+from msgspec.structs import asdict
+
+from ...client.calls.history_queries import Page
 from ...protocol import messages as m
+from ...staging.job import JobInfo
 from .. import checks
 from ..checks import Point, Seconds
 from ..requests import age_ms
@@ -46,6 +50,20 @@ class AsyncReplaying(AsyncBase):
         """The progress of the replays of these queues, or of all queues that had one."""
         answer: m.CursorList = await self._calls.call(m.Cursors(0, list(queues)))
         return answer.cursors
+
+    async def list_staged_jobs(self, after: str = "", *, limit: int = 100) -> Page[JobInfo]:
+        """A page of the staged jobs that the broker remembers, ordered by id: a job until a week after it was settled.
+
+        Args:
+            after: the ``next`` of the previous page, which is a job's id.
+            limit: 1 to 1,000.
+
+        Raises:
+            RequestError: the store can't hold staged jobs, or an argument is not valid.
+        """
+        answer: m.Jobs = await self._calls.call(m.ListJobs(0, after, checks.whole(limit, "the limit", 1, 1000)))
+        jobs = tuple(JobInfo(**asdict(job), blocked=answer.blocked.get(job.job_id)) for job in answer.jobs)
+        return Page(jobs, jobs[-1].job_id if answer.more and jobs else None, None)
 
     async def redrive(
         self,

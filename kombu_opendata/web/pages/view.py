@@ -11,14 +11,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import wraps
 from typing import Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, StreamingResponse
 
 from ...errors import OpenDataError
+from ..faults import Answered, answered
 from ..rendering import link
-from ..visit import Visit
+from ..visit import Site, Visit
 
 Shown = dict[str, Any]
+_TITLES = {
+    403: "Not allowed", 404: "Not found", 409: "Not as it is now", 422: "That can't be read",
+    500: "A mistake of this page", 502: "Not available", 503: "Not available",
+}  # fmt: skip
 _EVENTS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
@@ -42,8 +47,12 @@ def view(router: APIRouter, path: str, template: str) -> Callable[[Callable[...,
 
 
 def frame(visit: Visit) -> Shown:
+    """What every template has."""
+    return frame_of(visit.request, visit.site, visit.user)
+
+
+def frame_of(request: Request, site: Site, user: str) -> Shown:
     """What every template has: links, who is logged in, where the changes come from."""
-    request = visit.request
     root = request.scope.get("root_path", "")
     query = [(name, value) for name, value in request.query_params.multi_items() if name != "live"]
 
@@ -58,8 +67,8 @@ def frame(visit: Visit) -> Shown:
         "same": same,
         "live_url": same(live=1),
         "path": _relative(request.url.path, root),
-        "user": visit.user,
-        "read_only": visit.site.settings.read_only,
+        "user": user,
+        "read_only": site.settings.read_only,
         "fault": "",
     }
 
@@ -72,8 +81,21 @@ async def _page(visit: Visit, template: str, context: Callable[[], Awaitable[Sho
     try:
         return HTMLResponse(visit.site.renderer.page(template, await context()))
     except OpenDataError as exc:
+        said = answered(exc)
+        if not _may_come_back(said):
+            raise
         shown = frame(visit) | {"fault": str(exc)}
-        return HTMLResponse(visit.site.renderer.page("unavailable.html", shown), 503)
+        return HTMLResponse(visit.site.renderer.page("unavailable.html", shown), 503, said.headers)
+
+
+def error_context(said: Answered) -> Shown:
+    """What the template of errors shows."""
+    return {"said": said.fault, "title": _TITLES.get(said.status, "Not served")}
+
+
+def _may_come_back(said: Answered) -> bool:
+    """Whether the page should wait for the broker."""
+    return said.status in (502, 503)
 
 
 async def _events(visit: Visit, template: str, context: Callable[[], Awaitable[Shown]]) -> AsyncIterator[str]:
@@ -84,10 +106,19 @@ async def _events(visit: Visit, template: str, context: Callable[[], Awaitable[S
         try:
             now = renderer.block(template, "content", await context())
         except OpenDataError as exc:
-            now = renderer.block("unavailable.html", "banner", frame(visit) | {"fault": str(exc)})
+            now = _told(visit, exc)
         yield _event(now) if now != before else ": same\n\n"
         before = now
         await asyncio.sleep(visit.site.settings.refresh_seconds)
+
+
+def _told(visit: Visit, exc: OpenDataError) -> str:
+    """An error in place of the changing part."""
+    said = answered(exc)
+    renderer, shown = visit.site.renderer, frame(visit)
+    if _may_come_back(said):
+        return renderer.block("unavailable.html", "banner", shown | {"fault": str(exc)})
+    return renderer.block("error.html", "banner", shown | error_context(said))
 
 
 def _event(text: str) -> str:

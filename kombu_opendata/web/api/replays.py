@@ -1,0 +1,16 @@
+"""Replays into queues, and staged Spark jobs."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from ..reports import replays as reports
+from ..visit import AVisit
+
+router = APIRouter(tags=["replays"])
+
+
+@router.get("/replays")
+async def list_replays(visit: AVisit, after: str = "") -> reports.Replays:
+    """All replays, and at most 50 staged jobs; the `next` of a page is the `after` of the following one."""
+    return await reports.replays(visit.broker, after=after)

@@ -1,0 +1,72 @@
+"""Answers every error in one place: as a page, or as JSON below /api/v1."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..errors import OpenDataError
+from . import faults
+from .faults import Answered
+
+log = logging.getLogger(__name__)
+
+#: makes a response of a request and what is said of its error
+Answer = Callable[[Request, Answered], Response]
+
+
+def answer_errors(app: FastAPI, answer: Answer) -> None:
+    """Let an app answer all errors like this."""
+
+    def broker_error(request: Request, exc: Exception) -> Response:
+        assert isinstance(exc, OpenDataError)
+        return answer(request, faults.answered(exc))
+
+    def invalid(request: Request, exc: Exception) -> Response:
+        assert isinstance(exc, RequestValidationError)
+        return answer(request, faults.invalid(list(exc.errors())))
+
+    def not_served(request: Request, exc: Exception) -> Response:
+        assert isinstance(exc, HTTPException)
+        response = answer(request, faults.not_served(exc.status_code, str(exc.detail)))
+        response.headers.update(exc.headers or {})
+        return response
+
+    app.add_exception_handler(OpenDataError, broker_error)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(HTTPException, not_served)
+    app.add_middleware(Unforeseen, answer=answer)
+
+
+class Unforeseen:
+    """Answers an unforeseen error with a number, under which the log has its traceback."""
+
+    def __init__(self, app: ASGIApp, answer: Answer) -> None:
+        self._app = app
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = False
+
+        async def noted(message: Message) -> None:
+            nonlocal began
+            began = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noted)
+        except Exception:
+            number = secrets.token_hex(4)
+            log.exception("error %s: %s %s", number, scope["method"], scope["path"])
+            if began:
+                raise
+            await self._answer(Request(scope, receive), faults.unforeseen(number))(scope, receive, send)

@@ -1,0 +1,27 @@
+"""What pages say of errors."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from fastapi import Request, Response
+from fastapi.responses import HTMLResponse
+
+from ..faults import Answered
+from ..visit import Site
+from .view import error_context, frame_of
+
+
+def error_page(request: Request, said: Answered) -> Response:
+    """A page that says what was wrong, and leads back."""
+    site: Site = request.app.state.site
+    context = frame_of(request, site, "") | error_context(said) | {"back": _came_from(request), "live_url": ""}
+    return HTMLResponse(site.renderer.page("error.html", context), said.status, said.headers)
+
+
+def _came_from(request: Request) -> str:
+    """The page of ours that led here; empty if there is none."""
+    before = urlsplit(request.headers.get("referer", ""))
+    if before.netloc != request.url.netloc or before.path == request.url.path:
+        return ""
+    return before.path + (f"?{before.query}" if before.query else "")

@@ -1,0 +1,38 @@
+"""Exchanges, one of them, and where a message would go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+
+from ...errors import RequestError
+from ..reports import exchanges as reports
+from ..visit import AVisit
+from .view import Shown, view
+
+router = APIRouter()
+
+
+@view(router, "/exchanges", "exchanges.html")
+async def show(visit: AVisit, search: str = "", page: int = 1) -> Shown:
+    """All exchanges."""
+    given = {"name": "", "routing_key": "", "headers": ""}
+    return {"exchanges": await reports.exchanges(visit.broker, search=search, page=page), "given": given}
+
+
+@view(router, "/exchange", "exchange.html")
+async def show_one(visit: AVisit, name: str, search: str = "", page: int = 1) -> Shown:
+    """An exchange and its bindings."""
+    given = {"name": name, "routing_key": "", "headers": ""}
+    return {"exchange": await reports.exchange(visit.broker, name, search=search, page=page), "given": given}
+
+
+@view(router, "/exchanges/route", "route.html")
+async def show_route(visit: AVisit, name: str = "", routing_key: str = "", headers: str = "") -> Shown:
+    """Where a message would go; nothing is sent. Mistakes are told beside the form."""
+    shown: dict[str, Any] = {"given": {"name": name, "routing_key": routing_key, "headers": headers}}
+    try:
+        return shown | {"route": await reports.route(visit.broker, name, routing_key, reports.headers_of(headers))}
+    except RequestError as exc:
+        return shown | {"route": None, "problem": str(exc)}

@@ -1,0 +1,110 @@
+"""Exchanges, their bindings, and where a message would go."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import NotFound, RequestError
+from ...queue_client.queue_models import Binding, ExchangeInfo
+from ..brokers import Broker
+from .paging import Paged, paged
+
+ALTERNATE = "alternate-exchange"
+
+
+@dataclass(frozen=True)
+class Exchanges:
+    """A page of exchanges, by name. The default exchange, which needs no bindings, is not among them."""
+
+    exchanges: Paged[ExchangeInfo]
+    search: str
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """An exchange with its bindings.
+
+    Attributes:
+        alternate: the exchange that gets what no binding matches; empty if there is none.
+        is_built_in: whether it always exists and can't be deleted.
+    """
+
+    info: ExchangeInfo
+    alternate: str
+    is_built_in: bool
+    bindings: Paged[Binding]
+    search: str
+
+
+@dataclass(frozen=True)
+class Route:
+    """Where a message would go: nothing was sent."""
+
+    exchange: str
+    routing_key: str
+    headers: dict[str, Any]
+    queues: tuple[str, ...]
+
+
+async def exchanges(broker: Broker, *, search: str = "", page: int = 1) -> Exchanges:
+    """A page of exchanges."""
+    found = await broker.recent("exchanges", 1.0, broker.client.list_exchanges)
+    return Exchanges(paged([one for one in found if search.lower() in one.name.lower()], page), search)
+
+
+async def exchange(broker: Broker, name: str, *, search: str = "", page: int = 1) -> Exchange:
+    """One exchange.
+
+    Raises:
+        NotFound: there is no such exchange.
+    """
+    found = await broker.recent("exchanges", 1.0, broker.client.list_exchanges)
+    info = next((one for one in found if one.name == name), None)
+    if info is None:
+        raise NotFound(f"no exchange {name!r}", exchange=name)
+    bindings = await broker.recent("bindings", 1.0, broker.client.list_bindings)
+    wanted = search.lower()
+    mine = [
+        one
+        for one in bindings
+        if one.exchange == name and (wanted in one.queue.lower() or wanted in one.routing_key.lower())
+    ]
+    mine.sort(key=lambda one: (one.routing_key, one.queue))
+    alternate = str(info.arguments.get(ALTERNATE, ""))
+    return Exchange(info, alternate, name.startswith("amq."), paged(mine, page), search)
+
+
+async def route(broker: Broker, name: str, routing_key: str = "", headers: Mapping[str, Any] | None = None) -> Route:
+    """Which queues would get a message. An empty name is the default exchange.
+
+    Raises:
+        NotFound: there is no such exchange.
+        RequestError: a header is not valid.
+    """
+    given = dict(headers or {})
+    queues = await broker.client.test_routing(name, routing_key, given)
+    return Route(name, routing_key, given, tuple(sorted(queues)))
+
+
+def headers_of(text: str) -> dict[str, Any]:
+    """Headers from lines of ``name=text`` and ``name:=JSON``.
+
+    Raises:
+        RequestError: a line is neither.
+    """
+    return dict(_header(line.strip()) for line in text.splitlines() if line.strip())
+
+
+def _header(line: str) -> tuple[str, Any]:
+    name, separator, value = line.partition("=")
+    if not separator or not name.rstrip(":"):
+        raise RequestError(f"can't read the header {line!r}: write name=text, or name:=3 for a JSON value", value=line)
+    if not name.endswith(":"):
+        return name, value
+    try:
+        return name[:-1], json.loads(value)
+    except ValueError as exc:
+        raise RequestError(f"the header {line!r} has no valid JSON after ':=': {exc}", value=line) from exc

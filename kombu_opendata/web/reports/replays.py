@@ -1,0 +1,167 @@
+"""Work of the broker in the background: replays into queues, and staged Spark jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ...errors import RequestError
+from ...queue_client.message_models import moment
+from ...staging.job import JobInfo
+from ..brokers import Broker
+
+#: jobs of a page
+MAX_JOBS = 50
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A replay into a queue: the newest one that it had.
+
+    Attributes:
+        state: ``running``, ``waiting`` (the queue is full or paused), ``failing`` (see ``error``) or ``done``.
+        share: how much of the way it has gone, 0 to 1.
+        examined, put_in: messages.
+        per_second: messages examined in a second.
+        seconds_left: an estimate; None if it can't be told.
+        where: the filter that messages had to match; empty if there is none.
+        error: why the last step failed.
+    """
+
+    queue: str
+    state: str
+    share: float
+    examined: int
+    put_in: int
+    per_second: float
+    seconds_left: float | None
+    where: str
+    error: str
+    started_at: datetime | None
+    changed_at: datetime | None
+
+
+@dataclass(frozen=True)
+class JobQueue:
+    """What became of a job's messages in one queue; the counts are messages."""
+
+    queue: str
+    routed: int
+    waiting: int
+    done: int
+    failed: int
+    removed: int
+
+
+@dataclass(frozen=True)
+class SparkJob:
+    """A staged job: rows of a Spark frame that became messages in one commit.
+
+    Attributes:
+        state: ``routing`` (its rows are put into queues), ``routed`` or ``settled``.
+        routed: rows that were put into queues, or had none.
+        share: how much of it is settled, 0 to 1.
+        routed_share: how much of it was routed, 0 to 1.
+        blocked: why its rows can't be put into queues now; empty if they can.
+        damaged: rows that could not be read.
+    """
+
+    id: str
+    state: str
+    rows: int
+    bytes: int
+    routed: int
+    unroutable: int
+    damaged: int
+    done: int
+    failed: int
+    share: float
+    routed_share: float
+    blocked: str
+    committed_at: datetime | None
+    queues: tuple[JobQueue, ...]
+
+
+@dataclass(frozen=True)
+class Replays:
+    """Replays, those that run first; and a page of staged jobs, by id.
+
+    Attributes:
+        next: the id after which the next page of jobs begins; None on the last one.
+        jobs_refused: why there are no jobs, if the broker does not show them.
+    """
+
+    replays: tuple[Replay, ...]
+    jobs: tuple[SparkJob, ...]
+    next: str | None
+    jobs_refused: str
+
+
+async def replays(broker: Broker, *, after: str = "") -> Replays:
+    """All replays, and a page of jobs after this id."""
+    cursors = await broker.recent("replays", 1.0, broker.client.replay_progress)
+    found = sorted((replay_of(one) for one in cursors), key=lambda one: (one.state == "done", one.queue))
+    try:
+        page = await broker.recent(("jobs", after), 1.0, lambda: broker.client.list_staged_jobs(after, limit=MAX_JOBS))
+    except RequestError as exc:  # a store in memory has none, and not everybody may see them
+        return Replays(tuple(found), (), None, str(exc))
+    jobs = tuple(job_of(one) for one in page.items)
+    return Replays(tuple(found), jobs, page.next, "")
+
+
+def replay_of(cursor: Mapping[str, Any]) -> Replay:
+    """From the broker's answer."""
+    whole, gone = cursor["end"] - cursor["start"], cursor["position"] - cursor["start"]
+    rate = float(cursor["rate"])
+    left = None if cursor["done"] or rate <= 0 else (whole - gone) / rate
+    return Replay(
+        cursor["queue"],
+        _state(cursor),
+        1.0 if cursor["done"] or whole <= 0 else min(gone / whole, 1.0),
+        cursor["seen"],
+        cursor["routed"],
+        rate,
+        left,
+        cursor["selector"],
+        cursor["error"],
+        moment(cursor["started_at_ms"]),
+        moment(cursor["changed_at_ms"]),
+    )
+
+
+def _state(cursor: Mapping[str, Any]) -> str:
+    if cursor["done"]:
+        return "done"
+    return "failing" if cursor["error"] else "waiting" if cursor["waiting"] else "running"
+
+
+def job_of(job: JobInfo) -> SparkJob:
+    """From the broker's answer."""
+    queues = tuple(
+        JobQueue(name, one.routed, one.waiting, one.done, one.failed, one.removed)
+        for name, one in sorted(job.queues.items())
+    )
+    ended = sum(one.done + one.failed + one.removed for one in queues) + job.unroutable + job.damaged
+    whole = sum(one.routed for one in queues) + job.rows - job.routed + job.unroutable + job.damaged
+    return SparkJob(
+        job.job_id,
+        job.state,
+        job.rows,
+        job.bytes,
+        job.routed,
+        job.unroutable,
+        job.damaged,
+        job.done,
+        job.failed,
+        1.0 if job.is_settled else _share(ended, whole),
+        _share(job.routed, job.rows),
+        "" if job.blocked is None else str(job.blocked),
+        moment(job.committed_at_ms),
+        queues,
+    )
+
+
+def _share(part: int, whole: int) -> float:
+    return min(part / whole, 1.0) if whole else 1.0

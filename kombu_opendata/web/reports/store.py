@@ -1,0 +1,160 @@
+"""The broker and its store: size, upkeep, standbys, limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ...json_values import with_times
+from ...queue_client.message_models import moment
+from ..brokers import Broker
+
+
+@dataclass(frozen=True)
+class Duty:
+    """A maintenance duty.
+
+    Attributes:
+        at: its last run, by whom, and how long it took; None if it has not run since the broker's start.
+        asked_at: when a client last asked for it, and who.
+    """
+
+    name: str
+    at: datetime | None
+    by: str
+    seconds: float
+    asked_at: datetime | None
+    asked_by: str
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A reader that keeps replaced tables, such as a backup. Its time is None if it keeps them for ever."""
+
+    name: str
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True)
+class InstanceStore:
+    """The store of one instance.
+
+    Attributes:
+        size_bytes: everything, as the limit counts it.
+        live_bytes: tables in use.
+        garbage_bytes: tables that were replaced and are not deleted yet.
+        journal_bytes: the files of the journal.
+        limit_bytes: how large it may be; 0 means no limit.
+        is_stuck: it is too large, and there are no settled messages to remove.
+        removed_early: settled messages that were removed because of the limit.
+        measured_at: when the sizes were taken.
+        stalled_seconds: for how long the store has taken no writes; 0 if it does.
+        sessions: of clients, also those that lost their connection a moment ago.
+        commits, published, delivered: since the broker's start.
+        dead_letters: dead letters that wait to be published.
+        duties: in their order.
+        figures: all figures that the broker gives, by their names.
+    """
+
+    instance: str
+    size_bytes: int
+    live_bytes: int
+    garbage_bytes: int
+    journal_bytes: int
+    limit_bytes: int
+    is_stuck: bool
+    removed_early: int
+    measured_at: datetime | None
+    stalled_seconds: float
+    sessions: int
+    commits: int
+    published: int
+    delivered: int
+    dead_letters: int
+    duties: tuple[Duty, ...]
+    checkpoints: tuple[Checkpoint, ...]
+    figures: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Standby:
+    """A broker that waits to take over, and since when it has been connected."""
+
+    addresses: tuple[str, ...]
+    since: datetime | None
+
+
+@dataclass(frozen=True)
+class Store:
+    """The broker's process and its stores.
+
+    Attributes:
+        location: the store's URL, without secrets.
+        state: ``active``, or what else the broker says of itself; ``fault`` says what is wrong.
+        memory_bytes, memory_limit_bytes: of the process; 0 if they are not known, or there is no limit.
+        memory_is_full: whether publishers wait because of it.
+    """
+
+    location: str
+    version: str
+    pid: int
+    state: str
+    fault: str
+    memory_bytes: int
+    memory_limit_bytes: int
+    memory_is_full: bool
+    connections: int
+    connections_limit: int
+    standbys: tuple[Standby, ...]
+    instances: tuple[InstanceStore, ...]
+
+
+async def store(broker: Broker) -> Store:
+    """The broker's process and its stores."""
+    report = await broker.recent("status", 1.0, broker.client.status)
+    memory = report.get("memory", {})
+    return Store(
+        report["store"],
+        report["version"],
+        report["pid"],
+        report.get("state", ""),
+        report.get("fault", ""),
+        memory.get("resident_bytes", 0),
+        memory.get("limit_bytes", 0),
+        memory.get("is_full", False),
+        report["connections"],
+        report.get("connections_limit", 0),
+        tuple(Standby(tuple(one["addresses"]), moment(one["since_ms"])) for one in report.get("standbys", ())),
+        tuple(_instance(name, one) for name, one in sorted(report["instances"].items())),
+    )
+
+
+def _instance(name: str, report: Mapping[str, Any]) -> InstanceStore:
+    disk = report["disk"]
+    return InstanceStore(
+        name,
+        disk["size_bytes"],
+        disk["live_bytes"],
+        disk["waiting_bytes"],
+        report["journal_bytes"],
+        disk["limit_bytes"],
+        disk["is_stuck"],
+        disk["removed_early"],
+        moment(disk["at_ms"]),
+        report["stalled_seconds"],
+        report["sessions"],
+        report["commits"],
+        report["published"],
+        report["delivered"],
+        report["dead_letters"]["waiting"],
+        tuple(_duty(duty, last) for duty, last in report["maintenance"].items()),
+        tuple(Checkpoint(one["name"], moment(one["expires_at_ms"])) for one in disk["checkpoints"] if one["name"]),
+        with_times({figure: value for figure, value in report.items() if figure != "queues"}),
+    )
+
+
+def _duty(name: str, last: Mapping[str, Any]) -> Duty:
+    asked = moment(last["asked_at_ms"]), last["asked_by"]
+    return Duty(name, moment(last["at_ms"]), last["by"], last["seconds"], *asked)

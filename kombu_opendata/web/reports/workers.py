@@ -1,0 +1,173 @@
+"""Workers: who consumes, what they hold and run; and the broker's other clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from ...errors import RequestError
+from ...protocol.messages.history_messages import MessageInfo
+from ...queue_client.message_models import MessageState, moment
+from ...queue_client.queue_models import Worker
+from ..brokers import Broker
+from .control_queues import is_control_queue
+from .paging import Paged, paged
+
+#: messages of a worker that its page shows
+MAX_MESSAGES = 100
+
+
+@dataclass(frozen=True)
+class WorkerFigures:
+    """A worker: a client that consumes, or that holds or runs messages.
+
+    Attributes:
+        worker: what the broker knows of it.
+        queues: what it consumes, without the queues of Celery's remote control and events.
+        oldest_task: the name of the task that it has held or run for longest; empty if that is not known.
+    """
+
+    worker: Worker
+    queues: tuple[str, ...]
+    oldest_task: str
+
+
+@dataclass(frozen=True)
+class OtherClients:
+    """Clients with one name that consume nothing: producers, result backends, this page.
+
+    Attributes:
+        connections: how many they have now.
+        since: when the first of them connected.
+    """
+
+    name: str
+    user: str
+    clients: int
+    connections: int
+    since: datetime | None
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Workers by name, and all other clients by name."""
+
+    workers: Paged[WorkerFigures]
+    others: tuple[OtherClients, ...]
+    search: str
+
+
+@dataclass(frozen=True)
+class HeldMessage:
+    """A message that a worker holds or runs.
+
+    Attributes:
+        state: ``in_flight``, or ``running``: acknowledged when its task began.
+        task: the name of its task; empty if it is not known.
+        since: when the worker got it, or its task began.
+        received_at: when the broker received it; None if its metadata is no longer stored.
+    """
+
+    id: int
+    queue: str
+    state: str
+    task: str
+    attempts: int
+    since: datetime | None
+    leased_until: datetime | None
+    received_at: datetime | None
+
+
+@dataclass(frozen=True)
+class WorkerDetails:
+    """A worker and its messages, the oldest first; ``more`` says that there are others than these."""
+
+    figures: WorkerFigures
+    messages: tuple[HeldMessage, ...]
+    more: int
+
+
+async def workers(broker: Broker, *, search: str = "", page: int = 1) -> Workers:
+    """A page of the workers, and all other clients."""
+    clients = await broker.recent("workers", 1.0, broker.client.workers)
+    found = [one for one in clients if search.lower() in one.name.lower()]
+    working = sorted((one for one in found if _works(one)), key=lambda one: (one.name, one.id))
+    shown = paged(working, page)
+    names = await _tasks(broker, [one.oldest_id for one in shown.rows if one.oldest_id is not None])
+    rows = tuple(_figures(one, names) for one in shown.rows)
+    others = _others(one for one in found if not _works(one))
+    return Workers(Paged(rows, shown.matching, shown.page, shown.pages), others, search)
+
+
+async def worker(broker: Broker, id: str) -> WorkerDetails:
+    """One worker.
+
+    Raises:
+        NotFound: there is no such worker.
+        RequestError: it is not the id of a worker.
+    """
+    found = await broker.client.worker(id)
+    held = await broker.client.worker_messages(id, limit=MAX_MESSAGES)
+    about = await _about(broker, [one.id for one in held])
+    names = {id: info.headers.get("task", "") for id, info in about.items()}
+    if found.oldest_id is not None and found.oldest_id not in names:
+        names |= await _tasks(broker, [found.oldest_id])
+    rows = sorted((_message(one, about) for one in held), key=lambda one: (one.since is None, one.since, one.id))
+    return WorkerDetails(_figures(found, names), tuple(rows), max(found.held + found.running - len(rows), 0))
+
+
+def _works(client: Worker) -> bool:
+    return bool(client.consumers or client.held or client.running)
+
+
+def _figures(found: Worker, tasks: dict[int, str]) -> WorkerFigures:
+    oldest = "" if found.oldest_id is None else tasks.get(found.oldest_id, "")
+    return WorkerFigures(found, tuple(one for one in found.consumers if not is_control_queue(one)), oldest)
+
+
+def _others(clients: Iterable[Worker]) -> tuple[OtherClients, ...]:
+    by_name: dict[tuple[str, str], list[Worker]] = {}
+    for one in clients:
+        by_name.setdefault((one.name, one.user), []).append(one)
+    return tuple(
+        OtherClients(
+            name,
+            user,
+            len(same),
+            sum(one.connections for one in same),
+            min((one.since for one in same if one.since is not None), default=None),
+        )
+        for (name, user), same in sorted(by_name.items())
+    )
+
+
+async def _tasks(broker: Broker, ids: list[int]) -> dict[int, str]:
+    """The names of these messages' tasks, as far as they are known."""
+    found = await _about(broker, ids)
+    return {id: about.headers.get("task", "") for id, about in found.items()}
+
+
+async def _about(broker: Broker, ids: list[int]) -> dict[int, MessageInfo]:
+    if not ids:
+        return {}
+    key = ("messages", tuple(sorted(ids)))
+    try:
+        page = await broker.recent(key, 5.0, lambda: broker.client.list_messages(ids=ids, limit=len(ids)))
+    except RequestError:  # the history is switched off, or not for this user's eyes
+        return {}
+    return {one.id: one for one in page.items}
+
+
+def _message(state: MessageState, about: dict[int, MessageInfo]) -> HeldMessage:
+    info = about.get(state.id)
+    return HeldMessage(
+        state.id,
+        state.queue,
+        state.state,
+        info.headers.get("task", "") if info is not None else "",
+        state.attempts,
+        state.running_since or moment(state.token),
+        state.leased_until,
+        moment(info.received_at_ms) if info is not None else None,
+    )
