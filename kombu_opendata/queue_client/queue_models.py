@@ -229,7 +229,8 @@ class Worker:
         running: how many tasks it runs whose messages it acknowledged when they began.
         consumers: the queues that it consumes.
         reader: whether it holds messages by reads and not only as a consumer.
-        prefetch: how many messages its consumers may hold together; 0 means no limit, None that it has none.
+        prefetch: how many messages of stored queues its consumers may hold together; 0 means no limit, None that it
+            consumes no such queue.
         oldest_since, oldest_id: since when it holds or runs the message that it has had for longest, and which that is.
         done_per_minute, failed_per_minute: how many messages or tasks it ended so, in the last minute.
         user: who it has logged in as; empty if it did not.

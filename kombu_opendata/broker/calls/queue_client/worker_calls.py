@@ -26,6 +26,7 @@ from ...delivery.time_slices import Pace
 from ...figures.client_rates import ClientRates
 from ...model.queue import BrokerQueue
 from ...model.sessions import Consumer, Session
+from ...model.stored_queue import StoredQueue
 from ..dispatch import required_rights as needs
 from ..dispatch.context import Context
 from ..dispatch.registry import handles
@@ -204,8 +205,14 @@ def _note(oldest: dict[bytes, tuple[int, int]], worker: bytes, at_ms: int, id: i
 
 
 def _prefetch(sessions: list[Session]) -> int | None:
-    """How many messages a client may hold; None if it has no consumers, 0 if one of them has no limit."""
-    limits = [channel.prefetch for session in sessions for channel in session.channels.values() if channel.consumers]
+    """How many stored messages a client may hold; None if it does not consume any, 0 if there is no limit."""
+    channels = {
+        consumer.channel: consumer.channel.prefetch
+        for session in sessions
+        for consumer in _consumers(session)
+        if isinstance(consumer.queue, StoredQueue)
+    }
+    limits = channels.values()
     return None if not limits else 0 if 0 in limits else sum(limits)
 
 
