@@ -4,13 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kombu_opendata import QueueClient
+
 from .shop import Shop
+
+
+def _worker(shop: Shop) -> str:
+    """The id of the worker whose task hangs."""
+    with QueueClient(shop.url) as client:
+        return next(one.id for one in client.workers() if one.name == "warehouse@test" and one.consumers)
+
 
 #: one entry a view, all of which axe-core checks and the pictures show; the path below the page's address
 VIEWS: dict[str, Callable[[Shop], str]] = {
     "overview": lambda _shop: "",
     "queue": lambda _shop: "queue?name=billing&tab=failed",
     "running": lambda _shop: "queue?name=stock&tab=running",
+    "workers": lambda _shop: "workers",
+    "worker": lambda shop: f"worker?id={_worker(shop)}",
+    "exchanges": lambda _shop: "exchanges",
+    "exchange": lambda _shop: "exchange?name=billing",
+    "route": lambda _shop: "exchanges/route?name=billing&routing_key=billing",
+    "replays": lambda _shop: "replays",
+    "store": lambda _shop: "store",
 }
 
 
