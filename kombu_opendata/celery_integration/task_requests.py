@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 _REFUSALS = ("on_unknown_message", "on_unknown_task", "on_invalid_task", "on_decode_error")
 #: methods of a request that are extended
 _ENDS = ("on_success", "on_failure", "on_timeout", "revoked", "maybe_expire", "terminate", "cancel", "send_event")
-_SUCCEEDED = int(TaskState.SUCCEEDED)  # a plain number is encoded faster
+_SUCCEEDED, _START = int(TaskState.SUCCEEDED), int(Outcome.START)  # plain numbers are encoded faster
 #: events that Celery sends after the loss of a pool process, if more is known of the task
 _AFTER_LOSS = {"task-succeeded": TaskState.SUCCEEDED, "task-retried": TaskState.RETRIED}
 
@@ -98,12 +98,12 @@ class ReportingRequest(_Base):
     __is_over = False
     __killed: TaskReport | None = None  # the report of a run that the worker was told to end
 
-    def __settle(self, outcome: Outcome) -> TaskReport | Outcome:
+    def __settle(self, outcome: Outcome) -> TaskReport | int:
         """How to settle the message: with what is known of the task, or so that the task is one that runs."""
         report = self.__report
         if report is None and outcome is Outcome.ACK:
             self.__lease = self.message.lease
-            return Outcome.START
+            return _START
         self.__is_over = True
         return outcome if report is None else report
 

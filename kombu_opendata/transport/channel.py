@@ -394,7 +394,7 @@ class Channel(TaskChannel):
             tags = [t for t in self._leased() if t <= tag or not tag]
         elif isinstance(message := delivered.get(tag), messages.DeliveredMessage):
             if message.on_settle is not None:
-                self._settle_task(delivered.pop(tag), outcome)
+                self._settle_task(connection, delivered.pop(tag), outcome)
                 return
             tags = [tag]
         else:

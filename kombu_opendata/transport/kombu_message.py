@@ -72,7 +72,7 @@ class DeliveredMessage(Message):
 
     def __init__(self, channel: Any, delivery_tag: int, delivery: Delivery) -> None:
         self.lease = delivery[2:5]
-        self.on_settle: Callable[[Outcome], TaskReport | Outcome] | None = None
+        self.on_settle: Callable[[Outcome], TaskReport | int] | None = None
         body, content_type, content_encoding, headers, properties, exchange, routing_key = decode(delivery[6])
         if delivery[5] > 1:
             headers[DELIVERY_COUNT] = delivery[5] - 1

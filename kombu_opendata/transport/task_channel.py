@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..client.session.broker_connection import BrokerConnection
 from ..errors import OpenDataError
 from ..protocol.messages import Outcome
 from ..protocol.task_reports import TaskReport
@@ -18,13 +19,13 @@ class TaskChannel(VirtualChannel):
         """Whether the broker wants to know what becomes of tasks."""
         return self.connection is not None and self.connection.takes_reports
 
-    def _settle_task(self, message: DeliveredMessage, outcome: Outcome) -> None:
+    def _settle_task(self, connection: BrokerConnection, message: DeliveredMessage, outcome: Outcome) -> None:
         """Settle a message as its ``on_settle`` says, which no other thread may learn before the broker."""
-        connection = self._connection()
         on_settle, message.on_settle = message.on_settle, None
+        link = connection.link
         try:
-            with connection.link.lock:
-                said = on_settle(outcome) if on_settle is not None and connection.takes_reports else outcome
+            with link.lock:
+                said = on_settle(outcome) if on_settle is not None and link.takes_reports else outcome
                 if isinstance(said, TaskReport):
                     connection.settle_task(self.channel_id, outcome, message.lease, said)
                 else:

@@ -175,10 +175,12 @@ ROWS: tuple[Row, ...] = (
     Row("backup.publish", "a publish during a backup, p99", "ms"),
     Row("backup.quiet", "the same before it, p99", "ms"),
     Row("outcomes.solo", "solo worker, with task outcomes and without", "tasks/s", (AtLeast(0.98, WITHOUT),)),
+    Row("outcomes.soloworker", "the same: CPU of the worker per task", "µs"),
     Row("outcomes.solocpu", "the same: CPU of the broker per task", "µs"),
     Row(
         "outcomes.prefork", "prefork worker of 2, with task outcomes and without", "tasks/s", (AtLeast(0.98, WITHOUT),)
     ),
+    Row("outcomes.preforkworker", "the same: CPU of the worker and its pool per task", "µs"),
     Row("outcomes.preforkcpu", "the same: CPU of the broker per task", "µs"),
     Row("idle.commits", "idle worker with events on: commits per minute", "commits", (AtMost(0),)),
 )

@@ -134,8 +134,7 @@ class BrokerConnection:
     @property
     def takes_reports(self) -> bool:
         """Whether the broker wants to know what becomes of tasks; another one may after a resume."""
-        welcome = self.link.welcome
-        return welcome is not None and welcome.task_outcomes and self.options.task_outcomes
+        return self.link.takes_reports
 
     def settle_task(self, channel: int, outcome: int, lease: Lease, report: TaskReport) -> None:
         """End a lease, or with :attr:`.Outcome.REPORT` the run of a task that was started, and say what became of it.
@@ -149,18 +148,19 @@ class BrokerConnection:
         succeeded = report.state == _SUCCEEDED
         if not succeeded and report.fault:
             raise RequestError(report.fault)
-        if not self.takes_reports:
+        link = self.link
+        if not link.takes_reports:
             if outcome != _REPORT:
                 self.settle(channel, outcome, [lease])
             return
-        with self.link.lock:
-            if self.link.is_closed:
+        with link.lock:
+            if link.is_closed:
                 raise ConnectionLost("the connection is closed")
-            self.session.settle_task(outcome, lease, report)
-            if succeeded and outcome == _REPORT:
-                observer = self.link.observer
-                if observer is not None and observer.will_flush():
-                    return
+            self.session.settlements.report(outcome, lease, report)
+            if outcome != _REPORT:
+                self.session.held.pop(lease, None)
+            elif succeeded and (observer := link.observer) is not None and observer.will_flush():
+                return
             self.io.post(b"")
 
     def flush_reports(self) -> None:
@@ -308,6 +308,7 @@ class BrokerConnection:
         parents = self.link
         self._start_session()
         self.link.is_closed, self.link.welcome = parents.is_closed, parents.welcome
+        self.link.takes_reports = parents.takes_reports
         parents.leave_to_parent()
         self.gated.clear()
         for channel in self.channels.values():

@@ -35,7 +35,6 @@ from ...protocol.messages import (
     Settle,
     Settled,
 )
-from ...protocol.task_reports import TaskReport
 from .declared import Declaration, Declared
 from .publishes_in_flight import PublishesInFlight
 from .settlements import Settlements
@@ -192,11 +191,6 @@ class Session:
         for lease in leases:
             self.held.pop(lease, None)
         return self.settlements.settle(outcome, channel, leases)
-
-    def settle_task(self, outcome: int, lease: Lease, report: TaskReport) -> None:
-        """End a lease, or the run of a started task, with a report that waits for the next frame."""
-        self.held.pop(lease, None)
-        self.settlements.report(outcome, lease, report)
 
     def fail_publishes(self, error: OpenDataError) -> None:
         """What became of the publishes in flight will never be known."""

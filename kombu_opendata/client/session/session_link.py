@@ -41,6 +41,7 @@ class SessionLink:
         lock: held by whoever uses the session or its socket.
         current: the connected socket; None while there is none.
         welcome: the broker's last one.
+        takes_reports: whether that broker wants to know what becomes of tasks.
         is_closed: for good.
         is_closing: the session is about to end; a break is not resumed any more.
         backoff: seconds to wait before the next attempt to resume.
@@ -60,6 +61,7 @@ class SessionLink:
         self.lock = threading.RLock()
         self.current: FramedSocket | None = None
         self.welcome: Welcome | None = None
+        self.takes_reports = False
         self.is_closed = False
         self.is_closing = False
         self.observer: Observer | None = None
@@ -159,7 +161,8 @@ class SessionLink:
         )
 
     def _attempt(self) -> None:
-        self.current, self.welcome = open_session(self.session, self.route, self.options, self.clock, self._more)
+        self.current, welcome = open_session(self.session, self.route, self.options, self.clock, self._more)
+        self.welcome, self.takes_reports = welcome, welcome.task_outcomes and self.options.task_outcomes
         if self._last_error is not None:
             log.warning("the connection to %s is back after %.1f s", self.route.active, self._lost_seconds())
         self._last_error = self._lost_at = None
