@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -212,6 +212,42 @@ def metrics_of(queue: str, figures: Mapping[str, Any], at_ms: int) -> QueueMetri
         **{name: figures[name] for name in _NEWER if name in figures},
         **known,
     )
+
+
+@dataclass(frozen=True)
+class AllMetrics:
+    """The figures of all queues that the user may see.
+
+    Attributes:
+        queues: by name. Figures that have not changed since an earlier answer are those of that one: only the ages are
+            later.
+        changed: the names of those that the broker sent now.
+        mark: tells the broker what this client knows.
+    """
+
+    at: datetime
+    queues: dict[str, QueueMetrics]
+    changed: frozenset[str]
+    mark: int
+
+
+def all_metrics(previous: AllMetrics | None, answer: q.Metrics) -> AllMetrics:
+    """The figures of the broker's answer, and those of the previous one that are not in it."""
+    at = datetime.fromtimestamp(answer.at_ms / 1000, UTC)
+    changed = {name: metrics_of(name, figures, answer.at_ms) for name, figures in answer.queues.items()}
+    queues = dict(changed)
+    if previous is not None and answer.gone is not None:
+        later = (at - previous.at).total_seconds()
+        gone = {*changed, *answer.gone}
+        queues |= {name: _aged(one, later, at) for name, one in previous.queues.items() if name not in gone}
+    return AllMetrics(at, dict(sorted(queues.items())), frozenset(changed), answer.mark)
+
+
+def _aged(one: QueueMetrics, seconds: float, at: datetime) -> QueueMetrics:
+    oldest, newest = (
+        None if age is None else max(age + seconds, 0.0) for age in (one.oldest_age_seconds, one.newest_age_seconds)
+    )
+    return replace(one, at=at, oldest_age_seconds=oldest, newest_age_seconds=newest)
 
 
 @dataclass(frozen=True)

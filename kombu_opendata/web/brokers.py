@@ -9,6 +9,7 @@ from time import monotonic
 from typing import Any, TypeVar, cast
 
 from ..queue_client import AsyncQueueClient
+from ..queue_client.queue_models import AllMetrics
 from ..url import parse
 from .settings import WebSettings
 
@@ -20,11 +21,13 @@ class Broker:
 
     Attributes:
         expects_standby: whether it should have a standby: there was one, or the URL names more than one broker.
+        metrics: the figures of all queues, as the broker told them last.
     """
 
     def __init__(self, client: AsyncQueueClient, *, expects_standby: bool = False) -> None:
         self.client = client
         self.expects_standby = expects_standby
+        self.metrics: AllMetrics | None = None
         self._answers: dict[Hashable, tuple[float, asyncio.Future[Any]]] = {}
 
     async def recent(self, key: Hashable, seconds: float, ask: Callable[[], Awaitable[T]]) -> T:

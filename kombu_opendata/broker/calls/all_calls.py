@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from uuid import uuid4
 
+from ..figures.changes import Changes
 from ..instance.altered_messages import AlteredMessages
 from ..instance.instance import Instance
 from ..model.sessions import Session
@@ -92,7 +93,7 @@ class InstanceCalls:
             reads,
             SettleCalls(i.leases, i.timed, holders, i.queues, i.outbox, clock),
             PeekCalls(holders, i.queues, engine.payloads, engine.pages, commits, engine.history),
-            MetricsCalls(i.queues, i.figures, clock),
+            MetricsCalls(i.queues, i.figures, Changes(i.queues, i.figures, clock), clock),
             FigureCalls(i.queues, i.figures),
             WorkerCalls(i.sessions, i.queues, i.leases, holders, reads, i.outbox, state.running, i.client_rates),
         )

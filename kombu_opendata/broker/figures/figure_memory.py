@@ -103,14 +103,23 @@ class FigureMemory:
         places.see(past, number)
 
     # ------------------------------------------------------------------ telling
+    def recent_in(self, queue: BrokerQueue) -> int:
+        """The last sample, if the rates of the last minute may have changed with it; else 0."""
+        past = self._pasts.get(queue)
+        is_recent = past is not None and past.changed_in and self._number - past.changed_in <= MINUTE_SAMPLES
+        return self._number if is_recent else 0
+
     def rates(self, queue: BrokerQueue) -> dict[str, float]:
         """Messages per second over the last minute, or over a shorter time if there are fewer samples."""
         now, last, past = self._clock.now_ms(), self._number, self._pasts.get(queue)
+        counters = _counters(queue)
+        if past is not None and past.slots == RESTING and past.row(last)[: len(COUNTERS)].tolist() == counters:
+            return dict.fromkeys(_RATES, 0.0)
         first = max(last - MINUTE_SAMPLES, 0 if past is None else past.known_from)
         while first < last and now - self._time(first) > SAMPLE_MS * (MINUTE_SAMPLES + 1):
             first += 1
         before = NOTHING if past is None else past.row(first)
-        grown = counted(before, array("I", _counters(queue)))
+        grown = counted(before, array("I", counters))
         seconds = max(now - self._time(first), 1000) / 1000
         return {name: round(count / seconds, 3) for name, count in zip(_RATES, grown, strict=True)}
 

@@ -192,7 +192,7 @@ class BrokerQueue(ConsumedQueue):
         """Remove expired messages from cold buckets."""
 
     async def age_seconds(self, id: int, now: int) -> float | None:
-        """The age of a message; None if it is not known."""
+        """The age of a waiting or held message; None if it is not known."""
         return None
 
     def state(self) -> Queue:
@@ -239,6 +239,10 @@ class BrokerQueue(ConsumedQueue):
     @abstractmethod
     async def settled(self) -> dict[str, int]:
         """The lengths of its settled lists, by name."""
+
+    def settled_version(self) -> int:
+        """A number that changes with the lengths of its settled lists."""
+        return 0
 
     @abstractmethod
     def binds_in(self, exchange: Exchange) -> Definitions | Topology:

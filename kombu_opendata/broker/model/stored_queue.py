@@ -58,6 +58,7 @@ class StoredQueue(BrokerQueue):
         self._loader = storage.loader
         self._payloads = storage.payloads
         self._pages = storage.pages
+        self._cold_received: dict[int, int] = {}  # of the oldest and the newest message, if they are not in memory
         if stored.overrides != NO_OVERRIDES:
             self._take_over(stored.overrides, arguments)
 
@@ -191,9 +192,23 @@ class StoredQueue(BrokerQueue):
     async def settled(self) -> dict[str, int]:
         return {which: await self._pages.count_settled(self.stored, which) for which in LISTS}
 
+    def settled_version(self) -> int:
+        stored = self.stored
+        return hash((stored.done.version, stored.failed.version, stored.archived_failed.version))
+
     async def age_seconds(self, id: int, now: int) -> float | None:
-        about = await self._pages.metadata_of(id)
-        return 0.0 if about is None else max(now - about.received_at_ms, 0) / 1000
+        entry = self.messages.find(id)
+        received = entry.received_at if entry is not None else self._cold_received.get(id, 0)
+        if not received:
+            about = await self._pages.metadata_of(id)
+            if about is None:
+                return 0.0
+            received = about.received_at_ms
+            if entry is not None:
+                entry.received_at = received
+            else:
+                self._cold_received = {**dict(list(self._cold_received.items())[-1:]), id: received}
+        return max(now - received, 0) / 1000
 
     def binds_in(self, exchange: Exchange) -> Definitions | Topology:
         return self._storage.definitions if exchange.durable else self._storage.state.topology

@@ -128,9 +128,14 @@ class ListByState(Numbered, tag=76):
 
 
 class GetMetrics(Numbered, tag=77):
-    """Get figures of these queues, or of all if none is named. Answer: Metrics."""
+    """Get figures of these queues, or of all if none is named. Answer: Metrics.
+
+    ``since`` is the mark of an earlier answer about all queues, to get only what has changed since then; 0 to get all
+    queues and a mark; -1 to get no mark.
+    """
 
     queues: Many[str]
+    since: int = -1
 
 
 class GetFigures(Numbered, tag=85):
@@ -241,10 +246,17 @@ class StatePage(Numbered, tag=176):
 
 
 class Metrics(Numbered, tag=177):
-    """Figures by queue."""
+    """Figures by queue.
+
+    Attributes:
+        mark: for a later call; 0 if none was asked for.
+        gone: the queues that were deleted since the mark of the request; None if all queues are here.
+    """
 
     at_ms: int
     queues: dict[str, dict[str, Any]]
+    mark: int = 0
+    gone: list[str] | None = None
 
 
 class Figures(Numbered, tag=182):

@@ -20,7 +20,7 @@ from ..message_models import (
     state_of,
     stored_message_of,
 )  # fmt: skip
-from ..queue_models import QueueMetrics, RecentFigures, metrics_of, recent_figures
+from ..queue_models import AllMetrics, QueueMetrics, RecentFigures, all_metrics, metrics_of, recent_figures
 from .base import AsyncBase
 
 MAX_PAGE = 1000
@@ -105,6 +105,14 @@ class AsyncPeeking(AsyncBase):
         """Figures of all queues, by name."""
         answer: q.Metrics = await self._calls.call(q.GetMetrics(0, []))
         return {name: metrics_of(name, figures, answer.at_ms) for name, figures in sorted(answer.queues.items())}
+
+    async def metrics_update(self, previous: AllMetrics | None = None) -> AllMetrics:
+        """Figures of all queues, of which the broker sends only those that have changed since a previous answer.
+
+        For a program that asks again and again: it costs the broker a tenth of :meth:`metrics_all`.
+        """
+        answer: q.Metrics = await self._calls.call(q.GetMetrics(0, [], previous.mark if previous is not None else 0))
+        return all_metrics(previous, answer)
 
     async def figures(self, queues: Iterable[str] = (), *, since: datetime | None = None) -> RecentFigures:
         """The figures of queues, and of all queues together, over the last ten minutes.

@@ -160,6 +160,12 @@ class SettledList:
         full = (self.tail - self.first) * BUCKET_ENTRIES
         return full - sum(BUCKET_ENTRIES - size for size in self.sizes.values()) + len(self.rows)
 
+    @property
+    def version(self) -> int:
+        """A number that changes with the length."""
+        sizes = self.sizes
+        return hash((self.first, self.tail, len(self.rows), len(sizes), sum(sizes.values()) if sizes else 0))
+
     def unsaved_ids(self) -> list[int]:
         """The ids in buckets that changed since the last checkpoint."""
         return [int.from_bytes(row[:8], "little") for rows in self.dirty.values() for row in rows]

@@ -25,9 +25,8 @@ async def queue_figures(broker: Broker) -> QueueFigures:
 
     async def ask() -> QueueFigures:
         before = time.time()
-        found = list((await broker.client.metrics_all()).values())
-        after = time.time()
-        at = found[0].at.timestamp() if found and found[0].at is not None else after
-        return QueueFigures(found, min(at - before, 0.0) + max(at - after, 0.0))
+        found = broker.metrics = await broker.client.metrics_update(broker.metrics)
+        after, at = time.time(), found.at.timestamp()
+        return QueueFigures(list(found.queues.values()), min(at - before, 0.0) + max(at - after, 0.0))
 
     return await broker.recent("metrics", _SECONDS, ask)

@@ -124,3 +124,58 @@ def test_who_may_not_see_all_queues_gets_no_total(store_folder: Path, started: C
         found = client.figures(["mine", "other"])
         assert found.total is not None
         assert set(found.queues) == {"mine", "other"}
+
+
+def test_an_update_has_what_all_metrics_have(client: QueueClient) -> None:
+    for name in ("a", "b", "c"):
+        client.create(name)
+        client.send(name, 1)
+    first = client.metrics_update()
+    assert first.changed == {"a", "b", "c"}
+    client.send_batch("b", [1, 2])
+    client.drop("c")
+    client.create("d")
+    second = client.metrics_update(first)
+    assert {"b", "d"} <= second.changed
+    assert list(second.queues) == ["a", "b", "d"]
+    whole = client.metrics_all()
+    for name, one in second.queues.items():
+        assert (one.length, one.total, one.counts) == (whole[name].length, whole[name].total, whole[name].counts)
+        assert one.at == second.at
+    assert first.queues["a"].oldest_age_seconds is not None
+    later = (second.at - first.at).total_seconds()
+    assert second.queues["a"].oldest_age_seconds == pytest.approx(
+        first.queues["a"].oldest_age_seconds + later, abs=0.01
+    )
+
+
+def test_an_update_after_a_restart_has_all_queues(store_folder: Path, started: Children) -> None:
+    first = serve(store_folder, started)
+    with signed_in(first) as client:
+        client.create("q")
+        client.send_batch("q", [1, 2, 3])
+        before = client.metrics_update()
+    first.terminate()
+    with signed_in(serve(store_folder, started)) as client:
+        after = client.metrics_update(before)
+        assert after.changed == {"q"}
+        assert after.queues["q"].length == 3
+
+
+def test_an_update_has_only_what_a_user_may_see(store_folder: Path, started: Children) -> None:
+    users = write_users(
+        store_folder / "users",
+        user_table("admin", "x", roles=("admin",)),
+        user_table("shop", "x", {"*": {"read": "^mine"}}),
+    )
+    broker = serve(store_folder, started, "--users", str(users))
+    with signed_in(broker, "admin") as admin, signed_in(broker, "shop") as shop:
+        for name in ("mine", "mine-too", "other"):
+            admin.create(name)
+        first = shop.metrics_update()
+        assert set(first.queues) == {"mine", "mine-too"}
+        admin.drop("other")
+        admin.drop("mine-too")
+        admin.send("mine", 1)
+        second = shop.metrics_update(first)
+        assert set(second.queues) == second.changed == {"mine"}

@@ -9,6 +9,7 @@ from ....protocol.messages import queue_messages as q
 from ....storage.clock import Clock
 from ...delivery.queues import Queues
 from ...delivery.time_slices import Pace, encoded
+from ...figures.changes import Changes
 from ...figures.figure_memory import FigureMemory
 from ...figures.levels import levels
 from ...model.queue import BrokerQueue
@@ -23,17 +24,24 @@ class MetricsCalls:
 
     _queues: Queues
     _memory: FigureMemory
+    _changes: Changes
     _clock: Clock
 
     @handles(q.GetMetrics, needs=needs.on_queues("read", or_role="monitor"), query=True)
     async def get_metrics(self, call: Context, msg: q.GetMetrics) -> q.Metrics:
-        queues = [call.queue(name) for name in msg.queues] or [
-            queue for queue in self._queues.values() if not queue.deleting and call.session.rights.may_watch(queue.name)
-        ]
+        may_watch = call.session.rights.may_watch
+        mark, gone, queues = 0, None, [call.queue(name) for name in msg.queues]
+        if not queues and msg.since >= 0:
+            mark, queues, gone = await self._changes.since(msg.since)
+        elif not queues:
+            queues = list(self._queues.values())
+        if not msg.queues:
+            queues = [queue for queue in queues if not queue.deleting and may_watch(queue.name)]
         found, pace = {}, Pace()
         async for queue in pace.over(queues):
             found[queue.name] = encoded(await self._figures(queue, pace))
-        return q.Metrics(msg.rid, self._clock.now_ms(), found)
+        gone = None if gone is None else [name for name in gone if may_watch(name)]
+        return q.Metrics(msg.rid, self._clock.now_ms(), found, mark, gone)
 
     async def _figures(self, queue: BrokerQueue, pace: Pace) -> dict[str, Any]:
         now = self._clock.now_ms()
@@ -59,9 +67,9 @@ class MetricsCalls:
 async def _ages(queue: BrokerQueue, now: int) -> tuple[float | None, float | None]:
     """The ages of the oldest and the newest message in seconds, in flight or not; None if there is none."""
     messages = queue.messages
-    ids, cold = [*messages.available, *messages.in_flight], messages.cold.values()
-    if not ids and not cold:
+    cold, groups = messages.cold.values(), [ids for ids in (messages.available, messages.in_flight) if ids]
+    if not groups and not cold:
         return None, None
-    oldest = min([*ids, *(summary.lowest_id for summary in cold)])
-    newest = max([*ids, *(summary.highest_id for summary in cold)])
+    oldest = min([*map(min, groups), *(summary.lowest_id for summary in cold)])
+    newest = max([*map(max, groups), *(summary.highest_id for summary in cold)])
     return await queue.age_seconds(oldest, now), await queue.age_seconds(newest, now)

@@ -53,8 +53,8 @@ def rows_of(answer: Any) -> list[Any]:
 @pytest.mark.usefixtures("short_pieces")
 @pytest.mark.parametrize(
     "message",
-    [m.GetStatus(1), m.ListBindings(1), q.ListQueues(1), q.GetMetrics(1, []), q.ListWorkers(1)],
-    ids=lambda message: type(message).__name__,
+    [m.GetStatus(1), m.ListBindings(1), q.ListQueues(1), q.GetMetrics(1, []), q.GetMetrics(1, [], 0), q.ListWorkers(1)],
+    ids=["GetStatus", "ListBindings", "ListQueues", "GetMetrics", "GetMetrics-since", "ListWorkers"],
 )
 def test_a_call_about_all_queues_lets_others_have_their_turn(message: Any) -> None:
     async def main() -> None:
