@@ -14,6 +14,10 @@ from typing import Any
 import griffe
 
 _ROLE = re.compile(r":(?:class|meth|func|mod|attr|exc|data|obj):`[~.]?([^`]+)`")
+_CLIENTS = {
+    "queue_client._sync.": "kombu_opendata.queue_client.QueueClient",
+    "queue_client._async.": "kombu_opendata.queue_client.AsyncQueueClient",
+}
 _HEADING = re.compile(r"(?m)^(\S.*)\n=+$")
 _TABLE = re.compile(r"(?m)^(=+(?: +=+)+)\n((?:.+\n)+)")
 _SHARED_ENTRY = re.compile(r"(?m)^    (\w+(?:, \w+)+): (.+(?:\n {5,}.+)*)$")
@@ -27,7 +31,30 @@ def markdown(text: str) -> str:
     text = _HEADING.sub(r"#### \1", text)
     text = re.sub(r"(?m)^((?!\* |  ).+)\n(?=\* )", r"\1\n\n", text)
     text = re.sub(r"(?m)::$", ":", text)
-    return _ROLE.sub(r"`\1`", text).rstrip()
+    return text.rstrip()
+
+
+def linked(text: str, obj: griffe.Object) -> str:
+    """The same with its roles as links, where the site has what they name."""
+
+    def link(match: re.Match[str]) -> str:
+        name = match[1]
+        try:
+            target = _path(name, obj)
+        except griffe.NameResolutionError:
+            return f"`{name}`"
+        return f'<autoref identifier="{target}" optional><code>{name}</code></autoref>'
+
+    return _ROLE.sub(link, text)
+
+
+def _path(name: str, obj: griffe.Object) -> str:
+    if name.startswith("kombu_opendata."):
+        return name
+    for half, client in _CLIENTS.items():  # whose calls stand in several modules
+        if half in obj.path and "." not in name and name.islower():
+            return f"{client}.{name}"
+    return obj.resolve(name)
 
 
 def _entries(match: re.Match[str]) -> str:
@@ -52,11 +79,15 @@ def _table(match: re.Match[str]) -> str:
 
 
 class Docstrings(griffe.Extension):
-    """Converts each docstring once, when it is read from the source."""
+    """Converts each docstring when it is read from the source, and its links when all names are known."""
 
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
         if obj.docstring:
             obj.docstring.value = markdown(obj.docstring.value)
+
+    def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
+        if obj.docstring:
+            obj.docstring.value = linked(obj.docstring.value, obj)
 
     def on_attribute_instance(self, *, attr: griffe.Attribute, **_: Any) -> None:
         if attr.docstring or not attr.lines or attr.lineno is None or not isinstance(attr.filepath, Path):

@@ -52,11 +52,11 @@ def _option(spec: Spec) -> str:
 
 
 def metrics_page() -> str:
-    parts = [METRICS, "| metric | kind | labels | meaning |\n|---|---|---|---|\n"]
+    parts = [METRICS, "| metric | kind | meaning |\n|---|---|---|\n"]
     for metric in sorted(all_metrics()):
         labels = ", ".join(f"`{label}`" for label in metric.labels)
-        name = f"`{catalogue.PREFIX}{metric.name}`"
-        parts.append(f"| {name} | {metric.kind} | {labels} | {_cell(metric.help)} |\n")
+        meaning = _cell(metric.help) + (f" By {labels}." if labels else "")
+        parts.append(f"| `{catalogue.PREFIX}{metric.name}` | {metric.kind} | {meaning} |\n")
     return "".join(parts)
 
 

@@ -1,0 +1,74 @@
+"""The hooks that make the documentation's site: tools/site."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from kombu_opendata.broker.metrics import catalogue
+from kombu_opendata.configuration.options import public_specs
+
+pytest.importorskip("mkdocstrings", reason="the site needs the extra docs")
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def hook(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / "site" / f"{name}.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_option_and_every_metric_has_its_place() -> None:
+    pages = hook("option_and_metric_pages")
+    assert re.findall(r"(?m)^## `([^`]+)`", pages.options_page()) == [spec.flag for spec in public_specs()]
+    rows = re.findall(r"(?m)^\| `opendata_queue_(\w+)` \|", pages.metrics_page())
+    named = set(re.findall(r'"([a-z_]+)", "[A-Z]', Path(catalogue.__file__).read_text()))
+    assert len(named) > 40
+    assert named <= set(rows)
+    assert len(rows) == len(set(rows))
+
+
+def test_every_example_and_all_of_deploy_is_a_page() -> None:
+    folders = set(hook("repository_pages").FOLDERS)
+    examples = {f"examples/{readme.parent.name}" for readme in (ROOT / "examples").glob("*/README.md")}
+    assert {f"deploy/{each.name}" for each in (ROOT / "deploy").iterdir() if each.is_dir()} | examples == folders
+
+
+@pytest.mark.parametrize(
+    ("path", "page"),
+    [
+        ("README.md", "index.md"),
+        ("docs/cli.md", "cli.md"),
+        ("CONTRIBUTING.md", "repository/CONTRIBUTING.md"),
+        ("pyproject.toml", "repository/pyproject.toml.md"),
+        ("examples/quickstart", "repository/examples/quickstart/README.md"),
+        ("examples/monitoring/alerts.yml", "repository/examples/monitoring/README.md#file-alerts-yml"),
+    ],
+)
+def test_a_link_leads_to_a_page_of_the_site(path: str, page: str) -> None:
+    assert hook("repository_pages").site_path(path) == page
+
+
+def test_what_code_hosts_read_differently_is_rewritten() -> None:
+    text = "1. one\n\n       code of one\n\n* a\n  b\n\nend\n  end\n\n| `a \\| b` | c \\| d |"
+    told = hook("markdown_dialect").on_page_markdown(text)
+    assert told == "1. one\n\n        code of one\n\n* a\n    b\n\nend\n  end\n\n| `a | b` | c \\| d |"
+
+
+def test_a_docstring_becomes_markdown() -> None:
+    text = (
+        "Sends :class:`~app.Message`.\n\nFeatures\n========\nWhat it has:\n* one\n\n=====  ====\nname   kind\n"
+        "=====  ====\n``a``  b|c\n       d\n=====  ====\n\nArgs:\n    x, y: where\n        it is."
+    )
+    assert hook("docstrings").markdown(text) == (
+        "Sends :class:`~app.Message`.\n\n#### Features\nWhat it has:\n\n* one\n\n| name | kind |\n|---|---|\n"
+        "| ``a`` | b\\|c d |\n\nArgs:\n    x: where\n        it is.\n    y: where\n        it is."
+    )
