@@ -34,8 +34,9 @@ class Broker:
         """An answer that is at most so old. Who asks while another asks the same gets the same answer."""
         now = monotonic()
         at, future = self._answers.get(key, (0.0, None))
-        if future is None or now - at > seconds:
+        if future is None or (future.done() and now - at > seconds):
             future = asyncio.ensure_future(ask())
+            future.add_done_callback(_retrieved)
             self._answers = {name: one for name, one in self._answers.items() if now - one[0] < 60}
             self._answers[key] = (now, future)
         try:
@@ -47,6 +48,12 @@ class Broker:
     async def close(self) -> None:
         """End the connections."""
         await self.client.close()
+
+
+def _retrieved(future: asyncio.Future[Any]) -> None:
+    """An error is told to whoever waits; it is no mistake if nobody does any more."""
+    if not future.cancelled():
+        future.exception()
 
 
 class Brokers:

@@ -6,7 +6,6 @@ stream of server-sent events, each of which has the block ``content`` again, if 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import wraps
 from typing import Any
@@ -16,6 +15,7 @@ from fastapi.responses import HTMLResponse, StreamingResponse
 
 from ...errors import OpenDataError
 from ..faults import Answered, answered
+from ..live.updates import away, event, updates
 from ..rendering import link
 from ..visit import Site, Visit
 
@@ -98,28 +98,18 @@ def _may_come_back(said: Answered) -> bool:
     return said.status in (502, 503)
 
 
-async def _events(visit: Visit, template: str, context: Callable[[], Awaitable[Shown]]) -> AsyncIterator[str]:
-    """The changing part whenever it is other than before; a comment otherwise, so that a dead peer is noticed."""
-    renderer = visit.site.renderer
-    before = ""
-    while not await visit.request.is_disconnected():
-        try:
-            now = renderer.block(template, "content", await context())
-        except OpenDataError as exc:
-            now = _told(visit, exc)
-        yield _event(now) if now != before else ": same\n\n"
-        before = now
-        await asyncio.sleep(visit.site.settings.refresh_seconds)
+def _events(visit: Visit, template: str, context: Callable[[], Awaitable[Shown]]) -> AsyncIterator[str]:
+    """The changing part whenever it is other than before."""
+
+    async def render() -> str:
+        return visit.site.renderer.block(template, "content", await context())
+
+    return updates(render, lambda exc: _told(visit, exc), visit.site.settings.refresh_seconds)
 
 
 def _told(visit: Visit, exc: OpenDataError) -> str:
-    """An error in place of the changing part."""
+    """The event that says what went wrong: above the changing part, or in place of it."""
     said = answered(exc)
-    renderer, shown = visit.site.renderer, frame(visit)
     if _may_come_back(said):
-        return renderer.block("unavailable.html", "banner", shown | {"fault": str(exc)})
-    return renderer.block("error.html", "banner", shown | error_context(said))
-
-
-def _event(text: str) -> str:
-    return "".join(f"data: {line}\n" for line in text.splitlines()) + "\n"
+        return away(str(exc))
+    return event(visit.site.renderer.block("error.html", "banner", frame(visit) | error_context(said)))

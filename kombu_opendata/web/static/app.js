@@ -65,12 +65,26 @@
   addEventListener("resize", redrawCharts);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => location.reload());
 
-  // ---- the stream of changes
-  const lost = () => { document.getElementById("connection").hidden = false; };
-  const back = () => { document.getElementById("connection").hidden = true; };
-  document.addEventListener("htmx:sse:error", lost);
-  document.addEventListener("htmx:sse:after:connection", back);
-  document.addEventListener("htmx:sse:after:message", back);
+  // ---- the stream of changes: what changed is morphed into the page, so that focus, selection and scroll positions stay
+  const banner = (name, text) => {
+    const found = document.getElementById(name);
+    if (text) found.querySelector("span").textContent = text;
+    found.hidden = text === undefined;
+  };
+  document.addEventListener("htmx:sse:error", () => banner("connection", ""));
+  document.addEventListener("htmx:sse:after:connection", () => banner("connection"));
+  document.addEventListener("htmx:sse:after:message", (event) => { if (!event.detail.message.event) banner("away"); });
+  document.addEventListener("away", (event) => banner("away", event.detail.data));
+  // the extension does not try again if a stream never began
+  setInterval(() => {
+    const main = document.querySelector("#content[hx-sse\\:connect]");
+    if (main && !main._htmx?.sse && !document.hidden) main.dispatchEvent(new Event("reconnect"));
+  }, 10000);
+  // what the viewer opened stays open, and a time that did not change keeps its text
+  htmx.registerExtension("keep", {
+    htmx_before_morph_attr: (_old, { attrName }) => attrName !== "open",
+    htmx_before_morph_node: (old, { newNode }) => old.nodeName !== "TIME" || old.dateTime !== newNode.dateTime,
+  });
 
   // ---- dialogs: [data-close] closes one, and so does a click beside it
   document.addEventListener("click", (event) => {
