@@ -13,6 +13,7 @@ from ..version import __version__
 from .api import actions as actions_api
 from .api import attention as attention_api
 from .api import exchanges as exchanges_api
+from .api import messages as messages_api
 from .api import queues as queues_api
 from .api import replays as replays_api
 from .api import store as store_api
@@ -20,7 +21,8 @@ from .api import workers as workers_api
 from .api.errors import RESPONSES, error_json
 from .brokers import Brokers
 from .failing import answer_errors
-from .pages import dialogs, exchanges, overview, queue, replays, store, workers
+from .masking import Masking
+from .pages import dialogs, exchanges, messages, overview, queue, replays, store, workers
 from .pages.errors import error_page
 from .rendering import Renderer
 from .settings import WebSettings
@@ -32,6 +34,7 @@ _PAGES = (
     dialogs,
     overview,
     queue,
+    messages,
     workers,
     exchanges,
     replays,
@@ -41,6 +44,7 @@ _API = (
     actions_api,
     attention_api,
     queues_api,
+    messages_api,
     workers_api,
     exchanges_api,
     replays_api,
@@ -55,7 +59,7 @@ def create_app(settings: WebSettings | str) -> FastAPI:
         settings: the page's settings, or only the broker's URL.
     """
     settings = WebSettings(settings) if isinstance(settings, str) else settings
-    site = Site(settings, Brokers(settings), Renderer())
+    site = Site(settings, Brokers(settings), Renderer(), Masking(settings.masked_names))
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:

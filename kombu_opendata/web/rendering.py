@@ -12,7 +12,7 @@ import jinja2
 from markupsafe import Markup
 
 from ..json_values import plain
-from ..readable_text import age, counted, number, shown
+from ..readable_text import age, counted, number, shown, shown_lines
 from ..version import __version__
 
 
@@ -26,7 +26,7 @@ class Renderer:
         )
         self._environment.filters |= {
             "age": age, "bytes": byte_text, "moment": moment, "moment_ms": moment_ms, "number": number, "rate": rate,
-            "shown": shown,
+            "shown": shown, "lines": shown_lines, "seconds": seconds,
             "counted": counted, "data": data,
         }  # fmt: skip
         self._environment.globals["version"] = __version__
@@ -69,6 +69,13 @@ def data(value: Any) -> str:
 def rate(per_second: float) -> str:
     """A rate: whole numbers when it is large."""
     return f"{per_second:,.0f}" if per_second >= 10 or per_second == 0 else f"{per_second:.1f}"
+
+
+def seconds(duration: float) -> str:
+    """A duration: milliseconds if it is short, and otherwise seconds or more."""
+    if duration < 1:
+        return f"{1000 * duration:.0f} ms"
+    return f"{duration:.1f} s" if duration < 60 else age(duration)
 
 
 def byte_text(size: float | None) -> str:

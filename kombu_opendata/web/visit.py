@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from .brokers import Broker, Brokers
+from .masking import Masking
 from .rendering import Renderer
 from .settings import WebSettings
 
@@ -19,6 +20,7 @@ class Site:
     settings: WebSettings
     brokers: Brokers
     renderer: Renderer
+    masking: Masking
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from urllib.parse import quote
 
 from kombu_opendata import QueueClient
+from kombu_opendata.protocol.messages.failure_messages import FailureInfo
 
 from .shop import Shop
 
@@ -15,10 +17,18 @@ def _worker(shop: Shop) -> str:
         return next(one.id for one in client.workers() if one.name == "warehouse@test" and one.consumers)
 
 
+def _failed(shop: Shop) -> FailureInfo:
+    with QueueClient(shop.url) as client:
+        return client.list_failures(limit=1, tasks=["shop.charge"]).items[0]
+
+
 #: one entry a view, all of which axe-core checks and the pictures show; the path below the page's address
 VIEWS: dict[str, Callable[[Shop], str]] = {
     "overview": lambda _shop: "",
     "queue": lambda _shop: "queue?name=billing&tab=failed",
+    "task": lambda shop: f"task?id={quote(_failed(shop).task_id)}",
+    "message": lambda shop: f"message?id={_failed(shop).message_id}",
+    "canvas": lambda shop: f"task?id={quote(shop.canvas)}",
     "running": lambda _shop: "queue?name=stock&tab=running",
     "workers": lambda _shop: "workers",
     "worker": lambda shop: f"worker?id={_worker(shop)}",

@@ -1,0 +1,23 @@
+"""Single messages and tasks."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from ..reports.message import MessageReport, message_report
+from ..reports.task import TaskReport, task_report
+from ..visit import AVisit
+
+router = APIRouter(tags=["messages"])
+
+
+@router.get("/message")
+async def get_message(visit: AVisit, id: int) -> MessageReport:
+    """A message, or what the history still knows of one that is gone."""
+    return await message_report(visit.broker, visit.site.masking, id)
+
+
+@router.get("/task")
+async def get_task(visit: AVisit, id: str) -> TaskReport:
+    """A task by Celery's id, its attempts, its result, and the canvas that it belongs to."""
+    return await task_report(visit.broker, visit.site.masking, id)

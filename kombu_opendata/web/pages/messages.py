@@ -1,0 +1,55 @@
+"""The views of one message and of one task, the body of a message as a file, and the search box of all pages."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+from fastapi.responses import RedirectResponse
+
+from ...errors import MessageNotFound, NotFound, PreconditionFailed
+from ..rendering import link
+from ..reports.message import message_report
+from ..reports.task import task_report
+from ..visit import AVisit
+from .view import Shown, view
+
+router = APIRouter(include_in_schema=False)
+
+
+@view(router, "/message", "message.html")
+async def message(visit: AVisit, id: int) -> Shown:
+    """A message by its number."""
+    return {"message": await message_report(visit.broker, visit.site.masking, id)}
+
+
+@view(router, "/task", "task.html")
+async def task(visit: AVisit, id: str) -> Shown:
+    """A task by Celery's id."""
+    return {"task": await task_report(visit.broker, visit.site.masking, id)}
+
+
+@router.get("/message/body")
+async def body(visit: AVisit, id: int) -> Response:
+    """The body as it is stored, to be saved."""
+    stored = await visit.broker.client.get(id)
+    headers = {"Content-Disposition": f'attachment; filename="message-{id}.bin"', "X-Content-Type-Options": "nosniff"}
+    return Response(stored.message.raw, media_type="application/octet-stream", headers=headers)
+
+
+@router.get("/jump")
+async def jump(visit: AVisit, to: str = "") -> Response:
+    """Where a queue's name, a message's number or a task's id leads."""
+    root = visit.request.scope.get("root_path", "")
+    client = visit.broker.client
+    to = to.strip()
+    if to.isascii() and to.isdigit():
+        return RedirectResponse(link(root, "message", id=to), 303)
+    try:
+        await client.task(to)
+        return RedirectResponse(link(root, "task", id=to), 303)
+    except (MessageNotFound, PreconditionFailed):
+        pass
+    try:
+        await client.get_queue(to)
+        return RedirectResponse(link(root, "queue", name=to), 303)
+    except NotFound:
+        return RedirectResponse(link(root, "", search=to), 303)

@@ -1,0 +1,124 @@
+"""One message: what it is, where it is, and what became of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from ...errors import AccessRefused, MessageNotFound, PreconditionFailed
+from ...protocol.messages.history_messages import AttemptInfo
+from ...queue_client.message_models import MessageState, StoredMessage, moment
+from ..brokers import Broker
+from ..masking import Masking
+from .bodies import Body, body_of
+
+#: attempts of a message that are shown
+_MOST = 100
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """An attempt that ended, or a delivery that goes on.
+
+    Attributes:
+        outcome: how it ended; empty while it goes on.
+        state: what became of the task, if a worker reported it.
+    """
+
+    queue: str
+    number: int
+    worker: str
+    pid: int
+    began_at: datetime | None
+    ended_at: datetime | None
+    seconds: float | None
+    outcome: str
+    state: str
+    exception: str
+    error: str
+    traceback: str
+
+    @property
+    def is_good(self) -> bool:
+        """Whether the task succeeded or, without a report, the message was acknowledged."""
+        return self.state == "succeeded" if self.state else self.outcome == "acked"
+
+
+@dataclass(frozen=True)
+class MessageReport:
+    """A message; all but ``attempts`` is empty once it is no longer stored."""
+
+    id: int
+    task: str
+    task_id: str
+    body: Body | None
+    headers: dict[str, str]
+    properties: dict[str, str]
+    exchange: str
+    routing_key: str
+    content_type: str
+    created_at: datetime | None
+    received_at: datetime | None
+    visible_at: datetime | None
+    states: tuple[MessageState, ...]
+    attempts: tuple[Attempt, ...]
+
+
+async def message_report(broker: Broker, masking: Masking, id: int) -> MessageReport:
+    """A message, or what the history still knows of one that is gone.
+
+    Raises:
+        MessageNotFound: neither is there.
+    """
+    attempts = await message_attempts(broker, masking, id)
+    try:
+        stored = await broker.client.get(id)
+    except MessageNotFound:
+        if not attempts:
+            raise
+        return MessageReport(id, "", "", None, {}, {}, "", "", "", None, None, None, (), attempts)
+    return _report(stored, masking, attempts)
+
+
+def _report(stored: StoredMessage, masking: Masking, attempts: tuple[Attempt, ...]) -> MessageReport:
+    message = stored.message
+    headers = {name: str(value) for name, value in masking.value(message.headers).items() if value is not None}
+    is_task = "task" in stored.metadata
+    return MessageReport(
+        message.id,
+        stored.metadata.get("task", ""),
+        stored.metadata.get("id", "") if is_task else "",
+        body_of(message, masking),
+        headers,
+        {name: str(value) for name, value in masking.value(message.properties).items() if value is not None},
+        message.exchange,
+        message.routing_key,
+        message.content_type,
+        stored.created_at,
+        stored.received_at,
+        stored.visible_at,
+        stored.states,
+        attempts,
+    )
+
+
+async def message_attempts(broker: Broker, masking: Masking, id: int) -> tuple[Attempt, ...]:
+    """The attempts of a message that ended, the oldest first; none if the broker keeps no history."""
+    client = broker.client
+    try:
+        try:
+            page = await client.list_attempts(message_ids=[id], order="asc", limit=_MOST, tracebacks=True)
+        except AccessRefused:
+            page = await client.list_attempts(message_ids=[id], order="asc", limit=_MOST)
+    except PreconditionFailed:
+        return ()
+    return tuple(attempt_of(one, masking) for one in page.items)
+
+
+def attempt_of(one: AttemptInfo, masking: Masking) -> Attempt:
+    """An attempt of the history, with masked texts."""
+    seconds = one.runtime_ms / 1000 if one.state else max(one.ended_at_ms - one.claimed_at_ms, 0) / 1000
+    return Attempt(
+        one.queue, one.number, one.consumer, one.pid, moment(one.claimed_at_ms), moment(one.ended_at_ms), seconds,
+        one.outcome, one.state, one.exception, masking.text(one.error), masking.text(one.traceback),
+    )  # fmt: skip

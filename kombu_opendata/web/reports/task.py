@@ -1,0 +1,141 @@
+"""One task of Celery, and the canvas that it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from ...errors import PreconditionFailed
+from ...protocol.messages.history_messages import MessageInfo
+from ...queue_client.message_models import moment
+from ...queue_client.task_models import RelatedTask, Task
+from ..brokers import Broker
+from ..masking import Masking
+from .bodies import shown_json
+from .message import Attempt, attempt_of
+
+#: tasks of a canvas that are shown
+MOST = 500
+
+
+@dataclass(frozen=True)
+class Node:
+    """A task of a canvas; ``depth`` is its distance from the root."""
+
+    task_id: str
+    name: str
+    status: str
+    depth: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """The newest message of a task in one queue; ``at`` is when it was claimed or settled, or its task began."""
+
+    queue: str
+    status: str
+    attempts: int
+    consumer: str
+    at: datetime | None
+
+
+@dataclass(frozen=True)
+class TaskReport:
+    """A task.
+
+    Attributes:
+        args, kwargs: as JSON; None if they can't be shown.
+        attempts: those that ended, the oldest first, and one that goes on.
+        result: as JSON; None if there is none here. ``result_note`` says why it is not shown.
+        tree: the canvas, parents before children; empty if the task is alone.
+        is_whole: whether the tree has all tasks of the canvas.
+    """
+
+    id: str
+    name: str
+    state: str
+    message_ids: tuple[int, ...]
+    queues: tuple[Place, ...]
+    args: str | None
+    kwargs: str | None
+    content_type: str
+    headers: dict[str, str]
+    attempts: tuple[Attempt, ...]
+    result: str | None
+    result_note: str
+    failures: int
+    again: tuple[RelatedTask, ...]
+    tree: tuple[Node, ...]
+    is_whole: bool
+
+
+async def task_report(broker: Broker, masking: Masking, id: str) -> TaskReport:
+    """A task by Celery's id.
+
+    Raises:
+        MessageNotFound: there is no such task, or it is not in the history any more.
+        PreconditionFailed: the broker keeps no history.
+    """
+    task = await broker.client.task(id)
+    tree, is_whole = await _canvas(broker, task)
+    attempts = [attempt_of(one, masking) for one in task.attempts]
+    places = tuple(Place(one.queue, one.status, one.attempts, one.consumer, moment(one.at_ms)) for one in task.queues)
+    attempts += [_going_on(one) for one in places if one.status in ("running", "in_flight")]
+    result, note = _result(task, masking)
+    return TaskReport(
+        task.id, task.name, task.state, task.message_ids, places,
+        None if task.args is None else shown_json(task.args, masking),
+        None if task.kwargs is None else shown_json(task.kwargs, masking),
+        task.content_type, masking.value(dict(task.headers)), tuple(attempts), result, note, len(task.failures),
+        task.again, tree, is_whole,
+    )  # fmt: skip
+
+
+def _going_on(one: Place) -> Attempt:
+    return Attempt(one.queue, one.attempts, one.consumer, 0, one.at, None, None, "", one.status, "", "", "")
+
+
+def _result(task: Task, masking: Masking) -> tuple[str | None, str]:
+    found = task.result
+    if found is None:
+        return None, ""
+    if found.encoding != "json":
+        return None, f"a result of {found.size:,} bytes ({found.encoding}), which is not loaded"
+    return shown_json(found.value, masking), found.state
+
+
+async def _canvas(broker: Broker, task: Task) -> tuple[tuple[Node, ...], bool]:
+    """All tasks with the same root, in the order of a tree."""
+    root = task.headers.get("root_id", "")
+    if not root:
+        return (), True
+    try:
+        page = await broker.client.list_messages(headers={"root_id": root}, order="asc", limit=MOST)
+    except PreconditionFailed:
+        return (), True
+    newest = {one.headers.get("id", ""): one for one in page.items}  # a retry has the same id
+    nodes = tuple(_tree(newest))
+    return (nodes if len(nodes) > 1 else ()), page.next is None
+
+
+def _tree(tasks: dict[str, MessageInfo]) -> Iterator[Node]:
+    """Parents before children; a task whose parent is not here is a root."""
+    children: dict[str, list[str]] = {}
+    for id, one in tasks.items():
+        parent = one.headers.get("parent_id", "")
+        children.setdefault(parent if parent in tasks and parent != id else "", []).append(id)
+    left = [(id, 0) for id in reversed(children.get("", []))]
+    seen: set[str] = set()
+    while left:
+        id, depth = left.pop()
+        if id in seen:
+            continue
+        seen.add(id)
+        one = tasks[id]
+        yield Node(id, one.headers.get("task", ""), _status(one), depth)
+        left += [(child, depth + 1) for child in reversed(children.get(id, []))]
+
+
+def _status(one: MessageInfo) -> str:
+    return next((status.status for status in one.queues), "collected")
