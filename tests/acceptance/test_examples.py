@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from ..support.processes import INTERRUPTIBLE
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 DEMO = [sys.executable, str(EXAMPLES / "demo")]
 QUICKSTART = EXAMPLES / "quickstart"
@@ -73,7 +75,7 @@ def test_the_demo_counts_every_task_once_across_a_kill(store_folder: Path, tmp_p
 def test_an_interrupted_demo_leaves_no_process_behind(store_folder: Path, tmp_path: Path) -> None:
     log = tmp_path / "demo.log"
     ledger = store_folder / "ran.txt"
-    command = [*DEMO, "--tasks", "1000000", "--folder", str(store_folder)]
+    command = [*INTERRUPTIBLE, *DEMO, "--tasks", "1000000", "--folder", str(store_folder)]
     with process(command, log, cwd=tmp_path) as demo:
         wait_for(lambda: ledger.exists() and ledger.stat().st_size > 0, demo, log)
         demo.send_signal(signal.SIGINT)

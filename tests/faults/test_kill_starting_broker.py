@@ -86,7 +86,7 @@ def test_a_broker_that_is_slow_to_start(known: bool, store_folder: Path, broker_
 
     def note(exc: Exception, _interval: float) -> None:
         seen.append(exc)
-        if len(seen) == 3:
+        if len(seen) >= 3 and pids:  # on a slow machine, the first ones were before it had the lock
             os.kill(pids[0], signal.SIGCONT)
 
     queue = Queue("q")  # type: ignore[no-untyped-call]
@@ -120,11 +120,15 @@ def test_the_client_alone_names_it_and_may_go_on(store_folder: Path, broker_url:
         killed.append(pid)
         return False
 
-    with Starts(store_folder, kill):
-        error = refused(broker_url, start_timeout=2)
-    assert isinstance(error, errors.StartInterrupted)
-    assert isinstance(error, errors.StartError)
-    assert isinstance(error, errors.ConnectionLost)
+    for seconds in (2, 10, 60):  # a slow machine needs more for two starts
+        killed.clear()
+        with Starts(store_folder, kill):
+            error = refused(broker_url, start_timeout=seconds)
+        assert isinstance(error, errors.StartInterrupted)
+        assert isinstance(error, errors.StartError)
+        assert isinstance(error, errors.ConnectionLost)
+        if len(killed) > 1:
+            break
     assert len(killed) > 1
     with connected(broker_url):
         pass

@@ -33,7 +33,7 @@ from kombu_opendata.queue_client.queue_options import QueueOptions
 from kombu_opendata.url import parse
 
 from ..support.broker import EmbeddedBroker
-from ..support.processes import Child, Children, tail, wait_until
+from ..support.processes import INTERRUPTIBLE, Child, Children, tail, wait_until
 from ..support.served import COMMAND, ServedBroker
 
 NAMES = itertools.count()
@@ -503,7 +503,7 @@ def test_after_ctrl_c_the_same_command_does_the_rest(store_folder: Path, tmp_pat
     line = [str(COMMAND), "failed", "retry", "--all", "--url", url]
     with QueueClient(url) as client:
         fill(store_folder, client, 300)
-        process = Child(line, tmp_path / "retry.log", cwd=tmp_path)
+        process = Child([*INTERRUPTIBLE, *line], tmp_path / "retry.log", cwd=tmp_path)
         started.add(process)
         wait_until(lambda: counted(client) == 100, 60, lambda: f"{counted(client)} left: {tail(process.log)}")
         process.process.send_signal(signal.SIGINT)

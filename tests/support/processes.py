@@ -5,12 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 POLL_SECONDS = 0.02
+#: before a command: SIGINT ends it, also if the tests run in a background job of a shell, whose processes ignore it
+INTERRUPTIBLE = (
+    sys.executable,
+    "-c",
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execvp(sys.argv[1], sys.argv[1:])",
+)
 
 
 def wait_until(condition: Callable[[], object], seconds: float, what: str | Callable[[], str]) -> None:
