@@ -12,6 +12,8 @@ import pytest
 from kombu_opendata.broker.metrics import catalogue
 from kombu_opendata.configuration.options import public_specs
 
+from ..support.command_lines import VERBS
+
 pytest.importorskip("mkdocstrings", reason="the site needs the extra docs")
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,3 +74,8 @@ def test_a_docstring_becomes_markdown() -> None:
         "Sends :class:`~app.Message`.\n\n#### Features\nWhat it has:\n\n* one\n\n| name | kind |\n|---|---|\n"
         "| ``a`` | b\\|c d |\n\nArgs:\n    x: where\n        it is.\n    y: where\n        it is."
     )
+
+
+def test_the_example_of_every_command_is_found() -> None:
+    find = hook("command_examples")._command
+    assert [verb for verb, command in VERBS.items() if find(verb.split()) is not command] == []

@@ -53,7 +53,15 @@ class FailureInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class FailureGroup(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Failures with the same values of what they are grouped by. ``acknowledged`` says how many of them are that."""
+    """Failures with the same values of what they are grouped by.
+
+    Attributes:
+        values: one for each field that they are grouped by, in the same order.
+        count: how many failures there are.
+        acknowledged: how many of them are of the kind ``acknowledged``.
+        first_at_ms: when the first of them failed.
+        last_at_ms: when the last of them failed.
+    """
 
     values: tuple[str, ...]
     count: int

@@ -31,7 +31,16 @@ class QueueStatus(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class MessageInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A stored message: its metadata, and its status in each queue that it was routed to."""
+    """A stored message: its metadata, and its status in each queue that it was routed to.
+
+    Attributes:
+        created_at_ms: when it was sent, by the sender's clock.
+        received_at_ms: when the broker received it, by the broker's clock.
+        visible_at_ms: when it could first be delivered.
+        retention_seconds: its time to live since it was received; 0 means that it does not expire.
+        headers: its metadata headers, as texts.
+        queues: its status in each queue.
+    """
 
     id: int
     created_at_ms: int
