@@ -61,6 +61,7 @@ class Options:
     Attributes:
         name: the consumer id that the broker records; empty means a Celery worker's node name, or ``host:pid``.
         user: for an address without one.
+        act_as: another user, whose rights the session shall have; only a user with the role admin may do so.
         secret: for an address without one; a callable is called before each login. Without any secret, a user's is read
             from the file that ``OPENDATA_SECRET_FILE`` names, or is the value of ``OPENDATA_SECRET``.
         tls: None leaves the choice to the URL, True means TLS with the system's certificates, and a mapping may have
@@ -99,6 +100,7 @@ class Options:
     pipelined: bool = False
     pipeline_depth: int = 1000
     task_outcomes: bool = True
+    act_as: str = ""
 
     def resolve_secret(self) -> str | None:
         """The secret for the next login, or None."""

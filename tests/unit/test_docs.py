@@ -106,7 +106,9 @@ def test_every_transport_option_is_there_with_its_default() -> None:
     mentioned = next(row["meaning"] for row in rows if "broker_options" in row["option"])
     assert names(mentioned) == list(BROKER_OPTIONS)
     fields = {field.name for field in dataclasses.fields(CLIENT)}
-    elsewhere = {"name", "user", "secret", "tls", "connect_timeout", "heartbeat", "pipelined", "may_start", "patient"}
+    elsewhere = {
+        "name", "user", "secret", "tls", "connect_timeout", "heartbeat", "pipelined", "may_start", "patient", "act_as",
+    }  # fmt: skip
     assert fields - set(shown) == elsewhere, "given by other settings"
 
 

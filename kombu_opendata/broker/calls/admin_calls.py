@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ...protocol import messages as m
+from ..access.rights import ROLES
 from ..access.users_file import Changes
 from ..instance.maintenance import Maintenance
 from .dispatch import required_rights as needs
@@ -70,6 +71,14 @@ class AdminCalls:
     def reload(self, call: Context, msg: m.Reload) -> None:
         done = self._directory.reload(f"user {call.session.user.name!r}")
         call.reply(m.Reloaded(msg.rid, *(done.users or Changes([], [], [])), done.certificates))
+
+    @handles(m.WhoAmI, needs=needs.entry)
+    def who_am_i(self, call: Context, msg: m.WhoAmI) -> None:
+        session = call.session
+        rights = session.rights
+        roles: list[str] = [role for role in ROLES if role in rights.roles]
+        patterns = (names.pattern for names in (rights.configure, rights.write, rights.read))
+        call.reply(m.Identity(msg.rid, session.user.name, session.login, rights.instance, roles, *patterns))
 
     @handles(m.ListInstances, needs=needs.entry, query=True)
     def list_instances(self, call: Context, msg: m.ListInstances) -> None:

@@ -93,7 +93,7 @@ class Background:
             exc = OpenDataError(f"the broker failed at this call: {exc!r}; see its log")
         self.refused[exc.code] += 1
         if isinstance(exc, AccessRefused) and exc.right:
-            self._audit.refused(exc, repr(session.name))
+            self._audit.refused(exc, session.described)
         return Failed(rid, exc.code, exc.text, exc.values) if rid else None
 
     # ------------------------------------------------------------------ once

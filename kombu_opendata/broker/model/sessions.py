@@ -105,6 +105,8 @@ class Session:
         self.id = id
         self.name = name
         self.user = ANONYMOUS
+        self.login = ""  # the name of the user who logged in
+        self.acting_as = ""  # a name that this one acts as
         self.rights = ALL_RIGHTS
         self.quotas = UNLIMITED
         self.client = id  # connections of one client share exclusive queues
@@ -125,6 +127,13 @@ class Session:
         self.replies: list[Message] = []
         self.deliveries: list[Delivery] = []
         self.turn_bytes = 0  # of the messages in ``deliveries``
+
+    @property
+    def described(self) -> str:
+        """The client, for the audit log."""
+        if not self.acting_as:
+            return repr(self.name)
+        return f"{self.name!r} of {f'user {self.login!r}' if self.login else 'anonymous'}"
 
     def note_transient(self, seq: int) -> None:
         """Remember a publish to transient queues only, for as many publishes as the store remembers."""

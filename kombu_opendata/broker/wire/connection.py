@@ -244,6 +244,7 @@ class Connection(asyncio.Protocol):
             user = self._greeting.user
             quotas = self._connections.quotas.of(user.name, hello.instance)
             session, adopted = host.lifecycle.begin(hello, said, self, user, quotas)
+            session.login, session.acting_as = self._greeting.login.name, self._greeting.acting_as
         except (AccessRefused, LimitExceeded) as exc:
             self._cut_off(exc)
             return

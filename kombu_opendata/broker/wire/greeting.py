@@ -22,6 +22,8 @@ from .tls.certificates import names_of
 
 #: finds the instance that a client asks for; RequestError or InstanceNotFound if it can't
 HostFor = Callable[[m.Hello, User], Awaitable[InstanceCalls]]
+#: of a name that a client gave
+_SHOWN = 100
 
 
 class Admitted(NamedTuple):
@@ -37,12 +39,14 @@ class Greeting:
     Attributes:
         needs_preamble: the preamble is not complete yet.
         admitted: set when the client has logged in.
-        user: who has logged in; what the users file says now.
+        login: who has logged in; what the users file says now.
+        user: whose rights count: the same, or the user that the login acts as.
+        acting_as: the name of that one; if the broker has no users, a name that nobody has checked.
     """
 
     __slots__ = (
-        "_access", "_busy", "_certificate", "_hash", "_host_for", "_logins", "_preamble", "_slot", "admitted",
-        "needs_preamble", "user",
+        "_access", "_busy", "_certificate", "_hash", "_host_for", "_logins", "_preamble", "_slot", "acting_as",
+        "admitted", "login", "needs_preamble", "user",
     )  # fmt: skip
 
     def __init__(self, slot: Slot, logins: Logins | None, access: SocketAccess, host_for: HostFor) -> None:
@@ -53,7 +57,8 @@ class Greeting:
         self._preamble = b""
         self.needs_preamble = True
         self._busy = False  # the Hello is being checked
-        self.user = ANONYMOUS
+        self.login = self.user = ANONYMOUS
+        self.acting_as = ""
         self._hash = ""  # empty if a certificate alone was enough
         self._certificate: tuple[str, ...] | None = None  # the names in that of a client with TLS
         self.admitted: Admitted | None = None
@@ -100,6 +105,7 @@ class Greeting:
         Raises:
             OpenDataError: the client is refused; the text says why.
         """
+        self.acting_as = hello.act_as
         if self._logins is not None:
             self._certificate = names_of(certificate)
             await self._log_in(self._logins, hello)
@@ -115,7 +121,8 @@ class Greeting:
         if not name:
             name, address = hello.user, self._slot.host or self._slot.peer  # for a local client: its user
             self._hash = await logins.check(hello.user, hello.secret, address)
-        self.user = logins.users.users[name]
+        self.login = logins.users.users[name]
+        self.user = _effective(logins, self.login, hello.act_as)
 
     def _user_by_certificate(self, logins: Logins, user: str, *, has_secret: bool) -> str:
         if self._certificate is None:
@@ -128,10 +135,34 @@ class Greeting:
         Raises:
             AccessRefused: the client's user is gone, or has another secret or other certificates.
         """
-        name = self.user.name
+        name = self.login.name
         if not name:
             return
         self._user_by_certificate(logins, name, has_secret=bool(self._hash))
         if self._hash and not logins.is_valid(name, self._hash):
             raise AccessRefused(f"user {name!r} was removed, or has a new secret: connect again with that", user=name)
-        self.user = logins.users.users[name]
+        self.login = logins.users.users[name]
+        self.user = _effective(logins, self.login, self.acting_as)
+
+
+def _effective(logins: Logins, login: User, act_as: str) -> User:
+    """The user whose rights a session has.
+
+    Raises:
+        AccessRefused: the login may not act as others, or there is no such user.
+    """
+    if not act_as:
+        return login
+    shown = act_as[:_SHOWN]
+    if "admin" not in login.table.roles:
+        raise AccessRefused(
+            f"user {login.name!r} may not act as user {shown!r}: that needs the role 'admin'",
+            right="admin",
+            kind="role",
+            name="admin",
+            user=login.name,
+        )
+    found = logins.users.users.get(act_as)
+    if found is None:
+        raise AccessRefused(f"user {login.name!r} can't act as user {shown!r}: there is none", user=shown)
+    return found

@@ -11,7 +11,7 @@ import click
 from ...readable_text import shown
 from ..exit_codes import Group, confirm
 from ..hints import command
-from ..target import json_option, yes_option
+from ..target import Target, json_option, look_options, yes_option
 from ..terminal.output import note, print_json, say
 from ..terminal.tables import print_table
 from .secret_prompt import read_secret
@@ -231,3 +231,21 @@ def remove(name: str, path: Path, yes: bool, as_json: bool) -> None:
     else:
         say(f"user {shown(name)} removed")
     _say_when()
+
+
+@user_group.command(epilog="Example: opendata-queue user whoami --url opendatas://ann@broker.example.org/app")
+@look_options
+def whoami(as_json: bool, target: Target) -> None:
+    """Say as whom you are connected, and what you may do."""
+    from msgspec.structs import asdict
+
+    with target.client(looks=True) as client:
+        found = {name: value for name, value in asdict(client.whoami()).items() if name != "rid"}
+    if as_json:
+        print_json(found)
+        return
+    who = f"user {shown(found['user'])}" if found["user"] else "nobody in particular: the broker has no users"
+    say(f"You are {who} in instance {shown(found['instance'])}.")
+    say(f"roles: {', '.join(found['roles']) or 'none'}")
+    for right in ("configure", "write", "read"):
+        say(f"{right}: {shown(found[right]) or 'nothing'}")

@@ -90,6 +90,7 @@ def _hello(session: Session, broker: Address, options: Options, heartbeat: float
         user,
         secret_of(user, broker, options),
         heartbeat_ms=int(1000 * heartbeat),
+        act_as=options.act_as,
     )
 
 

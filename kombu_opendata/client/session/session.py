@@ -232,14 +232,16 @@ class Session:
         self.events.extend(events)
 
     # ------------------------------------------------------------ the start of a connection
-    def hello(self, name: str, instance: str, user: str, secret: str, *, heartbeat_ms: int = 0) -> Hello:
+    def hello(
+        self, name: str, instance: str, user: str, secret: str, *, heartbeat_ms: int = 0, act_as: str = ""
+    ) -> Hello:
         """The first message of a connection."""
         self.last_rid += 1
         resume = self.is_known
         hello = Hello(
             self.last_rid, self.id, name, instance, user, secret, resume, heartbeat_ms=heartbeat_ms, client=self.client
         )
-        hello.resume_follows = resume
+        hello.resume_follows, hello.act_as = resume, act_as
         return hello
 
     def resume(self) -> Resume | None:

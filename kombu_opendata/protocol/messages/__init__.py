@@ -11,8 +11,8 @@ Unix epoch, UTC. See docs/rfcs/0002-wire-protocol.md.
 from __future__ import annotations
 
 from .admin_messages import (
-    CreateInstance, GetStatus, InstanceCreated, InstanceList, ListInstances, Maintain, Maintained, Reload, Reloaded,
-    Status,
+    CreateInstance, GetStatus, Identity, InstanceCreated, InstanceList, ListInstances, Maintain, Maintained, Reload,
+    Reloaded, Status, WhoAmI,
 )  # fmt: skip
 from .alter_messages import AlterQueue, PauseQueue, QueueAltered, QueuePause, ResumeQueue
 from .delivery_messages import (  # noqa: F401
@@ -56,7 +56,7 @@ ClientMessage = (
     | Publish | Consume | Cancel | Qos | Credit | Get | Settle | ReportTasks | CloseChannel
     | DeclareQueue | DeleteQueue | PurgeQueue | AlterQueue | PauseQueue | ResumeQueue
     | DeclareExchange | DeleteExchange | Bind | Unbind | ListBindings
-    | Explain | GetStatus | Maintain | Reload | CreateInstance | ListInstances
+    | Explain | GetStatus | Maintain | Reload | WhoAmI | CreateInstance | ListInstances
     | StoreResult | GetResults | WatchResults | UnwatchResults | ForgetResults | OpenChord | GetChord | CloseChord
     | Cursors | Replay | Redrive | DeleteSettled | ArchiveFailed | MoveMessages
     | GetStagingTarget | CommitJob | AbortJob | GetJob | ListJobs
@@ -72,7 +72,7 @@ BrokerMessage = (
     Welcome | LoggedIn | Ok | Failed | BrokerHeartbeat | BrokerGoodbye
     | Published | Got | Deliver | Settled | Cancelled
     | QueueInfo | Count | Bindings | Explained | QueueAltered | QueuePause
-    | Status | Maintained | Reloaded | InstanceCreated | InstanceList
+    | Status | Maintained | Reloaded | Identity | InstanceCreated | InstanceList
     | ResultStored | Results | ChordParts | ResultsChanged
     | CursorList | ReplayStarted | Redriven | SettledDeleted | Moved
     | StagingInfo | JobReport | Jobs

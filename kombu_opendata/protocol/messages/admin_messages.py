@@ -37,7 +37,27 @@ class Reload(Numbered, tag=61):
     """Read the files of users and certificates again, at once. Answer: Reloaded, or Failed if one can't be used."""
 
 
+class WhoAmI(Numbered, tag=239):
+    """Ask what the broker takes the client for. Answer: Identity."""
+
+
 # ------------------------------------------------------------------ broker → client
+class Identity(Numbered, tag=240):
+    """Who the client is, and what it may do in its instance.
+
+    ``user`` is empty if the broker has no users; ``login`` is another one than that if it acts as the user.
+    ``roles`` are those that the user has and those that they include; without users, all of them.
+    """
+
+    user: str
+    login: str
+    instance: str
+    roles: list[str]
+    configure: str
+    write: str
+    read: str
+
+
 class Status(Numbered, tag=114):
     """The broker's report about itself."""
 

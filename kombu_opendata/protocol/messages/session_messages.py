@@ -31,6 +31,7 @@ class Hello(Numbered, tag=1):
     heartbeat_ms: int = 0  # how often the client wants to hear from the broker; 0: no preference
     client: bytes = b""  # 16 random bytes; the sessions of one client share exclusive queues. Empty: this one only
     resume_follows: bool = False
+    act_as: str = ""  # the user whose rights the session has; needs the role admin
 
     def __repr__(self) -> str:
         """Without the secret, for tracebacks that show variables."""

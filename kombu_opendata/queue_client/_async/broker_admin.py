@@ -17,6 +17,11 @@ class AsyncBroker(AsyncBase):
         answer: m.Status = await self._calls.call(m.GetStatus(0))
         return answer.report
 
+    async def whoami(self) -> m.Identity:
+        """What the broker takes this client for: its user, and what that one may do in the instance."""
+        answer: m.Identity = await self._calls.call(m.WhoAmI(0))
+        return answer
+
     async def maintain(self, duties: Iterable[str] = ()) -> dict[str, Any]:
         """Have the broker do maintenance duties; returns its report. Other calls continue meanwhile.
 

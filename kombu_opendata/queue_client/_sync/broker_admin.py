@@ -18,6 +18,11 @@ class Broker(Base):
         answer: m.Status = self._calls.call(m.GetStatus(0))
         return answer.report
 
+    def whoami(self) -> m.Identity:
+        """What the broker takes this client for: its user, and what that one may do in the instance."""
+        answer: m.Identity = self._calls.call(m.WhoAmI(0))
+        return answer
+
     def maintain(self, duties: Iterable[str] = ()) -> dict[str, Any]:
         """Have the broker do maintenance duties; returns its report. Other calls continue meanwhile.
 

@@ -78,6 +78,7 @@ CASES = [
     Case("stop-reading", m.StopReading(1)),
     Case("list-queues", m.ListQueues(0)),
     Case("list-bindings", m.ListBindings(0)),
+    Case("whoami", m.WhoAmI(0)),
     Case("list-instances", m.ListInstances(0)),
     Case("unwatch", m.UnwatchResults(0, [b"r"])),
     Case("metrics-of-all", m.GetMetrics(0, [])),

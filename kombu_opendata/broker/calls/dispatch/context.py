@@ -92,7 +92,8 @@ class Context:
 
     def audit(self, text: str, *args: object, **fields: Any) -> None:
         """Write what the client has changed into the audit log; see :meth:`.Audit.changed`."""
-        self._audit.changed(self.session.user.name, repr(self.session.name), text, *args, **fields)
+        session = self.session
+        self._audit.changed(session.acting_as or session.user.name, session.described, text, *args, **fields)
 
     # ------------------------------------------------------------------ queues
     def queue(self, name: str) -> BrokerQueue:
