@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 from collections.abc import Callable
+from types import FrameType
 
 import uvicorn
 
 from .app import create_app
 from .settings import WebSettings
+
+
+class _Server(uvicorn.Server):
+    """Ends in order on a signal, so the process ends as it should: uvicorn's own would raise the signal again."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
 
 
 def serve(settings: WebSettings, host: str, port: int, announce: Callable[[str], object]) -> None:
@@ -24,5 +34,5 @@ def serve(settings: WebSettings, host: str, port: int, announce: Callable[[str],
     listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     shown = f"[{host}]" if ":" in host else host
     announce(f"http://{shown}:{listener.getsockname()[1]}/")
-    config = uvicorn.Config(create_app(settings), log_level="warning", timeout_graceful_shutdown=1, server_header=False)
-    uvicorn.Server(config).run([listener])
+    config = uvicorn.Config(create_app(settings), log_level="warning", timeout_graceful_shutdown=5, server_header=False)
+    _Server(config).run([listener])

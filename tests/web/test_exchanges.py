@@ -61,19 +61,19 @@ def test_the_answer_where_it_would_go_follows_what_is_typed(site: str, browser: 
     with opened(browser) as page:
         page.goto(site + "exchanges")
         answer = page.locator("#route-answer")
-        page.get_by_label("Exchange").fill(ODD)
-        page.get_by_label("Routing key").fill("order.paid")
+        page.get_by_role("textbox", name="Exchange").fill(ODD)
+        page.get_by_role("textbox", name="Routing key").fill("order.paid")
         expect(answer.get_by_role("link")).to_have_text(["audit", "mail"], timeout=WAIT)
-        page.get_by_label("Routing key").fill("refund")
+        page.get_by_role("textbox", name="Routing key").fill("refund")
         expect(answer.get_by_role("link")).to_have_text(["audit"], timeout=WAIT)
-        page.get_by_label("Exchange").fill("papers")
+        page.get_by_role("textbox", name="Exchange").fill("papers")
         expect(answer).to_contain_text("no queue", timeout=WAIT)
-        page.get_by_label("Headers").fill("copies:=3")
+        page.get_by_role("textbox", name="Headers").fill("copies:=3")
         expect(answer.get_by_role("link")).to_have_text(["printed"], timeout=WAIT)
-        page.get_by_label("Headers").fill("copies")
+        page.get_by_role("textbox", name="Headers").fill("copies")
         expect(answer).to_contain_text("can't read the header 'copies'", timeout=WAIT)
-        page.get_by_label("Headers").fill("")
-        page.get_by_label("Exchange").fill("nowhere")
+        page.get_by_role("textbox", name="Headers").fill("")
+        page.get_by_role("textbox", name="Exchange").fill("nowhere")
         expect(answer).to_contain_text("nowhere", timeout=WAIT)
 
 
@@ -82,12 +82,12 @@ def test_what_was_typed_stays_when_the_list_changes(url: str, site: str, browser
 
     with opened(browser) as page, QueueClient(url) as client:
         page.goto(site + "exchanges")
-        page.get_by_label("Routing key").fill("mail")
+        page.get_by_role("textbox", name="Routing key").fill("mail")
         page.get_by_label("Name").focus()
         expect(page.locator("#route-answer").get_by_role("link")).to_have_text(["mail"], timeout=WAIT)
         client.declare_exchange("a-new-one")
         expect(page.get_by_role("link", name="a-new-one")).to_be_visible(timeout=WAIT)
-        expect(page.get_by_label("Routing key")).to_have_value("mail")
+        expect(page.get_by_role("textbox", name="Routing key")).to_have_value("mail")
         expect(page.locator("#route-answer").get_by_role("link")).to_have_text(["mail"])
 
 
@@ -96,9 +96,9 @@ def test_the_answer_has_an_address_that_can_be_shared(site: str, browser: Browse
 
     with opened(browser, java_script_enabled=False) as page:
         page.goto(site + "exchanges")
-        page.get_by_label("Routing key").fill("mail")
+        page.get_by_role("textbox", name="Routing key").fill("mail")
         page.get_by_role("button", name="Show").click()
         expect(page.locator("#route-answer").get_by_role("link")).to_have_text(["mail"])
         page.goto(page.url)
-        expect(page.get_by_label("Routing key")).to_have_value("mail")
+        expect(page.get_by_role("textbox", name="Routing key")).to_have_value("mail")
         expect(page.locator("#route-answer").get_by_role("link")).to_have_text(["mail"])

@@ -11,6 +11,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from ...errors import OpenDataError
+from .ending import is_ending, pause
 
 #: a broker that has not answered for so long is away
 AWAY_SECONDS = 5.0
@@ -25,14 +26,14 @@ _LINE_END = re.compile("\r\n|\r|\n")
 async def updates(
     render: Callable[[], Awaitable[str]], told: Callable[[OpenDataError], str], every_seconds: float
 ) -> AsyncIterator[str]:
-    """Events until the peer is gone.
+    """Events until the peer is gone, or the server ends.
 
     Args:
         render: the changing part.
         told: the event that says what went wrong.
     """
     before, unchanged = "", 0
-    while True:
+    while not is_ending():
         try:
             now = event(await asyncio.wait_for(render(), AWAY_SECONDS))
         except TimeoutError:
@@ -42,7 +43,7 @@ async def updates(
         unchanged = unchanged + 1 if now == before else 0
         yield _SAME if unchanged % _AGAIN else now
         before = now
-        await asyncio.sleep(every_seconds)
+        await pause(every_seconds)
 
 
 def away(text: str) -> str:
