@@ -30,7 +30,7 @@ from .visit import Site
 
 _ABOUT = """What the page shows and does, as JSON. Times are in ISO 8601 and UTC, sizes in bytes, and message ids are
 whole numbers. Every error has the same form: `code`, `message`, `values` and `what_to_do`."""
-_PAGES = (
+PAGES = (
     dialogs,
     overview,
     queue,
@@ -69,7 +69,7 @@ def create_app(settings: WebSettings | str) -> FastAPI:
     app = FastAPI(title="opendata-queue", openapi_url=None, docs_url=None, redoc_url=None, lifespan=lifespan)
     app.state.site = site
     answer_errors(app, error_page)
-    for page in _PAGES:
+    for page in PAGES:
         app.include_router(page.router)
     app.mount("/api/v1", _api(site))
     app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"), "static")

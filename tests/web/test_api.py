@@ -1,0 +1,186 @@
+"""The JSON API as a whole: it can all that the pages can, its description is valid, and all errors have one form."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from openapi_spec_validator import validate
+from starlette.routing import Mount
+
+from kombu_opendata import QueueClient
+from kombu_opendata.web import create_app
+from kombu_opendata.web.actions.all_actions import ACTIONS
+from kombu_opendata.web.app import PAGES
+
+from ..support.page import PageServer
+from ..support.processes import children
+
+ERRORS = {"code", "message", "values", "what_to_do"}
+#: pages whose report has another name in the API
+RENAMED = {"/": "/queues"}
+#: pages that show no report: dialogs, which ``/actions`` has, and what belongs to the page alone
+WITHOUT_REPORT = re.compile(r"/actions/\{name\}")
+
+
+def api_of(app: FastAPI) -> FastAPI:
+    found = next(route.app for route in app.routes if isinstance(route, Mount) and route.path == "/api/v1")
+    assert isinstance(found, FastAPI)
+    return found
+
+
+@pytest.fixture(scope="module")
+def app() -> FastAPI:
+    return create_app("opendata:///nowhere/that/is")
+
+
+@pytest.fixture(scope="module")
+def described(app: FastAPI) -> dict[str, Any]:
+    return api_of(app).openapi()
+
+
+@pytest.fixture(scope="module")
+def url(module_store_folder: Path) -> str:
+    return f"opendata://{module_store_folder}"
+
+
+@pytest.fixture(scope="module")
+def site(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    with children() as started:
+        started.add(server := PageServer(tmp_path_factory.mktemp("page"), url))
+        with QueueClient(url) as client, httpx.Client(base_url=server.url, timeout=60) as site:
+            client.create("mail")
+            yield site
+
+
+# ---------------------------------------------------------------------- all that pages can
+def test_each_page_has_its_report_in_the_api(described: dict[str, Any]) -> None:
+    pages = {route.path for page in PAGES for route in page.router.routes if isinstance(route, APIRoute)}
+    missing = {
+        page
+        for page in pages
+        if not WITHOUT_REPORT.fullmatch(page) and "get" not in described["paths"].get(RENAMED.get(page, page), {})
+    }
+    assert missing == set()
+    assert len(pages) > 5
+
+
+def test_each_action_has_two_routes(described: dict[str, Any]) -> None:
+    for name in ACTIONS:
+        for path in (f"/actions/{name}", f"/actions/{name}/preview"):
+            assert "post" in described["paths"][path]
+
+
+# ---------------------------------------------------------------------- its description
+def test_the_description_is_valid(site: httpx.Client) -> None:
+    validate(site.get("/api/v1/openapi.json").raise_for_status().json())
+
+
+def test_everything_is_described(described: dict[str, Any]) -> None:
+    calls = [(path, method, call) for path, ways in described["paths"].items() for method, call in ways.items()]
+    assert [(path, method) for path, method, call in calls if not call.get("summary")] == []
+    assert [path for path, method, call in calls if method == "get" and not call.get("description")] == []
+    assert len({call["operationId"] for _path, _method, call in calls}) == len(calls)
+    for _path, _method, call in calls:
+        refused = call["responses"]["404"]["content"]["application/json"]["schema"]["$ref"]
+        assert refused.endswith("/Fault")
+        assert call["responses"]["422"]["content"]["application/json"]["schema"]["$ref"] == refused
+    assert set(described["components"]["schemas"]["Fault"]["properties"]) == ERRORS
+
+
+# ---------------------------------------------------------------------- its errors
+@pytest.mark.parametrize(
+    ("way", "path", "status", "code"),
+    [
+        ("GET", "/nowhere", 404, "no_such_address"),
+        ("DELETE", "/queues", 405, "method_not_allowed"),
+        ("GET", "/exchange?name=nope", 404, "not_found"),
+        ("GET", "/exchange", 422, "bad_request"),
+        ("GET", "/workers?page=x", 422, "bad_request"),
+        ("GET", "/worker?id=zz", 404, "not_found"),
+        ("GET", "/exchanges/route?headers=x", 422, "bad_request"),
+        ("POST", "/actions/delete-exchange", 422, "bad_request"),
+    ],
+)
+def test_errors_have_one_form(way: str, path: str, status: int, code: str, site: httpx.Client) -> None:
+    answer = site.request(way, f"/api/v1{path}")
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert set(answer.json()) == ERRORS
+    assert answer.json()["message"]
+
+
+def test_an_error_has_its_values(site: httpx.Client) -> None:
+    told = site.get("/api/v1/exchange", params={"name": "nope"}).json()
+    assert told["values"] == {"exchange": "nope"}
+    assert "'nope'" in told["message"]
+
+
+def test_an_action_with_nothing_left_to_do_is_a_conflict(site: httpx.Client) -> None:
+    answer = site.post("/api/v1/actions/delete-exchange", json={"exchange": "nope"})
+    assert (answer.status_code, answer.json()["code"]) == (409, "precondition_failed")
+
+
+# ---------------------------------------------------------------------- the same on pages
+def test_pages_say_what_is_wrong_and_lead_back(site: httpx.Client) -> None:
+    lost = site.get("/nowhere")
+    assert lost.status_code == 404
+    assert '<a href="/">Overview</a>' in lost.text
+    gone = site.get("/exchange", params={"name": "<b>nope"}, headers={"Referer": f"{site.base_url}exchanges?search=n"})
+    assert gone.status_code == 404
+    assert "&lt;b&gt;nope" in gone.text
+    assert 'href="/exchanges?search=n"' in gone.text
+    wrong = site.get("/workers", params={"page": "x"})
+    assert wrong.status_code == 422
+    assert "page:" in wrong.text
+
+
+def test_pages_lead_back_to_no_other_site(site: httpx.Client) -> None:
+    gone = site.get("/nowhere", headers={"Referer": "https://example.org/exchanges"})
+    assert "example.org" not in gone.text
+
+
+# ---------------------------------------------------------------------- without a broker, and mistakes
+def answers_of(app: FastAPI, *paths: str) -> list[httpx.Response]:
+    """What an app in this process answers."""
+
+    async def ask() -> list[httpx.Response]:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://page", timeout=60) as client:
+            answers = [await client.get(path) for path in paths]
+        await app.state.site.brokers.close()
+        return answers
+
+    return asyncio.run(ask())
+
+
+def test_a_broker_that_is_away_is_a_bad_gateway(tmp_path: Path) -> None:
+    app = create_app(f"opendata://{str(tmp_path / 'nobody.sock').replace('/', '%2F')}")
+    answer, page = answers_of(app, "/api/v1/workers", "/workers")
+    assert answer.status_code == 502
+    assert int(answer.headers["Retry-After"]) >= 1
+    assert set(answer.json()) == ERRORS
+    assert page.status_code == 503
+    assert "does not answer" in page.text
+
+
+@pytest.mark.parametrize("place", ["", "/api/v1"])
+def test_a_mistake_has_a_number_that_is_in_the_log(place: str, caplog: pytest.LogCaptureFixture) -> None:
+    app = create_app("opendata:///nowhere/that/is")
+
+    async def broken() -> None:
+        raise ZeroDivisionError("a secret")
+
+    (api_of(app) if place else app).add_api_route("/broken", broken)
+    (answer,) = answers_of(app, f"{place}/broken")
+    assert answer.status_code == 500
+    assert "a secret" not in answer.text
+    number = re.search(r"number ([0-9a-f]{8})", answer.text)
+    assert number is not None
+    assert f"error {number[1]}" in caplog.text
+    assert "ZeroDivisionError" in caplog.text
