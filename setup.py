@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from setuptools import setup
-
 _README = Path(__file__).with_name("README.md").read_text(encoding="utf-8")
 
 
@@ -18,4 +16,6 @@ def for_an_index(readme: str) -> str:
 
 
 if __name__ == "__main__":
+    from setuptools import setup
+
     setup(long_description=for_an_index(_README), long_description_content_type="text/markdown")
