@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import fields
 from time import monotonic
@@ -21,12 +22,14 @@ class Broker:
 
     Attributes:
         expects_standby: whether it should have a standby: there was one, or the URL names more than one broker.
+        lease_counts: when counters were noted, and how many leases had expired in each queue.
         metrics: the figures of all queues, as the broker told them last.
     """
 
     def __init__(self, client: AsyncQueueClient, *, expects_standby: bool = False) -> None:
         self.client = client
         self.expects_standby = expects_standby
+        self.lease_counts: deque[tuple[float, dict[str, int]]] = deque()
         self.metrics: AllMetrics | None = None
         self._answers: dict[Hashable, tuple[float, asyncio.Future[Any]]] = {}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
@@ -26,7 +26,7 @@ class Renderer:
         )
         self._environment.filters |= {
             "age": age, "bytes": byte_text, "moment": moment, "moment_ms": moment_ms, "number": number, "rate": rate,
-            "shown": shown, "lines": shown_lines, "seconds": seconds,
+            "shown": shown, "lines": shown_lines, "seconds": seconds, "spark_points": spark_points,
             "counted": counted, "data": data,
         }  # fmt: skip
         self._environment.globals["version"] = __version__
@@ -64,6 +64,15 @@ def moment_ms(ms: int) -> Markup:
 def data(value: Any) -> str:
     """A value as JSON, for an attribute that a script reads."""
     return json.dumps(plain(value), separators=(",", ":"), default=str)
+
+
+def spark_points(values: Sequence[float | None]) -> str:
+    """The points of a line in a box of 100 × 20."""
+    most = max((value for value in values if value is not None), default=0) or 1
+    step = 100 / max(len(values) - 1, 1)
+    return " ".join(
+        f"{at * step:.4g},{19 - 18 * value / most:.3g}" for at, value in enumerate(values) if value is not None
+    )
 
 
 def rate(per_second: float) -> str:

@@ -138,3 +138,22 @@ def test_the_pages_own_server_starts_anew(
             expect(ready_of(page, "mail")).to_have_text("1", timeout=SECONDS)
         finally:
             context.close()
+
+
+def test_charts_are_there_at_once_and_are_not_drawn_anew(
+    store_folder: Path, broker_url: str, started: Children, browser: Browser
+) -> None:
+    with QueueClient(broker_url) as client:
+        client.create("mail")
+        started.add(server := PageServer(store_folder, broker_url))
+        with opened(browser) as page:
+            page.goto(server.url)
+            page.wait_for_selector("#chart-all-1 canvas")
+            page.evaluate("window.canvas = document.querySelector('#chart-all-1 canvas')")
+            source = page.locator("#chart-all-1").get_attribute("data-chart")
+            client.send("mail", "one")  # and the broker takes a sample every five seconds
+            page.wait_for_function(
+                "source => document.querySelector('#chart-all-1').dataset.chart !== source", arg=source, timeout=SECONDS
+            )
+            assert page.evaluate("canvas === document.querySelector('#chart-all-1 canvas')")
+            assert page.locator("#queues svg.spark polyline").get_attribute("points")

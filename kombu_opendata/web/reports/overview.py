@@ -9,6 +9,7 @@ from ...queue_client.queue_models import QueueMetrics
 from ..brokers import Broker
 from .control_queues import is_control_queue
 from .queue_figures import queue_figures
+from .recent_figures import Chart, charts, recent_figures
 
 #: rows of a page of queues
 PAGE = 50
@@ -47,6 +48,8 @@ class Overview:
         matching: how many queues the search finds; ``queues`` is a page of them.
         control: whether queues that Celery makes for itself are counted and shown.
         hidden: how many of those there are that are not.
+        ready_recently: of each queue of the page, how many messages were ready over the last ten minutes.
+        charts: all queues together; none if the user may not see all.
     """
 
     totals: Totals
@@ -58,6 +61,8 @@ class Overview:
     search: str
     control: bool
     hidden: int
+    ready_recently: dict[str, tuple[int | None, ...]]
+    charts: tuple[Chart, ...]
 
 
 async def overview(
@@ -71,8 +76,20 @@ async def overview(
     pages = max(1, -(-len(found) // PAGE))
     page = min(max(page, 1), pages)
     shown = tuple(found[(page - 1) * PAGE : page * PAGE])
-    hidden = len(every) - len(counted)
-    return Overview(totals(counted), shown, len(found), page, pages, sort, search, control, hidden)
+    recent = await recent_figures(broker, [one.queue for one in shown])
+    return Overview(
+        totals(counted),
+        shown,
+        len(found),
+        page,
+        pages,
+        sort,
+        search,
+        control,
+        len(every) - len(counted),
+        {name: series.ready for name, series in recent.queues.items()},
+        charts(recent, recent.total),
+    )
 
 
 def totals(queues: list[QueueMetrics]) -> Totals:

@@ -7,16 +7,19 @@ from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from time import monotonic
 from typing import Any, TypeVar
 
 from ....errors import AccessRefused, PreconditionFailed
 from ....protocol.messages.history_messages import MessageInfo
-from ....queue_client.queue_models import Worker
+from ....queue_client.queue_models import QueueMetrics, Worker
 from ...brokers import Broker
 from ..control_queues import is_control_queue
 from ..queue_figures import queue_figures
+from ..recent_figures import Trend, recent_figures, trend
 from .finding import Finding
 from .findings import findings
+from .queue_rules import may_grow
 from .seen import Busy, Seen, TaskFailures
 from .task_rules import HANGS_SECONDS
 
@@ -30,6 +33,10 @@ WINDOW = timedelta(minutes=10)
 #: messages in flight that are looked at, those that came first; tasks that are compared with their usual runtime
 _MESSAGES = 200
 _TASKS = 8
+#: how often counters are noted
+_LOOK_SECONDS = 30.0
+#: queues whose past is looked at
+_QUEUES = 50
 _RUNS, _RUNS_AT_LEAST = 50, 5
 
 
@@ -48,17 +55,43 @@ async def _seen(broker: Broker) -> Seen:
         _allowed(broker, "busy", lambda: _busy(broker), list[Busy]()),
     )
     broker.expects_standby = broker.expects_standby or bool(status.get("standbys"))
+    queues = [one for one in figures.queues if not is_control_queue(one.queue)]
     return Seen(
         datetime.now(UTC),
-        [one for one in figures.queues if not is_control_queue(one.queue)],
-        {},
+        queues,
+        await _trends(broker, queues, failures),
         failures,
         busy,
         workers,
         status,
         figures.clock_ahead_seconds,
         broker.expects_standby,
+        _leases_expired(broker, queues),
     )
+
+
+def _leases_expired(broker: Broker, queues: list[QueueMetrics]) -> dict[str, int]:
+    """Leases that ended because their holders did not come back, since the oldest look of the last ten minutes."""
+    now, looks = monotonic(), broker.lease_counts
+    counts = {one.queue: count for one in queues if (count := one.counts.get("lease_expired", 0))}
+    if not looks or now - looks[-1][0] >= _LOOK_SECONDS:
+        looks.append((now, counts))
+    while now - looks[0][0] > WINDOW.total_seconds():
+        looks.popleft()
+    before = looks[0][1]
+    return {name: count - before.get(name, 0) for name, count in counts.items() if count > before.get(name, 0)}
+
+
+async def _trends(broker: Broker, queues: list[QueueMetrics], failures: list[TaskFailures]) -> dict[str, Trend]:
+    """How those queues did of which it is asked: the fullest that may grow, and those of tasks that fail."""
+    filling = [one for one in queues if may_grow(one)]
+    filling.sort(key=lambda one: -one.visible)
+    wanted = sorted({*(one.queue for one in filling[:_QUEUES]), *(one.queue for one in failures[:_QUEUES])})
+    if not wanted:
+        return {}
+    recent = await recent_figures(broker, wanted)
+    found = {name: trend(recent, name) for name in wanted}
+    return {name: one for name, one in found.items() if one is not None}
 
 
 async def _allowed(broker: Broker, key: Hashable, ask: Callable[[], Awaitable[T]], otherwise: T) -> T:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from ....queue_client.queue_models import QueueMetrics
 from ....readable_text import age, counted, number
+from ..recent_figures import Trend
 from .finding import Finding, Severity
-from .seen import Seen, Trend
+from .seen import Seen
 
 #: a queue grows if so many messages more are ready, and so much of what was ready before
 GROWN_MESSAGES, GROWN_SHARE = 20, 0.1
@@ -15,8 +16,6 @@ GROWN_MESSAGES, GROWN_SHARE = 20, 0.1
 PUBLISHED_RATIO = 1.05
 #: a trend of less time says nothing yet
 TREND_SECONDS = 60.0
-#: leases that ended because their holders did not come back
-EXPIRED_LEASES = 1
 
 
 def queue_findings(seen: Seen) -> Iterator[Finding]:
@@ -26,11 +25,11 @@ def queue_findings(seen: Seen) -> Iterator[Finding]:
         if queue.paused or queue.publishes_paused:
             yield _paused(queue)
         elif _is_abandoned(queue):
-            yield _abandoned(queue, trend)
+            yield _abandoned(queue)
         elif trend is not None and _grows(queue, trend):
             yield _growing(queue, trend)
-        if trend is not None and trend.lease_expired >= EXPIRED_LEASES:
-            yield _leases(queue, trend)
+        if seen.leases_expired.get(queue.queue):
+            yield _leases(queue, seen.leases_expired[queue.queue])
 
 
 def _finding(kind: str, severity: Severity, before: str, queue: QueueMetrics, after: str, weight: float) -> Finding:
@@ -50,11 +49,15 @@ def _is_abandoned(queue: QueueMetrics) -> bool:
     return queue.visible > 0 and queue.consumers == 0 and queue.delivered_per_second == 0
 
 
-def _abandoned(queue: QueueMetrics, trend: Trend | None) -> Finding:
+def _abandoned(queue: QueueMetrics) -> Finding:
     oldest = f", the oldest for {age(queue.oldest_age_seconds)}" if queue.oldest_age_seconds is not None else ""
     ready = f"{counted(queue.visible, 'message')} {'is' if queue.visible == 1 else 'are'} ready"
-    gone = " Its last consumer left in the last ten minutes." if trend is not None and trend.was_consumed else ""
-    return _finding("not_consumed", "bad", "Nobody consumes queue ", queue, f": {ready}{oldest}.{gone}", queue.visible)
+    return _finding("not_consumed", "bad", "Nobody consumes queue ", queue, f": {ready}{oldest}.", queue.visible)
+
+
+def may_grow(queue: QueueMetrics) -> bool:
+    """Whether it is worth a look at how it did."""
+    return queue.visible >= GROWN_MESSAGES
 
 
 def _grows(queue: QueueMetrics, trend: Trend) -> bool:
@@ -77,6 +80,6 @@ def _growing(queue: QueueMetrics, trend: Trend) -> Finding:
     return _finding("growing", "warn", "Queue ", queue, after, per_second)
 
 
-def _leases(queue: QueueMetrics, trend: Trend) -> Finding:
-    after = f" got {counted(trend.lease_expired, 'message')} back from workers that did not come back."
-    return _finding("leases_expired", "warn", "Queue ", queue, after, trend.lease_expired)
+def _leases(queue: QueueMetrics, expired: int) -> Finding:
+    after = f" got {counted(expired, 'message')} back from workers that did not come back."
+    return _finding("leases_expired", "warn", "Queue ", queue, after, expired)

@@ -7,25 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from ....queue_client.queue_models import QueueMetrics, Worker
-
-
-@dataclass(frozen=True)
-class Trend:
-    """How a queue did in the last minutes.
-
-    Attributes:
-        seconds: how long that is; less than asked for if the broker or the queue is younger.
-        ready_before: messages that were ready at its beginning.
-        published, settled, lease_expired: messages in that time; settled ones were acknowledged, rejected or exhausted.
-        was_consumed: whether it had a consumer at any time of it.
-    """
-
-    seconds: float
-    ready_before: int
-    published: int
-    settled: int
-    lease_expired: int = 0
-    was_consumed: bool = False
+from ..recent_figures import Trend
 
 
 @dataclass(frozen=True)
@@ -75,6 +57,7 @@ class Seen:
         trends: by queue; none from a broker that keeps no figures.
         status: the broker's report; empty if the user may not see it.
         clock_ahead_seconds: of the broker's clock, compared with this host's.
+        leases_expired: by queue, in the last ten minutes, or since the page looks.
         expects_standby: there was one, or the page's URL names more than one broker.
     """
 
@@ -87,3 +70,4 @@ class Seen:
     status: dict[str, Any] = field(default_factory=dict)
     clock_ahead_seconds: float = 0.0
     expects_standby: bool = False
+    leases_expired: dict[str, int] = field(default_factory=dict)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,7 +11,8 @@ import pytest
 from kombu_opendata.queue_client.queue_models import QueueMetrics, Worker
 from kombu_opendata.web.reports.attention.finding import Finding
 from kombu_opendata.web.reports.attention.findings import findings
-from kombu_opendata.web.reports.attention.seen import Busy, Seen, TaskFailures, Trend
+from kombu_opendata.web.reports.attention.seen import Busy, Seen, TaskFailures
+from kombu_opendata.web.reports.recent_figures import Trend
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 DISK = {"size_bytes": 0, "limit_bytes": 1000, "is_stuck": False, "removed_early": 0, "removed_at_ms": 0}
@@ -70,14 +70,6 @@ SAID: dict[str, tuple[Seen, tuple[str, str, str]]] = {
         seen(ALONE),
         ("not_consumed", "bad", "Nobody consumes queue mail: 1 message is ready, the oldest for 2m 10s."),
     ),
-    "nobody consumes any more": (
-        seen(ALONE, trends={"mail": replace(TEN_MINUTES, was_consumed=True)}),
-        (
-            "not_consumed", "bad",
-            "Nobody consumes queue mail: 1 message is ready, the oldest for 2m 10s. Its last consumer left in the last "
-            "ten minutes.",
-        ),
-    ),
     "growing": (
         seen(queue(visible=700), trends={"mail": TEN_MINUTES}),
         ("growing", "warn", "Queue mail grows: 700 ready, 100 10m ago; at this pace 4,300 in an hour."),
@@ -91,7 +83,7 @@ SAID: dict[str, tuple[Seen, tuple[str, str, str]]] = {
         ("paused", "note", "Queue mail is paused (publishes): 0 messages ready."),
     ),
     "expired leases": (
-        seen(queue(), trends={"mail": replace(TEN_MINUTES, lease_expired=4)}),
+        seen(queue(), leases_expired={"mail": 4}),
         ("leases_expired", "warn", "Queue mail got 4 messages back from workers that did not come back."),
     ),
     "failing": (

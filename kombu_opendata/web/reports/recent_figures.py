@@ -1,0 +1,88 @@
+"""The last ten minutes, from the broker's own memory: charts, lines, trends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ...queue_client.queue_models import FigureSeries, RecentFigures
+from ..brokers import Broker
+
+#: how old they may be; the broker takes a sample every five seconds
+_SECONDS = 4.0
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a chart; a value is None where it is not known. The colour is one of app.css."""
+
+    label: str
+    color: str
+    values: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Lines over the same times, which are seconds since the epoch."""
+
+    title: str
+    times: tuple[int, ...]
+    series: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
+class Trend:
+    """How a queue did in the last minutes.
+
+    Attributes:
+        seconds: how long that is; less than asked for if the broker or the queue is younger.
+        ready_before: messages that were ready at its beginning.
+        published, settled: messages in that time; settled ones were acknowledged.
+    """
+
+    seconds: float
+    ready_before: int
+    published: int
+    settled: int
+
+
+async def recent_figures(broker: Broker, queues: Iterable[str]) -> RecentFigures:
+    """The recent figures of these queues, at most 1,000, and of all together."""
+    names = tuple(queues)
+    return await broker.recent(("figures", names), _SECONDS, lambda: broker.client.figures(names))
+
+
+def charts(recent: RecentFigures, series: FigureSeries | None) -> tuple[Chart, ...]:
+    """Charts of a queue, or of all together; none without figures."""
+    if series is None:
+        return ()
+    times = tuple(int(at.timestamp()) for at in recent.times)
+    rates = (
+        Line("published", "link", series.published_per_second),
+        Line("done", "accent", series.acked_per_second),
+        Line("failed", "bad", series.failed_per_second),
+    )
+    levels = (
+        Line("ready", "link", series.ready),
+        Line("in flight", "accent", series.in_flight),
+        Line("delayed", "warn", series.delayed),
+    )
+    return Chart("Messages per second", times, rates), Chart("Messages", times, levels)
+
+
+def trend(recent: RecentFigures, queue: str) -> Trend | None:
+    """How a queue did; None if that is not known yet."""
+    series = recent.queues.get(queue)
+    if series is None:
+        return None
+    known = [at for at, ready in enumerate(series.ready) if ready is not None]
+    if len(known) < 2:
+        return None
+    first = known[0]
+    published = acked = 0.0
+    for at in range(first + 1, len(recent.times)):
+        seconds = (recent.times[at] - recent.times[at - 1]).total_seconds()
+        published += (series.published_per_second[at] or 0) * seconds
+        acked += (series.acked_per_second[at] or 0) * seconds
+    seconds = (recent.times[-1] - recent.times[first]).total_seconds()
+    return Trend(seconds, series.ready[first] or 0, round(published), round(acked))
