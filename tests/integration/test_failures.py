@@ -7,7 +7,9 @@ import json
 import signal
 import subprocess
 import threading
+from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +170,21 @@ def test_groups_have_counts_and_times(client: QueueClient, some: dict[int, int])
     times = [one.failed_at_ms for one in failed(client, "filtered")]
     assert min(group.first_at_ms for group in groups) == min(times)
     assert max(group.last_at_ms for group in groups) == max(times)
+
+
+def test_groups_over_time(client: QueueClient, some: dict[int, int]) -> None:
+    infos = failed(client, "filtered")
+    since = datetime.fromtimestamp(min(one.failed_at_ms for one in infos) / 1000, UTC)
+    groups = client.group_failures(["exception"], queues=["filtered"], gte=since, bucket_seconds=0.1).groups
+    for group in groups:
+        times = [one.failed_at_ms for one in infos if (one.exception,) == group.values]
+        assert group.over_time == Counter(at // 100 * 100 for at in times)
+    hours = client.group_failures(["queue"], queues=["filtered"], gte=since, bucket_seconds=3600).groups[0].over_time
+    assert (sum(hours.values()), len(hours)) <= (len(infos), 2)
+    assert client.group_failures(["queue"], queues=["filtered"]).groups[0].over_time == {}
+    for seconds in (-1, 0.001):
+        with pytest.raises(InvalidFilter, match="bucket"):
+            client.group_failures(["queue"], gte=since - timedelta(hours=1), bucket_seconds=seconds)
 
 
 @pytest.mark.parametrize("order", ["asc", "desc"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from uuid import uuid4
 
 from ..figures.changes import Changes
+from ..figures.periodic_tasks import PeriodicTasks
 from ..instance.altered_messages import AlteredMessages
 from ..instance.instance import Instance
 from ..model.sessions import Session
@@ -34,6 +35,7 @@ from .queue_client.settle import SettleCalls
 from .queue_client.worker_calls import WorkerCalls
 from .replay_calls import ReplayCalls
 from .result_calls import ResultCalls
+from .schedule_calls import ScheduleCalls
 from .session_calls import SessionCalls
 from .settled_calls import SettledCalls
 from .staging_calls import StagingCalls
@@ -61,8 +63,10 @@ class InstanceCalls:
         self.lifecycle = instance.lifecycle
         self.flow = instance.flow
         self.queues = instance.queues
+        periodic = PeriodicTasks(clock.now_ms())
         self.publishing = PublishCalls(
-            operations, commits, engine.results, topology, i.queues, i.outbox, i.upkeep, i.traffic, largest
+            operations, commits, engine.results, topology, i.queues, i.outbox, i.upkeep, i.traffic, largest, periodic,
+            clock,
         )  # fmt: skip
         holders = Holders(i.sessions, i.timed)
         uses = Claiming(i.sessions, i.leases, i.timed, engine.pages, i.background, clock, i.traffic)
@@ -88,6 +92,7 @@ class InstanceCalls:
             SettledCalls(engine.moves, engine.settled_moves, i.replays, clock, i.outbox),
             HistoryCalls(engine.history),
             FailureCalls(engine.failures, state, bulks, clock),
+            ScheduleCalls(i.queues, periodic, clock),
             StagingCalls(i.name, i.staging, engine.staging, largest),
             SendCalls(self.publishing, keys, operations, commits, i.upkeep),
             reads,

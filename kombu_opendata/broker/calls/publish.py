@@ -8,6 +8,7 @@ from typing import Any
 from ...errors import InvalidMessage, MessageTooLarge, Unroutable
 from ...protocol import messages as m
 from ...protocol.envelope import open_envelope
+from ...storage.clock import Clock
 from ...storage.commit.commits import Commits
 from ...storage.operations.message_operations import Operations
 from ...storage.operations.task_results import Results
@@ -16,6 +17,7 @@ from ..delivery.core import Traffic
 from ..delivery.outbox import Outbox
 from ..delivery.queue_upkeep import Upkeep
 from ..delivery.queues import Queues
+from ..figures.periodic_tasks import BEAT, ENTRY_NAME, PeriodicTasks
 from ..model.name_checks import MAX_NAME_BYTES, check_short
 from ..model.queue import BrokerQueue
 from ..model.sessions import Session
@@ -39,6 +41,8 @@ class PublishCalls:
     _upkeep: Upkeep
     _traffic: Traffic
     _max_message_bytes: int
+    _periodic: PeriodicTasks
+    _clock: Clock
 
     @handles(m.Publish, needs=needs.publish)
     def publish(self, call: Context, msg: m.Publish) -> None:
@@ -60,7 +64,10 @@ class PublishCalls:
                 )
             call.reply(m.Published(msg.rid, 0, 0))
             return
-        call.reply(m.Published(msg.rid, self.store(msg, targets, session), len(targets)))
+        id = self.store(msg, targets, session)
+        if BEAT in msg.headers or ENTRY_NAME in msg.headers:
+            self._periodic.published(msg.headers, [queue.name for queue in targets], id, self._clock.now_ms())
+        call.reply(m.Published(msg.rid, id, len(targets)))
 
     def check(self, msg: m.Publish) -> None:
         """Refuse a message that can't be stored.

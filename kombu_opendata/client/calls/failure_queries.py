@@ -21,7 +21,7 @@ from ...protocol.messages import (
     ListFailures,
     RetryFailures,
 )
-from .query_values import Time, ceil_ms, floor_ms, ids_of, of_type, page_limit, texts
+from .query_values import Time, bucket_ms, ceil_ms, floor_ms, ids_of, of_type, page_limit, texts
 
 D = TypeVar("D", bound="_Counts")
 
@@ -157,8 +157,9 @@ def list_request(asked: FailureList) -> ListFailures:
     )
 
 
-def group_request(by: Iterable[str], asked: FailureFilters) -> GroupFailures:
-    return GroupFailures(rid=0, by=texts("by", by), **_filters("group_failures", asked))
+def group_request(by: Iterable[str], bucket_seconds: float, asked: FailureFilters) -> GroupFailures:
+    filters = _filters("group_failures", asked)
+    return GroupFailures(rid=0, by=texts("by", by), bucket_ms=bucket_ms(bucket_seconds), **filters)
 
 
 def retry_request(target: str, limit: int, asked: FailureFilters) -> RetryFailures:

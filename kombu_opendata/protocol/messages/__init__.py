@@ -40,6 +40,7 @@ from .result_messages import (
     ChordParts, CloseChord, ForgetResults, GetChord, GetResults, OpenChord, Results, ResultsChanged, ResultStored,
     StoreResult, UnwatchResults, WatchResults,
 )  # fmt: skip
+from .schedule_messages import CountDue, DueCounts, ListPeriodicTasks, PeriodicTaskList
 from .session_messages import (
     BrokerGoodbye, BrokerHeartbeat, Failed, Goodbye, Heartbeat, Hello, LoggedIn, Ok, Resume, Welcome,
 )  # fmt: skip
@@ -64,6 +65,7 @@ ClientMessage = (
     | ListFailures | GroupFailures | RetryFailures | DismissFailures
     | Send | Read | StopReading | SettleMessages | Peek | GetMessage | ListByState | GetMetrics | GetFigures
     | ListQueues | AskRoutes | ListWorkers | WorkerMessages | ControlWorker | Reclaim | Ping
+    | CountDue | ListPeriodicTasks
     | StandbyHello | HandOver | Prepared
 )  # fmt: skip
 
@@ -80,5 +82,6 @@ BrokerMessage = (
     | FailurePage | FailureGroups | FailuresRetried | FailuresDismissed
     | Sent | ReadMessages | SettledMessages | Peeked | FoundMessage | StatePage | Metrics | Figures | QueueList | Routed
     | Workers | HeldMessages
+    | DueCounts | PeriodicTaskList
     | StandbyWelcome | TakeOver | HandingOver | Prepare
 )  # fmt: skip

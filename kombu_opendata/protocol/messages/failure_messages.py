@@ -61,6 +61,7 @@ class FailureGroup(msgspec.Struct, array_like=True, frozen=True, gc=False):
         acknowledged: how many of them are of the kind ``acknowledged``.
         first_at_ms: when the first of them failed.
         last_at_ms: when the last of them failed.
+        over_time: how many failed in each bucket of time, by its start in ms, without zeros; if it was asked for.
     """
 
     values: tuple[str, ...]
@@ -68,6 +69,7 @@ class FailureGroup(msgspec.Struct, array_like=True, frozen=True, gc=False):
     acknowledged: int
     first_at_ms: int
     last_at_ms: int
+    over_time: dict[int, int] = {}
 
 
 class FailureQuery(Numbered, kw_only=True):
@@ -106,9 +108,13 @@ class ListFailures(FailureQuery, tag=210, kw_only=True):
 
 
 class GroupFailures(FailureQuery, tag=211, kw_only=True):
-    """Count failures by any of task, exception, queue, reason and worker. Answer: FailureGroups."""
+    """Count failures by any of task, exception, queue, reason and worker. Answer: FailureGroups.
+
+    ``bucket_ms``: count them in buckets of time as well, which are multiples of it since the epoch; 0 for no buckets.
+    """
 
     by: Many[str] = msgspec.field(default_factory=list)
+    bucket_ms: int = 0
 
 
 class RetryFailures(FailureQuery, tag=212, kw_only=True):

@@ -21,6 +21,7 @@ from ..message_models import (
     stored_message_of,
 )  # fmt: skip
 from ..queue_models import AllMetrics, QueueMetrics, RecentFigures, all_metrics, metrics_of, recent_figures
+from ..schedule_models import DueCounts, PeriodicTasks, due_counts, periodic_tasks
 from .base import AsyncBase
 
 MAX_PAGE = 1000
@@ -128,6 +129,32 @@ class AsyncPeeking(AsyncBase):
         since_ms = 0 if since is None else round(1000 * since.timestamp())
         answer: q.Figures = await self._calls.call(q.GetFigures(0, names, since_ms))
         return recent_figures(answer)
+
+    async def count_due(
+        self, queues: Iterable[str] = (), *, bucket_seconds: float = 3600, buckets: int = 24
+    ) -> DueCounts:
+        """How many delayed messages of these queues, or of all, are due in the next hours.
+
+        Args:
+            bucket_seconds: the length of a bucket of time; buckets begin at multiples of it since the epoch.
+            buckets: 1 to 1,000; the first one is that of now.
+
+        Raises:
+            NotFound: there is no such queue.
+        """
+        names = [checks.name(queue, "the queue's name") for queue in queues]
+        length = round(1000 * bucket_seconds)
+        answer: m.DueCounts = await self._calls.call(m.CountDue(0, names, length, buckets))
+        return due_counts(answer, length)
+
+    async def periodic_tasks(self) -> PeriodicTasks:
+        """The periodic tasks that Celery's beat has published since the broker started, at most 1,000.
+
+        They are known by the header ``celery_beat_task`` of newer versions of Celery, or ``periodic_task_name`` of
+        django-celery-beat, which also has the name of the entry.
+        """
+        answer: m.PeriodicTaskList = await self._calls.call(m.ListPeriodicTasks(0))
+        return periodic_tasks(answer)
 
     async def explain(
         self, queue: str = "", *, id: int | None = None, headers: Mapping[str, Any] | None = None, filter: str = ""

@@ -46,17 +46,21 @@ class Failures(Base):
                 return
             asked = {**asked, "next": page.next}
 
-    def group_failures(self, by: Iterable[str], **asked: Unpack[FailureFilters]) -> m.FailureGroups:
+    def group_failures(
+        self, by: Iterable[str], *, bucket_seconds: float = 0, **asked: Unpack[FailureFilters]
+    ) -> m.FailureGroups:
         """Counts of failures with first and last time, the largest first.
 
         Args:
             by: any of task, exception, queue, reason, worker.
+            bucket_seconds: count them over time as well, in ``over_time`` of each group: by the start of the bucket in
+                ms since the epoch, without zeros. There may be 1,000 buckets from ``gte`` on.
 
         Returns:
             ``groups``, and ``complete``: whether all failures were counted and all groups are there. The newest 500,000
             are counted, and there are at most 1,000 groups.
         """
-        answer: m.FailureGroups = self._calls.call_apart(failure_queries.group_request(by, asked))
+        answer: m.FailureGroups = self._calls.call_apart(failure_queries.group_request(by, bucket_seconds, asked))
         return answer
 
     def retry_failures(

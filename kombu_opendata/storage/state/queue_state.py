@@ -8,7 +8,7 @@ module changes memory only: it reads no clock and does no I/O.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import repeat
 from operator import attrgetter
@@ -167,6 +167,13 @@ class QueueState:
             if entry is not None and entry.visible_at == visible_at:
                 found.add(id)
         return len(found)
+
+    def delayed_until(self) -> Iterator[int]:
+        """When each loaded message that is not visible yet becomes visible."""
+        for visible_at, _priority, id in list(self._delayed):
+            entry = self.available.get(id)
+            if entry is not None and entry.visible_at == visible_at:
+                yield visible_at
 
     # ------------------------------------------------------------------ transitions
     def claim(self, entry: Entry, session: bytes, at: int, lease_until: int) -> None:

@@ -49,9 +49,11 @@ class FailureCalls:
     @handles(m.GroupFailures, needs=needs.failures, query=True, filter_of=lambda _self, msg: msg.selector)
     async def group_failures(self, call: Context, msg: m.GroupFailures) -> m.FailureGroups:
         by, filters = query.check_dimensions(msg.by), _filters(call, msg)
-        found, complete = await self._view.groups(filters, _shows(call.session.rights), by)
+        query.check_bucket(filters, msg.bucket_ms, self._clock.now_ms())
+        found, complete = await self._view.groups(filters, _shows(call.session.rights), by, msg.bucket_ms)
         groups = [
-            FailureGroup(one.values, one.count, one.acknowledged, one.first_at_ms, one.last_at_ms) for one in found
+            FailureGroup(one.values, one.count, one.acknowledged, one.first_at_ms, one.last_at_ms, one.over_time)
+            for one in found
         ]
         return m.FailureGroups(msg.rid, tuple(groups), complete)
 

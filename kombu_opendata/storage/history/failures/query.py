@@ -12,7 +12,7 @@ import msgspec
 
 from ....errors import CursorOfOtherFilters, CursorVersionMismatch, InvalidFilter, LimitOutOfRange, MalformedCursor
 from ....selectors import Selector
-from ..lists.query import MAX_LIMIT, MAX_VALUES, ORDERS
+from ..lists.query import MAX_LIMIT, MAX_VALUES, ORDERS, check_buckets
 from .failure import ACKNOWLEDGED, DELIVERY_LIMIT, DIMENSIONS, FAILED, KINDS, STATES, Failure, Position
 
 #: message ids and task ids of one call, as for other calls that take such lists
@@ -143,6 +143,16 @@ def check_dimensions(by: Iterable[str]) -> tuple[str, ...]:
         wrong = f"failures are not grouped by {unknown[0]!r}" if unknown else "failures are grouped by something"
         raise InvalidFilter(f"{wrong}: use any of {', '.join(DIMENSIONS)}", value=(unknown or [""])[0])
     return chosen
+
+
+def check_bucket(filters: Filters, bucket_ms: int, now_ms: int) -> None:
+    """Check the length of the buckets of time in which failures are counted; 0 means none.
+
+    Raises:
+        InvalidFilter: it is negative, or there are too many buckets from the first time to the last, or to now.
+    """
+    if bucket_ms:
+        check_buckets(filters.since_ms, max(min(filters.until_ms, now_ms), filters.since_ms) + 1, bucket_ms)
 
 
 def check_page(order: str, limit: int) -> bool:

@@ -44,17 +44,21 @@ class Page(NamedTuple):
 
 
 class Group:
-    """Failures with the same values, which are ``values``."""
+    """Failures with the same ``values``; ``over_time`` has their number by the start of the bucket of time."""
 
-    __slots__ = ("acknowledged", "count", "first_at_ms", "last_at_ms", "values")
+    __slots__ = ("acknowledged", "count", "first_at_ms", "last_at_ms", "over_time", "values")
 
     def __init__(self, values: tuple[str, ...], at_ms: int) -> None:
         self.values = values
         self.count = self.acknowledged = 0
         self.first_at_ms = self.last_at_ms = at_ms
+        self.over_time: dict[int, int] = {}
 
-    def add(self, one: Open) -> None:
+    def add(self, one: Open, bucket_ms: int) -> None:
         self.count += 1
+        if bucket_ms:
+            start = one.at_ms // bucket_ms * bucket_ms
+            self.over_time[start] = self.over_time.get(start, 0) + 1
         self.acknowledged += one.kind == ACKNOWLEDGED
         self.first_at_ms = one.at_ms  # they come in the order of time, the newest first
 
@@ -111,8 +115,8 @@ class FailureView:
                         return Page(found[:at], found[at - 1].open.position, texts)
         return Page(found, following, texts)
 
-    async def groups(self, filters: Filters, shows: Shows, by: tuple[str, ...]) -> Groups:
-        """Counts of the failures that match by the values of these dimensions."""
+    async def groups(self, filters: Filters, shows: Shows, by: tuple[str, ...], bucket_ms: int = 0) -> Groups:
+        """Counts of the failures that match by the values of these dimensions, and in buckets of time if there are."""
         found: dict[tuple[str, ...], Group] = {}
         values_of = attrgetter(*(_PLACES[name] for name in by))
         looked = 0
@@ -123,7 +127,7 @@ class FailureView:
                     group = found.get(values)
                     if group is None:
                         group = found[values] = Group(values, one.open.at_ms)
-                    group.add(one.open)
+                    group.add(one.open, bucket_ms)
                 looked += count
                 if looked >= _MOST_FOR_GROUPS:
                     break

@@ -1,0 +1,62 @@
+"""Calls about what comes: when delayed messages are due, and which periodic tasks there are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...errors import RequestError
+from ...protocol.messages import schedule_messages as s
+from ...storage.clock import Clock
+from ..delivery.queues import Queues
+from ..delivery.time_slices import Pace
+from ..figures.due_times import DueTimes
+from ..figures.periodic_tasks import PeriodicTasks
+from .dispatch import required_rights as needs
+from .dispatch.context import Context
+from .dispatch.registry import handles
+
+#: buckets of a histogram, and the longest one: a year
+MAX_BUCKETS = 1000
+MAX_BUCKET_MS = 366 * 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleCalls:
+    """The calls about what comes in one instance."""
+
+    _queues: Queues
+    _periodic: PeriodicTasks
+    _clock: Clock
+
+    @handles(s.CountDue, needs=needs.on_queues("read", or_role="monitor"), query=True)
+    async def count_due(self, call: Context, msg: s.CountDue) -> s.DueCounts:
+        _check(msg.bucket_ms, MAX_BUCKET_MS, "a bucket of {} ms: use 1 to {} ms")
+        _check(msg.number, MAX_BUCKETS, "{} buckets: use 1 to {}")
+        may_watch = call.session.rights.may_watch
+        queues = [call.queue(name) for name in msg.queues] or [
+            queue for queue in self._queues.values() if not queue.deleting and may_watch(queue.name)
+        ]
+        now = self._clock.now_ms()
+        found, pace = DueTimes(now // msg.bucket_ms * msg.bucket_ms, msg.bucket_ms, msg.number), Pace()
+        async for queue in pace.over(queues):
+            await found.add(queue.messages, now, pace)
+        counts, later = found.counts()
+        return s.DueCounts(msg.rid, now, found.start_ms, counts, later, found.is_estimate)
+
+    @handles(s.ListPeriodicTasks, needs=needs.entry)
+    def list_periodic_tasks(self, call: Context, msg: s.ListPeriodicTasks) -> None:
+        may_watch = call.session.rights.may_watch
+        found = [
+            s.PeriodicTask(
+                *entry, sent.count, sent.first_at_ms, sent.last_at_ms,
+                sent.last_at_ms - sent.before_ms if sent.before_ms else 0, sent.last_message_id,
+            )
+            for entry, sent in reversed(self._periodic.entries.items())
+            if may_watch(entry.queue)
+        ]  # fmt: skip
+        call.reply(s.PeriodicTaskList(msg.rid, found, self._periodic.since_ms))
+
+
+def _check(value: int, highest: int, text: str) -> None:
+    if not 1 <= value <= highest:
+        raise RequestError(text.format(value, highest), value=value, limit=highest)

@@ -1,0 +1,73 @@
+"""How many delayed messages are due when: a histogram, from summaries where messages are not in memory.
+
+A cold bucket of a queue has up to 256 messages, and its summary tells how many of them are delayed, and when the first
+and the last one is due. They count as if they were due evenly between these times. So ten million delayed messages are
+forty thousand additions.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate, pairwise
+
+from ...storage.state.queue_state import QueueState
+from ..delivery.time_slices import Pace
+
+#: messages or summaries between two checks of the time
+_PIECE = 250
+
+
+class DueTimes:
+    """Counts in buckets of time.
+
+    Attributes:
+        start_ms, bucket_ms, number: of the buckets.
+        is_estimate: whether some messages were spread evenly.
+    """
+
+    def __init__(self, start_ms: int, bucket_ms: int, number: int) -> None:
+        self.start_ms, self.bucket_ms, self.number = start_ms, bucket_ms, number
+        self.is_estimate = False
+        self._counts = [0.0] * (number + 1)  # the last one: later
+        self._even = [0.0] * (number + 2)  # changes, from a bucket to the next, of what is spread over whole buckets
+
+    async def add(self, messages: QueueState, now_ms: int, pace: Pace) -> None:
+        """Add the delayed messages of a queue."""
+        messages.promote(now_ms)
+        for number, due_at_ms in enumerate(messages.delayed_until()):
+            self._counts[self._bucket_of(due_at_ms)] += 1
+            if number % _PIECE == 0 and pace.is_over:
+                await pace.rest()
+        if messages.cold.next_visible_at is None:
+            return
+        for number, summary in enumerate(list(messages.cold.values())):
+            count = summary.delayed_at(now_ms)
+            if count:
+                self.spread(max(summary.next_visible_at or 0, now_ms + 1), summary.last_visible_at, count)
+            if number % _PIECE == 0 and pace.is_over:
+                await pace.rest()
+
+    def spread(self, first_at_ms: int, last_at_ms: int, count: int) -> None:
+        """Add messages that are due evenly between two times, which are included."""
+        last_at_ms = max(first_at_ms, last_at_ms)
+        first, last = self._bucket_of(first_at_ms), self._bucket_of(last_at_ms)
+        if first == last:
+            self._counts[first] += count
+            return
+        self.is_estimate = True
+        per_ms = count / (last_at_ms - first_at_ms + 1)
+        self._counts[first] += per_ms * (self._start_of(first + 1) - first_at_ms)
+        self._counts[last] += per_ms * (last_at_ms + 1 - self._start_of(last))
+        self._even[first + 1] += per_ms * self.bucket_ms
+        self._even[last] -= per_ms * self.bucket_ms
+
+    def counts(self) -> tuple[list[int], int]:
+        """The messages in each bucket, and those that are due later; whole numbers with the right sum."""
+        sums = [0, *map(round, accumulate(map(sum, zip(self._counts, accumulate(self._even), strict=False))))]
+        found = [after - before for before, after in pairwise(sums)]
+        return found[:-1], found[-1]
+
+    def _bucket_of(self, at_ms: int) -> int:
+        return min(max(at_ms - self.start_ms, 0) // self.bucket_ms, self.number)
+
+    def _start_of(self, number: int) -> int:
+        return self.start_ms + number * self.bucket_ms

@@ -1,0 +1,57 @@
+"""The periodic tasks that were published since the broker started, as Celery's beat marks them.
+
+Beat's own mark tells that a task is periodic; the name of its entry is known if the message has it, as those of
+django-celery-beat do. A retry has the marks of the task that it repeats, so it is left out.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+#: the headers by which a periodic task is known
+BEAT, ENTRY_NAME = "celery_beat_task", "periodic_task_name"
+#: entries that are kept, those that were published last
+MAX_ENTRIES = 1000
+
+
+class Entry(NamedTuple):
+    """A periodic task in one queue; the name of beat's entry may be empty."""
+
+    name: str
+    task: str
+    queue: str
+
+
+@dataclass(slots=True)
+class Sent:
+    """What was seen of an entry; times are ms since the epoch, and ``before_ms`` is 0 until the second time."""
+
+    count: int = 0
+    first_at_ms: int = 0
+    before_ms: int = 0
+    last_at_ms: int = 0
+    last_message_id: int = 0
+
+
+class PeriodicTasks:
+    """The entries seen; ``since_ms`` is when it began to look."""
+
+    def __init__(self, now_ms: int) -> None:
+        self.since_ms = now_ms
+        self.entries: OrderedDict[Entry, Sent] = OrderedDict()
+
+    def published(self, headers: Mapping[str, str], queues: Iterable[str], id: int, now_ms: int) -> None:
+        """Note a periodic task that was published."""
+        if headers.get("retries", "0") != "0":
+            return
+        for queue in queues:
+            entry = Entry(headers.get(ENTRY_NAME, ""), headers.get("task", ""), queue)
+            sent = self.entries.setdefault(entry, Sent(first_at_ms=now_ms))
+            sent.count += 1
+            sent.before_ms, sent.last_at_ms, sent.last_message_id = sent.last_at_ms, now_ms, id
+            self.entries.move_to_end(entry)
+        while len(self.entries) > MAX_ENTRIES:
+            self.entries.popitem(last=False)
