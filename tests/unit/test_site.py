@@ -60,9 +60,9 @@ def test_a_link_leads_to_a_page_of_the_site(path: str, page: str) -> None:
 
 
 def test_what_code_hosts_read_differently_is_rewritten() -> None:
-    text = "1. one\n\n       code of one\n\n* a\n  b\n\nend\n  end\n\n| `a \\| b` | c \\| d |"
+    text = "1. one\n\n       code of one\n2. two\n\n* a\n  b\n\nend\n  end\n\n| `a \\| b` | c \\| d |"
     told = hook("markdown_dialect").on_page_markdown(text)
-    assert told == "1. one\n\n        code of one\n\n* a\n    b\n\nend\n  end\n\n| `a | b` | c \\| d |"
+    assert told == "1. one\n\n        code of one\n\n2. two\n\n* a\n    b\n\nend\n  end\n\n| `a | b` | c \\| d |"
 
 
 def test_a_docstring_becomes_markdown() -> None:

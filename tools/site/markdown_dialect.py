@@ -30,15 +30,19 @@ def _indented(lines: list[str]) -> list[str]:
     """The lines, with what belongs to an item of a top-level list indented by four spaces."""
     done: list[str] = []
     width = 0  # of the mark and the spaces of the item that we are in
-    fenced = False
+    fenced = parted = False  # in a code block; the item has a blank line
     for line in lines:
         item = None if fenced else _ITEM.match(line)
         if item and not item[1]:
-            width = len(item[2]) + len(item[3])
+            if parted and done[-1].startswith("    "):
+                done.append("")  # or the item would go on with the paragraph
+            width, parted = len(item[2]) + len(item[3]), False
         elif width and line.startswith(" " * width):
             line = "    " + line[width:]
         elif line.strip():
-            width = 0
+            width, parted = 0, False
+        else:
+            parted = bool(width)
         if _FENCE.match(line):
             fenced = not fenced
         done.append(line)
