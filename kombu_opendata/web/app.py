@@ -13,6 +13,8 @@ from ..version import __version__
 from .api import actions as actions_api
 from .api import attention as attention_api
 from .api import exchanges as exchanges_api
+from .api import failures as failures_api
+from .api import jobs as jobs_api
 from .api import messages as messages_api
 from .api import queues as queues_api
 from .api import replays as replays_api
@@ -21,8 +23,9 @@ from .api import workers as workers_api
 from .api.errors import RESPONSES, error_json
 from .brokers import Brokers
 from .failing import answer_errors
+from .jobs import Jobs
 from .masking import Masking
-from .pages import dialogs, exchanges, messages, overview, queue, replays, store, workers
+from .pages import dialogs, exchanges, failed, jobs, messages, overview, queue, replays, store, workers
 from .pages.errors import error_page
 from .rendering import Renderer
 from .settings import WebSettings
@@ -35,6 +38,8 @@ PAGES = (
     overview,
     queue,
     messages,
+    failed,
+    jobs,
     workers,
     exchanges,
     replays,
@@ -45,6 +50,8 @@ _API = (
     attention_api,
     queues_api,
     messages_api,
+    failures_api,
+    jobs_api,
     workers_api,
     exchanges_api,
     replays_api,
@@ -59,11 +66,12 @@ def create_app(settings: WebSettings | str) -> FastAPI:
         settings: the page's settings, or only the broker's URL.
     """
     settings = WebSettings(settings) if isinstance(settings, str) else settings
-    site = Site(settings, Brokers(settings), Renderer(), Masking(settings.masked_names))
+    site = Site(settings, Brokers(settings), Renderer(), Masking(settings.masked_names), Jobs())
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         yield
+        await site.jobs.close()
         await site.brokers.close()
 
     app = FastAPI(title="opendata-queue", openapi_url=None, docs_url=None, redoc_url=None, lifespan=lifespan)

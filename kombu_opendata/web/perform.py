@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from ..errors import AccessRefused, PreconditionFailed
 from .actions.action import Action, Done, Parameters, Preview, Report, unheard
+from .jobs import Job
 from .visit import Visit
 
 
@@ -28,3 +30,20 @@ async def perform(visit: Visit, action: Action[Any], parameters: Parameters, rep
     if not found.is_possible:
         raise PreconditionFailed(found.text)
     return await action.perform(visit.broker, parameters, report)
+
+
+async def begin(visit: Visit, action: Action[Any], parameters: Parameters, *, patience: float = 1.0) -> Job:
+    """Do it in the background; the job may have ended already, as this waits for it for ``patience`` seconds.
+
+    Raises:
+        LimitExceeded: this user has as many jobs as go on at a time.
+    """
+
+    async def work(report: Report) -> Done:
+        return await perform(visit, action, parameters, report)
+
+    subject = parameters.model_dump(mode="json", exclude_defaults=True)
+    job = visit.site.jobs.start(visit.user, action.title, action.name, subject, work)
+    if job.task is not None:
+        await asyncio.wait({job.task}, timeout=patience)
+    return job

@@ -27,7 +27,7 @@ class Renderer:
         self._environment.filters |= {
             "age": age, "bytes": byte_text, "moment": moment, "moment_ms": moment_ms, "number": number, "rate": rate,
             "shown": shown, "lines": shown_lines, "seconds": seconds, "spark_points": spark_points,
-            "counted": counted, "data": data,
+            "counted": counted, "data": data, "toggled": toggled,
         }  # fmt: skip
         self._environment.globals["version"] = __version__
 
@@ -85,6 +85,11 @@ def seconds(duration: float) -> str:
     if duration < 1:
         return f"{1000 * duration:.0f} ms"
     return f"{duration:.1f} s" if duration < 60 else age(duration)
+
+
+def toggled(names: tuple[str, ...], name: str) -> str:
+    """The names with or without one, with commas."""
+    return ",".join([one for one in names if one != name] if name in names else [*names, name])
 
 
 def byte_text(size: float | None) -> str:

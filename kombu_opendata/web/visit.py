@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from .brokers import Broker, Brokers
+from .jobs import Jobs
 from .masking import Masking
 from .rendering import Renderer
 from .settings import WebSettings
@@ -21,6 +22,7 @@ class Site:
     brokers: Brokers
     renderer: Renderer
     masking: Masking
+    jobs: Jobs
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ def _failed(shop: Shop) -> FailureInfo:
 VIEWS: dict[str, Callable[[Shop], str]] = {
     "overview": lambda _shop: "",
     "queue": lambda _shop: "queue?name=billing&tab=failed",
+    "failed": lambda _shop: "failed",
     "task": lambda shop: f"task?id={quote(_failed(shop).task_id)}",
     "message": lambda shop: f"message?id={_failed(shop).message_id}",
     "canvas": lambda shop: f"task?id={quote(shop.canvas)}",
@@ -36,6 +37,7 @@ VIEWS: dict[str, Callable[[Shop], str]] = {
     "exchange": lambda _shop: "exchange?name=billing",
     "route": lambda _shop: "exchanges/route?name=billing&routing_key=billing",
     "replays": lambda _shop: "replays",
+    "jobs": lambda _shop: "jobs",
     "store": lambda _shop: "store",
 }
 

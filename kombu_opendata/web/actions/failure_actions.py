@@ -25,7 +25,7 @@ class OfFailures(Parameters):
     reasons: list[str] = Field(default_factory=list, title="Reasons")
     workers: list[str] = Field(default_factory=list, title="Workers")
     kinds: list[str] = Field(default_factory=list, title="Kinds")
-    ids: list[int] = Field(default_factory=list, title="Messages", max_length=MAX_IDS)
+    ids: list[int] | None = Field(None, title="Messages", max_length=MAX_IDS)
     task_ids: list[str] = Field(default_factory=list, title="Task ids", max_length=MAX_IDS)
     where: str = Field("", title="Filter")
     since: datetime | None = Field(None, title="Failed at or after")
@@ -51,7 +51,9 @@ class OfFailures(Parameters):
 
     def filters(self) -> FailureFilters:
         """What is given, for the client's calls."""
-        given: dict[str, Any] = {name: value for name in (*_LISTS, "ids") if (value := getattr(self, name))}
+        given: dict[str, Any] = {name: value for name in _LISTS if (value := getattr(self, name))}
+        if self.ids is not None:
+            given["ids"] = self.ids
         if self.where:
             given["where"] = self.where
         if self.since is not None:
@@ -72,6 +74,8 @@ async def _count(broker: Broker, given: OfFailures) -> tuple[int, bool]:
 
 
 async def _preview(broker: Broker, given: OfFailures, text: str) -> Preview:
+    if given.ids == []:
+        return Preview("Nothing is selected.", 0, is_possible=False)
     count, complete = await _count(broker, given)
     if not count:
         return Preview("Nothing is left that failed and was not handled yet.", 0, is_possible=False)
@@ -118,7 +122,7 @@ class ArchiveFailed(OfQueue):
     @field_validator("ids", mode="before")
     @classmethod
     def _numbers(cls, value: Any) -> Any:
-        return (value.replace(",", " ").split() or None) if isinstance(value, str) else value
+        return value.replace(",", " ").split() if isinstance(value, str) else value
 
 
 async def preview_archive(broker: Broker, given: ArchiveFailed) -> Preview:

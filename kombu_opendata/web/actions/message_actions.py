@@ -132,10 +132,12 @@ class Move(OfQueue):
     @field_validator("ids", mode="before")
     @classmethod
     def _numbers(cls, value: Any) -> Any:
-        return (value.replace(",", " ").split() or None) if isinstance(value, str) else value
+        return value.replace(",", " ").split() if isinstance(value, str) else value
 
 
 async def preview_move(broker: Broker, given: Move) -> Preview:
+    if given.ids == []:
+        return Preview("Nothing is selected.", 0, is_possible=False)
     if given.ids is not None:
         return Preview(f"{counted(len(given.ids), 'message')} of {given.queue}.", len(given.ids))
     figures = await broker.client.metrics(given.queue)

@@ -1,4 +1,4 @@
-"""Everything that can be done, one route for each action."""
+"""Everything that can be done: for each action what it would concern, the deed, and the deed in the background."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from fastapi import APIRouter
 
 from ..actions.action import Action, Done, Preview
 from ..actions.all_actions import ACTIONS
-from ..perform import perform, preview
+from ..perform import begin, perform, preview
 from ..visit import AVisit
+from .jobs import JobReport, job_report
 
 router = APIRouter(prefix="/actions", tags=["actions"])
 
 
-def _routes(action: Action[Any]) -> tuple[Callable[..., Awaitable[Done]], Callable[..., Awaitable[Preview]]]:
-    """The handlers of one action; its parameters are the body."""
+def _add_routes(action: Action[Any]) -> None:
+    """The routes of one action; its parameters are the body."""
 
     async def do(visit: AVisit, parameters: Any) -> Done:
         return await perform(visit, action, parameters)
@@ -24,15 +25,20 @@ def _routes(action: Action[Any]) -> tuple[Callable[..., Awaitable[Done]], Callab
     async def look(visit: AVisit, parameters: Any) -> Preview:
         return await preview(visit, action, parameters)
 
-    do.__annotations__["parameters"] = look.__annotations__["parameters"] = action.parameters
-    return do, look
+    async def start(visit: AVisit, parameters: Any) -> JobReport:
+        return job_report(await begin(visit, action, parameters, patience=0))
+
+    _add(action, "", action.title, do)
+    _add(action, "/preview", f"{action.title}: what it would concern", look)
+    if action.is_long:
+        _add(action, "/start", f"{action.title}, in the background", start)
 
 
-for _name, _action in ACTIONS.items():
-    _do, _look = _routes(_action)
-    _words = _name.replace("-", "_")
-    router.add_api_route(f"/{_name}", _do, methods=["POST"], summary=_action.title, operation_id=_words)
-    router.add_api_route(
-        f"/{_name}/preview", _look, methods=["POST"], summary=f"{_action.title}: what it would concern",
-        operation_id=f"preview_{_words}",
-    )  # fmt: skip
+def _add(action: Action[Any], ending: str, summary: str, handler: Callable[..., Awaitable[Any]]) -> None:
+    handler.__annotations__["parameters"] = action.parameters
+    words = f"{ending[1:] or 'do'}_{action.name}".replace("-", "_")
+    router.add_api_route(f"/{action.name}{ending}", handler, methods=["POST"], summary=summary, operation_id=words)
+
+
+for _action in ACTIONS.values():
+    _add_routes(_action)

@@ -11,9 +11,10 @@ from pydantic import ValidationError
 from ...errors import OpenDataError
 from ..actions.action import Action, Done, Parameters, Preview
 from ..actions.all_actions import ACTIONS
-from ..perform import perform, preview
+from ..perform import begin, perform, preview
 from ..visit import AVisit, Visit
 from .forms import Items, faults_of, form_fields, parameters_of
+from .jobs import job_notice
 from .view import frame
 
 router = APIRouter(include_in_schema=False)
@@ -40,6 +41,11 @@ async def act(visit: AVisit, name: str, request: Request) -> Response:
         parameters = _read(action, items)
         if action.typed and typed != getattr(parameters, action.typed):
             return await _dialog(visit, action, items, [f"type {getattr(parameters, action.typed)} to confirm"])
+        if action.is_long:
+            job = await begin(visit, action, parameters)
+            if job.state == "failed":
+                return await _dialog(visit, action, items, [job.error])
+            return job_notice(visit, job, is_new=True)
         done = await perform(visit, action, parameters)
     except ValidationError as exc:
         return await _dialog(visit, action, items, faults_of(exc))

@@ -55,8 +55,8 @@ def parameters_of(parameters: type[BaseModel], items: Items) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in items:
         field = parameters.model_fields.get(name)
-        if field is not None and _is_list(field) and name in found:
-            found[name] = [*_listed(found[name]), value]
+        if field is not None and _is_list(field):
+            found[name] = [*found.get(name, ()), *([value] if value else ())]
         elif value != "" or (field is not None and field.is_required()):
             found[name] = value
     return found
@@ -70,10 +70,6 @@ def faults_of(error: ValidationError) -> list[str]:
 def _place(location: Iterable[Any]) -> str:
     names = [str(one) for one in location if isinstance(one, (str, int))]
     return f"{names[0]}: " if names else ""
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
 
 
 def _is_list(field: FieldInfo) -> bool:

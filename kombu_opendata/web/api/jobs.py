@@ -1,0 +1,67 @@
+"""Actions in the background."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from fastapi import APIRouter
+
+from ...errors import NotFound
+from ..actions.action import Done, Progress
+from ..jobs import Job
+from ..visit import AVisit
+
+router = APIRouter(tags=["jobs"])
+
+
+@dataclass(frozen=True)
+class JobReport:
+    """An action in the background; ``state`` is ``running``, ``done``, ``failed`` or ``cancelled``."""
+
+    id: int
+    title: str
+    action: str
+    subject: dict[str, Any]
+    state: str
+    progress: Progress | None
+    done: Done | None
+    error: str
+    began_at: datetime
+    ended_at: datetime | None
+
+
+def job_report(job: Job) -> JobReport:
+    """What the API tells of a job."""
+    return JobReport(
+        job.id, job.title, job.action, job.subject, job.state, job.progress, job.done, job.error, job.began_at,
+        job.ended_at,
+    )  # fmt: skip
+
+
+@router.get("/jobs")
+async def list_jobs(visit: AVisit) -> list[JobReport]:
+    """Your jobs of the last hour, the newest first."""
+    return [job_report(job) for job in visit.site.jobs.of(visit.user)]
+
+
+@router.get("/jobs/{id}")
+async def get_job(visit: AVisit, id: int) -> JobReport:
+    """One of your jobs."""
+    return job_report(_job(visit, id))
+
+
+@router.post("/jobs/{id}/cancel")
+async def cancel_job(visit: AVisit, id: int) -> JobReport:
+    """Stop a job after its present step; what it did stays done."""
+    job = _job(visit, id)
+    visit.site.jobs.cancel(job)
+    return job_report(job)
+
+
+def _job(visit: AVisit, id: int) -> Job:
+    job = visit.site.jobs.get(visit.user, id)
+    if job is None:
+        raise NotFound(f"there is no job {id} (any more)", job=id)
+    return job

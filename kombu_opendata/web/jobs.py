@@ -1,0 +1,113 @@
+"""Actions that take long, in the background: they go on when the tab that began them is closed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import count
+from typing import Any
+
+from ..errors import LimitExceeded, OpenDataError
+from .actions.action import Done, Progress, Report
+
+#: how many jobs of one user go on at a time, and how many that ended are remembered, for how long
+MAX_RUNNING, MAX_ENDED, KEPT = 10, 100, timedelta(hours=1)
+
+
+@dataclass
+class Job:
+    """An action in the background.
+
+    Attributes:
+        action, subject: what it does, to begin it again.
+        state: ``running``, ``done``, ``failed`` or ``cancelled``.
+        error: why it failed, which also says how far it came.
+    """
+
+    id: int
+    user: str
+    title: str
+    action: str
+    subject: dict[str, Any]
+    began_at: datetime
+    state: str = "running"
+    progress: Progress | None = None
+    done: Done | None = None
+    error: str = ""
+    ended_at: datetime | None = None
+    task: asyncio.Task[None] | None = field(default=None, repr=False)
+
+    def hear(self, progress: Progress) -> None:
+        """How far it is."""
+        self.progress = progress
+
+
+class Jobs:
+    """The jobs of all users of a page. They end with its process."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[int, Job] = {}
+        self._numbers = count(1)
+
+    def of(self, user: str) -> list[Job]:
+        """A user's jobs, the newest first."""
+        self._forget()
+        return [job for job in reversed(self._jobs.values()) if job.user == user]
+
+    def get(self, user: str, id: int) -> Job | None:
+        """A job of this user."""
+        job = self._jobs.get(id)
+        return job if job is not None and job.user == user else None
+
+    def start(
+        self, user: str, title: str, action: str, subject: dict[str, Any], work: Callable[[Report], Awaitable[Done]]
+    ) -> Job:
+        """Begin a job.
+
+        Raises:
+            LimitExceeded: this user has as many as go on at a time.
+        """
+        if sum(job.state == "running" for job in self.of(user)) >= MAX_RUNNING:
+            raise LimitExceeded(
+                f"{MAX_RUNNING} jobs of yours are running: wait for one, or cancel it", limit=MAX_RUNNING
+            )
+        job = Job(next(self._numbers), user, title, action, subject, datetime.now(UTC))
+        self._jobs[job.id] = job
+        job.task = asyncio.create_task(_run(job, work))
+        return job
+
+    def cancel(self, job: Job) -> None:
+        """Stop a job after its present step; what it did stays done."""
+        if job.task is not None:
+            job.task.cancel()
+
+    async def close(self) -> None:
+        """Stop all jobs."""
+        tasks = [job.task for job in self._jobs.values() if job.task is not None and not job.task.done()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _forget(self) -> None:
+        ended = [job for job in self._jobs.values() if job.ended_at is not None]
+        oldest = datetime.now(UTC) - KEPT
+        for place, job in enumerate(reversed(ended)):
+            if place >= MAX_ENDED or (job.ended_at is not None and job.ended_at < oldest):
+                del self._jobs[job.id]
+
+
+async def _run(job: Job, work: Callable[[Report], Awaitable[Done]]) -> None:
+    try:
+        job.done = await work(job.hear)
+        job.state = "done"
+    except asyncio.CancelledError:
+        job.state = "cancelled"
+    except OpenDataError as exc:
+        job.state, job.error = "failed", str(exc)
+    except Exception as exc:
+        job.state, job.error = "failed", f"a mistake of this page: {exc}"
+        raise
+    finally:
+        job.ended_at = datetime.now(UTC)

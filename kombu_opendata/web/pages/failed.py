@@ -1,0 +1,32 @@
+"""The view of what failed."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from ..reports.failures import GROUPS, Asked, failures
+from ..reports.filters import check_filter
+from ..visit import AVisit
+from .view import Shown, view
+
+router = APIRouter(include_in_schema=False)
+
+
+@view(router, "/failed", "failed.html")
+async def show(
+    visit: AVisit,
+    by: str = "task,exception",
+    task: str = "",
+    exception: str = "",
+    queue: str = "",
+    reason: str = "",
+    worker: str = "",
+    where: str = "",
+    hours: float = 0,
+    after: str = "",
+) -> Shown:
+    """Groups, when tasks failed, and a page of failures."""
+    check = check_filter(where)
+    asked = Asked(task, exception, queue, reason, worker, where if check.is_valid else "", max(hours, 0))
+    found = await failures(visit.broker, visit.site.masking, asked, tuple(by.split(",")), after or None)
+    return {"failures": found, "check": check, "where": where, "choices": GROUPS}

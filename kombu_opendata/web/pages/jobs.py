@@ -1,0 +1,46 @@
+"""The view of a user's jobs, and the notice of one that is running."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+from fastapi.responses import HTMLResponse
+
+from ...errors import NotFound
+from ..jobs import Job
+from ..visit import AVisit, Visit
+from .view import Shown, frame, view
+
+router = APIRouter(include_in_schema=False)
+
+
+@view(router, "/jobs", "jobs.html")
+async def show(visit: AVisit) -> Shown:
+    """The jobs of the last hour."""
+    return {"jobs": visit.site.jobs.of(visit.user)}
+
+
+@router.get("/jobs/{id}")
+async def notice(visit: AVisit, id: int) -> Response:
+    """A job's notice, which asks again while the job is running."""
+    return job_notice(visit, _job(visit, id))
+
+
+@router.post("/jobs/{id}/cancel")
+async def cancel(visit: AVisit, id: int) -> Response:
+    """Stop a job after its present step."""
+    job = _job(visit, id)
+    visit.site.jobs.cancel(job)
+    return HTMLResponse("")
+
+
+def job_notice(visit: Visit, job: Job, *, is_new: bool = False) -> Response:
+    """The notice of a job; a new one is put beside the others."""
+    shown = frame(visit) | {"job": job, "is_new": is_new}
+    return HTMLResponse(visit.site.renderer.page("job_notice.html", shown))
+
+
+def _job(visit: Visit, id: int) -> Job:
+    job = visit.site.jobs.get(visit.user, id)
+    if job is None:
+        raise NotFound(f"there is no job {id} (any more)", job=id)
+    return job

@@ -1,0 +1,71 @@
+"""The view of what failed, with real workers: groups, filters, running again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kombu_opendata import QueueClient
+
+from ..support.page import PageServer, opened
+from ..support.processes import children
+from ..support.shop import FAILURES, Shop, open_shop
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Browser
+
+
+@pytest.fixture(scope="module")
+def shop(module_store_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    with open_shop(f"opendata://{module_store_folder}", tmp_path_factory.mktemp("shop")) as shop:
+        yield shop
+
+
+@pytest.fixture(scope="module")
+def site(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with children() as started:
+        started.add(server := PageServer(tmp_path_factory.mktemp("page"), shop.url))
+        yield server.url
+
+
+def test_what_failed_is_found_by_its_groups_and_runs_again(site: str, shop: Shop, browser: Browser) -> None:
+    from playwright.sync_api import expect
+
+    with opened(browser) as page, QueueClient(shop.url) as client:
+        page.goto(f"{site}failed")
+        expect(page.locator("#total")).to_have_text(str(FAILURES))
+        groups = page.locator("#groups tbody tr")
+        expect(groups).to_have_count(3)
+        expect(groups.filter(has_text="CardDeclined").get_by_role("cell").first).to_have_text("2")
+        page.get_by_role("link", name="exception", exact=True).click()
+        expect(groups).to_have_count(1)
+        page.go_back()
+        expect(groups).to_have_count(3)
+
+        page.locator("#content").get_by_text("Selected:").locator("xpath=..").get_by_role(
+            "button", name="Run again…", exact=True
+        ).click()
+        expect(page.get_by_role("dialog")).to_contain_text("Nothing is selected.")
+        page.keyboard.press("Escape")
+
+        before = {one.message_id for one in client.list_failures().items}
+        groups.filter(has_text="KeyError").get_by_role("button", name="Run again…").click()
+        expect(page.get_by_role("dialog")).to_contain_text("2 failures will run again")
+        page.get_by_role("dialog").get_by_role("button", name="Run again").click()
+        expect(page.get_by_text("2 failures run again.")).to_be_visible(timeout=30_000)
+        assert len(before - {one.message_id for one in client.list_failures().items}) == 2
+        page.get_by_role("link", name="Jobs").click()
+        expect(page.locator("#background-jobs tbody tr").first).to_contain_text("2 failures run again.")
+
+
+def test_a_failure_leads_to_its_task(site: str, browser: Browser) -> None:
+    from playwright.sync_api import expect
+
+    with opened(browser) as page:
+        page.goto(f"{site}failed?exception=shop.CardDeclined")
+        page.locator("#failures tbody").get_by_role("link", name="shop.charge").first.click()
+        expect(page.locator("#attempts pre")).to_contain_text("raise CardDeclined(")
