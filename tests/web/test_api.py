@@ -25,9 +25,9 @@ from ..support.processes import children
 
 ERRORS = {"code", "message", "values", "what_to_do"}
 #: pages whose report has another name in the API
-RENAMED = {"/": "/queues"}
+RENAMED = {"/": "/queues", "/failed": "/failures"}
 #: pages that show no report: dialogs, which ``/actions`` has, and what belongs to the page alone
-WITHOUT_REPORT = re.compile(r"/actions/\{name\}")
+WITHOUT_REPORT = re.compile(r"/actions/\{name\}|/jump|/jobs/\{id\}/cancel")
 
 
 def api_of(app: FastAPI) -> FastAPI:

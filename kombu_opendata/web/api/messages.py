@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Response
 
+from ..message_file import body_file
 from ..reports.message import MessageReport, message_report
 from ..reports.task import TaskReport, task_report
 from ..visit import AVisit
@@ -15,6 +16,12 @@ router = APIRouter(tags=["messages"])
 async def get_message(visit: AVisit, id: int) -> MessageReport:
     """A message, or what the history still knows of one that is gone."""
     return await message_report(visit.broker, visit.site.masking, id)
+
+
+@router.get("/message/body", response_class=Response, responses={200: {"content": {"application/octet-stream": {}}}})
+async def get_body(visit: AVisit, id: int) -> Response:
+    """The body of a message as it is stored."""
+    return await body_file(visit, id)
 
 
 @router.get("/task")

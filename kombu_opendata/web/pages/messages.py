@@ -6,6 +6,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import RedirectResponse
 
 from ...errors import MessageNotFound, NotFound, PreconditionFailed
+from ..message_file import body_file
 from ..rendering import link
 from ..reports.message import message_report
 from ..reports.task import task_report
@@ -30,9 +31,7 @@ async def task(visit: AVisit, id: str) -> Shown:
 @router.get("/message/body")
 async def body(visit: AVisit, id: int) -> Response:
     """The body as it is stored, to be saved."""
-    stored = await visit.broker.client.get(id)
-    headers = {"Content-Disposition": f'attachment; filename="message-{id}.bin"', "X-Content-Type-Options": "nosniff"}
-    return Response(stored.message.raw, media_type="application/octet-stream", headers=headers)
+    return await body_file(visit, id)
 
 
 @router.get("/jump")
