@@ -38,6 +38,14 @@ def test_every_option_and_every_metric_has_its_place() -> None:
     assert len(rows) == len(set(rows))
 
 
+def test_every_route_of_the_pages_api_has_a_row() -> None:
+    page = hook("web_api_page")
+    description = page.api_description()
+    rows = set(re.findall(r"(?m)^\| `([^`]+)` \|", page.routes_page(description)))
+    assert rows == {path for path in description["paths"] if not path.endswith("/preview")}
+    assert "| `/exchange` | **`name`**, `search`, `page` |" in page.routes_page(description)
+
+
 def test_every_example_and_all_of_deploy_is_a_page() -> None:
     folders = set(hook("repository_pages").FOLDERS)
     examples = {f"examples/{readme.parent.name}" for readme in (ROOT / "examples").glob("*/README.md")}

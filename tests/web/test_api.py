@@ -13,12 +13,11 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from openapi_spec_validator import validate
-from starlette.routing import Mount
 
 from kombu_opendata import QueueClient
 from kombu_opendata.web import create_app
 from kombu_opendata.web.actions.all_actions import ACTIONS
-from kombu_opendata.web.app import PAGES
+from kombu_opendata.web.app import PAGES, api_description
 
 from ..support.page import PageServer
 from ..support.processes import children
@@ -30,20 +29,9 @@ RENAMED = {"/": "/queues", "/failed": "/failures"}
 WITHOUT_REPORT = re.compile(r"/actions/\{name\}|/jump|/jobs/\{id\}/cancel")
 
 
-def api_of(app: FastAPI) -> FastAPI:
-    found = next(route.app for route in app.routes if isinstance(route, Mount) and route.path == "/api/v1")
-    assert isinstance(found, FastAPI)
-    return found
-
-
 @pytest.fixture(scope="module")
-def app() -> FastAPI:
-    return create_app("opendata:///nowhere/that/is")
-
-
-@pytest.fixture(scope="module")
-def described(app: FastAPI) -> dict[str, Any]:
-    return api_of(app).openapi()
+def described() -> dict[str, Any]:
+    return api_description()
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +164,7 @@ def test_a_mistake_has_a_number_that_is_in_the_log(place: str, caplog: pytest.Lo
     async def broken() -> None:
         raise ZeroDivisionError("a secret")
 
-    (api_of(app) if place else app).add_api_route("/broken", broken)
+    (app.state.api if place else app).add_api_route("/broken", broken)
     (answer,) = answers_of(app, f"{place}/broken")
     assert answer.status_code == 500
     assert "a secret" not in answer.text
