@@ -25,8 +25,8 @@ from ..support.processes import children
 ERRORS = {"code", "message", "values", "what_to_do"}
 #: pages whose report has another name in the API
 RENAMED = {"/": "/queues", "/failed": "/failures"}
-#: pages that show no report: dialogs, which ``/actions`` has, and what belongs to the page alone
-WITHOUT_REPORT = re.compile(r"/actions/\{name\}|/jump|/jobs/\{id\}/cancel")
+#: dialogs, which ``/actions`` has; what leads to a page; what belongs to the page alone; and a file, the same for both
+WITHOUT_REPORT = re.compile(r"/actions/\{name\}|/jump|/jobs/\{id\}/cancel|/message/body")
 
 
 @pytest.fixture(scope="module")
