@@ -50,15 +50,17 @@ def submit_tasks(
     Args:
         df: the rows.
         task: the task's name.
-        broker_url, app: one of them names the broker. An app's routes, queues, serializer and task options apply. Give
-            it as text, ``module:attribute``, if executors can import it. With an app object the driver needs one more
-            pass over the frame where ``task`` or ``queue`` is a column.
+        broker_url: the broker's URL, if no app is given.
+        app: the Celery app that names the broker; its routes, queues, serializer and task options apply. Give it as
+            text, ``module:attribute``, if executors can import it. With an app object the driver needs one more pass
+            over the frame where ``task`` or ``queue`` is a column.
         args: positional arguments: columns' names, ``Column``s, or constants (a constant text is ``F.lit("text")``).
         kwargs: keyword arguments: columns' names, or a mapping of keywords to what ``args`` may have. Without ``args``
             and ``kwargs``, every column except ``task_id`` is a keyword argument.
         queue: the queue; by default Celery's routing decides.
         priority: 0 to 255, higher first. The task's own applies where a column has null.
-        eta, expires: as for ``apply_async``, or a column of timestamps; null means at once, and never.
+        eta: as for ``apply_async``, or a column of timestamps; null means at once.
+        expires: as for ``apply_async``, or a column of timestamps; null means never.
         task_id: a column, or its name. By default ids follow from the job id, the partition and the row.
         headers: names of headers and their constants or ``Column``s.
         job_id: a job whose id was committed before is returned, and nothing is added. Random by default.
@@ -83,7 +85,9 @@ def stream_tasks(df: DataFrame, task: str | Column, *, job_id: str | None = None
     The frame's session becomes this thread's active one; to start the query in another thread, ``register`` it there.
 
     Args:
-        df, task, arguments: as for :func:`submit_tasks`; ``app`` must be a text if ``task`` or ``queue`` is a column.
+        df: the streaming frame.
+        task: as for :func:`submit_tasks`.
+        arguments: as for :func:`submit_tasks`; ``app`` must be a text if ``task`` or ``queue`` is a column.
         job_id: a prefix of the jobs' ids, in front of the query's id and the micro-batch's number.
 
     Raises:
