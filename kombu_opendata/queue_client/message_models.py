@@ -28,9 +28,11 @@ class Message:
         queue: the queue in which it was found.
         body: as it was sent: a JSON value, text, or bytes if it has another content type.
         headers: the headers of the message, as they were sent.
-        content_type, content_encoding: those of the body.
+        content_type: that of the body.
+        content_encoding: that of the body.
         properties: the properties of AMQP, as Kombu names them.
-        exchange, routing_key: where it was published.
+        exchange: where it was published.
+        routing_key: with which routing key.
         attempts: how often it was delivered, including this time.
         redelivered: whether it was delivered before.
         token: the token of the lease, which is good for one settlement; 0 if nothing holds the message.

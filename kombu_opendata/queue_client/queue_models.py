@@ -66,7 +66,8 @@ class QueueAlteration:
     Attributes:
         declared: the arguments of the declaration.
         overrides: what operators have changed of them, with this change; None stands for one that was taken away.
-        before, after: the arguments in effect.
+        before: the arguments that were in effect.
+        after: the arguments in effect now; with ``dry_run``, those that would be.
         counts: what it means for the messages of the queue, in numbers: ``waiting``, ``dropped``, ``excess``,
             ``examined``, ``unmatched``, ``done`` and ``failed``; see docs/queue-arguments.md.
         notes: the same as sentences.
@@ -150,13 +151,18 @@ class QueueMetrics:
         visible: messages that can be read now.
         delayed: messages that can be read later.
         in_flight: messages that somebody holds.
-        oldest_age_seconds, newest_age_seconds: the time since the broker received the oldest and the newest message of
-            ``length``; None if there is none, and for queues that are not stored.
+        oldest_age_seconds: the time since the broker received the oldest message of ``length``; None if there is none,
+            and for queues that are not stored.
+        newest_age_seconds: the same of the newest message.
         total: messages sent to the queue since ``counted_since``.
-        done, failed, archived_failed: settled messages that are kept. Exact up to 4,000,000; above that, deleted older
-            messages may be included.
+        done: acknowledged messages that are kept. Exact up to 4,000,000; above that, deleted older messages may be
+            included.
+        failed: failed messages that are kept, counted in the same way.
+        archived_failed: failed messages that were archived, counted in the same way.
         consumers: how many are connected.
-        sent_per_second, delivered_per_second, acked_per_second: rates of the last minute.
+        sent_per_second: messages sent to the queue, in the last minute.
+        delivered_per_second: messages delivered, in the last minute.
+        acked_per_second: messages acknowledged, in the last minute.
         counts: all counters since ``counted_since``, by the names of docs/client-api.md.
         counted_since: when the queue was created; for a store from a version that did not keep counters, when a broker
             that does first opened it. Restarts of the broker do not change it.
@@ -267,8 +273,10 @@ class Worker:
         reader: whether it holds messages by reads and not only as a consumer.
         prefetch: how many messages of stored queues its consumers may hold together; 0 means no limit, None that it
             consumes no such queue.
-        oldest_since, oldest_id: since when it holds or runs the message that it has had for longest, and which that is.
-        done_per_minute, failed_per_minute: how many messages or tasks it ended so, in the last minute.
+        oldest_since: since when it holds or runs the message that it has had for longest.
+        oldest_id: the id of that message.
+        done_per_minute: how many messages and tasks it finished, in the last minute.
+        failed_per_minute: how many messages and tasks failed in it, in the last minute.
         user: who it has logged in as; empty if it did not.
     """
 

@@ -39,14 +39,17 @@ class QueueOptions:
         start: where a new queue begins: ``now``, ``first``, a time or a message id.
         max_attempts: the number of deliveries after which a returned message fails; -1 means unlimited attempts.
         lease_seconds: how long a message waits for the consumer that held it, after a restart of the broker.
-        done_retention_seconds, failed_retention_seconds: how long settled messages are kept; 0 means for ever.
+        done_retention_seconds: how long acknowledged messages are kept; 0 means for ever.
+        failed_retention_seconds: how long failed messages are kept; 0 means for ever.
         message_ttl_seconds: how long a message may wait.
         expires_seconds: the queue is deleted when it has been unused for this long.
-        max_length, max_length_bytes: how many messages, and bytes, may wait.
+        max_length: how many messages may wait.
+        max_length_bytes: how many bytes may wait.
         overflow: what happens when it is full: ``drop-head``, ``reject-publish`` or ``reject-publish-dlx``.
-        dead_letter_exchange, dead_letter_routing_key: where rejected, expired and dropped messages are published.
-        retry_delay_seconds, retry_max_delay_seconds: the wait before the second attempt, which doubles with each
-            further one, and the longest wait.
+        dead_letter_exchange: where rejected, expired and dropped messages are published.
+        dead_letter_routing_key: with which routing key; by default the message's own.
+        retry_delay_seconds: the wait before the second attempt, which doubles with each further one.
+        retry_max_delay_seconds: the longest wait.
         single_active_consumer: deliver to one consumer at a time.
         durable: False means a queue in memory, which ends with the broker (like an unlogged queue of pgmq).
         auto_delete: delete the queue with its last consumer; it is then in memory.

@@ -44,7 +44,8 @@ class PeriodicTask:
         name: of the entry in beat's schedule; empty if its messages don't have it.
         task: the task's name.
         count: how often it was published since the broker started.
-        first, last: when it was published first and last.
+        first: when it was published for the first time.
+        last: when it was published last.
         interval: between the last two times; None if there was one.
         last_message_id: the id of the last message.
     """

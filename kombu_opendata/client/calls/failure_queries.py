@@ -29,10 +29,18 @@ D = TypeVar("D", bound="_Counts")
 class FailureFilters(TypedDict, total=False):
     """Which failures.
 
-    ``kinds``: ``failed``, ``acknowledged`` (these two by default) or ``archived``. ``tasks``: names of Celery tasks.
-    ``exceptions``: types of exceptions. ``reasons``: ``raised``, ``timed_out``, ``lost``, ``rejected`` or
-    ``delivery_limit``. ``workers``: names of consumers. ``ids``: message ids. ``task_ids``: Celery's. ``where``: the
-    message's headers must match this filter. ``gte`` and ``lte``: failed at or after, at or before.
+    Attributes:
+        queues: of these queues.
+        kinds: ``failed``, ``acknowledged`` (these two by default) or ``archived``.
+        tasks: names of Celery tasks.
+        exceptions: types of exceptions.
+        reasons: ``raised``, ``timed_out``, ``lost``, ``rejected`` or ``delivery_limit``.
+        workers: names of consumers.
+        ids: ids of messages.
+        task_ids: Celery's ids.
+        where: a filter that the message's headers must match.
+        gte: failed at this time or later.
+        lte: failed at this time or earlier.
     """
 
     queues: Iterable[str] | None
@@ -51,8 +59,12 @@ class FailureFilters(TypedDict, total=False):
 class FailureList(FailureFilters, total=False):
     """A page of failures.
 
-    ``order`` is ``desc`` (newest first) or ``asc``; ``limit`` is 1 to 1,000, by default 100; ``next`` is the cursor of
-    an earlier page. ``tracebacks``: include them. ``handled``: acknowledged failures that were run again or dismissed.
+    Attributes:
+        order: ``desc`` (newest first, the default) or ``asc``.
+        limit: 1 to 1,000, by default 100.
+        next: the cursor of an earlier page.
+        tracebacks: include them.
+        handled: acknowledged failures that were run again or dismissed, in place of those that are open.
     """
 
     order: str
@@ -81,9 +93,10 @@ class Retried(_Counts):
     Attributes:
         redriven: failed messages that are available again, with the same ids.
         published: acknowledged tasks that were published again, with new ids.
-        already, expired, waiting, unmatched: failed messages that stayed: the target has them, their TTL is over, they
-            are dead letters that are not published yet, or the target's filter does not match them. ``already`` also
-            counts tasks that somebody ran again meanwhile.
+        already: failed messages that stayed because the target has them, and tasks that somebody ran again meanwhile.
+        expired: failed messages that stayed because their TTL is over.
+        waiting: dead letters that stayed because they are not published yet.
+        unmatched: failed messages that stayed because the target's filter does not match them.
         collected: tasks whose messages are no longer stored.
         not_tasks: acknowledged messages that are not tasks of Celery.
         without_queue: failures whose queue was deleted.

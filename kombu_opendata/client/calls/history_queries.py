@@ -43,7 +43,14 @@ T = TypeVar("T")
 
 
 class Window(TypedDict, total=False):
-    """Limits of time: at or after ``gte``, after ``gt``, at or before ``lte``, before ``lt``."""
+    """Limits of time.
+
+    Attributes:
+        gte: at this time or later.
+        lte: at this time or earlier.
+        gt: later than this time.
+        lt: earlier than this time.
+    """
 
     gte: Time | None
     lte: Time | None
@@ -54,8 +61,11 @@ class Window(TypedDict, total=False):
 class PageOf(Window, total=False):
     """Limits of time, and the page.
 
-    ``order`` is ``desc`` (newest first) or ``asc``; ``limit`` is 1 to 1,000, by default 100; ``next`` or ``prev`` is a
-    cursor from a page of the same list.
+    Attributes:
+        order: ``desc`` (newest first, the default) or ``asc``.
+        limit: 1 to 1,000, by default 100.
+        next: the cursor of a page of the same list, for the page after it.
+        prev: the same, for the page before it.
     """
 
     order: str
@@ -67,9 +77,12 @@ class PageOf(Window, total=False):
 class MessageFilters(TypedDict, total=False):
     """Filters for messages.
 
-    ``queues``: messages that were routed to one of these queues. ``statuses``: ``available``, ``in_flight``,
-    ``running``, ``done`` or ``failed``, in one of ``queues`` if they are given. ``headers``: names of metadata headers,
-    each with its wanted value or values. ``ids``: ids of messages.
+    Attributes:
+        queues: messages that were routed to one of these queues.
+        statuses: ``available``, ``in_flight``, ``running``, ``done`` or ``failed``, in one of ``queues`` if they are
+            given.
+        headers: names of metadata headers, each with its wanted value or values.
+        ids: ids of messages.
     """
 
     queues: Iterable[str] | None
@@ -81,9 +94,15 @@ class MessageFilters(TypedDict, total=False):
 class AttemptFilters(TypedDict, total=False):
     """Filters for attempts.
 
-    ``outcomes``: see :class:`AttemptInfo`. ``headers`` and ``message_ids``: of the attempts' messages. ``consumers``:
-    names of consumers. ``manual``: True for attempts that a person ended by hand, False for all others. ``states``:
-    what became of the attempts' tasks, see :class:`AttemptInfo`. ``exceptions``: types of exceptions.
+    Attributes:
+        queues: attempts in one of these queues.
+        outcomes: see :class:`AttemptInfo`.
+        headers: metadata headers of their messages, each with its wanted value or values.
+        message_ids: ids of their messages.
+        consumers: names of consumers.
+        manual: True for attempts that a person ended by hand, False for all others.
+        states: what became of their tasks; see :class:`AttemptInfo`.
+        exceptions: types of exceptions.
     """
 
     queues: Iterable[str] | None

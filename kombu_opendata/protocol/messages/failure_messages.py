@@ -18,7 +18,8 @@ class FailureInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
     Attributes:
         kind: ``failed`` (the message is in its queue's failed list), ``archived`` (in its list of archived failed
             messages) or ``acknowledged`` (the message is done, but its task failed).
-        task, task_id: of a Celery task; the id only while its message is stored.
+        task: the name of a Celery task.
+        task_id: its id, while its message is stored.
         reason: ``raised``, ``timed_out``, ``lost`` (the worker or its process ended) or ``rejected``; without a report
             of a worker ``rejected`` or ``delivery_limit`` (no attempts were left); empty if it is not known any more.
         exception: the type of the exception, if the worker reported it.
