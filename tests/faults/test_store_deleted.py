@@ -39,6 +39,6 @@ def test_a_folder_that_was_replaced_is_not_written_to(store_folder: Path, tmp_pa
         store.rename(store_folder / "moved")
         store.mkdir()
         (store / "broker.lock").touch()
-        assert served.wait(40) == 1
+        assert served.wait(60) == 1
         assert "deleted or replaced while the broker ran" in tail(served.log)
         assert [path.name for path in store.iterdir()] == ["broker.lock"]

@@ -73,7 +73,7 @@ def test_all_that_takes_a_url_takes_it(serve: Callable[..., ServedBroker], store
     assert [one["name"] for one in json.loads(shown.stdout)] == ["q"], shown.stderr
     app = Celery("socket", broker=url, backend=url, set_as_current=False)
     app.backend.store_result("id", 7, "SUCCESS")
-    assert app.AsyncResult("id").get(timeout=10) == 7
+    assert app.AsyncResult("id").get(timeout=60) == 7
     app.close()
 
 

@@ -50,7 +50,7 @@ def broker_in_thread(folder: Path) -> Iterator[SimpleNamespace]:
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
     try:
-        assert ready.wait(30)
+        assert ready.wait(60)
         yield served
     finally:
         served.loop.call_soon_threadsafe(served.server.stop, "end of the test")

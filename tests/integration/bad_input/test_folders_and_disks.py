@@ -38,7 +38,7 @@ def test_a_folder_that_can_not_be_written(started: Children, tmp_path: Path) -> 
         started.add(served)
         assert served.report["code"] == "store_unwritable"
         assert "Read-only file system" in served.report["text"]
-        assert served.wait(10) == 1
+        assert served.wait(60) == 1
 
 
 @pytest.mark.parametrize("below", ["", "/store"], ids=["the path itself", "a part of it"])
@@ -166,7 +166,7 @@ def test_a_socket_path_that_is_too_long(started: Children, tmp_path: Path) -> No
     started.add(served)
     assert served.report["code"] == "invalid_configuration"
     assert "107" in served.report["text"]
-    assert served.wait(10) == 2
+    assert served.wait(60) == 2
 
 
 @pytest.mark.parametrize(

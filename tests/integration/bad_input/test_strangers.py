@@ -40,7 +40,7 @@ def served(folder: Path, tmp_path: Path, started: Children) -> dict[str, object]
     """What a broker says that an operator starts on the folder."""
     broker = ServedBroker(tmp_path, "--store", f"file://{folder}", "--listen", "tcp:127.0.0.1:0")
     started.add(broker)
-    assert broker.wait(10) == 1
+    assert broker.wait(60) == 1
     return broker.report
 
 

@@ -161,7 +161,7 @@ def test_the_command_line_has_certificates(site: Site) -> None:
         (("--url", url, "--tls-ca", str(site.hosts.path), "--tls-cert", str(site.worker.both)), {}),
     ):
         done = subprocess.run(
-            [COMMAND, "status", "--json", *options], env=env, capture_output=True, text=True, timeout=30
+            [COMMAND, "status", "--json", *options], env=env, capture_output=True, text=True, timeout=60
         )
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["instances"]

@@ -56,7 +56,7 @@ class Site:
     def fail(self, *options: str) -> str:
         """What a broker says that does not start."""
         store = ("--store", f"file://{self.folder}/store")
-        done = subprocess.run([COMMAND, "broker", *store, *options], capture_output=True, text=True, timeout=30)
+        done = subprocess.run([COMMAND, "broker", *store, *options], capture_output=True, text=True, timeout=60)
         assert done.returncode in (1, 2), done.stderr
         assert "Traceback" not in done.stderr
         return done.stderr
@@ -183,7 +183,7 @@ def test_the_certificate_that_the_page_makes(site: Site) -> None:
     page = (Path(__file__).resolve().parents[3] / "docs" / "settings.md").read_text()
     command = re.search(r"\$ (openssl req .*\\\n.*)", page)
     assert command is not None
-    subprocess.run(command[1], shell=True, cwd=site.folder, check=True, capture_output=True, timeout=30)
+    subprocess.run(command[1], shell=True, cwd=site.folder, check=True, capture_output=True, timeout=60)
     broker = site.serve("--tls-cert", str(site.folder / "cert.pem"), "--tls-key", str(site.folder / "key.pem"))
     with connected(f"opendatas://localhost:{broker.port}", ssl={"ca_certs": str(site.folder / "cert.pem")}) as client:
         declare(client.channel(), "q")
@@ -222,7 +222,7 @@ def test_a_client_that_does_not_trust_the_certificate(site: Site) -> None:
 
 # ------------------------------------------------------------------ hash-secret
 def hash_secret(data: bytes, *options: str) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run([COMMAND, "hash-secret", *options], input=data, capture_output=True, timeout=30)
+    return subprocess.run([COMMAND, "hash-secret", *options], input=data, capture_output=True, timeout=60)
 
 
 @pytest.mark.parametrize("data", [b"s3cret", b"s3cret\n", b"s3cret\r\n"])

@@ -55,7 +55,7 @@ def test_a_folder_with_a_live_broker_on_another_host_is_refused(
         refused = serve()
         assert refused.report["code"] == "store_in_use"
         assert IN_USE in refused.report["text"]
-        assert refused.wait(10) == 1
+        assert refused.wait(60) == 1
         assert (store_folder / "broker.lock").read_text() == OTHER
         assert not (store_folder / "default").exists()
 
@@ -64,7 +64,7 @@ def test_a_standby_there_is_refused_too(tmp_path: Path, started: Children) -> No
     (tmp_path / "store").mkdir(mode=0o700)
     with other_host(tmp_path / "store"):
         standby = Pair(str(tmp_path / "store"), tmp_path, started).start()
-        assert standby.wait(10) == 1
+        assert standby.wait(60) == 1
     assert IN_USE in tail(standby.log)
 
 
@@ -93,7 +93,7 @@ def test_a_broker_ends_when_another_host_has_taken_the_folder(
 ) -> None:
     broker = serve()
     with other_host(store_folder):
-        assert broker.wait(10) == EXIT_FENCED
+        assert broker.wait(60) == EXIT_FENCED
         assert (store_folder / "broker.lock").read_text() == OTHER
     assert "a broker on another host (other.example) has taken the store's folder" in tail(broker.log)
 

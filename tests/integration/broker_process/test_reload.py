@@ -42,7 +42,7 @@ class Site:
 
     def reload(self, user: str = "root", *options: str) -> subprocess.CompletedProcess[str]:
         command = [str(COMMAND), "broker", "reload", self.url % user, *options]
-        return subprocess.run(command, capture_output=True, text=True, timeout=30)
+        return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
     def log(self, logger: str = "kombu_opendata.audit") -> list[dict[str, Any]]:
         lines = map(json.loads, self.broker.log.read_text().splitlines())

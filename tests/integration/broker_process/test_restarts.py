@@ -129,7 +129,7 @@ def test_publishes_under_kills_are_stored_once_and_in_order(
     publisher = threading.Thread(target=publish_all)
     publisher.start()
     for _ in range(3):
-        assert progress.wait(30), failures
+        assert progress.wait(60), failures
         progress.clear()
         broker.kill()
     publisher.join(60)

@@ -61,7 +61,7 @@ def log_in_everywhere(url: str) -> None:
     app.backend.client.close()
     with access_of(url).connect() as spark:
         assert spark.staging.staging_target().url
-    done = subprocess.run([COMMAND, "queue", "list", "--url", url], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([COMMAND, "queue", "list", "--url", url], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
 
 

@@ -200,6 +200,6 @@ def test_a_group_that_the_user_is_not_in(tmp_path: Path) -> None:
     os.chown(tmp_path, STRANGER.uid, STRANGER.uid)
     words = [str(COMMAND), "broker", "--store", f"{tmp_path}/store", "--listen", f"unix:{tmp_path}/x.sock"]
     command = STRANGER.command(*words, "--socket-group", str(GROUP))
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd="/")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd="/")
     assert done.returncode == 1
     assert f"user {STRANGER.uid} is not in that group (usermod --append --groups {GROUP} {STRANGER.uid})" in done.stderr

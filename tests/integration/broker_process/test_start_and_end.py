@@ -110,7 +110,7 @@ def test_a_second_broker_on_the_same_store_is_refused(
     second = serve()
     assert second.report["code"] == "store_in_use"
     assert f"another broker (pid {broker.pid()}) owns" in second.report["text"]
-    assert second.wait(10) == 1
+    assert second.wait(60) == 1
     declare(channel, "still")
     assert broker.pid() is not None
 
@@ -121,7 +121,7 @@ def test_a_file_in_place_of_the_socket_is_left_alone(store_folder: Path, serve: 
     refused = serve()
     assert refused.report["code"] == "start_error"
     assert "by-hand.sock exists and is not a socket" in refused.report["text"]
-    assert refused.wait(10) == 1
+    assert refused.wait(60) == 1
     assert precious.read_text() == "precious"
 
 
@@ -134,7 +134,7 @@ def test_a_socket_in_use_is_left_alone(
     started.add(second)
     assert second.report["code"] == "start_error"
     assert "by-hand.sock" in second.report["text"]
-    assert second.wait(10) == 1
+    assert second.wait(60) == 1
     with RawClient(f"{store_folder}/by-hand.sock") as raw:
         raw.hello()
     assert first.terminate() == 0
@@ -169,7 +169,7 @@ def test_sigterm_ends_it_cleanly_and_answers_are_kept(serve: Callable[..., Serve
             if isinstance(message, m.Published):
                 ids.append(message.message_id)
             goodbye |= isinstance(message, m.BrokerGoodbye)
-    assert served.wait(20) == 0, served.log.read_text()
+    assert served.wait(60) == 0, served.log.read_text()
     assert goodbye
     assert "stopped: SIGTERM" in served.log.read_text()
     assert not (store_folder / "by-hand.sock").exists()

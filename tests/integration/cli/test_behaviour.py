@@ -257,7 +257,7 @@ def test_a_broker_that_is_run_by_hand(tmp_path: Path, started: Children) -> None
     assert told.returncode == 1
     assert "kill -TERM" in told.stderr
     assert run("broker", "stop", str(tmp_path / "s")).returncode == 0
-    assert broker.wait(20) == 0
+    assert broker.wait(60) == 0
     assert run("queue", "list", url=url).returncode == 3
 
 

@@ -136,7 +136,7 @@ def test_the_secret_is_asked_for_twice_on_a_terminal(path: Path) -> None:
             os.write(ours, f"{SECRET}\n".encode())
         while b"user app added" not in shown:
             shown += os.read(ours, 1000)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
     os.close(ours)
     assert SECRET.encode() not in shown
     assert "app" in UsersFile(path).users

@@ -25,7 +25,7 @@ def test_entities_producers_and_consumers(connection: Any, name: str) -> None:
     messages[0].ack()
     with connection.SimpleQueue(f"{name}-simple") as simple:
         simple.put({"y": 2})
-        message = simple.get(timeout=10)
+        message = simple.get(timeout=60)
         assert message.payload == {"y": 2}
         message.ack()
         assert simple.qsize() == 0

@@ -76,7 +76,7 @@ def test_an_address_that_is_none(serve: Serve) -> None:
     served = serve(metrics=text)
     assert served.report["code"] == "invalid_configuration"
     assert served.report["text"] == f"--metrics: {text!r} is not HOST:PORT, such as 127.0.0.1:9464 or [::1]:9464"
-    assert served.wait(10) == 2
+    assert served.wait(60) == 2
 
 
 def test_a_port_that_is_taken(serve: Serve, started: Children, store_folder: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_port_that_is_taken(serve: Serve, started: Children, store_folder: Pat
             f"metrics can't be served at 127.0.0.1:{port}: Address already in use; give --metrics another HOST:PORT"
         )
         assert served.report["values"] == {"host": "127.0.0.1", "port": port}
-        assert served.wait(10) == 1
+        assert served.wait(60) == 1
         assert not (store_folder / "store" / "default").exists(), "it did not touch the store"
 
 
@@ -97,7 +97,7 @@ def test_a_host_that_is_not_here(serve: Serve, host: str) -> None:
     served = serve(metrics=f"{host}:0")
     assert served.report["code"] == "start_error"
     assert f"metrics can't be served at {host}:0: " in served.report["text"]
-    assert served.wait(10) == 1
+    assert served.wait(60) == 1
 
 
 def test_a_broker_that_was_killed_gets_its_port_back(serve: Serve) -> None:

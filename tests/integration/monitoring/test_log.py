@@ -129,7 +129,7 @@ def test_slow_commits(serve: Serve) -> None:
 def test_why_it_did_not_start(serve: Serve, store_folder: Path) -> None:
     served = serve("--log-format", "json")
     again = serve("--log-format", "json")
-    assert again.wait(10) == 1
+    assert again.wait(60) == 1
     (line,) = lines(served.log)[-1:]
     assert (line["level"], line["code"]) == ("ERROR", "store_in_use")
 
@@ -138,7 +138,7 @@ def test_a_broker_that_fails_says_so_in_one_line(serve: Serve, store_folder: Pat
     served = serve("--log-format", "json")
     with connected(f"opendata://127.0.0.1:{served.port}"):
         (store_folder / "store").rename(store_folder / "moved")
-        assert served.wait(20) == 1
+        assert served.wait(60) == 1
     assert lines(served.log)[-1]["level"] == "CRITICAL"
 
 

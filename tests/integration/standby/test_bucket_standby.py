@@ -30,7 +30,7 @@ from ...support.served import COMMAND
 
 DELAY_SECONDS = 0.02
 FENCED = 6
-LEASE_SECONDS = 1.5
+LEASE_SECONDS = 3.0
 
 
 @pytest.fixture
@@ -48,8 +48,8 @@ def pair(tmp_path: Path, s3: S3) -> Iterator[Pair]:
 
 @pytest.fixture
 def quick(pair: Pair) -> Pair:
-    """With a lease of a second."""
-    pair.options = ("--renew-every", "0.35")
+    """With a lease of a few seconds."""
+    pair.options = ("--renew-every", "0.7")
     return pair
 
 
@@ -69,7 +69,7 @@ def test_a_standby_takes_over_from_a_killed_broker(pair: Pair) -> None:
     with QueueClient(url(first)) as client:
         client.create("letters")
         client.send("letters", {"to": "you"})
-    subprocess.run([str(COMMAND), "instance", "create", "later", "--url", url(first)], check=True, timeout=30)
+    subprocess.run([str(COMMAND), "instance", "create", "later", "--url", url(first)], check=True, timeout=60)
     with QueueClient(f"{url(first)}/later") as client:
         client.create("letters")
         client.send("letters", "in a later instance")
@@ -79,7 +79,7 @@ def test_a_standby_takes_over_from_a_killed_broker(pair: Pair) -> None:
     assert refused.active == f"127.0.0.1:{first.port}"
     killed_at = time.monotonic()
     first.kill()
-    assert pair.wait_active(second) - killed_at < 8
+    assert pair.wait_active(second) - killed_at < 30
     assert record(pair)["addresses"] == [f"127.0.0.1:{second.port}"]
     assert record(pair)["instances"] == ["default", "later"]
     with QueueClient(url(second)) as client, QueueClient(f"{url(second)}/later") as other:
@@ -102,7 +102,7 @@ def test_a_frozen_broker_is_replaced_and_says_nothing_when_it_wakes_up(quick: Pa
         os.kill(first.pid, signal.SIGCONT)
         with pytest.raises((ConnectionLost, NotActive)):
             asking.result(30)
-    assert first.wait(10) == FENCED
+    assert first.wait(60) == FENCED
     second.check()
     assert took_over(second)
 
@@ -134,7 +134,7 @@ def test_a_successor_reads_the_tables_before_it_is_waited_for(pair: Pair, s3: S3
     taken = next(number for number, one in enumerate(asked) if one.method == "PUT" and "broker.active" in one.path)
     assert any(one.kind == "compacted" for one in asked[:taken])
     assert not [str(one) for one in asked[taken:] if one.kind == "compacted"]
-    assert first.wait(10) == 0
+    assert first.wait(60) == 0
     with QueueClient(url(second)) as client:
         assert [message.body for message in client.pop("letters4")] == ["to you"]
 
@@ -152,7 +152,7 @@ def test_a_standby_that_can_not_prepare_is_not_asked_to(quick: Pair) -> None:
     assert {type(one) for one in said} <= {m.BrokerHeartbeat, m.TakeOver, m.Failed}
     (told,) = [one for one in said if isinstance(one, m.TakeOver)]
     assert json.loads(told.record)["id"] == record(quick)["id"]
-    assert first.wait(10) == 0
+    assert first.wait(60) == 0
     assert (record(quick)["state"], record(quick)["successor"]) == ("handing-over", "old")
 
 
@@ -160,11 +160,11 @@ def test_a_second_broker_without_standby_is_refused_unless_it_takes_over(quick: 
     first = quick.start()
     quick.wait_active(first)
     refused = broker(quick, tmp_path, "refused")
-    assert refused.wait(20) == 1
+    assert refused.wait(60) == 1
     assert f"another broker, at 127.0.0.1:{first.port}, is active on this store" in refused.log.read_text()
     assert first.process.poll() is None
     broker(quick, tmp_path, "forced", "--take-over")
-    assert first.wait(20) == FENCED
+    assert first.wait(60) == FENCED
     wait_until(lambda: record(quick)["addresses"] != [f"127.0.0.1:{first.port}"], 60, "the other broker's record")
 
 
@@ -177,7 +177,7 @@ def test_a_broker_whose_store_another_version_wrote_does_not_take_over(quick: Pa
     first.kill()
     newer = record(quick) | {"store_format": 99, "version": "9.0"}
     obstore.put(bucket(quick), "broker.active", json.dumps(newer).encode())
-    assert second.wait(30) == 1
+    assert second.wait(60) == 1
     assert "the store's active broker is kombu-opendata 9.0, whose store_format is 99" in second.log.read_text()
     assert record(quick)["id"] == newer["id"]
 

@@ -57,7 +57,7 @@ def test_a_hand_over_by_command_needs_a_standby(pair: Pair) -> None:
     done = hand_over(url(first))
     assert (done.returncode, done.stdout) == (0, f"the broker hands over to 127.0.0.1:{second.port}\n")
     pair.wait_active(second)
-    assert first.wait(10) == 0
+    assert first.wait(60) == 0
 
 
 @pytest.mark.parametrize("knows", ["nothing", "another hello"])
@@ -79,7 +79,7 @@ def test_who_does_not_read_the_store_is_no_standby(knows: str, pair: Pair, tmp_p
 
 def hand_over(url: str) -> subprocess.CompletedProcess[str]:
     command = [str(COMMAND), "broker", "hand-over", "--url", url]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
 @pytest.mark.parametrize("clock_ahead", [600.0, pytest.param(-600.0, marks=pytest.mark.slow)])

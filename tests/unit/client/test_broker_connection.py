@@ -183,7 +183,7 @@ def test_drain_wakes_when_another_threads_call_took_the_delivery(met: Any, monke
 
     monkeypatch.setattr(connection.link.current, "wait", deaf_to_the_socket)
     draining = client.start(connection.drain, 10)
-    assert waiting.wait(10)
+    assert waiting.wait(60)
     calling = client.start(connection.io.publish, publish())
     request = broker.receive(m.Publish)
     broker.send(m.Deliver(0, [delivery(1)]), m.Published(request.rid, 1, 1))

@@ -299,7 +299,7 @@ def test_a_broker_that_ends_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     def test(_server: Server, served: Served) -> None:
         threads.append(threading.Thread(target=lambda: pages.append(served.page())))
         threads[0].start()
-        assert asked.wait(10)
+        assert asked.wait(60)
 
     serving(test)
     threads[0].join(10)

@@ -97,7 +97,7 @@ def test_a_loop_that_hangs_is_neither_healthy_nor_ready(monkeypatch: pytest.Monk
         served = Endpoints(server, Listen(host="127.0.0.1", port=0), 10)
         try:
             work = asyncio.get_running_loop().run_in_executor(None, probe, served)
-            assert hung.wait(30)  # as a loop that hangs
+            assert hung.wait(60)  # as a loop that hangs
             await work
             page = await asyncio.to_thread(served.healthz, "")
             assert (page.status, json.loads(page.body)) == (HTTPStatus.OK, {"healthy": True, "state": "active"})

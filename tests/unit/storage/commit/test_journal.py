@@ -329,13 +329,13 @@ def test_a_spare_that_is_made_meanwhile(tmp_path: Path, monkeypatch: pytest.Monk
     def slow(fd: int, data: bytes, offset: int) -> int:
         if threading.current_thread() is thread:
             begun.set()
-            assert go_on.wait(10)
+            assert go_on.wait(60)
         return original(fd, data, offset)
 
     thread = threading.Thread(target=journal.prepare_spare)
     monkeypatch.setattr(os, "pwrite", slow)
     thread.start()
-    assert begun.wait(10)
+    assert begun.wait(60)
     journal.append(b"kept" * 900)
     assert journal.prepare_spare()
     go_on.set()
