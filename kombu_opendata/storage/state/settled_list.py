@@ -95,6 +95,12 @@ class SettledList:
         for watcher in self.watchers:
             watcher(id, self.tail)
 
+    def may_have_since(self, at_ms: int) -> bool:
+        """Whether there may be an entry of this time or later; the list must be in the order of time."""
+        if not self.rows:
+            return self.first < self.tail
+        return int.from_bytes(self.rows[-1][8:16], "little") >= at_ms
+
     def loaded(self, number: int) -> list[bytes] | None:
         """The packed entries of a bucket, if they are in memory and newer than the store's."""
         return self.rows if number == self.tail else self.dirty.get(number)

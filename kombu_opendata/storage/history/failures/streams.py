@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from heapq import heappop, heapreplace
 from typing import NamedTuple
 
 from ...read.settled_buckets import SettledBuckets
@@ -129,17 +130,17 @@ def _attempt_filters(filters: Filters) -> AttemptFilters:
 async def merged(streams: Sequence[Stream], *, descending: bool) -> Stream:
     """The failures of all streams, in order."""
     sign = -1 if descending else 1
-    bounds = {number: float("-inf") for number in range(len(streams))}  # of those that have not ended
+    bounds = [(float("-inf"), number) for number in range(len(streams))]  # a heap of those that have not ended
     waiting: list[Open] = []
     while bounds:
-        number, bound = min(bounds.items(), key=lambda item: item[1])
+        bound, number = bounds[0]
         batch = await anext(streams[number], None)
         if batch is None:
-            del bounds[number]
+            heappop(bounds)
         elif batch:
             waiting += batch
-            bounds[number] = sign * batch[-1].at_ms
-        least = min(bounds.values(), default=float("inf"))
+            heapreplace(bounds, (sign * batch[-1].at_ms, number))
+        least = bounds[0][0] if bounds else float("inf")
         if least == bound and bounds:
             continue
         ready = [one for one in waiting if sign * one.at_ms < least]

@@ -161,7 +161,10 @@ class FailureView:
         queues = [self._state.queues[name] for name in names if name in self._state.queues]
         found: list[Stream] = []
         if FAILED in filters.kinds:
-            found += [streams.in_failed_list(self._buckets, queue, listed) for queue in queues]
+            found += [
+                streams.in_failed_list(self._buckets, queue, listed)
+                for queue in queues if queue.failed.may_have_since(listed.since_ms)
+            ]  # fmt: skip
         if ARCHIVED in filters.kinds:
             found += [streams.in_archive(self._buckets, queue, listed) for queue in queues]
         is_possible = not filters.reasons or set(STATES) & set(filters.reasons)

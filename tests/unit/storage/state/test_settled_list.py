@@ -73,3 +73,15 @@ def test_each_change_is_noted_for_the_next_checkpoint() -> None:
     changed.clear()
     log.take(0, [1])
     assert changed == {"q"}
+
+
+def test_a_list_knows_whether_it_may_have_something_since_a_time() -> None:
+    log = SettledList("q")
+    assert not log.may_have_since(0)
+    log.append(1, 1000, 1)
+    assert log.may_have_since(1000)
+    assert not log.may_have_since(1001)
+    for id in range(settled_list.BUCKET_ENTRIES):
+        log.append(2 + id, 2000, 1)
+    log.replace(log.tail, [])
+    assert log.may_have_since(0)  # the buckets before the tail are not in memory
