@@ -31,6 +31,7 @@ from . import (
     history,
     machine,
     outcomes,
+    page,
     permissions,
     reconnect,
     replay,
@@ -143,6 +144,7 @@ def _measure(
             ("connections", lambda: connections.measure(sizes, results, folder, step)),
             ("takeover", lambda: take_over.measure(sizes, results, folder, step)),
             ("outcomes", lambda: outcomes.measure(sizes, results, folder, step)),
+            ("page", lambda: page.measure(sizes, results, folder, step)),
             ("buckets", lambda: buckets.measure(sizes, results, folder, step)),
             ("spark", lambda: spark_rows.measure(sizes, results, folder, step)),
             ("import", lambda: _imports(peers, sizes, results, step)),
@@ -168,6 +170,7 @@ def _total(only: tuple[str, ...], peers: tuple[str, ...], brokers: int, sizes: S
         total += connections.steps(sizes) * ("connections" in only)
         total += take_over.steps(sizes) * ("takeover" in only)
         total += outcomes.steps(sizes) * ("outcomes" in only)
+        total += page.steps(sizes) * ("page" in only)
         total += buckets.steps(sizes) * ("buckets" in only)
         total += spark_rows.steps(sizes) * ("spark" in only)
         total += sum(celery_rows.steps(name, sizes) for name in celery_rows.MEASURES if name in only)

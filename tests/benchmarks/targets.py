@@ -182,12 +182,20 @@ ROWS: tuple[Row, ...] = (
     ),
     Row("outcomes.preforkworker", "the same: CPU of the worker and its pool per task", "µs"),
     Row("outcomes.preforkcpu", "the same: CPU of the broker per task", "µs"),
+    Row(
+        "page.first", "page, 1,000 queues and 1,000,000 messages: first byte of the slowest view", "ms", (AtMost(150),)
+    ),
+    Row("page.weight", "the same: all that a browser loads for the first view", "kB", (AtMost(250),)),
+    Row("page.paint", "the same: first paint", "ms", (AtMost(1000),)),
+    Row("page.memory", "the same: memory of the page's process, also with 20 open pages", "MB", (AtMost(120),)),
+    Row("page.cpu", "20 open pages: CPU of the broker, of what it needs for 10,000 msg/s", "%", (AtMost(3),)),
+    Row("page.busy", "the same: share of a core, with and without open pages", "%"),
     Row("idle.commits", "idle worker with events on: commits per minute", "commits", (AtMost(0),)),
 )
 
 WORKLOADS = (
     "publish", "publish8", "consume", "celery", "results", "backlog", "staging", "filters", "permissions", "replay",
     "history", "spark", "import", "connect", "eta", "gap", "reconnect", "takeover", "connections", "buckets",
-    "disk", "backup", "idle", "outcomes",
+    "disk", "backup", "idle", "outcomes", "page",
 )  # fmt: skip
 """What ``--only`` takes: the part of a row's key before the dot."""
