@@ -330,6 +330,14 @@ class Engine:
             },
             "commits": self.commits.count,
             "journal_bytes": self.journal.waiting_bytes if self.journal else 0,
+            "journal_limit_bytes": self.journal.max_bytes if self.journal else 0,
+            "checkpoint": self._last_checkpoint(),
             "stalled_seconds": round(self.stalled_seconds, 1),
+            "stalled_since_ms": self.clock.now_ms() - int(1000 * stalled) if (stalled := self.stalled_seconds) else 0,
             "disk": self.disk_space.report() | self.size_limit.report(),
         }
+
+    def _last_checkpoint(self) -> dict[str, Any]:
+        """When the last checkpoint ended, 0 before the first, and what it took."""
+        at_ms, seconds, size = self.figures.last_checkpoint or (0, 0.0, 0)
+        return {"at_ms": at_ms, "seconds": round(seconds, 4), "bytes": size}

@@ -318,6 +318,8 @@ class Server:
             "store": masked(self.settings.store),
             "idle_exit_seconds": self.settings.idle_exit_seconds,
             "standbys": self.front.standbys.report(),
+            "standby_expected": self.settings.expects_standby,
+            "standby_seen_at_ms": self.front.standbys.seen_at_ms,
             "memory": self.memory.report() if self.memory is not None else {},
             "connections": len(self.connections.open),
             "connections_limit": self.connections.admission.limits.connections,

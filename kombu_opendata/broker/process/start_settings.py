@@ -56,6 +56,7 @@ def broker_settings(options: BrokerOptions) -> BrokerSettings:
         connection_limits=Limits(channels=options.max_channels, consumers=options.max_consumers),
         max_instances=options.max_instances,
         restart_grace_seconds=_TAKE_OVER_GRACE_SECONDS if options.standby else 0.0,
+        expects_standby=options.standby,
         connections=ConnectionLimits(options.max_connections, greeting_seconds=options.greeting_timeout_seconds),
         engine=EngineSettings(
             sync=not options.no_sync,

@@ -24,6 +24,7 @@ class BrokerSettings:
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
     session_grace_seconds: float = 2.0
     restart_grace_seconds: float = 0.0  # for clients from before the start
+    expects_standby: bool = False  # it was started as one of several brokers of its store
     idle_exit_seconds: float = 0.0  # 0 means never
     heartbeat_seconds: float = 60.0  # over TCP; 0 means what the client asks for
     memory_limit_bytes: int | None = None  # 0 means no limit; None if the process is not the broker's alone

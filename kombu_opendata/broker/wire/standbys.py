@@ -59,6 +59,7 @@ class Standbys:
         heartbeat_seconds: the interval in which both sides send.
         is_sure: whether this broker surely is the active one now. If not, it is silent, so that a standby looks whether
             it may take over.
+        seen_at: when one was last connected, seconds since the Unix epoch; None if none ever was.
         on_replaced: called with the addresses of a standby that has taken over.
     """
 
@@ -67,6 +68,7 @@ class Standbys:
         self.heartbeat_seconds = 1.0
         self.is_sure: Callable[[], bool] = lambda: True
         self.on_replaced: Callable[[list[str]], None] = lambda addresses: None
+        self.seen_at: float | None = None
         self._connected: dict[Peer, Standby] = {}
 
     def takes(self, connection: Peer, message: Any) -> bool:
@@ -118,6 +120,7 @@ class Standbys:
         """A connection is gone."""
         standby = self._connected.pop(connection, None)
         if standby is not None:
+            self.seen_at = time.time()
             standby.is_prepared.set()
             if standby.timer is not None:
                 standby.timer.cancel()
@@ -132,3 +135,8 @@ class Standbys:
     def report(self) -> list[dict[str, Any]]:
         """For the status call."""
         return [{"addresses": each.addresses, "since_ms": int(1000 * each.since)} for each in self.ready]
+
+    @property
+    def seen_at_ms(self) -> int:
+        """When one was last connected; 0 if none was since the start."""
+        return int(1000 * (time.time() if self.ready else self.seen_at or 0))

@@ -258,7 +258,7 @@ class Commits:
                 self.failure = exc if isinstance(exc, OpenDataError) else StoreError(f"a checkpoint failed: {exc!r}")
                 raise
             seconds = asyncio.get_running_loop().time() - began
-            self._figures.checkpointed(seconds, batch.nbytes)
+            self._figures.checkpointed(seconds, batch.nbytes, self._clock.now_ms())
             if self._journal is None:
                 self._figures.committed(seconds, count, batch.nbytes)
             self._end_flush(touched, now)

@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import islice
 from time import perf_counter as stopwatch
+from typing import NamedTuple
 
 from ..state.queue_state import QueueState
 
@@ -45,6 +46,14 @@ class Histogram:
         self.sum += value
 
 
+class LastCheckpoint(NamedTuple):
+    """When a checkpoint ended, ms since the epoch, and how long and how large it was."""
+
+    at_ms: int
+    seconds: float
+    size: int
+
+
 class EngineFigures:
     """The histograms of one engine.
 
@@ -52,12 +61,13 @@ class EngineFigures:
         commit_seconds: from the first byte of a commit until it is durable.
         commit_effects, commit_bytes: the size of a commit; without a journal the bytes of its batch.
         checkpoint_seconds, checkpoint_bytes: of the batches that SlateDB got.
+        last_checkpoint: the one that ended last; None before the first.
         slow_commits: how many took longer than ``slow_seconds`` since :meth:`take_slow`.
     """
 
     __slots__ = (
         "_seen", "checkpoint_bytes", "checkpoint_seconds", "commit_bytes", "commit_effects", "commit_seconds",
-        "slow_commits", "slow_seconds", "slowest_seconds",
+        "last_checkpoint", "slow_commits", "slow_seconds", "slowest_seconds",
     )  # fmt: skip
 
     def __init__(self, slow_seconds: float) -> None:
@@ -70,6 +80,7 @@ class EngineFigures:
         self.slow_commits = 0
         self.slowest_seconds = 0.0
         self._seen = (0.0, 0)
+        self.last_checkpoint: LastCheckpoint | None = None
 
     def committed(self, seconds: float, effects: int, size: int) -> None:
         """Count a commit; its effects and bytes are 0 if it only synced an earlier one."""
@@ -81,7 +92,8 @@ class EngineFigures:
             self.slow_commits += 1
             self.slowest_seconds = max(self.slowest_seconds, seconds)
 
-    def checkpointed(self, seconds: float, size: int) -> None:
+    def checkpointed(self, seconds: float, size: int, at_ms: int) -> None:
+        self.last_checkpoint = LastCheckpoint(at_ms, seconds, size)
         self.checkpoint_seconds.observe(seconds)
         self.checkpoint_bytes.observe(size)
 

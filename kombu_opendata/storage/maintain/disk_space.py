@@ -59,7 +59,7 @@ class DiskSpace:
         """For the status call; times in ms since the epoch, 0 means never."""
         use = self.use
         if use is None:
-            return {"live_bytes": 0, "waiting_bytes": 0, "checkpoints": [], "at_ms": 0}
+            use = DiskUse(0, 0, {}, ())
         return {
             "live_bytes": use.live_bytes,
             "waiting_bytes": use.held_bytes + self.freed_bytes,
@@ -67,5 +67,10 @@ class DiskSpace:
                 {"name": one.name, "created_at_ms": one.created_at_ms, "expires_at_ms": one.expires_at_ms or 0}
                 for one in sorted(use.checkpoints, key=lambda one: (one.name, one.created_at_ms))
             ],
+            "tables": use.tables,
+            "runs": use.runs,
+            "unsorted_tables": use.unsorted,
+            "compactions_running": [one.report() for one in use.compactions if one.is_active],
+            "compactions_ended": [one.report() for one in use.compactions if not one.is_active],
             "at_ms": use.at_ms,
         }

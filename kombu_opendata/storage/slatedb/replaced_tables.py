@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import ffi
+from .compactions import Compaction, compaction_of
 from .object_store import Location
 from .slate_errors import translated
 
@@ -68,12 +69,18 @@ class DiskUse:
         live_bytes: the size of the tables in use. Some of their records may have been overwritten or deleted since.
         held: replaced tables that a checkpoint keeps: id → bytes.
         checkpoints: those that have not expired.
+        tables, runs, unsorted: the number of tables in use, of sorted runs, and of tables that are in no run yet.
+        compactions: those that run or wait, and the one that ended last.
     """
 
     at_ms: int
     live_bytes: int
     held: dict[str, int]
     checkpoints: tuple[Checkpoint, ...]
+    tables: int = 0
+    runs: int = 0
+    unsorted: int = 0
+    compactions: tuple[Compaction, ...] = ()
 
     @property
     def held_bytes(self) -> int:
@@ -143,7 +150,13 @@ class SlateAdmin:
                 self._tables[one.manifest_id] = earlier.tables if earlier is not None else {}
             held |= self._tables[one.manifest_id]
         held = {id: size for id, size in held.items() if id not in current.tables}
-        return DiskUse(now_ms, sum(current.tables.values()), held, holding)
+        with translated(self._url):
+            planned = await self._admin.read_compactions(None)
+        compactions = () if planned is None else tuple(map(compaction_of, planned.recent_compactions))
+        return DiskUse(
+            now_ms, sum(current.tables.values()), held, holding,
+            len(current.tables), len(current.runs), len(current.unsorted), compactions,
+        )  # fmt: skip
 
     async def compact_all(self, poll_seconds: float) -> str:
         """Let the compactor merge all runs into one; returns the compaction's id once the compactor has accepted it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -179,3 +180,23 @@ def test_an_update_has_only_what_a_user_may_see(store_folder: Path, started: Chi
         admin.send("mine", 1)
         second = shop.metrics_update(first)
         assert set(second.queues) == second.changed == {"mine"}
+
+
+def test_the_status_tells_of_the_last_checkpoint(client: QueueClient) -> None:
+    client.create("q")
+
+    def checkpoint() -> dict[str, Any]:
+        found: dict[str, Any] = client.status()["instances"]["default"]["checkpoint"]
+        return found
+
+    wait_until(lambda: checkpoint()["at_ms"] > 0, SECONDS, lambda: f"a checkpoint: {checkpoint()}")
+    before = checkpoint()["at_ms"]
+    client.send("q", 1)
+    wait_until(lambda: checkpoint()["at_ms"] > before, SECONDS, lambda: f"another one: {checkpoint()}")
+    assert checkpoint()["bytes"] > 0
+    status = client.status()
+    report = status["instances"]["default"]
+    assert report["journal_limit_bytes"] > 0
+    assert report["stalled_since_ms"] == status["standby_seen_at_ms"] == 0
+    assert status["standby_expected"] is False
+    assert {"tables", "runs", "unsorted_tables", "compactions_running", "compactions_ended"} <= set(report["disk"])

@@ -52,8 +52,14 @@ def test_a_hand_over_by_command_needs_a_standby(pair: Pair) -> None:
     alone = hand_over(url(first))
     assert alone.returncode == 1
     assert "no standby is connected" in alone.stderr
-    second = pair.start()
-    pair.wait_connected(first)
+    with QueueClient(url(first)) as client:
+        status = client.status()
+        assert (status["standbys"], status["standby_expected"], status["standby_seen_at_ms"]) == ([], True, 0)
+        second = pair.start()
+        pair.wait_connected(first)
+        status = client.status()
+        assert [one["addresses"] for one in status["standbys"]] == [[f"127.0.0.1:{second.port}"]]
+        assert status["standby_seen_at_ms"] >= status["standbys"][0]["since_ms"]
     done = hand_over(url(first))
     assert (done.returncode, done.stdout) == (0, f"the broker hands over to 127.0.0.1:{second.port}\n")
     pair.wait_active(second)

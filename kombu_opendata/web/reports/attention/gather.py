@@ -54,7 +54,7 @@ async def _seen(broker: Broker) -> Seen:
         _allowed(broker, "failing", lambda: _failures(broker), list[TaskFailures]()),
         _allowed(broker, "busy", lambda: _busy(broker), list[Busy]()),
     )
-    broker.expects_standby = broker.expects_standby or bool(status.get("standbys"))
+    broker.expects_standby |= bool(status.get("standbys") or status.get("standby_expected"))
     queues = [one for one in figures.queues if not is_control_queue(one.queue)]
     return Seen(
         datetime.now(UTC),

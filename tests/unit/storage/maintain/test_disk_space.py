@@ -143,6 +143,12 @@ def test_a_named_checkpoint_keeps_tables_until_it_is_gone(tmp_path: Path) -> Non
         assert report["waiting_bytes"] > 100_000
         assert report["live_bytes"] > KEYS * 100
         assert report["checkpoints"][0]["name"] == "somebody"
+        assert report["tables"] >= report["unsorted_tables"]
+        assert report["runs"] >= 1
+        ended = report["compactions_ended"] + report["compactions_running"]
+        assert all(one["sources"] > 0 for one in ended)
+        assert all(0 < one["planned_at_ms"] <= store.clock.now_ms() for one in ended)
+        assert ended
         await store.admin.delete_checkpoint(held.id)
         await space.read()
         assert space.freed_bytes > 100_000
