@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ...queue_client.queue_models import QueueMetrics
 from ..brokers import Broker
 from .control_queues import is_control_queue
+from .failure_counts import with_failures
 from .queue_figures import queue_figures
 from .recent_figures import Chart, charts, recent_figures
 
@@ -44,6 +45,8 @@ class Totals:
 class Overview:
     """Queues, and the totals of all.
 
+    ``failed`` counts what nobody has handled, tasks that failed after their acknowledgement included.
+
     Attributes:
         matching: how many queues the search finds; ``queues`` is a page of them.
         control: whether queues that Celery makes for itself are counted and shown.
@@ -69,7 +72,7 @@ async def overview(
     broker: Broker, *, search: str = "", sort: str = "name", page: int = 1, control: bool = False
 ) -> Overview:
     """A page of queues, and the totals of all. Those that Celery makes for itself are left out unless asked for."""
-    every = (await queue_figures(broker)).queues
+    every = await with_failures(broker, (await queue_figures(broker)).queues)
     counted = every if control else [one for one in every if not is_control_queue(one.queue)]
     found = [one for one in counted if search.lower() in one.queue.lower()]
     found.sort(key=lambda one: (_SORTS.get(sort, _SORTS["name"])(one), one.queue))

@@ -8,6 +8,7 @@ from ...client.calls.history_queries import Page
 from ...protocol.messages.failure_messages import FailureInfo
 from ...queue_client.queue_models import Binding, QueueInfo, QueueMetrics
 from ..brokers import Broker
+from .failure_counts import with_failures
 from .message_rows import MessageRows, message_rows
 
 #: tabs by name: the state of their messages
@@ -44,7 +45,7 @@ async def queue_report(broker: Broker, name: str) -> QueueReport:
         NotFound: there is no such queue.
     """
     client = broker.client
-    figures = await client.metrics(name)
+    [figures] = await with_failures(broker, [await client.metrics(name)])
     info = await client.get_queue(name)
     bindings = await broker.recent("bindings", 2.0, client.list_bindings)
     workers = await broker.recent("workers", 2.0, client.workers)
