@@ -19,6 +19,7 @@ from .api import jobs as jobs_api
 from .api import messages as messages_api
 from .api import queues as queues_api
 from .api import replays as replays_api
+from .api import schedules as schedules_api
 from .api import store as store_api
 from .api import workers as workers_api
 from .api.errors import RESPONSES, error_json
@@ -26,7 +27,7 @@ from .brokers import Brokers
 from .failing import answer_errors
 from .jobs import Jobs
 from .masking import Masking
-from .pages import dialogs, exchanges, failed, jobs, messages, overview, queue, replays, store, workers
+from .pages import dialogs, exchanges, failed, jobs, messages, overview, queue, replays, schedules, store, workers
 from .pages.errors import error_page
 from .rendering import Renderer
 from .settings import WebSettings
@@ -43,6 +44,7 @@ PAGES = (
     jobs,
     workers,
     exchanges,
+    schedules,
     replays,
     store,
 )
@@ -55,6 +57,7 @@ _API = (
     jobs_api,
     workers_api,
     exchanges_api,
+    schedules_api,
     replays_api,
     store_api,
 )

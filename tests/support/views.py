@@ -36,6 +36,7 @@ VIEWS: dict[str, Callable[[Shop], str]] = {
     "exchanges": lambda _shop: "exchanges",
     "exchange": lambda _shop: "exchange?name=billing",
     "route": lambda _shop: "exchanges/route?name=billing&routing_key=billing",
+    "schedules": lambda _shop: "schedules?hours=6",
     "replays": lambda _shop: "replays",
     "jobs": lambda _shop: "jobs",
     "store": lambda _shop: "store",

@@ -1,0 +1,16 @@
+"""What comes: delayed messages and periodic tasks."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from ..reports import schedules as reports
+from ..visit import AVisit
+
+router = APIRouter(tags=["schedules"])
+
+
+@router.get("/schedules")
+async def get_schedules(visit: AVisit, hours: int = 24, queue: str = "") -> reports.Schedules:
+    """When delayed messages are due within 1, 6, 24 or 168 hours, of all queues or one, and what beat publishes."""
+    return await reports.schedules(visit.broker, hours=hours, queue=queue)

@@ -1,0 +1,17 @@
+"""What comes: delayed messages and periodic tasks."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from ..reports import schedules as reports
+from ..visit import AVisit
+from .view import Shown, view
+
+router = APIRouter()
+
+
+@view(router, "/schedules", "schedules.html")
+async def show(visit: AVisit, hours: int = 24, queue: str = "") -> Shown:
+    """When delayed messages are due, and what beat publishes."""
+    return {"schedules": await reports.schedules(visit.broker, hours=hours, queue=queue), "spans": reports.SPANS}
