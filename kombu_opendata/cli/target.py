@@ -96,11 +96,11 @@ class Target:
     def __init__(self, url: str | None = None, tls: Mapping[str, str] | None = None, *, starts: bool = False) -> None:
         self._url = url
         self._tls = tls
-        self._starts = starts
+        self.starts = starts
 
     def or_at(self, place: str | None) -> Target:
         """The broker at this place, if one is given, else this one."""
-        return Target(place, self._tls, starts=self._starts) if place else self
+        return Target(place, self._tls, starts=self.starts) if place else self
 
     @cached_property
     def _places(self) -> list[Place]:
@@ -208,7 +208,7 @@ class Target:
             return
 
     def _allowed(self, place: Place, looks: bool, creates: bool) -> Place:
-        if looks and not self._starts:
+        if looks and not self.starts:
             return replace(place, options=replace(place.options, may_start=False, reconnect_timeout=0.0))
         folder = place.address.folder
         if place.address.kind == "embedded" and not creates and not is_store(folder) and not sharer_of(folder):

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.staticfiles import StaticFiles
 
 from ..version import __version__
+from .access.guard import Guard
+from .access.headers import BodyLimit, SecurityHeaders
+from .access.visitors import Visitors
 from .api import actions as actions_api
 from .api import attention as attention_api
 from .api import exchanges as exchanges_api
@@ -20,6 +24,7 @@ from .api import messages as messages_api
 from .api import queues as queues_api
 from .api import replays as replays_api
 from .api import schedules as schedules_api
+from .api import session as session_api
 from .api import store as store_api
 from .api import workers as workers_api
 from .api.errors import RESPONSES, error_json
@@ -27,7 +32,20 @@ from .brokers import Brokers
 from .failing import answer_errors
 from .jobs import Jobs
 from .masking import Masking
-from .pages import dialogs, exchanges, failed, jobs, messages, overview, queue, replays, schedules, store, workers
+from .pages import (
+    dialogs,
+    exchanges,
+    failed,
+    jobs,
+    login,
+    messages,
+    overview,
+    queue,
+    replays,
+    schedules,
+    store,
+    workers,
+)  # fmt: skip
 from .pages.errors import error_page
 from .rendering import Renderer
 from .settings import WebSettings
@@ -37,6 +55,7 @@ _ABOUT = """What the page shows and does, as JSON. Times are in ISO 8601 and UTC
 whole numbers. Every error has the same form: `code`, `message`, `values` and `what_to_do`."""
 PAGES = (
     dialogs,
+    login,
     overview,
     queue,
     messages,
@@ -60,6 +79,7 @@ _API = (
     schedules_api,
     replays_api,
     store_api,
+    session_api,
 )
 
 
@@ -70,7 +90,9 @@ def create_app(settings: WebSettings | str) -> FastAPI:
         settings: the page's settings, or only the broker's URL.
     """
     settings = WebSettings(settings) if isinstance(settings, str) else settings
-    site = Site(settings, Brokers(settings), Renderer(), Masking(settings.masked_names), Jobs())
+    brokers = Brokers(settings)
+    visitors = Visitors(settings, brokers, monotonic)
+    site = Site(settings, brokers, Renderer(), Masking(settings.masked_names), Jobs(), visitors)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -81,6 +103,9 @@ def create_app(settings: WebSettings | str) -> FastAPI:
     app = FastAPI(title="opendata-queue", openapi_url=None, docs_url=None, redoc_url=None, lifespan=lifespan)
     app.state.site = site
     answer_errors(app, error_page)
+    app.add_middleware(Guard, settings=settings, visitors=visitors, answer=error_page, answer_api=error_json)
+    app.add_middleware(BodyLimit, most=settings.body_bytes)
+    app.add_middleware(SecurityHeaders)
     for page in PAGES:
         app.include_router(page.router)
     app.state.api = _api(site)

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+import hashlib
+import secrets
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Hashable
-from dataclasses import fields
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any, TypeVar, cast
 
+from ..errors import AccessRefused, OpenDataError
+from ..protocol.messages import Identity
 from ..queue_client import AsyncQueueClient
 from ..queue_client.queue_models import AllMetrics
 from ..url import parse
+from .broker_client import PageClient
 from .settings import WebSettings
 
 T = TypeVar("T")
+#: how old an answer about rights may be; the broker checks each call anyway
+_IDENTITY_SECONDS = 30.0
 
 
 class Broker:
@@ -24,14 +31,31 @@ class Broker:
         expects_standby: whether it should have a standby: there was one, or the URL names more than one broker.
         lease_counts: when counters were noted, and how many leases had expired in each queue.
         metrics: the figures of all queues, as the broker told them last.
+        key: names it among the page's clients.
+        who: what :meth:`identity` told last.
+        was_entered: whether the broker has let this user in.
     """
 
-    def __init__(self, client: AsyncQueueClient, *, expects_standby: bool = False) -> None:
+    def __init__(self, client: AsyncQueueClient, *, expects_standby: bool = False, key: str = "") -> None:
         self.client = client
+        self.key = key
+        self.was_entered = False
+        self.who: Identity | None = None
+        self.used_at = monotonic()
         self.expects_standby = expects_standby
         self.lease_counts: deque[tuple[float, dict[str, int]]] = deque()
         self.metrics: AllMetrics | None = None
         self._answers: dict[Hashable, tuple[float, asyncio.Future[Any]]] = {}
+
+    @property
+    def last_used_at(self) -> float:
+        """When somebody came, or a page or job of theirs asked for something."""
+        return max(self.used_at, self.client.used_at if isinstance(self.client, PageClient) else 0.0)
+
+    async def identity(self) -> Identity:
+        """Who this is, and what this user may do."""
+        self.who = await self.recent("identity", _IDENTITY_SECONDS, self.client.whoami)
+        return self.who
 
     async def recent(self, key: Hashable, seconds: float, ask: Callable[[], Awaitable[T]]) -> T:
         """An answer that is at most so old. Who asks while another asks the same gets the same answer."""
@@ -59,24 +83,103 @@ def _retrieved(future: asyncio.Future[Any]) -> None:
         future.exception()
 
 
+@dataclass(frozen=True)
+class Login:
+    """As whom a client logs in; without a user, as the page itself."""
+
+    user: str = ""
+    secret: str = field(default="", repr=False)
+    act_as: str = ""
+
+
+#: the page itself
+OWN = Login()
+#: clients that are kept, beside the page's own
+_MOST = 64
+
+
 class Brokers:
-    """The broker as each user sees it."""
+    """The broker as each user sees it. The clients that were not used for long are closed."""
 
     def __init__(self, settings: WebSettings) -> None:
         self._settings = settings
-        self._by_user: dict[str, Broker] = {}
+        self._key = secrets.token_bytes(32)
+        self._known: OrderedDict[str, Broker] = OrderedDict()
+        self._closing: set[asyncio.Task[None]] = set()
 
-    def of(self, user: str) -> Broker:
+    def of(self, login: Login = OWN) -> Broker:
         """The broker as this user sees it. It is connected when it is first asked."""
-        if user not in self._by_user:
-            options = {one.name: getattr(self._settings.options, one.name) for one in fields(self._settings.options)}
-            options |= {"name": "opendata-queue web"}
-            several = bool(parse(self._settings.url).others)
-            self._by_user[user] = Broker(AsyncQueueClient(self._settings.url, **options), expects_standby=several)
-        return self._by_user[user]
+        key = self._key_of(login)
+        if key not in self._known:
+            address = parse(self._settings.url)
+            options = replace(self._settings.options, act_as=login.act_as)
+            if login.user:
+                address = replace(address, user=login.user, secret=login.secret)
+            client = PageClient(address.as_uri(include_secret=True), options)
+            self._known[key] = Broker(client, expects_standby=bool(address.others), key=key)
+        found = self._known[key]
+        self._known.move_to_end(key)
+        found.used_at = monotonic()
+        self._close_unused()
+        return found
+
+    async def entered(self, login: Login) -> Broker:
+        """As :meth:`of`, when the broker has let this user in.
+
+        Raises:
+            AccessRefused: it does not, or it has no users, so that it asks nobody for a secret.
+            OpenDataError: it is away, or can't check logins now.
+        """
+        broker = self.of(login)
+        try:
+            who = await broker.identity()
+            if login.user and who.user != login.user:
+                raise AccessRefused(
+                    "this broker has no users, so nobody can log in: start it with --users, or serve the page on "
+                    "loopback only"
+                )
+            if login.act_as and who.user not in (login.act_as, ""):
+                raise AccessRefused(f"the broker does not let this page act as {login.act_as!r}")
+        except OpenDataError:
+            if not broker.was_entered:
+                self.forget(broker)
+            raise
+        broker.was_entered = True
+        return broker
+
+    def find(self, key: str) -> Broker | None:
+        """The broker of an earlier login, if its client is still there."""
+        found = self._known.get(key)
+        if found is not None:
+            self._known.move_to_end(key)
+            found.used_at = monotonic()
+        return found
+
+    def forget(self, broker: Broker) -> None:
+        """Close a client."""
+        if self._known.pop(broker.key, None) is not None:
+            task = asyncio.get_running_loop().create_task(broker.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
         """End all connections."""
-        for broker in self._by_user.values():
-            await broker.close()
-        self._by_user.clear()
+        while self._known:
+            await self._known.popitem()[1].close()
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    def _close_unused(self) -> None:
+        """The page's own client stays, and so does the newest."""
+        own, now = self._key_of(OWN), monotonic()
+        others = [one for one in self._known.values() if one.key != own]
+        for place, one in enumerate(others[:-1]):
+            if len(others) - place > _MOST or now - one.last_used_at > self._settings.session_idle_seconds + 60:
+                self.forget(one)
+
+    def _key_of(self, login: Login) -> str:
+        digest = hashlib.blake2b(key=self._key)
+        for text in (login.user, login.secret, login.act_as):
+            data = text.encode("utf-8", "surrogatepass")
+            digest.update(len(data).to_bytes(8, "little") + data)
+        return digest.hexdigest()

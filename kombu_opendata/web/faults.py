@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import (
@@ -22,6 +23,7 @@ from ..errors import (
     StaleLease,
     StartError,
     StoreError,
+    TooManyLogins,
     VersionMismatch,
     wire_code,
 )
@@ -30,6 +32,7 @@ from ..json_values import plain
 _FIX = "Fix the request: the same one will fail again."
 #: the first class that an error belongs to decides: its HTTP status, and what to do
 _KINDS: tuple[tuple[type[OpenDataError], int, str], ...] = (
+    (TooManyLogins, 429, "Wait, then try the same again."),
     (RetryLater, 503, "Wait, then try the same again: nothing was stored."),
     (StartError, 502, "The broker can't be started: fix its configuration, then try again."),
     (ConnectionLost, 502, "The broker does not answer. This page connects again by itself; see that the broker runs."),
@@ -73,10 +76,12 @@ class Answered:
     status: int
     fault: Fault
     retry_after_seconds: int | None = None
+    more_headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def headers(self) -> dict[str, str]:
-        return {} if self.retry_after_seconds is None else {"Retry-After": str(self.retry_after_seconds)}
+        after = {} if self.retry_after_seconds is None else {"Retry-After": str(self.retry_after_seconds)}
+        return after | dict(self.more_headers)
 
 
 def answered(exc: OpenDataError) -> Answered:
@@ -84,7 +89,7 @@ def answered(exc: OpenDataError) -> Answered:
     status, advice = next(((status, advice) for cls, status, advice in _KINDS if isinstance(exc, cls)), _ELSE)
     values = {name: plain(value) for name, value in exc.values.items()}
     after = None
-    if status in (502, 503):
+    if status in (429, 502, 503):
         seconds = exc.values.get("seconds")
         after = min(max(math.ceil(seconds), 1), 60) if isinstance(seconds, (int, float)) else 2
     return Answered(status, Fault(wire_code(exc), exc.text or str(exc), values, advice), after)

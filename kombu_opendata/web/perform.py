@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from ..errors import AccessRefused, PreconditionFailed
+from ..errors import AccessRefused, OpenDataError, PreconditionFailed
+from .access import audit
 from .actions.action import Action, Done, Parameters, Preview, Report, unheard
 from .jobs import Job
 from .visit import Visit
@@ -29,7 +30,18 @@ async def perform(visit: Visit, action: Action[Any], parameters: Parameters, rep
     found = await preview(visit, action, parameters)
     if not found.is_possible:
         raise PreconditionFailed(found.text)
-    return await action.perform(visit.broker, parameters, report)
+    on = audit.subject(parameters.model_dump())
+    try:
+        done = await action.perform(visit.broker, parameters, report)
+    except OpenDataError as exc:
+        audit.noted(visit.user, visit.visitor.address, "failed: %s%s: %s", action.name, on, exc.text, is_bad=True)
+        raise
+    except asyncio.CancelledError:
+        audit.noted(visit.user, visit.visitor.address, "stopped: %s%s", action.name, on)
+        raise
+    counts = ", ".join(f"{count} {name}" for name, count in done.counts.items())
+    audit.noted(visit.user, visit.visitor.address, "did: %s%s: %s", action.name, on, counts or "done")
+    return done
 
 
 async def begin(visit: Visit, action: Action[Any], parameters: Parameters, *, patience: float = 1.0) -> Job:

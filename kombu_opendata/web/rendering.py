@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
@@ -45,6 +45,21 @@ def link(root: str, path: str, **query: Any) -> str:
     """An address of this page: below its root path, with what is not None as its query."""
     given = {name: value for name, value in query.items() if value is not None and value != ""}
     return f"{root}/{path}" + (f"?{urlencode(given, doseq=True)}" if given else "")
+
+
+class Links:
+    """Makes addresses of this page; templates also ask it which actions have buttons.
+
+    Attributes:
+        offers: whether an action is offered, by its name.
+    """
+
+    def __init__(self, root: str, offers: Callable[[str], bool]) -> None:
+        self._root = root
+        self.offers = offers
+
+    def __call__(self, path: str, **query: Any) -> str:
+        return link(self._root, path, **query)
 
 
 def moment(at: datetime | None) -> Markup:

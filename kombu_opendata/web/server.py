@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import socket
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from types import FrameType
 
 import uvicorn
 
+from .access import audit
 from .app import create_app
 from .settings import WebSettings
 
@@ -21,18 +23,45 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
 
-def serve(settings: WebSettings, host: str, port: int, announce: Callable[[str], object]) -> None:
+def serve(
+    settings: WebSettings,
+    host: str,
+    port: int,
+    announce: Callable[[str], object],
+    certificate: tuple[str, str] = ("", ""),
+) -> None:
     """Serve until SIGINT or SIGTERM; open streams of events don't hold it up.
 
     Args:
         host, port: where; port 0 takes any that is free.
         announce: called with the page's URL when it listens.
+        certificate: the files of the certificate and its key, for HTTPS.
 
     Raises:
         OSError: the address can't be used.
     """
     listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     shown = f"[{host}]" if ":" in host else host
-    announce(f"http://{shown}:{listener.getsockname()[1]}/")
-    config = uvicorn.Config(create_app(settings), log_level="warning", timeout_graceful_shutdown=5, server_header=False)
+    file, key = certificate
+    announce(f"http{'s' if file else ''}://{shown}:{listener.getsockname()[1]}/")
+    config = uvicorn.Config(
+        create_app(settings),
+        log_level="warning",
+        timeout_graceful_shutdown=5,
+        server_header=False,
+        proxy_headers=False,  # whom to believe is for the page to say
+        ssl_certfile=file or None,
+        ssl_keyfile=key or None,
+    )
+    _log_audit()
     _Server(config).run([listener])
+
+
+def _log_audit() -> None:
+    """Write the audit log to stderr."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    log = logging.getLogger(audit.NAME)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    log.handlers = [handler]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends, Request
 
+from ..errors import AccessRefused, OpenDataError
+from .access.visitors import Visitor, Visitors
 from .brokers import Broker, Brokers
 from .jobs import Jobs
 from .masking import Masking
@@ -23,6 +26,7 @@ class Site:
     renderer: Renderer
     masking: Masking
     jobs: Jobs
+    visitors: Visitors
 
 
 @dataclass(frozen=True)
@@ -30,20 +34,40 @@ class Visit:
     """One request of somebody.
 
     Attributes:
-        user: the name of the broker's user; empty if there are no logins.
-        broker: the broker, as this user sees it.
+        visitor: who.
     """
 
     request: Request
     site: Site
-    user: str
-    broker: Broker
+    visitor: Visitor
+
+    @property
+    def user(self) -> str:
+        """The name of the broker's user; empty if there are no logins."""
+        return self.visitor.user
+
+    @property
+    def broker(self) -> Broker:
+        """The broker, as this user sees it."""
+        return self.visitor.broker
+
+    def check(self) -> None:
+        """Check that the login goes on, for what lasts longer than a request.
+
+        Raises:
+            AccessRefused: it is over.
+        """
+        session = self.visitor.session
+        if session is not None and not self.site.visitors.sessions.goes_on(session):
+            raise AccessRefused("your session is over: load the page again to log in")
 
 
-def visit_of(request: Request) -> Visit:
+async def visit_of(request: Request) -> Visit:
     """The visit that a request belongs to."""
-    site: Site = request.app.state.site
-    return Visit(request, site, "", site.brokers.of(""))
+    visitor: Visitor = request.state.visitor
+    with suppress(OpenDataError):  # the view says what is wrong
+        await visitor.broker.identity()
+    return Visit(request, request.app.state.site, visitor)
 
 
 AVisit = Annotated[Visit, Depends(visit_of)]

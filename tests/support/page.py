@@ -30,7 +30,7 @@ class PageServer(Child):
     """``opendata-queue web`` on a free port of loopback. ``url`` ends with a slash."""
 
     def __init__(self, folder: Path, broker_url: str, *options: str, env: dict[str, str] | None = None) -> None:
-        line = [str(COMMAND), "web", "--url", broker_url, "--listen", "127.0.0.1:0", *options]
+        line = [str(COMMAND), "web", "--url", broker_url, "--listen", "127.0.0.1:0", "--start", *options]
         super().__init__(line, folder / "page.log", cwd=folder, env=env)
         self.url = ""
         wait_until(self._announced, 60, lambda: f"the page listens:\n{tail(self.log)}")

@@ -26,7 +26,7 @@ ERRORS = {"code", "message", "values", "what_to_do"}
 #: pages whose report has another name in the API
 RENAMED = {"/": "/queues", "/failed": "/failures"}
 #: dialogs, which ``/actions`` has; what leads to a page; what belongs to the page alone; and a file, the same for both
-WITHOUT_REPORT = re.compile(r"/actions/\{name\}|/jump|/jobs/\{id\}/cancel|/message/body")
+WITHOUT_REPORT = re.compile(r"/actions/\{name\}|/jump|/jobs/\{id\}/cancel|/message/body|/log(in|out)")
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +139,8 @@ def answers_of(app: FastAPI, *paths: str) -> list[httpx.Response]:
     """What an app in this process answers."""
 
     async def ask() -> list[httpx.Response]:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://page", timeout=60) as client:
+        through = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=through, base_url="http://localhost", timeout=60) as client:
             answers = [await client.get(path) for path in paths]
         await app.state.site.brokers.close()
         return answers

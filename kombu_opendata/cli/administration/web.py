@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import ipaddress
 import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..exit_codes import Command, Failure
-from ..target import Target, target_options
-from ..terminal.output import say
+from ..hints import START
+from ..target import Place, Target, target_options
+from ..terminal.output import note, say
+
+if TYPE_CHECKING:
+    from ...web.settings import WebSettings
+
+_FILE = click.Path(exists=True, dir_okay=False)
 
 
 @click.command(cls=Command, epilog="Example: opendata-queue web --url /var/lib/app-queue --listen 127.0.0.1:8080")
@@ -16,25 +25,99 @@ from ..terminal.output import say
     "--listen", default="127.0.0.1:8080", show_default=True, metavar="HOST:PORT", help="where the page is served"
 )
 @click.option("--read-only", is_flag=True, help="show everything, change nothing")
+@click.option("--start", START, is_flag=True, help="start the folder's broker if none runs")
+@click.option("--https-cert", metavar="FILE", type=_FILE, help="the page's certificate (PEM), for HTTPS")
+@click.option("--https-key", metavar="FILE", type=_FILE, help="its private key (PEM), if it is not in that file")
+@click.option("--allowed-host", "hosts", multiple=True, metavar="NAME", help="a name of the page; may be repeated")
+@click.option(
+    "--trusted-proxy", "proxies", multiple=True, metavar="CIDR", help="the network of a proxy that logs users in"
+)
+@click.option(
+    "--user-header", default="X-Forwarded-User", show_default=True, metavar="NAME", help="where it says who somebody is"
+)
+@click.option("--mask", multiple=True, metavar="NAME", help="hide values of this name, too; may be repeated")
 @target_options
-def web(listen: str, read_only: bool, target: Target) -> None:
+def web(listen: str, target: Target, **given: Any) -> None:
     """Serve a page on which operators see and mend what is wrong.
 
     The page is a process of its own and a client of the broker. It needs the extra: pip install 'kombu-opendata[web]'.
     """
     try:
         from ...web.server import serve
-        from ...web.settings import WebSettings
     except ModuleNotFoundError as exc:
         raise Failure(f"the page needs {exc.name}: pip install 'kombu-opendata[web]'") from exc
     host, _, port = listen.rpartition(":")
+    host = host.strip("[]")
     place = target.place
-    shown = place.address.as_uri()
-    settings = WebSettings(place.address.as_uri(include_secret=True), place.options, read_only)
+    settings = _settings(place, host, starts=target.starts, **given)
+    if not settings.is_open:
+        _check_shared(place, settings)
+    certificate = (given["https_cert"] or "", given["https_key"] or "")
+    about = f"shows {place.address.as_uri()}; end it with Ctrl-C"
     try:
-        serve(settings, host.strip("[]"), int(port), lambda at: _announce(f"{at} shows {shown}; end it with Ctrl-C"))
+        serve(settings, host, int(port), lambda at: _announce(f"{at} {about}"), certificate)
     except OSError as exc:
         raise Failure(f"can't listen on {listen}: {exc.strerror or exc}") from exc
+
+
+def _settings(place: Place, host: str, *, starts: bool, **given: Any) -> WebSettings:
+    from ...web.masking import NAMES
+    from ...web.settings import WebSettings
+
+    try:
+        networks = tuple(map(ipaddress.ip_network, given["proxies"]))
+    except ValueError as exc:
+        raise click.UsageError(f"--trusted-proxy: {exc}") from exc
+    return WebSettings(
+        place.address.as_uri(include_secret=True),
+        replace(place.options, may_start=starts),
+        given["read_only"],
+        (*NAMES, *given["mask"]),
+        is_open=_is_loopback(host),
+        is_secure=bool(given["https_cert"]),
+        hosts=given["hosts"],
+        proxies=networks,
+        user_header=given["user_header"],
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _check_shared(place: Place, settings: WebSettings) -> None:
+    """Check that a page which others can reach knows who they are.
+
+    Raises:
+        Failure: the broker has no users, and no proxy says who somebody is.
+    """
+    if not settings.is_secure:
+        note("Without --https-cert, passwords and messages cross the network in clear text.")
+    if settings.proxies or not _has_no_users(place):
+        return
+    raise Failure(
+        "this broker has no users, so the page could not ask anybody who they are: listen on 127.0.0.1, start the "
+        "broker with --users (docs/permissions.md), or name a proxy that logs users in (--trusted-proxy)"
+    )
+
+
+def _has_no_users(place: Place) -> bool:
+    """Whether the broker asks nobody for a secret; False if it does not answer now, so that logins will tell."""
+    from ...errors import OpenDataError
+    from ...queue_client import QueueClient
+
+    address = place.address
+    if address.kind in ("embedded", "memory"):
+        return True
+    try:
+        anonymous = replace(address, user="", secret="").as_uri()
+        with QueueClient(anonymous, tls=place.options.tls, connect_timeout=3.0, reconnect_timeout=0.0) as client:
+            return not client.whoami().user
+    except OpenDataError:
+        return False
 
 
 def _announce(text: str) -> None:

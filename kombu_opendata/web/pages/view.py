@@ -7,16 +7,18 @@ stream of server-sent events, each of which has the block ``content`` again, if 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, StreamingResponse
 
 from ...errors import OpenDataError
+from ..access.offers import is_offered
+from ..access.visitors import Visitor
 from ..faults import Answered, answered
 from ..live.updates import away, event, updates
-from ..rendering import link
+from ..rendering import Links, link
 from ..visit import Site, Visit
 
 Shown = dict[str, Any]
@@ -34,6 +36,7 @@ def view(router: APIRouter, path: str, template: str) -> Callable[[Callable[...,
         @wraps(show)
         async def answer(*, visit: Visit, **given: Any) -> Response:
             async def context() -> Shown:
+                visit.check()
                 return frame(visit) | await show(visit=visit, **given)
 
             if visit.request.query_params.get("live"):
@@ -56,21 +59,27 @@ def frame_of(request: Request, site: Site, user: str) -> Shown:
     root = request.scope.get("root_path", "")
     query = [(name, value) for name, value in request.query_params.multi_items() if name != "live"]
 
-    def here(path: str, **more: Any) -> str:
-        return link(root, path, **more)
+    visitor: Visitor | None = getattr(request.state, "visitor", None)
+    offered = partial(is_offered, who=visitor.broker.who) if visitor and not site.settings.read_only else _nothing
 
     def same(**changes: Any) -> str:
         return link(root, _relative(request.url.path, root), **dict(query) | changes)
 
     return {
-        "link": here,
+        "link": Links(root, offered),
         "same": same,
         "live_url": same(live=1),
         "path": _relative(request.url.path, root),
         "user": user,
+        "csrf_token": visitor.token if visitor else "",
+        "has_session": visitor is not None and visitor.session is not None,
         "read_only": site.settings.read_only,
         "fault": "",
     }
+
+
+def _nothing(_action: str) -> bool:
+    return False
 
 
 def _relative(path: str, root: str) -> str:

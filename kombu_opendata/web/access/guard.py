@@ -1,0 +1,126 @@
+"""Stands before all routes: nobody gets to one without being known, nor by a forged request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.parse import quote
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ...errors import OpenDataError
+from .. import faults
+from ..faults import Answered, Fault
+from ..settings import WebSettings
+from . import forgery
+from .visitors import Visitor, Visitors
+
+Answer = Callable[[Request, Answered], Response]
+
+
+class Guard:
+    """Puts the :class:`.Visitor` into the request's state, or answers in place of the app.
+
+    Args:
+        answer, answer_api: make a response of what is wrong, for pages and for the API.
+    """
+
+    def __init__(
+        self, app: ASGIApp, settings: WebSettings, visitors: Visitors, answer: Answer, answer_api: Answer
+    ) -> None:
+        self._app = app
+        self._settings = settings
+        self._visitors = visitors
+        self._answer = answer
+        self._answer_api = answer_api
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        is_api = path.startswith("/api/")
+        body: list[Message] = []
+        said: Response | Answered | None
+        try:
+            said = self._foreign(request)
+            if said is None and not path.startswith("/static/"):
+                said = await self._enter(request, path, is_api, body)
+        except OpenDataError as exc:
+            said = faults.answered(exc)
+        except HTTPException as exc:
+            said = faults.not_served(exc.status_code, str(exc.detail))
+        if isinstance(said, Answered):
+            said = (self._answer_api if is_api else self._answer)(request, said)
+        await (said or self._app)(scope, _again(body, receive), send)
+
+    def _foreign(self, request: Request) -> Answered | None:
+        settings, headers = self._settings, request.headers
+        host = headers.get("host", "")
+        must_be_known = settings.hosts or (settings.is_open and not settings.proxies)
+        if must_be_known and not forgery.is_known_host(host, settings.hosts):
+            return Answered(
+                421,
+                Fault(
+                    "unknown_host",
+                    f"This page is not served under the name {host[:100]!r}.",
+                    {},
+                    "Start it with --allowed-host and this name, if it is yours.",
+                ),
+            )
+        if request.method not in forgery.SAFE and forgery.is_foreign(headers, settings.hosts):
+            return Answered(403, _forged("Another site has sent this request."))
+        return None
+
+    async def _enter(
+        self, request: Request, path: str, is_api: bool, body: list[Message]
+    ) -> Response | Answered | None:
+        visitor = await self._visitors.of(request, is_api=is_api)
+        request.state.visitor = visitor
+        if visitor is None:
+            return None if path == "/login" else self._login_needed(request, path, is_api)
+        if request.method not in forgery.SAFE and not await self._has_token(request, visitor, body):
+            return Answered(403, _forged("The request has no token of this page, or that of an earlier login."))
+        return None
+
+    async def _has_token(self, request: Request, visitor: Visitor, body: list[Message]) -> bool:
+        if not visitor.is_ambient and not forgery.is_of_browser(request.headers):
+            return True
+        given = self._visitors.tokens.is_given
+        if given(visitor.token, request.headers, b""):
+            return True
+        while not body or body[-1].get("more_body"):
+            body.append(await request.receive())
+        return given(visitor.token, request.headers, b"".join(one.get("body", b"") for one in body))
+
+    def _login_needed(self, request: Request, path: str, is_api: bool) -> Response | Answered:
+        said = Answered(401, Fault("login_needed", "You are not logged in.", {}, "Log in."))
+        login = f"{request.scope.get('root_path', '')}/login"
+        if is_api or self._settings.proxies and self._settings.user_header in request.headers:
+            return said if "sec-fetch-mode" in request.headers else _asks(said)
+        query = f"?{request.url.query}" if request.url.query else ""
+        here = f"{login}?next={quote(path.lstrip('/') + query, safe='')}"
+        if "hx-request" in request.headers or request.query_params.get("live"):
+            return Response(status_code=401, headers={"HX-Redirect": login})
+        return RedirectResponse(here if request.method == "GET" else login, 303)
+
+
+def _asks(said: Answered) -> Answered:
+    """With the header that tells programs how to log in; browsers would ask in a window of their own."""
+    return Answered(said.status, said.fault, said.retry_after_seconds, {"WWW-Authenticate": 'Basic realm="broker"'})
+
+
+def _forged(text: str) -> Fault:
+    return Fault("forged_request", text, {}, "Load the page again, then try again.")
+
+
+def _again(body: list[Message], receive: Receive) -> Receive:
+    """What was read already, then the rest."""
+
+    async def next_message() -> Message:
+        return body.pop(0) if body else await receive()
+
+    return next_message

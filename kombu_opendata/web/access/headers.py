@@ -1,0 +1,68 @@
+"""What every answer tells the browser: no script but the page's own, no frames, nothing kept."""
+
+from __future__ import annotations
+
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+#: files whose address has the version
+_FOREVER = "public, max-age=31536000, immutable"
+
+
+class SecurityHeaders:
+    """Adds the headers."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        is_file = path.startswith("/static/")
+
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update(_HEADERS)
+                if not is_file:
+                    headers["Cache-Control"] = "no-store"
+                elif b"v=" in scope["query_string"] and message["status"] == 200:
+                    headers["Cache-Control"] = _FOREVER
+            await send(message)
+
+        await self._app(scope, receive, answer)
+
+
+class BodyLimit:
+    """Refuses larger bodies, also those that don't say how large they are."""
+
+    def __init__(self, app: ASGIApp, most: int) -> None:
+        self._app = app
+        self._most = most
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        came = 0
+
+        async def limited() -> Message:
+            nonlocal came
+            message = await receive()
+            came += len(message.get("body", b""))
+            if came > self._most:
+                raise HTTPException(413, f"a request may have {self._most:,} bytes at most")
+            return message
+
+        await self._app(scope, limited, send)

@@ -1,0 +1,75 @@
+"""Sessions of people who have logged in. They are here, and browsers have random tokens that name them."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+#: sessions at a time; the one that was used least recently ends
+MOST = 1000
+
+
+@dataclass
+class Session:
+    """A login that goes on.
+
+    Attributes:
+        broker: the key of the client that logged in; the secret is nowhere else.
+    """
+
+    user: str
+    broker: str
+    began_at: float
+    used_at: float
+    is_over: bool = False
+
+
+class Sessions:
+    """All sessions, by a hash of their token."""
+
+    def __init__(self, idle_seconds: float, seconds: float, time: Callable[[], float]) -> None:
+        self._idle_seconds = idle_seconds
+        self._seconds = seconds
+        self._time = time
+        self._known: OrderedDict[bytes, Session] = OrderedDict()
+
+    def begin(self, user: str, broker: str) -> str:
+        """Begin a session; returns its token, which is always a new one."""
+        token = secrets.token_urlsafe(32)
+        now = self._time()
+        self._known[_hash(token)] = Session(user, broker, now, now)
+        if len(self._known) > MOST:
+            self._known.popitem(last=False)[1].is_over = True
+        return token
+
+    def find(self, token: str) -> Session | None:
+        """The session of a token; None if it is over."""
+        found = self._known.get(key := _hash(token))
+        if found is None:
+            return None
+        if not self.goes_on(found):
+            del self._known[key]
+            return None
+        self._known.move_to_end(key)
+        found.used_at = self._time()
+        return found
+
+    def goes_on(self, session: Session) -> bool:
+        """Whether a session is not over; one that is stays so."""
+        now = self._time()
+        is_old = now - session.began_at > self._seconds or now - session.used_at > self._idle_seconds
+        session.is_over = session.is_over or is_old
+        return not session.is_over
+
+    def end(self, token: str) -> None:
+        """End a session, if there is one."""
+        found = self._known.pop(_hash(token), None)
+        if found is not None:
+            found.is_over = True
+
+
+def _hash(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()

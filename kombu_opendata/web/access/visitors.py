@@ -1,0 +1,193 @@
+"""Finds out who sends a request: a proxy says it, a session or Basic authentication does, or nobody needs to."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import ipaddress
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from ...errors import AccessRefused, OpenDataError, TooManyLogins
+from ...failure_limit import FailureLimit
+from ...url import parse
+from ..brokers import OWN, Broker, Brokers, Login
+from ..settings import WebSettings
+from . import audit
+from .forgery import Tokens
+from .sessions import Session, Sessions
+
+#: wrong logins: the broker has limits of its own, and for it all of them come from the page
+FAILURES_PER_ADDRESS, FAILURES_PER_USER, FAILURE_SECONDS = 5, 20, 60.0
+#: logins that the broker checks at a time
+_AT_ONCE = 4
+#: for how long it is remembered that the broker asks for a login
+_ASKS_SECONDS = 30.0
+_MAX_NAME, _MAX_SECRET = 255, 4096
+
+
+@dataclass(frozen=True)
+class Visitor:
+    """Somebody who may use the page.
+
+    Attributes:
+        user: the name of the broker's user; empty if nobody has to say who they are.
+        broker: the broker, as this user sees it.
+        token: against forged requests.
+        address: where the request comes from.
+        is_ambient: whether the browser says by itself who this is, so that a token is always needed.
+        session: of who has logged in by the form.
+    """
+
+    user: str
+    broker: Broker
+    token: str
+    address: str
+    is_ambient: bool = False
+    session: Session | None = None
+
+
+class Visitors:
+    """Everybody who visits the page."""
+
+    def __init__(self, settings: WebSettings, brokers: Brokers, time: Callable[[], float]) -> None:
+        self._settings = settings
+        self._brokers = brokers
+        self._time = time
+        self.tokens = Tokens()
+        self.sessions = Sessions(settings.session_idle_seconds, settings.session_seconds, time)
+        #: cookies know no ports, so each page on a host has a name of its own
+        self.cookie = f"odq_{hashlib.sha256(settings.url.rpartition('@')[2].encode()).hexdigest()[:8]}"
+        self._by_address = FailureLimit(FAILURES_PER_ADDRESS, FAILURE_SECONDS, time)
+        self._by_user = FailureLimit(FAILURES_PER_USER, FAILURE_SECONDS, time)
+        self._checking = asyncio.Semaphore(_AT_ONCE)
+        self._asks_until = 0.0
+
+    async def of(self, request: Request, *, is_api: bool) -> Visitor | None:
+        """Who sends a request; None means they have to log in.
+
+        Raises:
+            OpenDataError: they may not, or the broker can't say now.
+        """
+        if self._is_by_proxy(request):
+            return await self._proxied(request)
+        address = self.address_of(request)
+        token = request.cookies.get(self.cookie, "")
+        session = self.sessions.find(token) if token else None
+        if session is not None:
+            broker = self._brokers.find(session.broker)
+            if broker is not None:
+                return Visitor(session.user, broker, self.tokens.of(token), address, True, session)
+            self.sessions.end(token)
+        given = request.headers.get("authorization", "")
+        if is_api and given[:6].lower() == "basic ":
+            user, secret = _basic(given[6:])
+            return Visitor(user, await self.check(user, secret, address), self.tokens.of(f"basic {user}"), address)
+        if self._settings.is_open and not self._settings.proxies and await self._is_free():
+            return Visitor("", self._brokers.of(OWN), self.tokens.of(""), address)
+        return None
+
+    async def log_in(self, request: Request, user: str, secret: str) -> str:
+        """Log in by the form; returns the token of a new session.
+
+        Raises:
+            OpenDataError: as :meth:`check`.
+        """
+        address = self.address_of(request)
+        broker = await self.check(user, secret, address)
+        self.sessions.end(request.cookies.get(self.cookie, ""))
+        audit.noted(user, address, "logged in")
+        return self.sessions.begin(user, broker.key)
+
+    async def check(self, user: str, secret: str, address: str) -> Broker:
+        """The broker, as the user with this secret sees it.
+
+        Raises:
+            AccessRefused: there is no such user, or the secret is wrong.
+            TooManyLogins: there were too many wrong ones.
+            OpenDataError: the broker can't say now.
+        """
+        async with self._checking:
+            seconds = self._by_address.wait(address)
+            if not seconds and self._by_address.has_failed(address):
+                seconds = self._by_user.wait(user[:_MAX_NAME])
+            if seconds:
+                raise TooManyLogins(f"too many wrong logins: try again in {seconds:.0f} s", seconds=round(seconds, 1))
+            try:
+                if not user or len(user) > _MAX_NAME or len(secret) > _MAX_SECRET:
+                    raise AccessRefused(f"user {user[:100]!r} is unknown or the secret is wrong")
+                return await self._brokers.entered(Login(user, secret))
+            except AccessRefused as exc:
+                self._by_address.failed(address)
+                self._by_user.failed(user[:_MAX_NAME])
+                audit.noted(user, address, "was refused: %s", exc.text, is_bad=True)
+                raise
+
+    def log_out(self, request: Request) -> None:
+        """End the session of a request."""
+        token = request.cookies.get(self.cookie, "")
+        session = self.sessions.find(token)
+        if session is not None:
+            self.sessions.end(token)
+            audit.noted(session.user, self.address_of(request), "logged out")
+
+    # ------------------------------------------------------------------ proxies
+    def _is_by_proxy(self, request: Request) -> bool:
+        return bool(request.client) and self._is_proxy(request.client.host if request.client else "")
+
+    def _is_proxy(self, address: str) -> bool:
+        try:
+            found = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        return any(found in network for network in self._settings.proxies)
+
+    async def _proxied(self, request: Request) -> Visitor | None:
+        names = request.headers.getlist(self._settings.user_header)
+        if len(names) != 1 or not names[0].strip() or len(names[0]) > _MAX_NAME:
+            return None
+        user = names[0].strip()
+        broker = await self._brokers.entered(Login(act_as=user))
+        return Visitor(user, broker, self.tokens.of(f"proxy {user}"), self.address_of(request), True)
+
+    def address_of(self, request: Request) -> str:
+        """Where a request comes from; a trusted proxy says it of what it passes on."""
+        address = request.client.host if request.client else "local"
+        if self._is_proxy(address):
+            passed = [one.strip() for one in request.headers.get("x-forwarded-for", "").split(",")]
+            for one in reversed(passed):
+                if not one or len(one) > 64:
+                    break
+                address = one
+                if not self._is_proxy(one):
+                    break
+        return address
+
+    # ------------------------------------------------------------------ no logins
+    async def _is_free(self) -> bool:
+        """Whether the page's own client may use the broker: it has no users, or the URL names one."""
+        address = parse(self._settings.url)
+        if address.kind in ("embedded", "memory") or address.user or self._settings.options.user:
+            return True
+        if self._time() < self._asks_until:
+            return False
+        try:
+            await self._brokers.of(OWN).identity()
+        except AccessRefused:
+            self._asks_until = self._time() + _ASKS_SECONDS
+            return False
+        except OpenDataError:
+            return True  # it is away, which the page says
+        return True
+
+
+def _basic(text: str) -> tuple[str, str]:
+    try:
+        user, _, secret = base64.b64decode(text.strip(), validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        return "", ""
+    return user, secret

@@ -1,0 +1,79 @@
+"""Logging in and out."""
+
+from __future__ import annotations
+
+import math
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import HTMLResponse, RedirectResponse
+
+from ...errors import AccessRefused, OpenDataError, TooManyLogins
+from ..rendering import link
+from ..visit import Site
+from .view import frame_of
+
+router = APIRouter(include_in_schema=False)
+_FORM_BYTES = 16 << 10
+_WRONG = "The name or the password is wrong."
+
+
+@router.get("/login")
+async def ask(request: Request, next: str = "") -> Response:
+    """The form; who need not log in is sent on."""
+    if request.state.visitor is not None:
+        return _onward(request, next)
+    return _form(request, next)
+
+
+@router.post("/login")
+async def log_in(request: Request) -> Response:
+    """Begin a session."""
+    if int(request.headers.get("content-length") or _FORM_BYTES + 1) > _FORM_BYTES:
+        return _form(request, "", "The form is too large.", 413)
+    async with request.form(max_files=0, max_fields=10) as form:
+        user, secret, onward = (str(form.get(name, "")) for name in ("user", "password", "next"))
+    site: Site = request.app.state.site
+    try:
+        token = await site.visitors.log_in(request, user, secret)
+    except TooManyLogins as exc:
+        answer = _form(request, onward, f"{exc.text}.", 429)
+        answer.headers["Retry-After"] = str(math.ceil(exc.values.get("seconds", 1)))
+        return answer
+    except AccessRefused as exc:
+        known = exc.text if exc.values.get("kind") == "instance" or "no users" in exc.text else _WRONG
+        return _form(request, onward, known, 403)
+    except OpenDataError as exc:
+        return _form(request, onward, f"You can't log in now: {exc}", 503)
+    answer = _onward(request, onward)
+    settings = site.settings
+    answer.set_cookie(
+        site.visitors.cookie, token, path=_root(request) + "/", secure=settings.is_secure, httponly=True,
+        samesite="strict",
+    )  # fmt: skip
+    return answer
+
+
+@router.post("/logout")
+async def log_out(request: Request) -> Response:
+    """End the session."""
+    site: Site = request.app.state.site
+    site.visitors.log_out(request)
+    answer = RedirectResponse(link(_root(request), "login"), 303)
+    answer.delete_cookie(site.visitors.cookie, path=_root(request) + "/")
+    return answer
+
+
+def _root(request: Request) -> str:
+    return str(request.scope.get("root_path", ""))
+
+
+def _onward(request: Request, path: str) -> Response:
+    """To a view of this page, never to another site."""
+    path = path.lstrip("/\\") if path.isprintable() else ""
+    return RedirectResponse(f"{_root(request)}/{path}", 303)
+
+
+def _form(request: Request, onward: str, fault: str = "", status: int = 200) -> Response:
+    site: Site = request.app.state.site
+    shown = frame_of(request, site, "") | {"next": onward, "wrong": fault, "live_url": ""}
+    return HTMLResponse(site.renderer.page("login.html", shown), status)
