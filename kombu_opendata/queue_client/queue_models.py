@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -253,7 +253,9 @@ def _aged(one: QueueMetrics, seconds: float, at: datetime) -> QueueMetrics:
     oldest, newest = (
         None if age is None else max(age + seconds, 0.0) for age in (one.oldest_age_seconds, one.newest_age_seconds)
     )
-    return replace(one, at=at, oldest_age_seconds=oldest, newest_age_seconds=newest)
+    aged = object.__new__(QueueMetrics)  # thousands of them each second: dataclasses.replace takes ten times as long
+    aged.__dict__.update(one.__dict__, at=at, oldest_age_seconds=oldest, newest_age_seconds=newest)
+    return aged
 
 
 @dataclass(frozen=True)

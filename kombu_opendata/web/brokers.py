@@ -30,7 +30,7 @@ class Broker:
     Attributes:
         expects_standby: whether it should have a standby: there was one, or the URL names more than one broker.
         lease_counts: when counters were noted, and how many leases had expired in each queue.
-        metrics: the figures of all queues, as the broker told them last.
+        metrics: the figures of all queues, as the broker told them last; ``metrics_seconds`` is how long that took.
         key: names it among the page's clients.
         who: what :meth:`identity` told last.
         was_entered: whether the broker has let this user in.
@@ -45,6 +45,7 @@ class Broker:
         self.expects_standby = expects_standby
         self.lease_counts: deque[tuple[float, dict[str, int]]] = deque()
         self.metrics: AllMetrics | None = None
+        self.metrics_seconds = 0.0
         self._answers: dict[Hashable, tuple[float, asyncio.Future[Any]]] = {}
 
     @property

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from ...queue_client.queue_models import QueueMetrics
 from ..brokers import Broker
-from .control_queues import is_control_queue
 from .failure_counts import with_failures
 from .queue_figures import queue_figures
 from .recent_figures import Chart, charts, recent_figures
@@ -72,8 +71,9 @@ async def overview(
     broker: Broker, *, search: str = "", sort: str = "name", page: int = 1, control: bool = False
 ) -> Overview:
     """A page of queues, and the totals of all. Those that Celery makes for itself are left out unless asked for."""
-    every = await with_failures(broker, (await queue_figures(broker)).queues)
-    counted = every if control else [one for one in every if not is_control_queue(one.queue)]
+    figures = await queue_figures(broker)
+    listed = [*figures.queues, *figures.control_queues] if control else figures.queues
+    counted = await with_failures(broker, listed)
     found = [one for one in counted if search.lower() in one.queue.lower()]
     found.sort(key=lambda one: (_SORTS.get(sort, _SORTS["name"])(one), one.queue))
     pages = max(1, -(-len(found) // PAGE))
@@ -89,7 +89,7 @@ async def overview(
         sort,
         search,
         control,
-        len(every) - len(counted),
+        0 if control else len(figures.control_queues),
         {name: series.ready for name, series in recent.queues.items()},
         charts(recent, recent.total),
     )

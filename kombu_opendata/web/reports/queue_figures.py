@@ -7,16 +7,26 @@ from dataclasses import dataclass
 
 from ...queue_client.queue_models import QueueMetrics
 from ..brokers import Broker
+from .control_queues import is_control_queue
 
 #: how old they may be: all views and all open pages share one answer
-_SECONDS = 1.5
+_SECONDS = 1.9
+#: and so many times longer than it takes to get them, so that thousands of queues don't keep the broker busy
+_PAUSE = 10
 
 
 @dataclass(frozen=True)
 class QueueFigures:
-    """Every queue that the user may see, and how far the broker's clock is ahead of this host's."""
+    """Every queue that the user may see.
+
+    Attributes:
+        queues: without those that Celery makes for itself.
+        control_queues: those.
+        clock_ahead_seconds: of the broker's clock, compared with this host's.
+    """
 
     queues: list[QueueMetrics]
+    control_queues: list[QueueMetrics]
     clock_ahead_seconds: float
 
 
@@ -27,6 +37,10 @@ async def queue_figures(broker: Broker) -> QueueFigures:
         before = time.time()
         found = broker.metrics = await broker.client.metrics_update(broker.metrics)
         after, at = time.time(), found.at.timestamp()
-        return QueueFigures(list(found.queues.values()), min(at - before, 0.0) + max(at - after, 0.0))
+        broker.metrics_seconds = after - before
+        kinds: tuple[list[QueueMetrics], list[QueueMetrics]] = [], []
+        for name, one in found.queues.items():
+            kinds[is_control_queue(name)].append(one)
+        return QueueFigures(*kinds, min(at - before, 0.0) + max(at - after, 0.0))
 
-    return await broker.recent("metrics", _SECONDS, ask)
+    return await broker.recent("metrics", max(_SECONDS, _PAUSE * broker.metrics_seconds), ask)

@@ -14,7 +14,6 @@ from ....errors import AccessRefused, PreconditionFailed
 from ....protocol.messages.history_messages import MessageInfo
 from ....queue_client.queue_models import QueueMetrics, Worker
 from ...brokers import Broker
-from ..control_queues import is_control_queue
 from ..queue_figures import queue_figures
 from ..recent_figures import Trend, recent_figures, trend
 from .finding import Finding
@@ -26,7 +25,7 @@ from .task_rules import HANGS_SECONDS
 T = TypeVar("T")
 
 #: how old the parts may be
-_SECONDS = 4.0
+_SECONDS = 5.0
 _USUAL_SECONDS = 60.0
 #: failures of this time are findings
 WINDOW = timedelta(minutes=10)
@@ -55,7 +54,7 @@ async def _seen(broker: Broker) -> Seen:
         _allowed(broker, "busy", lambda: _busy(broker), list[Busy]()),
     )
     broker.expects_standby |= bool(status.get("standbys") or status.get("standby_expected"))
-    queues = [one for one in figures.queues if not is_control_queue(one.queue)]
+    queues = figures.queues
     return Seen(
         datetime.now(UTC),
         queues,
