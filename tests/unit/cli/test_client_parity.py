@@ -28,6 +28,7 @@ CALLS = {
     "queue pause": "pause", "queue purge": "purge", "queue resume": "resume", "queue show": "get_queue",
     "queue top": "metrics_all", "replay": "replay stop_replay replay_progress",
     "result get": "task_result", "send": "send send_batch", "status": "status", "task show": "task",
+    "user whoami": "whoami",
     "worker list": "workers", "worker messages": "worker_messages", "worker reclaim": "reclaim_messages",
     "worker release": "release_worker_messages", "worker resume": "resume_worker", "worker shutdown": "shutdown_worker",
     "worker suspend": "suspend_worker",

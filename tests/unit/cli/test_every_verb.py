@@ -42,6 +42,8 @@ LOOKERS = {
     "result get",
     "status",
     "task show",
+    "user whoami",
+    "web",
     "worker list",
     "worker messages",
 }
