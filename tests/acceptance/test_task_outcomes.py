@@ -118,7 +118,7 @@ def test_each_end_of_a_task(farm: Reported) -> None:
         assert (attempt.state, attempt.exception) == (state, exception), name
         assert error in attempt.error, name
         assert attempt.outcome == ("rejected" if name == "rejects_late" else "acked"), name
-        assert attempt.runtime_ms < 10_000, name
+        assert attempt.runtime_ms < 60_000, name
         assert (attempt.pid == farm.worker.pid) == (pool_of(farm) != "prefork"), name
         assert ("Traceback" in attempt.traceback) == (state in ("raised", "rejected")), name
     traceback = farm.attempts("raises")["raises"][0].traceback
@@ -129,7 +129,7 @@ def test_each_end_of_a_task(farm: Reported) -> None:
 def test_how_long_a_task_ran(farm: Reported) -> None:
     for name in ("fine", "fine_late"):
         attempt = farm.wait_of(farm.send(name, 0.3))
-        assert 300 <= attempt.runtime_ms < 5000
+        assert 300 <= attempt.runtime_ms < 60_000
         assert attempt.state == "succeeded"
 
 
