@@ -9,7 +9,7 @@ from ...queue_client.queue_models import FigureSeries, RecentFigures
 from ..brokers import Broker
 
 #: how old they may be; the broker takes a sample every five seconds
-_SECONDS = 5.0
+_SECONDS = 10.0
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from .task_rules import HANGS_SECONDS
 T = TypeVar("T")
 
 #: how old the parts may be
-_SECONDS = 5.0
+_SECONDS = 8.0
 _USUAL_SECONDS = 60.0
 #: failures of this time are findings
 WINDOW = timedelta(minutes=10)
