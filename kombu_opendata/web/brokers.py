@@ -18,6 +18,7 @@ from ..queue_client.queue_models import AllMetrics
 from ..url import parse
 from .broker_client import PageClient
 from .settings import WebSettings
+from .verification import Verification
 
 T = TypeVar("T")
 #: how old an answer about rights may be; the broker checks each call anyway
@@ -34,6 +35,7 @@ class Broker:
         key: names it among the page's clients.
         who: what :meth:`identity` told last.
         was_entered: whether the broker has let this user in.
+        verified: the last verification of each instance's store.
     """
 
     def __init__(self, client: AsyncQueueClient, *, expects_standby: bool = False, key: str = "") -> None:
@@ -46,6 +48,7 @@ class Broker:
         self.lease_counts: deque[tuple[float, dict[str, int]]] = deque()
         self.metrics: AllMetrics | None = None
         self.metrics_seconds = 0.0
+        self.verified: dict[str, Verification] = {}
         self._answers: dict[Hashable, tuple[float, asyncio.Future[Any]]] = {}
 
     @property

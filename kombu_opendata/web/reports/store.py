@@ -10,6 +10,7 @@ from typing import Any
 from ...json_values import with_times
 from ...queue_client.message_models import moment
 from ..brokers import Broker
+from ..verification import Verification
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class InstanceStore:
         commits, published, delivered: since the broker's start.
         dead_letters: dead letters that wait to be published.
         duties: in their order.
+        verified: what the last verification by this page found; None if there was none.
         figures: all figures that the broker gives, by their names.
     """
 
@@ -75,6 +77,7 @@ class InstanceStore:
     dead_letters: int
     duties: tuple[Duty, ...]
     checkpoints: tuple[Checkpoint, ...]
+    verified: Verification | None
     figures: dict[str, Any]
 
 
@@ -127,11 +130,11 @@ async def store(broker: Broker) -> Store:
         report["connections"],
         report.get("connections_limit", 0),
         tuple(Standby(tuple(one["addresses"]), moment(one["since_ms"])) for one in report.get("standbys", ())),
-        tuple(_instance(name, one) for name, one in sorted(report["instances"].items())),
+        tuple(_instance(name, one, broker.verified.get(name)) for name, one in sorted(report["instances"].items())),
     )
 
 
-def _instance(name: str, report: Mapping[str, Any]) -> InstanceStore:
+def _instance(name: str, report: Mapping[str, Any], verified: Verification | None) -> InstanceStore:
     disk = report["disk"]
     return InstanceStore(
         name,
@@ -151,6 +154,7 @@ def _instance(name: str, report: Mapping[str, Any]) -> InstanceStore:
         report["dead_letters"]["waiting"],
         tuple(_duty(duty, last) for duty, last in report["maintenance"].items()),
         tuple(Checkpoint(one["name"], moment(one["expires_at_ms"])) for one in disk["checkpoints"] if one["name"]),
+        verified,
         with_times({figure: value for figure, value in report.items() if figure != "queues"}),
     )
 

@@ -1,0 +1,46 @@
+"""Actions on the store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from .. import verification
+from ..brokers import Broker
+from .action import Action, Done, Parameters, Preview, Report, counted
+
+
+class OfStore(Parameters):
+    instance: str = Field("default", title="Instance", min_length=1)
+
+
+async def preview_verify(broker: Broker, given: OfStore) -> Preview:
+    status = await broker.client.status()
+    by_hand = verification.command(status["store"], given.instance)
+    if given.instance not in status["instances"]:
+        return Preview(f"There is no instance {given.instance}.", is_possible=False)
+    why = verification.unreachable(status["store"], status["pid"])
+    if why:
+        return Preview(f"This page can't read the store: {why}. On its host: {by_hand}", is_possible=False)
+    return Preview(
+        "Every file and every record of the store will be checked, beside the broker. Nothing is changed.",
+        None,
+        (f"The same on the command line: {by_hand}",),
+    )
+
+
+async def verify(broker: Broker, given: OfStore, _report: Report) -> Done:
+    status = await broker.client.status()
+    found = broker.verified[given.instance] = await verification.verify(status["store"], given.instance)
+    told = {"clean": "The store is clean", "incomplete": "Not everything could be checked"}.get(
+        found.status, f"The store has {counted(found.found, 'fault')}"
+    )
+    seen = {"files": found.files, "records": found.records, "messages": found.messages, "faults": found.found}
+    text = f"{told}: {counted(found.files, 'file')}, {counted(found.records, 'record')} and "
+    return Done(f"{text}{counted(found.messages, 'message')} were checked.", seen, "store")
+
+
+ACTIONS: tuple[Action[Any], ...] = (
+    Action("verify-store", "Verify the store", OfStore, preview_verify, verify, frozenset(("instance",)), is_long=True),
+)

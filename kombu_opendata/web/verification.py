@@ -1,0 +1,106 @@
+"""Verifies a store beside its broker, in a process of its own, so that neither the broker nor the page waits."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from ..errors import StoreError
+
+_BUCKETS = ("s3", "gs", "az", "abfs", "abfss")
+_SHOWN = 100
+
+
+@dataclass(frozen=True)
+class FoundFault:
+    """Something that is wrong in a store: its severity, what it means, and what to do about it."""
+
+    severity: str
+    code: str
+    text: str
+    meaning: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What a verification found.
+
+    Attributes:
+        status: ``clean``, ``findings`` or ``incomplete``.
+        incomplete: why not everything could be checked.
+        faults: at most 100 of ``found``.
+    """
+
+    at: datetime
+    status: str
+    files: int
+    records: int
+    messages: int
+    incomplete: tuple[str, ...]
+    found: int
+    faults: tuple[FoundFault, ...]
+
+
+def command(place: str, instance: str) -> str:
+    """What an operator types to do the same on the store's host."""
+    return f"opendata-queue store verify {_target(place)} --instance {instance}"
+
+
+def unreachable(place: str, pid: int) -> str:
+    """Why this process can't read the store of this broker; empty if it can."""
+    scheme = urlsplit(place).scheme
+    if scheme in _BUCKETS:
+        return ""
+    if scheme != "file":
+        return "the store is in the broker's memory"
+    from ..offline.files.location import running_broker  # the engine's modules are needed only here
+
+    if running_broker(Path(_target(place))) != pid:
+        return "the store's folder is not on the host of this page, or not to be read by it"
+    return ""
+
+
+async def verify(place: str, instance: str) -> Verification:
+    """Verify the store at a place that the broker's status names.
+
+    Raises:
+        StoreError: there is no such store, or it can't be read at all.
+    """
+    line = [sys.executable, "-m", "kombu_opendata.cli", "store", "verify", "--json", "--instance", instance]
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*line, _target(place), stdout=pipe, stderr=pipe)
+    try:
+        output, errors = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    try:
+        report = json.loads(output)
+    except ValueError as exc:
+        raise StoreError(f"the store can't be verified: {errors.decode(errors='replace').strip()[-1000:]}") from exc
+    return _verification(report)
+
+
+def _target(place: str) -> str:
+    """The folder of a local store; a bucket's URL as it is."""
+    parts = urlsplit(place)
+    return unquote(parts.path) if parts.scheme == "file" else place
+
+
+def _verification(report: dict[str, Any]) -> Verification:
+    faults = tuple(
+        FoundFault(one["severity"], one["code"], one["text"], one["meaning"], one["remedy"])
+        for one in report["findings"][:_SHOWN]
+    )
+    found, records = sum(report["counts"].values()), sum(report["records"].values())
+    incomplete = tuple(report["incomplete"])
+    seen = report["files"], records, report["messages"]
+    return Verification(datetime.now(UTC), report["status"], *seen, incomplete, found, faults)
