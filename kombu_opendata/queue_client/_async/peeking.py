@@ -110,7 +110,8 @@ class AsyncPeeking(AsyncBase):
     async def metrics_update(self, previous: AllMetrics | None = None) -> AllMetrics:
         """Figures of all queues, of which the broker sends only those that have changed since a previous answer.
 
-        For a program that asks again and again: it costs the broker a tenth of :meth:`metrics_all`.
+        For a program that asks again and again: with a thousand queues at rest it costs the broker a sixth of
+        :meth:`metrics_all`.
         """
         answer: q.Metrics = await self._calls.call(q.GetMetrics(0, [], previous.mark if previous is not None else 0))
         return all_metrics(previous, answer)
