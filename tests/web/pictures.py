@@ -22,6 +22,8 @@ ALSO: dict[str, dict[str, Any]] = {
     "overview-dark": WIDE | {"color_scheme": "dark"},
     "overview-phone": WIDE | {"viewport": {"width": 360, "height": 780}},
 }
+#: of a long list, its beginning is enough
+TALLEST = 1400
 #: for charts that show more than a few points
 SECONDS_OF_TRAFFIC = 90
 
@@ -44,12 +46,14 @@ def main() -> None:
 
 
 def picture(browser: Browser, name: str, view: str, shop: Shop, site: str, options: dict[str, Any]) -> None:
-    """One view, as tall as it is."""
+    """One view, as tall as it is, up to a limit."""
     with opened(browser, **options) as page:
         page.goto(address(view, shop, site))
         page.wait_for_selector("#content h1")
         page.wait_for_timeout(500)  # charts are drawn when the page is there
-        page.screenshot(path=FOLDER / f"{name}.png", full_page=True)
+        height = min(page.evaluate("document.documentElement.scrollHeight"), TALLEST)
+        clip = {"x": 0, "y": 0, "width": options["viewport"]["width"], "height": height}
+        page.screenshot(path=FOLDER / f"{name}.png", full_page=True, clip=clip)  # type: ignore[arg-type]
         print(f"{name}.png")
 
 
