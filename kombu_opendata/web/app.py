@@ -15,18 +15,20 @@ from ..version import __version__
 from .access.guard import Guard
 from .access.headers import BodyLimit, SecurityHeaders
 from .access.visitors import Visitors
-from .api import actions as actions_api
-from .api import attention as attention_api
-from .api import exchanges as exchanges_api
-from .api import failures as failures_api
-from .api import jobs as jobs_api
-from .api import messages as messages_api
-from .api import queues as queues_api
-from .api import replays as replays_api
-from .api import schedules as schedules_api
-from .api import session as session_api
-from .api import store as store_api
-from .api import workers as workers_api
+from .api import (
+    action_routes,
+    attention_routes,
+    exchange_routes,
+    failure_routes,
+    job_routes,
+    message_routes,
+    queue_routes,
+    replay_routes,
+    schedule_routes,
+    session_routes,
+    store_routes,
+    worker_routes,
+)
 from .api.errors import RESPONSES, error_json
 from .brokers import Brokers
 from .failing import answer_errors
@@ -68,18 +70,18 @@ PAGES = (
     store,
 )
 _API = (
-    actions_api,
-    attention_api,
-    queues_api,
-    messages_api,
-    failures_api,
-    jobs_api,
-    workers_api,
-    exchanges_api,
-    schedules_api,
-    replays_api,
-    store_api,
-    session_api,
+    action_routes,
+    attention_routes,
+    queue_routes,
+    message_routes,
+    failure_routes,
+    job_routes,
+    worker_routes,
+    exchange_routes,
+    schedule_routes,
+    replay_routes,
+    store_routes,
+    session_routes,
 )
 
 

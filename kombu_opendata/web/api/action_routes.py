@@ -11,7 +11,7 @@ from ..actions.action import Action, Done, Preview
 from ..actions.all_actions import ACTIONS
 from ..perform import begin, perform, preview
 from ..visit import AVisit
-from .jobs import JobReport, job_report
+from .job_routes import JobReport, job_report
 
 router = APIRouter(prefix="/actions", tags=["actions"])
 
