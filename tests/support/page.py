@@ -25,6 +25,9 @@ _FLAGS = (
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
 )  # fmt: skip
 
+#: how long Playwright waits; its own five seconds for an expectation are few on a busy machine
+_PATIENCE_MS = 60_000
+
 
 class PageServer(Child):
     """``opendata-queue web`` on a free port of loopback. ``url`` ends with a slash."""
@@ -45,15 +48,16 @@ class PageServer(Child):
 @contextmanager
 def chromium() -> Iterator[Browser]:
     """Debian's Chromium. Without one a test is skipped, but fails where ``CI`` is set."""
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
     path = shutil.which("chromium")
     if path is None:
         if os.environ.get("CI"):
             pytest.fail("there is no chromium")
         pytest.skip("there is no chromium: apt-get install chromium")
+    expect.set_options(timeout=_PATIENCE_MS)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=list(_FLAGS))
+        browser = playwright.chromium.launch(executable_path=path, args=list(_FLAGS), timeout=2 * _PATIENCE_MS)
         try:
             yield browser
         finally:
@@ -64,6 +68,7 @@ def chromium() -> Iterator[Browser]:
 def opened(browser: Browser, **options: Any) -> Iterator[Page]:
     """A tab in a context of its own. At the end, nothing may have gone wrong in it: no error, nothing refused."""
     context = browser.new_context(**options)
+    context.set_default_timeout(_PATIENCE_MS)
     page = context.new_page()
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
