@@ -72,7 +72,7 @@ def test_queues_are_found_sorted_and_shared_by_url(shop: Shop, site: str, browse
         page.get_by_role("link", name="Ready", exact=True).click()
         rows = page.locator("#queues tbody tr")
         expect(rows.first).to_contain_text("reports")
-        page.get_by_role("searchbox").fill("STO")
+        page.get_by_role("searchbox", name="Queue", exact=True).fill("STO")
         page.get_by_role("button", name="Search").click()
         expect(rows).to_have_count(1)
         expect(rows.first).to_contain_text("stock")
