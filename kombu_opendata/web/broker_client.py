@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from dataclasses import fields, replace
 from typing import Any
 
@@ -43,7 +44,10 @@ class BoundedCalls(AsyncCalls):
             raise self._fault from None
         except ConnectionLost as exc:
             self._away_until, self._fault = now() + AWAY_SECONDS, exc
-            raise
+            if folder := exc.values.get("folder"):
+                text = f"No broker runs for {folder}: start it with 'opendata-queue broker start {shlex.quote(folder)}'"
+                self._fault = ConnectionLost(f"{text}, or this page with --start.", folder=folder)
+            raise self._fault from exc
 
 
 class PageClient(AsyncQueueClient):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,9 @@ from click.testing import CliRunner
 
 from kombu_opendata import QueueClient
 from kombu_opendata.cli.root import main
+from kombu_opendata.client.connection_options import Options
+from kombu_opendata.web import create_app
+from kombu_opendata.web.settings import WebSettings
 
 from ..support.certificates import Authority
 from ..support.page import PageServer
@@ -170,6 +174,8 @@ def test_roles_and_patterns_are_the_brokers(world: World) -> None:
         assert "actions/purge" not in site.get("queue?name=shown").text
         refused = purge(site)
         assert (refused.status_code, refused.json()["values"]["user"]) == (403, "mona")
+        form = {"X-CSRF-Token": token(site)}
+        assert site.post("api/v1/actions/verify-store", json={}, headers=form).status_code == 403
     with browser(world.login) as site:
         log_in(site, "olga", "o")
         world.admin.send("shown", 1)
@@ -260,6 +266,29 @@ def test_nobody_else_does(world: World) -> None:
     with browser(world.stranger) as site:
         for more in ({}, {"X-Forwarded-For": "192.0.2.7"}):
             assert site.get("api/v1/session", headers={"X-User": "olga", **more}).status_code == 401
+
+
+def test_a_folder_without_a_broker_is_said_and_goes_on_when_there_is_one(store_folder: Path) -> None:
+    url = f"opendata://{store_folder}"
+    app = create_app(WebSettings(url, Options(may_start=False)))
+
+    async def visit() -> None:
+        through = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=through, base_url="http://localhost", timeout=60) as site:
+            away = await site.get("/")
+            assert away.status_code == 503
+            assert "opendata-queue broker start" in away.text
+            with QueueClient(url) as client:
+                client.create("q")
+                for _ in range(600):
+                    found = await site.get("/api/v1/queues")
+                    if found.status_code == 200:
+                        break
+                    await asyncio.sleep(0.1)
+                assert found.status_code == 200
+        await app.state.site.brokers.close()
+
+    asyncio.run(visit())
 
 
 def test_a_page_that_can_ask_nobody_is_not_served_to_others(store_folder: Path) -> None:

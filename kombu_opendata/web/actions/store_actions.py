@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
+from ...errors import AccessRefused
 from .. import verification
 from ..brokers import Broker
 from .action import Action, Done, Parameters, Preview, Report, counted
@@ -16,6 +17,15 @@ class OfStore(Parameters):
 
 
 async def preview_verify(broker: Broker, given: OfStore) -> Preview:
+    who = await broker.identity()
+    if "operator" not in who.roles:  # the page reads the store by itself, so the broker can't refuse it
+        raise AccessRefused(
+            f"user {who.user!r} may not verify the store: that needs the role 'operator'",
+            right="operator",
+            kind="role",
+            name="operator",
+            user=who.user,
+        )
     status = await broker.client.status()
     by_hand = verification.command(status["store"], given.instance)
     if given.instance not in status["instances"]:
