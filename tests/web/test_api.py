@@ -15,6 +15,7 @@ from fastapi.routing import APIRoute
 from openapi_spec_validator import validate
 
 from kombu_opendata import QueueClient
+from kombu_opendata.queue_client.queue_options import QueueOptions
 from kombu_opendata.web import create_app
 from kombu_opendata.web.actions.all_actions import ACTIONS
 from kombu_opendata.web.app import PAGES, api_description
@@ -113,6 +114,15 @@ def test_an_error_has_its_values(site: httpx.Client) -> None:
 def test_an_action_with_nothing_left_to_do_is_a_conflict(site: httpx.Client) -> None:
     answer = site.post("/api/v1/actions/delete-exchange", json={"exchange": "nope"})
     assert (answer.status_code, answer.json()["code"]) == (409, "precondition_failed")
+
+
+def test_ids_are_also_texts_as_those_of_transient_queues_are_large(url: str, site: httpx.Client) -> None:
+    with QueueClient(url) as client:
+        client.create("passing", QueueOptions(durable=False, auto_delete=True))
+        (id,) = client.send_batch("passing", ["x"])
+        told = site.get("/api/v1/messages", params={"queue": "passing", "state": "available"}).json()
+    assert id > 1 << 53
+    assert [(one["id"], one["id_text"]) for one in told["rows"]] == [(id, str(id))]
 
 
 # ---------------------------------------------------------------------- the same on pages

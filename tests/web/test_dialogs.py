@@ -57,3 +57,17 @@ def test_a_dialog_is_left_by_escape(site: str, browser: Browser) -> None:
         expect(page.get_by_role("dialog")).to_be_visible()
         page.keyboard.press("Escape")
         expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_a_dialog_that_was_left_stays_closed_when_the_page_changes(
+    site: str, broker_url: str, browser: Browser
+) -> None:
+    from playwright.sync_api import expect
+
+    with opened(browser) as page, QueueClient(broker_url) as client:
+        page.goto(site)
+        page.get_by_role("button", name="Create a queue…").click()
+        page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+        client.create("another")
+        expect(page.get_by_role("link", name="another", exact=True)).to_be_attached(timeout=60_000)
+        expect(page.get_by_role("dialog")).to_have_count(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from ..support.processes import Children
 from ..support.served import ServedBroker
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Locator, Page
+    from playwright.sync_api import Browser, Locator, Page, Route
 
 SECONDS = 60_000
 
@@ -69,6 +70,22 @@ def test_a_click_loads_nothing(store_folder: Path, broker_url: str, started: Chi
             page.wait_for_url("**sort=ready*")
             first = next(url for url in asked if "static" not in url)
             assert "live" not in first
+
+
+def test_a_script_that_comes_late_does_no_harm(
+    store_folder: Path, broker_url: str, started: Children, browser: Browser
+) -> None:
+    def late(route: Route) -> None:
+        time.sleep(0.5)  # longer than htmx waits for others, once it is there itself
+        route.continue_()
+
+    with QueueClient(broker_url) as client:
+        client.create("mail")
+        started.add(server := PageServer(store_folder, broker_url))
+        with opened(browser) as page:
+            page.route("**/hx-sse.min.js*", late)
+            page.goto(server.url)
+            page.wait_for_function("document.querySelector('#content')._htmx?.sse")
 
 
 def test_a_broker_that_was_away_comes_back_under_an_open_page(

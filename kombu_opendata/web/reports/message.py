@@ -11,6 +11,7 @@ from ...queue_client.message_models import MessageState, StoredMessage, moment
 from ..brokers import Broker
 from ..masking import Masking
 from .bodies import Body, body_of
+from .identified import Identified
 
 #: attempts of a message that are shown
 _MOST = 100
@@ -45,7 +46,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class MessageReport:
+class MessageReport(Identified):
     """A message; all but ``attempts`` is empty once it is no longer stored."""
 
     id: int

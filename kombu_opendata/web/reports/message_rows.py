@@ -12,6 +12,7 @@ from ...protocol.messages.history_messages import MessageInfo
 from ...queue_client.message_models import MessageState, moment
 from ...selectors.selector import compile_selector
 from ..brokers import Broker
+from .identified import Identified
 
 #: rows of a page
 PAGE = 50
@@ -22,7 +23,7 @@ MOST_SEARCHED, SEARCH_SECONDS = 20_000, 2.0
 
 
 @dataclass(frozen=True)
-class MessageRow:
+class MessageRow(Identified):
     """A message of a queue.
 
     Attributes:

@@ -12,6 +12,7 @@ from ...queue_client.message_models import MessageState, moment
 from ...queue_client.queue_models import Worker
 from ..brokers import Broker
 from .control_queues import is_control_queue
+from .identified import Identified
 from .paging import Paged, paged
 
 #: messages of a worker that its page shows
@@ -59,7 +60,7 @@ class Workers:
 
 
 @dataclass(frozen=True)
-class HeldMessage:
+class HeldMessage(Identified):
     """A message that a worker holds or runs.
 
     Attributes:

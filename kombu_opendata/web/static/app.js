@@ -51,7 +51,8 @@
 
   function openDialogs() {
     const dialog = document.querySelector("#dialog dialog:not([open])");
-    if (dialog) dialog.showModal();
+    // a form that htmx has not taken yet would send the browser elsewhere
+    if (dialog && !dialog.querySelector("form[hx-post]:not([data-htmx-powered])")) dialog.showModal();
   }
 
   function dressUp(root) {
@@ -62,6 +63,7 @@
 
   document.addEventListener("DOMContentLoaded", () => dressUp(document));
   document.addEventListener("htmx:after:swap", () => dressUp(document));
+  document.addEventListener("htmx:after:process", openDialogs);
   addEventListener("resize", redrawCharts);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => location.reload());
 
@@ -93,4 +95,6 @@
     const notice = event.target.closest("[data-dismiss]");
     if (notice) notice.closest(".banner").remove();
   });
+  // one that was closed must not be opened again by the next change of the page
+  document.addEventListener("close", (event) => { if (event.target.matches("#dialog dialog")) event.target.remove(); }, true);
 })();
