@@ -101,3 +101,24 @@ def test_a_page_that_is_read_only_does_nothing(url: str, tmp_path: Path, client:
         told = httpx.post(f"{server.url}actions/purge", data={"queue": "kept", "typed_again": "kept"}, timeout=30)
         assert "read-only" in told.text
     assert client.metrics("kept").visible == 1
+
+
+@pytest.mark.parametrize("hours", ["1e9", "inf", "nan", "-1", "soon"])
+@pytest.mark.parametrize("path", ["/failed", "/api/v1/failures"], ids=["page", "api"])
+def test_hours_that_no_calendar_has_are_refused(site: httpx.Client, path: str, hours: str) -> None:
+    assert site.get(path, params={"hours": hours}).status_code == 422
+
+
+def test_groups_without_a_task_and_unread_filters_have_no_buttons(site: httpx.Client, client: QueueClient) -> None:
+    client.create("failing")
+    client.send_batch("failing", ["x", "y"])
+    for message in client.read("failing", 60, 2):
+        client.reject("failing", message)
+    page = site.get("/failed", params={"queue": "failing"}).text
+    assert "select them below" in page
+    assert "Delete…" in page  # for the selection
+    assert page.count("actions/dismiss") == 2  # that, and all
+    unread = site.get("/failed", params={"queue": "failing", "where": "task ="}).text
+    assert unread.count("actions/dismiss") == 1
+    by_queue = site.get("/failed", params={"queue": "failing", "by": "queue"}).text
+    assert by_queue.count("actions/dismiss") == 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from ..reports.failures import Asked, Failures, failures
+from ..reports.failures import Asked, Failures, Hours, failures
 from ..visit import AVisit
 
 router = APIRouter(tags=["failures"])
@@ -20,7 +20,7 @@ async def list_failures(
     reason: str = "",
     worker: str = "",
     where: str = "",
-    hours: float = 0,
+    hours: Hours = 0,
     after: str | None = None,
 ) -> Failures:
     """A page of failures, the newest first, the groups of all, and when tasks failed.
@@ -28,5 +28,5 @@ async def list_failures(
     ``by`` has some of task, exception, queue, reason and worker, with commas; with ``hours``, only those of the
     last hours.
     """
-    asked = Asked(task, exception, queue, reason, worker, where, max(hours, 0))
+    asked = Asked(task, exception, queue, reason, worker, where, hours)
     return await failures(visit.broker, visit.site.masking, asked, tuple(by.split(",")), after)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from ..reports.failures import GROUPS, Asked, failures
+from ..reports.failures import GROUPS, Asked, Hours, failures
 from ..reports.filters import check_filter
 from ..visit import AVisit
 from .view import Shown, view
@@ -22,11 +22,11 @@ async def show(
     reason: str = "",
     worker: str = "",
     where: str = "",
-    hours: float = 0,
+    hours: Hours = 0,
     after: str = "",
 ) -> Shown:
     """Groups, when tasks failed, and a page of failures."""
     check = check_filter(where)
-    asked = Asked(task, exception, queue, reason, worker, where if check.is_valid else "", max(hours, 0))
+    asked = Asked(task, exception, queue, reason, worker, where if check.is_valid else "", hours)
     found = await failures(visit.broker, visit.site.masking, asked, tuple(by.split(",")), after or None)
     return {"failures": found, "check": check, "where": where, "choices": GROUPS}

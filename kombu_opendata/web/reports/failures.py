@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from ...client.calls.failure_queries import FailureFilters
 from ...errors import PreconditionFailed
@@ -19,6 +21,8 @@ GROUPS = ("task", "exception", "queue", "reason", "worker")
 PAGE = 50
 #: how far the chart goes back, and the time of one bar
 CHART_HOURS, BAR_MINUTES = 24, 30
+#: how long ago failures may be asked for: a century
+Hours = Annotated[float, Field(ge=0, le=24 * 36525)]
 #: what a task's run that failed is reported as
 _FAILED = ("raised", "timed_out", "lost", "rejected")
 
@@ -59,7 +63,12 @@ class Asked:
 
 @dataclass(frozen=True)
 class Group:
-    """Failures that have the same values of what they are grouped by; ``asked`` selects them."""
+    """Failures that have the same values of what they are grouped by.
+
+    Attributes:
+        asked: selects them, and others if one of the values is empty: no filter means "without an exception".
+        is_exact: whether ``asked`` selects nothing else, so that an action may take it.
+    """
 
     values: tuple[str, ...]
     count: int
@@ -67,6 +76,7 @@ class Group:
     first_at: datetime | None
     last_at: datetime | None
     asked: Asked
+    is_exact: bool
 
 
 @dataclass(frozen=True)
@@ -137,7 +147,7 @@ async def failures(
     groups = tuple(
         Group(
             one.values, one.count, one.acknowledged, moment(one.first_at_ms), moment(one.last_at_ms),
-            asked.also(dict(zip(by, one.values, strict=True))),
+            asked.also(dict(zip(by, one.values, strict=True))), all(one.values),
         )
         for one in found.groups
     )  # fmt: skip
