@@ -39,14 +39,13 @@ class ClientRates:
             self._samples.append(_Sample(now, busy))
 
     def of(self, sessions: Iterable[Session]) -> dict[str, float]:
-        """What a client's connections have done and failed per minute: in the last minute, or since the start."""
+        """How much a client has done and failed in the last minute, of which the first seconds may be left out."""
         now = self._clock.now_ms()
-        recent = (sample for sample in self._samples if now - sample.at_ms <= SAMPLE_MS * _SAMPLES)
-        before = next(recent, _Sample(now, {}))
+        recent = (sample for sample in self._samples if now - sample.at_ms <= _MINUTE_MS)
+        before = next(recent, self._samples[-1])
         done = failed = 0
         for session in sessions:
             old_done, old_failed = before.ended.get(session.id, (0, 0))
             done += max(session.done - old_done, 0)
             failed += max(session.failed - old_failed, 0)
-        minutes = max(now - before.at_ms, _MINUTE_MS) / _MINUTE_MS
-        return {"done_per_minute": round(done / minutes, 2), "failed_per_minute": round(failed / minutes, 2)}
+        return {"done_per_minute": float(done), "failed_per_minute": float(failed)}

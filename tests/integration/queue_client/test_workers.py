@@ -40,6 +40,24 @@ def test_workers_are_listed_with_what_they_hold(opener: Any, client: Any, queue:
     messages.close()
 
 
+def test_workers_are_listed_with_their_prefetch_their_oldest_message_and_what_they_end(
+    opener: Any, client: Any, queue: str, name: str
+) -> None:
+    ids = client.send_batch(queue, range(4))
+    consumer = opener(name=f"{name}-w")
+    messages = consumer.consume(queue, prefetch=3, timeout=30)
+    done, failed, held = (next(messages) for _ in range(3))
+    (before,) = named(client, f"{name}-w")
+    assert (before.prefetch, before.oldest_id, before.done_per_minute) == (3, ids[0], 0)
+    assert before.oldest_since is not None
+    consumer.ack(done)
+    consumer.reject(queue, failed)
+    wait_until(lambda: named(client, f"{name}-w")[0].failed_per_minute, 30, "the message that failed is counted")
+    (after,) = named(client, f"{name}-w")
+    assert (after.done_per_minute, after.failed_per_minute, after.oldest_id) == (1, 1, held.id)
+    messages.close()
+
+
 def test_suspending_a_worker(opener: Any, client: Any, queue: str, name: str) -> None:
     other = opener(name=f"{name}-w")
     messages = other.consume(queue, timeout=60)
