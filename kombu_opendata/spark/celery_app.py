@@ -13,10 +13,12 @@ import kombu_opendata  # noqa: F401 - makes the broker URL known
 from ..errors import RequestError
 
 
-@cache
-def plain_app() -> Any:
+def new_plain_app() -> Any:
     """An app without settings: tasks go to the queue ``celery``, as JSON. It does not connect."""
     return Celery("opendata-spark", broker="opendata+memory://none", set_as_current=False)
+
+
+plain_app = cache(new_plain_app)
 
 
 def load_app(path: str) -> Any:

@@ -20,7 +20,7 @@ from kombu.compression import encoders, get_encoder
 from kombu.messaging import Producer
 
 from ...errors import RequestError
-from ..celery_app import plain_app
+from ..celery_app import new_plain_app
 
 log = logging.getLogger(__name__)
 
@@ -188,7 +188,7 @@ def _task_of(app: Any, name: str) -> Any:
             return None
     if name in app.tasks:
         return app.tasks[name]
-    shared = plain_app().tasks
+    shared = new_plain_app().tasks  # a new one: one made earlier lacks what was shared since
     own = sorted(known for known in app.tasks if known not in shared)
     like = [known for known in app.tasks if known.endswith(f".{name}")] or get_close_matches(name, app.tasks, 1)
     if own or like:
