@@ -118,13 +118,15 @@ class Bulks:
         loop = asyncio.get_running_loop()
         until, done = loop.time() + STEP_SECONDS, bulk.done
         done.next = bulk.after
-        some = self._view.scan(bulk.filters, lambda _queue: True, bulk.after, descending=False)
-        async with aclosing(some) as scanned:
+        scan = self._view.scan(bulk.filters, lambda _queue: True, bulk.after, descending=False)
+        async with aclosing(scan) as scanned:
             async for matching, last, _count in scanned:
-                for part in _parts(matching):
-                    await handle(bulk, part[: bulk.left])
-                    if done.full or not bulk.go_on() or bulk.left == 0:
-                        return done  # what is left of this batch is found again
+                while matching:
+                    some, matching = matching[: bulk.left], matching[bulk.left or len(matching) :]
+                    for part in _parts(some):
+                        await handle(bulk, part)
+                        if done.full or not bulk.go_on() or bulk.left == 0:
+                            return done  # what is left of this batch is found again
                 done.next = last
                 if loop.time() >= until:
                     return done

@@ -32,6 +32,7 @@ class FactsCache:
         self._listed: OrderedDict[_Place, Facts] = OrderedDict()  # of messages in lists
         self._acknowledged: OrderedDict[int, Failure] = OrderedDict()  # by the number of the attempt
         self._texts: dict[str, str] = {}  # one copy of each name
+        self._reading = asyncio.Lock()  # scans that run together then read each failure once
 
     def clear(self) -> None:
         """Forget all; they can be read again."""
@@ -54,39 +55,54 @@ class FactsCache:
 
         One that was not acknowledged is of the kind :data:`.FAILED`.
         """
-        cache, found = self._acknowledged, {}
-        unknown = [number for number in numbers if number not in cache]
-        for start in range(0, len(unknown), READ_AT_ONCE):
-            some = unknown[start : start + READ_AT_ONCE]
-            rows = await reader.attempts(some)
-            headers = await _headers(reader, {row.message_id for row in rows.values()})
-            collected = [number for number, row in rows.items() if row.message_id not in headers]
-            failures = await reader.failures([number for number in collected if rows[number].state & DETAILED])
-            for number, row in rows.items():
-                known = failures.get(number)
-                if known is not None:
-                    headers[row.message_id] = {"task": known.task}
-                kind = ACKNOWLEDGED if row.outcome & ~MANUAL == ACKED else FAILED
-                place = Open(row.ended_at_ms, row.message_id, row.queue, kind, number, row.number)
-                found[number] = Failure(place, self._facts(number, row, headers.get(row.message_id, {})))
-            await asyncio.sleep(0)
-        whole = [one for number in numbers if (one := found.get(number) or cache.get(number)) is not None]
-        _keep(cache, found)
-        return whole
+        cache = self._acknowledged
+        found = {number: cache[number] for number in numbers if number in cache}
+        if len(found) < len(numbers):
+            async with self._reading:
+                unknown = [number for number in numbers if number not in found]
+                for start in range(0, len(unknown), READ_AT_ONCE):
+                    found |= await self._read_attempts(reader, unknown[start : start + READ_AT_ONCE])
+                    await asyncio.sleep(0)
+        return [found[number] for number in numbers if number in found]
+
+    async def _read_attempts(self, reader: Reader, numbers: Sequence[int]) -> dict[int, Failure]:
+        cache = self._acknowledged
+        found = {number: cache[number] for number in numbers if number in cache}  # read by another scan meanwhile
+        rows = await reader.attempts([number for number in numbers if number not in found])
+        headers = await _headers(reader, {row.message_id for row in rows.values()})
+        collected = [number for number, row in rows.items() if row.message_id not in headers]
+        failures = await reader.failures([number for number in collected if rows[number].state & DETAILED])
+        for number, row in rows.items():
+            known = failures.get(number)
+            if known is not None:
+                headers[row.message_id] = {"task": known.task}
+            kind = ACKNOWLEDGED if row.outcome & ~MANUAL == ACKED else FAILED
+            place = Open(row.ended_at_ms, row.message_id, row.queue, kind, number, row.number)
+            cache[number] = found[number] = Failure(place, self._facts(number, row, headers.get(row.message_id, {})))
+        _shrink(cache)
+        return found
 
     async def _of_listed(self, reader: Reader, some: Sequence[Open]) -> dict[Open, Facts]:
-        cache, found = self._listed, {}
-        unknown = [one for one in some if one[:3] not in cache]
-        if unknown:
-            numbers = await _numbers(reader, unknown)
-            rows = await reader.attempts(set(numbers.values()))
-            headers = await _headers(reader, {one.message_id for one in unknown})
-            for one in unknown:
-                number = numbers.get(one, -1)
-                found[one[:3]] = self._facts(number, rows.get(number), headers.get(one.message_id, {}))
-        whole = {one: found.get(one[:3]) or cache[one[:3]] for one in some}
-        _keep(cache, found)
-        return whole
+        cache = self._listed
+        found = {one: cache[one[:3]] for one in some if one[:3] in cache}
+        if len(found) < len(some):
+            async with self._reading:
+                found |= await self._read_listed(reader, [one for one in some if one not in found])
+        return found
+
+    async def _read_listed(self, reader: Reader, some: Sequence[Open]) -> dict[Open, Facts]:
+        cache = self._listed
+        found = {one: cache[one[:3]] for one in some if one[:3] in cache}  # read by another scan meanwhile
+        unknown = [one for one in some if one not in found]
+        numbers = await _numbers(reader, unknown)
+        rows = await reader.attempts(set(numbers.values()))
+        headers = await _headers(reader, {one.message_id for one in unknown})
+        for one in unknown:
+            number = numbers.get(one, -1)
+            facts = self._facts(number, rows.get(number), headers.get(one.message_id, {}))
+            cache[one[:3]] = found[one] = facts
+        _shrink(cache)
+        return found
 
     def _facts(self, number: int, row: Attempt | None, headers: dict[str, str]) -> Facts:
         if len(self._texts) > KEPT:
@@ -101,8 +117,7 @@ class FactsCache:
         return self._texts.setdefault(text, text)
 
 
-def _keep(cache: OrderedDict[_K, _V], found: dict[_K, _V]) -> None:
-    cache.update(found)
+def _shrink(cache: OrderedDict[_K, _V]) -> None:
     while len(cache) > KEPT:
         cache.popitem(last=False)
 

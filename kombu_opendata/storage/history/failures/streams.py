@@ -6,6 +6,7 @@ failures are in the order of message ids and queues; :func:`merged` sees to it.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from heapq import heappop, heapreplace
@@ -24,6 +25,8 @@ from .query import FOREVER, SEARCHED, Filters
 
 #: attempts that are looked for at first
 _FIRST = 128
+#: failures that make a batch of several streams; the last one may be smaller
+_LEAST = 100
 
 Stream = AsyncGenerator[list[Open], None]
 
@@ -131,7 +134,8 @@ async def merged(streams: Sequence[Stream], *, descending: bool) -> Stream:
     """The failures of all streams, in order."""
     sign = -1 if descending else 1
     bounds = [(float("-inf"), number) for number in range(len(streams))]  # a heap of those that have not ended
-    waiting: list[Open] = []
+    waiting: list[Open] = []  # those that come last are first
+    is_sorted = True
     while bounds:
         bound, number = bounds[0]
         batch = await anext(streams[number], None)
@@ -139,14 +143,18 @@ async def merged(streams: Sequence[Stream], *, descending: bool) -> Stream:
             heappop(bounds)
         elif batch:
             waiting += batch
+            is_sorted = False
             heapreplace(bounds, (sign * batch[-1].at_ms, number))
         least = bounds[0][0] if bounds else float("inf")
         if least == bound and bounds:
             continue
-        ready = [one for one in waiting if sign * one.at_ms < least]
-        if ready:
-            waiting = [one for one in waiting if sign * one.at_ms >= least]
-            yield sorted(ready, reverse=descending)
+        if not is_sorted:
+            waiting.sort(reverse=not descending)
+            is_sorted = True
+        place = bisect_right(waiting, -least, key=lambda one: -sign * one.at_ms)
+        if len(waiting) - place >= _LEAST or not bounds:
+            yield waiting[place:][::-1]
+            del waiting[place:]
 
 
 async def close_all(streams: Sequence[Stream]) -> None:
