@@ -23,6 +23,28 @@ from .verification import Verification
 T = TypeVar("T")
 #: how old an answer about rights may be; the broker checks each call anyway
 _IDENTITY_SECONDS = 30.0
+#: an answer is asked for again after so many times as long as it took, but at the latest after so many seconds
+_PAUSE, _LONGEST_PAUSE = 200, 60.0
+#: answers that nobody asks for any more are dropped
+_KEPT_SECONDS = 120.0
+
+
+class _Answer:
+    """What was asked for, when, how many seconds the answer took; until it is there, ``before`` is the one before."""
+
+    def __init__(self, at: float, future: asyncio.Future[Any], earlier: _Answer | None) -> None:
+        self.at, self.future, self.took = at, future, 0.0
+        self.before = None if earlier is None else earlier.future
+
+    def is_older(self, seconds: float, now: float) -> bool:
+        """An answer that is not there yet is never old."""
+        return self.future.done() and now - self.at > seconds
+
+    def ended(self, future: asyncio.Future[Any]) -> None:
+        """An error is told to whoever waits; it is no mistake if nobody does any more."""
+        self.took, self.before = monotonic() - self.at, None
+        if not future.cancelled():
+            future.exception()
 
 
 class Broker:
@@ -31,7 +53,7 @@ class Broker:
     Attributes:
         expects_standby: whether it should have a standby: there was one, or the URL names more than one broker.
         lease_counts: when counters were noted, and how many leases had expired in each queue.
-        metrics: the figures of all queues, as the broker told them last; ``metrics_seconds`` is how long that took.
+        metrics: the figures of all queues, as the broker told them last.
         key: names it among the page's clients.
         who: what :meth:`identity` told last.
         was_entered: whether the broker has let this user in.
@@ -47,9 +69,8 @@ class Broker:
         self.expects_standby = expects_standby
         self.lease_counts: deque[tuple[float, dict[str, int]]] = deque()
         self.metrics: AllMetrics | None = None
-        self.metrics_seconds = 0.0
         self.verified: dict[str, Verification] = {}
-        self._answers: dict[Hashable, tuple[float, asyncio.Future[Any]]] = {}
+        self._answers: dict[Hashable, _Answer] = {}
 
     @property
     def last_used_at(self) -> float:
@@ -61,30 +82,38 @@ class Broker:
         self.who = await self.recent("identity", _IDENTITY_SECONDS, self.client.whoami)
         return self.who
 
-    async def recent(self, key: Hashable, seconds: float, ask: Callable[[], Awaitable[T]]) -> T:
-        """An answer that is at most so old. Who asks while another asks the same gets the same answer."""
+    async def recent(
+        self, key: Hashable, seconds: float, ask: Callable[[], Awaitable[T]], *, patience: float | None = None
+    ) -> T:
+        """An answer that is at most so old. Who asks while another asks the same gets the same answer.
+
+        What takes the broker long is asked for less often, so that open pages don't keep it busy.
+
+        Raises:
+            TimeoutError: there is no answer after ``patience`` seconds, nor an earlier one; it will be there later.
+        """
         now = monotonic()
-        at, future = self._answers.get(key, (0.0, None))
-        if future is None or (future.done() and now - at > seconds):
-            future = asyncio.ensure_future(ask())
-            future.add_done_callback(_retrieved)
-            self._answers = {name: one for name, one in self._answers.items() if now - one[0] < 60}
-            self._answers[key] = (now, future)
+        answer = self._answers.get(key)
+        if answer is None or answer.is_older(max(seconds, min(_PAUSE * answer.took, _LONGEST_PAUSE)), now):
+            self._answers = {name: one for name, one in self._answers.items() if now - one.at < _KEPT_SECONDS}
+            answer = self._answers[key] = _Answer(now, asyncio.ensure_future(ask()), answer)
+            answer.future.add_done_callback(answer.ended)
         try:
-            return cast(T, await asyncio.shield(future))
+            return cast(T, await asyncio.wait_for(asyncio.shield(answer.future), patience))
         except Exception:
-            self._answers.pop(key, None)
+            if answer.future.done():
+                self._answers.pop(key, None)
+            elif answer.before is not None:
+                return cast(T, answer.before.result())
             raise
+
+    def forget_answers(self) -> None:
+        """Ask for everything again, as something was done."""
+        self._answers.clear()
 
     async def close(self) -> None:
         """End the connections."""
         await self.client.close()
-
-
-def _retrieved(future: asyncio.Future[Any]) -> None:
-    """An error is told to whoever waits; it is no mistake if nobody does any more."""
-    if not future.cancelled():
-        future.exception()
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,8 @@ async def perform(visit: Visit, action: Action[Any], parameters: Parameters, rep
     except asyncio.CancelledError:
         audit.noted(visit.user, visit.visitor.address, "stopped: %s%s", action.name, on)
         raise
+    finally:
+        visit.broker.forget_answers()
     counts = ", ".join(f"{count} {name}" for name, count in done.counts.items())
     audit.noted(visit.user, visit.visitor.address, "did: %s%s: %s", action.name, on, counts or "done")
     return done

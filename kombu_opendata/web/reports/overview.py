@@ -68,12 +68,22 @@ class Overview:
 
 
 async def overview(
-    broker: Broker, *, search: str = "", sort: str = "name", page: int = 1, control: bool = False
+    broker: Broker,
+    *,
+    search: str = "",
+    sort: str = "name",
+    page: int = 1,
+    control: bool = False,
+    patience: float | None = None,
 ) -> Overview:
-    """A page of queues, and the totals of all. Those that Celery makes for itself are left out unless asked for."""
+    """A page of queues, and the totals of all. Those that Celery makes for itself are left out unless asked for.
+
+    Args:
+        patience: see :func:`.with_failures`.
+    """
     figures = await queue_figures(broker)
     listed = [*figures.queues, *figures.control_queues] if control else figures.queues
-    counted = await with_failures(broker, listed)
+    counted = await with_failures(broker, listed, patience)
     found = [one for one in counted if search.lower() in one.queue.lower()]
     found.sort(key=lambda one: (_SORTS.get(sort, _SORTS["name"])(one), one.queue))
     pages = max(1, -(-len(found) // PAGE))

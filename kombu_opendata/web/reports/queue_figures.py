@@ -11,8 +11,6 @@ from .control_queues import is_control_queue
 
 #: how old they may be: all views and all open pages share one answer
 _SECONDS = 1.9
-#: and so many times longer than it takes to get them, so that thousands of queues don't keep the broker busy
-_PAUSE = 10
 
 
 @dataclass(frozen=True)
@@ -37,10 +35,9 @@ async def queue_figures(broker: Broker) -> QueueFigures:
         before = time.time()
         found = broker.metrics = await broker.client.metrics_update(broker.metrics)
         after, at = time.time(), found.at.timestamp()
-        broker.metrics_seconds = after - before
         kinds: tuple[list[QueueMetrics], list[QueueMetrics]] = [], []
         for name, one in found.queues.items():
             kinds[is_control_queue(name)].append(one)
         return QueueFigures(*kinds, min(at - before, 0.0) + max(at - after, 0.0))
 
-    return await broker.recent("metrics", max(_SECONDS, _PAUSE * broker.metrics_seconds), ask)
+    return await broker.recent("metrics", _SECONDS, ask)
