@@ -8,11 +8,11 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
 from fastapi.staticfiles import StaticFiles
 
 from ..version import __version__
-from .access.guard import Guard
+from .access.guard import Guard, is_api
 from .access.headers import BodyLimit, SecurityHeaders
 from .access.visitors import Visitors
 from .api import (
@@ -32,6 +32,7 @@ from .api import (
 from .api.errors import RESPONSES, error_json
 from .brokers import Brokers
 from .failing import answer_errors
+from .faults import Answered
 from .jobs import Jobs
 from .masking import Masking
 from .pages import (
@@ -104,8 +105,8 @@ def create_app(settings: WebSettings | str) -> FastAPI:
 
     app = FastAPI(title="opendata-queue", openapi_url=None, docs_url=None, redoc_url=None, lifespan=lifespan)
     app.state.site = site
-    answer_errors(app, error_page)
-    app.add_middleware(Guard, settings=settings, visitors=visitors, answer=error_page, answer_api=error_json)
+    app.add_middleware(Guard, settings=settings, visitors=visitors, answer=_error)
+    answer_errors(app, _error)  # the guard's, too
     app.add_middleware(BodyLimit, most=settings.body_bytes)
     app.add_middleware(SecurityHeaders)
     for page in PAGES:
@@ -114,6 +115,11 @@ def create_app(settings: WebSettings | str) -> FastAPI:
     app.mount("/api/v1", app.state.api)
     app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"), "static")
     return app
+
+
+def _error(request: Request, said: Answered) -> Response:
+    """A page, or JSON below /api."""
+    return (error_json if is_api(request.scope) else error_page)(request, said)
 
 
 def _api(site: Site) -> FastAPI:

@@ -98,7 +98,8 @@ def answered(exc: OpenDataError) -> Answered:
 def not_served(status: int, text: str) -> Answered:
     """What is said of an address or a method that is not served."""
     code = {404: "no_such_address", 405: "method_not_allowed"}.get(status, f"http_{status}")
-    return Answered(status, Fault(code, text, {}, "See the list of addresses: /api/v1/openapi.json."))
+    advice = "See the list of addresses: /api/v1/openapi.json." if status in (404, 405) else _FIX
+    return Answered(status, Fault(code, text, {}, advice))
 
 
 def invalid(problems: list[dict[str, Any]]) -> Answered:

@@ -11,12 +11,14 @@ import hmac
 import ipaddress
 import secrets
 from collections.abc import Iterable
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from starlette.datastructures import Headers
 
 HEADER = "X-CSRF-Token"
 FIELD = "csrf_token"
+#: of a form
+MAX_FIELDS = 5000
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -31,10 +33,14 @@ class Tokens:
         return hmac.new(self._key, subject.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
 
     def is_given(self, token: str, headers: Headers, body: bytes) -> bool:
-        """Whether a request has it, as a header or as a field of its form."""
+        """Whether a request has it, as a header or as a field of its form.
+
+        Raises:
+            ValueError: the form has more than :data:`MAX_FIELDS` fields.
+        """
         given = [headers.get(HEADER, "")]
         if headers.get("content-type", "").partition(";")[0].strip().lower() == "application/x-www-form-urlencoded":
-            fields = parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=5000)
+            fields = parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
             given += [value for name, value in fields if name == FIELD]
         return any(hmac.compare_digest(token.encode(), one.encode("utf-8", "replace")) for one in given)
 
@@ -51,14 +57,25 @@ def is_foreign(headers: Headers, known: Iterable[str] = ()) -> bool:
         return True
     if origin is None:
         return False
-    there = urlsplit(origin)
+    there = parted(origin)
     hosts = [one.lower() for one in known]
-    return there.netloc.lower() != headers.get("host", "").lower() and (there.hostname or "") not in hosts
+    return (
+        there is None or there.netloc.lower() != headers.get("host", "").lower() and (there.hostname or "") not in hosts
+    )
+
+
+def parted(address: str) -> SplitResult | None:
+    """The parts of an address that a request gives; None if it is none, such as ``http://[``."""
+    try:
+        return urlsplit(address)
+    except ValueError:
+        return None
 
 
 def is_known_host(host: str, known: Iterable[str]) -> bool:
     """Whether a Host header names loopback, or one of these: otherwise a foreign name leads to this page."""
-    name = (urlsplit(f"//{host}").hostname or "").rstrip(".") if host.isprintable() else ""
+    there = parted(f"//{host}") if host.isprintable() else None
+    name = (there.hostname or "").rstrip(".") if there is not None else ""
     if name in {one.lower() for one in known} or name == "localhost" or name.endswith(".localhost"):
         return True
     try:

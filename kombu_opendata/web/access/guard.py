@@ -24,44 +24,41 @@ class Guard:
     """Puts the :class:`.Visitor` into the request's state, or answers in place of the app.
 
     Args:
-        answer, answer_api: make a response of what is wrong, for pages and for the API.
+        answer: makes a response of what is wrong.
     """
 
-    def __init__(
-        self, app: ASGIApp, settings: WebSettings, visitors: Visitors, answer: Answer, answer_api: Answer
-    ) -> None:
+    def __init__(self, app: ASGIApp, settings: WebSettings, visitors: Visitors, answer: Answer) -> None:
         self._app = app
         self._settings = settings
         self._visitors = visitors
         self._answer = answer
-        self._answer_api = answer_api
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         request = Request(scope, receive)
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
-        is_api = path.startswith("/api/")
+        path = path_of(scope)
         body: list[Message] = []
         said: Response | Answered | None
         try:
             said = self._foreign(request)
             if said is None and not path.startswith("/static/"):
-                said = await self._enter(request, path, is_api, body)
+                said = await self._enter(request, path, body)
         except OpenDataError as exc:
             said = faults.answered(exc)
         except HTTPException as exc:
             said = faults.not_served(exc.status_code, str(exc.detail))
         if isinstance(said, Answered):
-            said = (self._answer_api if is_api else self._answer)(request, said)
+            said = self._answer(request, said)
         await (said or self._app)(scope, _again(body, receive), send)
 
     def _foreign(self, request: Request) -> Answered | None:
         settings, headers = self._settings, request.headers
         host = headers.get("host", "")
         must_be_known = settings.hosts or (settings.is_open and not settings.proxies)
-        if must_be_known and not forgery.is_known_host(host, settings.hosts):
+        is_host = forgery.parted(f"//{host}") is not None
+        if not is_host or (must_be_known and not forgery.is_known_host(host, settings.hosts)):
             return Answered(
                 421,
                 Fault(
@@ -75,13 +72,11 @@ class Guard:
             return Answered(403, _forged("Another site has sent this request."))
         return None
 
-    async def _enter(
-        self, request: Request, path: str, is_api: bool, body: list[Message]
-    ) -> Response | Answered | None:
-        visitor = await self._visitors.of(request, is_api=is_api)
+    async def _enter(self, request: Request, path: str, body: list[Message]) -> Response | Answered | None:
+        visitor = await self._visitors.of(request, is_api=is_api(request.scope))
         request.state.visitor = visitor
         if visitor is None:
-            return None if path == "/login" else self._login_needed(request, path, is_api)
+            return None if path == "/login" else self._login_needed(request, path)
         if request.method not in forgery.SAFE and not await self._has_token(request, visitor, body):
             return Answered(403, _forged("The request has no token of this page, or that of an earlier login."))
         return None
@@ -94,18 +89,31 @@ class Guard:
             return True
         while not body or body[-1].get("more_body"):
             body.append(await request.receive())
-        return given(visitor.token, request.headers, b"".join(one.get("body", b"") for one in body))
+        try:
+            return given(visitor.token, request.headers, b"".join(one.get("body", b"") for one in body))
+        except ValueError as exc:
+            raise HTTPException(413, f"a form may have {forgery.MAX_FIELDS:,} fields at most") from exc
 
-    def _login_needed(self, request: Request, path: str, is_api: bool) -> Response | Answered:
+    def _login_needed(self, request: Request, path: str) -> Response | Answered:
         said = Answered(401, Fault("login_needed", "You are not logged in.", {}, "Log in."))
         login = f"{request.scope.get('root_path', '')}/login"
-        if is_api or self._settings.proxies and self._settings.user_header in request.headers:
+        if is_api(request.scope) or self._settings.proxies and self._settings.user_header in request.headers:
             return said if "sec-fetch-mode" in request.headers else _asks(said)
         query = f"?{request.url.query}" if request.url.query else ""
         here = f"{login}?next={quote(path.lstrip('/') + query, safe='')}"
         if "hx-request" in request.headers or request.query_params.get("live"):
             return Response(status_code=401, headers={"HX-Redirect": login})
         return RedirectResponse(here if request.method == "GET" else login, 303)
+
+
+def path_of(scope: Scope) -> str:
+    """The path of a request below the page's root."""
+    return str(scope["path"]).removeprefix(scope.get("root_path", ""))
+
+
+def is_api(scope: Scope) -> bool:
+    """Whether a program asks, which is answered in JSON."""
+    return path_of(scope).startswith("/api/")
 
 
 def _asks(said: Answered) -> Answered:

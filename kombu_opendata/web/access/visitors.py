@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import hashlib
 import ipaddress
 from collections.abc import Callable
@@ -188,6 +187,6 @@ class Visitors:
 def _basic(text: str) -> tuple[str, str]:
     try:
         user, _, secret = base64.b64decode(text.strip(), validate=True).decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # neither Base64 nor UTF-8
         return "", ""
     return user, secret

@@ -35,7 +35,7 @@ class Sent(Parameters):
         """The body as a JSON value, or as text."""
         try:
             return json.loads(self.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             return self.body
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
 from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 
+from ..access.forgery import parted
 from ..faults import Answered
 from ..visit import Site
 from .view import error_context, frame_of
@@ -21,7 +20,7 @@ def error_page(request: Request, said: Answered) -> Response:
 
 def _came_from(request: Request) -> str:
     """The page of ours that led here; empty if there is none."""
-    before = urlsplit(request.headers.get("referer", ""))
-    if before.netloc != request.url.netloc or before.path == request.url.path:
+    before = parted(request.headers.get("referer", ""))
+    if before is None or before.netloc != request.url.netloc or before.path == request.url.path:
         return ""
     return before.path + (f"?{before.query}" if before.query else "")

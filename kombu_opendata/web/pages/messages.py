@@ -8,6 +8,7 @@ from fastapi.responses import RedirectResponse
 from ...errors import MessageNotFound, NotFound, PreconditionFailed
 from ..message_file import body_file
 from ..rendering import link
+from ..reports.identified import id_of
 from ..reports.message import message_report
 from ..reports.task import task_report
 from ..visit import AVisit
@@ -40,7 +41,7 @@ async def jump(visit: AVisit, to: str = "") -> Response:
     root = visit.request.scope.get("root_path", "")
     client = visit.broker.client
     to = to.strip()
-    if to.isascii() and to.isdigit():
+    if id_of(to) is not None:
         return RedirectResponse(link(root, "message", id=to), 303)
     try:
         await client.task(to)

@@ -7,6 +7,7 @@ from fastapi.responses import HTMLResponse
 
 from ...errors import OpenDataError
 from ..reports.filters import check_filter, explain
+from ..reports.identified import id_of
 from ..reports.queue import TABS, queue_failures, queue_messages, queue_report
 from ..visit import AVisit
 from .view import Shown, frame, view
@@ -25,8 +26,7 @@ async def show(visit: AVisit, name: str, tab: str = "ready", where: str = "", af
     if tab == "failed":
         failures = await queue_failures(visit.broker, name, where=where, after=after or None)
         return shown | {"messages": None, "failures": failures.items, "next": failures.next}
-    place = int(after) if after.isascii() and after.isdigit() else None
-    messages = await queue_messages(visit.broker, name, tab, where=where, after=place)
+    messages = await queue_messages(visit.broker, name, tab, where=where, after=id_of(after))
     return shown | {"messages": messages, "failures": None, "next": messages.after}
 
 
@@ -42,10 +42,10 @@ async def explained(visit: AVisit, id: str = "", queue: str = "", where: str = "
     """Why a message matches or not, as a fragment."""
     shown = frame(visit) | {"explained": None, "fault": ""}
     try:
-        if not (id.isascii() and id.isdigit()):
+        if (message := id_of(id)) is None:
             shown["fault"] = "Give the number of a message."
         else:
-            shown["explained"] = await explain(visit.broker, queue=queue, id=int(id), where=where)
+            shown["explained"] = await explain(visit.broker, queue=queue, id=message, where=where)
     except OpenDataError as exc:
         shown["fault"] = str(exc)
     return HTMLResponse(visit.site.renderer.page("filter_explained.html", shown))

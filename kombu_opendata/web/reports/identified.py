@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+#: of the largest id
+_MOST_DIGITS = 20
+
+
+def id_of(text: str) -> int | None:
+    """The id that somebody gives; None if it is none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
+
 
 @dataclass(frozen=True)
 class Identified:

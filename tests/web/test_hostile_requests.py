@@ -1,0 +1,86 @@
+"""Requests that no browser and no sensible program sends: each is refused in the one form of errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from kombu_opendata import QueueClient
+
+from ..support.page import PageServer
+from ..support.processes import children
+
+ERRORS = {"code", "message", "values", "what_to_do"}
+#: more digits than Python makes a number of
+DIGITS = "9" * 5000
+#: more brackets than Python's JSON reads
+DEEP = "[" * 100_000
+
+
+@pytest.fixture(scope="module")
+def url(module_store_folder: Path) -> str:
+    return f"opendata://{module_store_folder}"
+
+
+@pytest.fixture(scope="module")
+def site(url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    with children() as started:
+        started.add(server := PageServer(tmp_path_factory.mktemp("page"), url))
+        with QueueClient(url) as client, httpx.Client(base_url=server.url, timeout=60) as site:
+            client.create("mail")
+            yield site
+
+
+def refused(answer: httpx.Response, status: int) -> None:
+    """In the form that the address has."""
+    assert answer.status_code == status, answer.text
+    if "/api/" in str(answer.url):
+        assert set(answer.json()) == ERRORS
+    else:
+        assert answer.headers["content-type"].startswith("text/html")
+        assert "made a mistake" not in answer.text
+
+
+@pytest.mark.parametrize("path", ["api/v1/queues", "queue?name=mail"])
+@pytest.mark.parametrize("host", ["[", "[::1", "http://["])
+def test_a_host_that_is_none(site: httpx.Client, path: str, host: str) -> None:
+    refused(site.get(path, headers={"Host": host}), 421)
+
+
+@pytest.mark.parametrize("path", ["api/v1/actions/purge", "actions/purge"])
+def test_an_origin_that_is_none(site: httpx.Client, path: str) -> None:
+    refused(site.post(path, json={"queue": "mail"}, headers={"Origin": "http://["}), 403)
+
+
+def test_a_referer_that_is_none(site: httpx.Client) -> None:
+    refused(site.get("nowhere", headers={"Referer": "http://[::1"}), 404)
+
+
+def test_a_password_that_is_no_base64(site: httpx.Client) -> None:
+    answer = site.get("api/v1/session", headers={b"Authorization": b"Basic \xff"})
+    refused(answer, 403)
+
+
+@pytest.mark.parametrize("path", ["api/v1/actions/purge", "actions/purge", "nowhere"])
+def test_a_form_with_too_many_fields(site: httpx.Client, path: str) -> None:
+    form = {f"f{number}": "" for number in range(6000)}
+    answer = site.post(path, data=form, headers={"Origin": str(site.base_url).rstrip("/")})
+    refused(answer, 413)
+    assert "5,000 fields" in answer.text
+
+
+def test_numbers_with_too_many_digits(site: httpx.Client) -> None:
+    assert site.get("queue", params={"name": "mail", "after": DIGITS}).status_code == 200
+    assert "Give the number of a message" in site.get("filters/explain", params={"id": DIGITS}).text
+    refused(site.get("message", params={"id": DIGITS}), 422)
+    refused(site.get("api/v1/message", params={"id": DIGITS}), 422)
+
+
+def test_json_that_is_nested_too_deep_is_sent_as_text(site: httpx.Client, url: str) -> None:
+    done = site.post("api/v1/actions/send", json={"queue": "mail", "body": DEEP})
+    assert done.status_code == 200, done.text
+    shown = site.get("api/v1/message", params={"id": done.json()["counts"]["id"]}).json()
+    assert (shown["body"]["kind"], shown["body"]["size"]) == ("text", len(DEEP))
