@@ -20,7 +20,12 @@ NAMES = (
 MAX_DEPTH = 50
 #: after a name: the rest of the word, a sign, and a value
 _AFTER = re.compile(
-    r"""([\w.-]{0,64}["']?\s{0,8}(?:=>|[:=])\s{0,8})(?:'(?:[^'\\\n]|\\.)*'?|"(?:[^"\\\n]|\\.)*"?|[^\s,;)}\]]+)"""
+    r"""([\w.-]{0,64}\\{0,3}["']?\s{0,8}(?:=>|[:=])\s{0,8})
+    (?:(?i:basic|bearer|digest|negotiate|token)\s{1,8}[^\s,;)}\]'"]+  # of a header, with its scheme
+    |[bru]{0,2}'(?:[^'\\\n]|\\.)*'?|[bru]{0,2}"(?:[^"\\\n]|\\.)*"?  # quoted
+    |\\{1,3}'[^'\n]*'?|\\{1,3}"[^"\n]*"?  # quoted in a text that is quoted itself
+    |[^\s,;)}\]]+)""",
+    re.VERBOSE,
 )
 
 

@@ -48,4 +48,4 @@ async def filter_is_valid(where: str = "") -> FilterCheck:
 @router.get("/filters/explain")
 async def explain_filter(visit: AVisit, id: int, queue: str = "", where: str = "") -> Explained:
     """Why a filter, or that of a queue, matches a stored message or not."""
-    return await explain(visit.broker, queue=queue, id=id, where=where)
+    return await explain(visit.broker, visit.site.masking, queue=queue, id=id, where=where)

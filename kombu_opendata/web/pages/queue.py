@@ -24,7 +24,7 @@ async def show(visit: AVisit, name: str, tab: str = "ready", where: str = "", af
     if not check.is_valid:
         return shown | {"messages": None, "failures": None, "next": None}
     if tab == "failed":
-        failures = await queue_failures(visit.broker, name, where=where, after=after or None)
+        failures = await queue_failures(visit.broker, visit.site.masking, name, where=where, after=after or None)
         return shown | {"messages": None, "failures": failures.items, "next": failures.next}
     messages = await queue_messages(visit.broker, name, tab, where=where, after=id_of(after))
     return shown | {"messages": messages, "failures": None, "next": messages.after}
@@ -41,11 +41,12 @@ async def check(visit: AVisit, where: str = "") -> Response:
 async def explained(visit: AVisit, id: str = "", queue: str = "", where: str = "") -> Response:
     """Why a message matches or not, as a fragment."""
     shown = frame(visit) | {"explained": None, "fault": ""}
+    masking = visit.site.masking
     try:
         if (message := id_of(id)) is None:
             shown["fault"] = "Give the number of a message."
         else:
-            shown["explained"] = await explain(visit.broker, queue=queue, id=message, where=where)
+            shown["explained"] = await explain(visit.broker, masking, queue=queue, id=message, where=where)
     except OpenDataError as exc:
         shown["fault"] = str(exc)
     return HTMLResponse(visit.site.renderer.page("filter_explained.html", shown))

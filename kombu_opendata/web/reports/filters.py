@@ -9,6 +9,7 @@ from ...errors import SelectorError
 from ...selectors.explain import Explanation
 from ...selectors.selector import compile_selector
 from ..brokers import Broker
+from ..masking import Masking
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Explained:
 
     Attributes:
         lines: the filter's parts with their values and the headers that they read, indented by nesting.
-        report: as the broker gave it.
+        report: as the broker gave it, with masked headers.
     """
 
     matches: bool
@@ -46,14 +47,26 @@ class Explained:
     report: dict[str, Any]
 
 
-async def explain(broker: Broker, *, queue: str = "", id: int, where: str = "") -> Explained:
+async def explain(broker: Broker, masking: Masking, *, queue: str = "", id: int, where: str = "") -> Explained:
     """Why a filter, or that of a queue, matches a stored message or not.
 
     Raises:
         NotFound: there is no such queue or message.
         SelectorError: the filter is not valid.
     """
-    report = await broker.client.explain("" if where else queue, id=id, filter=where)
+    report = _masked(await broker.client.explain("" if where else queue, id=id, filter=where), masking)
     filter = report.get("filter")
     lines = str(Explanation.from_dict(filter)).split("\n") if filter else ["The queue has no filter."]
     return Explained(bool(report.get("matches")), tuple(lines), report)
+
+
+def _masked(report: Any, masking: Masking) -> Any:
+    """A report in which the headers of each explanation are masked; those that are missing stay so."""
+    if isinstance(report, list):
+        return [_masked(one, masking) for one in report]
+    if not isinstance(report, dict):
+        return report
+    found = {name: _masked(value, masking) for name, value in report.items()}
+    if isinstance(seen := report.get("headers"), dict):
+        found["headers"] = seen | masking.value({name: value for name, value in seen.items() if value is not None})
+    return found

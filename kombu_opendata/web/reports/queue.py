@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from msgspec import structs
 
 from ...client.calls.history_queries import Page
 from ...protocol.messages.failure_messages import FailureInfo
 from ...queue_client.queue_models import Binding, QueueInfo, QueueMetrics
 from ..brokers import Broker
+from ..masking import Masking
 from .failure_counts import with_failures
 from .message_rows import MessageRows, message_rows
 
@@ -60,6 +63,9 @@ async def queue_messages(
     return await message_rows(broker, name, TABS.get(tab, "available"), where=where, after=after)
 
 
-async def queue_failures(broker: Broker, name: str, *, where: str = "", after: str | None = None) -> Page[FailureInfo]:
+async def queue_failures(
+    broker: Broker, masking: Masking, name: str, *, where: str = "", after: str | None = None
+) -> Page[FailureInfo]:
     """A page of what failed in a queue and was not handled yet, acknowledged failures included."""
-    return await broker.client.list_failures(queues=[name], where=where, limit=50, next=after)
+    page = await broker.client.list_failures(queues=[name], where=where, limit=50, next=after)
+    return replace(page, items=tuple(structs.replace(one, error=masking.text(one.error)) for one in page.items))

@@ -15,12 +15,16 @@ from kombu_opendata.web.masking import MASK, MAX_DEPTH, Masking
         ("{'password': 'x y', 'user': 'me'}", f"{{'password': {MASK}, 'user': 'me'}}"),
         ('login(db_password="a\\"b", n=1)', f"login(db_password={MASK}, n=1)"),
         ("Authorization: Bearer", f"Authorization: {MASK}"),
+        ("Authorization: Bearer eyJh.b-c, then", f"Authorization: {MASK}, then"),
+        ('curl -H "authorization: basic dTpw" x', f'curl -H "authorization: {MASK}" x'),
+        ("connect(password=b'x y', n=1)", f"connect(password={MASK}, n=1)"),
+        (r'"{\"password\": \"it\'s x\", \"n\": 1}"', rf'"{{\"password\": {MASK}, \"n\": 1}}"'),
         ("ACCESS_TOKEN=abc", f"ACCESS_TOKEN={MASK}"),
         ("{'token': 'cut off", f"{{'token': {MASK}"),
         ("the password is wrong", "the password is wrong"),
         ("tokens were 5", "tokens were 5"),
     ],
-    ids=["dict", "call", "header", "variable", "cut", "prose", "no sign"],
+    ids=["dict", "call", "header", "bearer", "basic", "bytes", "quoted twice", "variable", "cut", "prose", "no sign"],
 )
 def test_texts(text: str, shown: str) -> None:
     assert Masking().text(text) == shown
