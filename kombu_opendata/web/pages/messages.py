@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 from fastapi.responses import RedirectResponse
 
-from ...errors import MessageNotFound, NotFound, PreconditionFailed
+from ...errors import AccessRefused, MessageNotFound, NotFound, PreconditionFailed
 from ..message_file import body_file
 from ..rendering import link
 from ..reports.identified import id_of
@@ -46,8 +46,8 @@ async def jump(visit: AVisit, to: str = "") -> Response:
     try:
         await client.task(to)
         return RedirectResponse(link(root, "task", id=to), 303)
-    except (MessageNotFound, PreconditionFailed):
-        pass
+    except (AccessRefused, MessageNotFound, PreconditionFailed):
+        pass  # not a task, or none that this user may look for
     try:
         await client.get_queue(to)
         return RedirectResponse(link(root, "queue", name=to), 303)

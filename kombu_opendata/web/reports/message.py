@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from ...errors import AccessRefused, MessageNotFound, PreconditionFailed
 from ...protocol.messages.history_messages import AttemptInfo
@@ -71,14 +73,14 @@ async def message_report(broker: Broker, masking: Masking, id: int) -> MessageRe
     Raises:
         MessageNotFound: neither is there.
     """
-    attempts = await message_attempts(broker, masking, id)
     try:
         stored = await broker.client.get(id)
     except MessageNotFound:
+        attempts = await message_attempts(broker, masking, id)
         if not attempts:
             raise
         return MessageReport(id, "", "", None, {}, {}, "", "", "", None, None, None, (), attempts)
-    return _report(stored, masking, attempts)
+    return _report(stored, masking, await _attempts_of(broker, masking, stored))
 
 
 def _report(stored: StoredMessage, masking: Masking, attempts: tuple[Attempt, ...]) -> MessageReport:
@@ -103,14 +105,27 @@ def _report(stored: StoredMessage, masking: Masking, attempts: tuple[Attempt, ..
     )
 
 
-async def message_attempts(broker: Broker, masking: Masking, id: int) -> tuple[Attempt, ...]:
+async def _attempts_of(broker: Broker, masking: Masking, stored: StoredMessage) -> tuple[Attempt, ...]:
+    """The attempts of a stored message, in all queues or in those where it is now, as far as the user may see them."""
+    id = stored.message.id
+    with suppress(AccessRefused):
+        return await message_attempts(broker, masking, id)
+    with suppress(AccessRefused):
+        return await message_attempts(broker, masking, id, [one.queue for one in stored.states])
+    return ()
+
+
+async def message_attempts(
+    broker: Broker, masking: Masking, id: int, queues: list[str] | None = None
+) -> tuple[Attempt, ...]:
     """The attempts of a message that ended, the oldest first; none if the broker keeps no history."""
     client = broker.client
+    asked = partial(client.list_attempts, message_ids=[id], queues=queues, order="asc", limit=_MOST)
     try:
         try:
-            page = await client.list_attempts(message_ids=[id], order="asc", limit=_MOST, tracebacks=True)
+            page = await asked(tracebacks=True)
         except AccessRefused:
-            page = await client.list_attempts(message_ids=[id], order="asc", limit=_MOST)
+            page = await asked()
     except PreconditionFailed:
         return ()
     return tuple(attempt_of(one, masking) for one in page.items)

@@ -76,7 +76,7 @@ async def message_rows(
         return await _running(broker, queue)
     if not where:
         page = await broker.client.list_by_state(queue, state, limit=limit, after=after)  # type: ignore[arg-type]
-        about = await _about(broker, page.messages)
+        about = await _about(broker, queue, page.messages)
         return MessageRows(tuple(_row(one, about.get(one.id)) for one in page.messages), page.after)
     return await _search(broker, queue, state, where, after, limit)
 
@@ -87,7 +87,7 @@ async def _search(broker: Broker, queue: str, state: str, where: str, after: int
     found: list[MessageRow] = []
     while True:
         page = await broker.client.list_by_state(queue, state, limit=500, after=after)  # type: ignore[arg-type]
-        about = await _about(broker, page.messages)
+        about = await _about(broker, queue, page.messages)
         for one in page.messages:
             searched += 1
             info = about.get(one.id)
@@ -104,13 +104,16 @@ async def _running(broker: Broker, queue: str) -> MessageRows:
     return MessageRows(tuple(_running_row(queue, one) for one in page.items), None, is_complete=page.next is None)
 
 
-async def _about(broker: Broker, messages: Iterable[MessageState]) -> dict[int, MessageInfo]:
-    """What the history knows of these messages; nothing if the broker keeps none."""
+async def _about(broker: Broker, queue: str, messages: Iterable[MessageState]) -> dict[int, MessageInfo]:
+    """What the history knows of these messages of a queue; nothing if the broker keeps none.
+
+    The queue is named because a user may read one without having a right on all messages.
+    """
     ids = [one.id for one in messages]
     if not ids:
         return {}
     try:
-        page = await broker.client.list_messages(ids=ids, limit=len(ids))
+        page = await broker.client.list_messages(ids=ids, queues=[queue], limit=len(ids))
     except PreconditionFailed:
         return {}
     return {one.id: one for one in page.items}

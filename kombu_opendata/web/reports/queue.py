@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from msgspec import structs
 
 from ...client.calls.history_queries import Page
+from ...errors import AccessRefused
 from ...protocol.messages.failure_messages import FailureInfo
-from ...queue_client.queue_models import Binding, QueueInfo, QueueMetrics
+from ...queue_client.queue_models import Binding, QueueInfo, QueueMetrics, Worker
 from ..brokers import Broker
 from ..masking import Masking
 from .failure_counts import with_failures
@@ -32,7 +34,7 @@ class QueueReport:
 
     Attributes:
         bindings: those by which it gets messages.
-        consumers: the names of those who consume it.
+        consumers: the names of those who consume it; none for users who may not see the workers.
     """
 
     info: QueueInfo
@@ -51,7 +53,9 @@ async def queue_report(broker: Broker, name: str) -> QueueReport:
     [figures] = await with_failures(broker, [await client.metrics(name)])
     info = await client.get_queue(name)
     bindings = await broker.recent("bindings", 2.0, client.list_bindings)
-    workers = await broker.recent("workers", 2.0, client.workers)
+    workers: list[Worker] = []
+    with suppress(AccessRefused):
+        workers = await broker.recent("workers", 2.0, client.workers)
     consumers = tuple(one.name for one in workers if name in one.consumers)
     return QueueReport(info, figures, tuple(one for one in bindings if one.queue == name), consumers)
 
