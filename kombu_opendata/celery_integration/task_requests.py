@@ -36,6 +36,7 @@ _REFUSALS = ("on_unknown_message", "on_unknown_task", "on_invalid_task", "on_dec
 #: methods of a request that are extended
 _ENDS = ("on_success", "on_failure", "on_timeout", "revoked", "maybe_expire", "terminate", "cancel", "send_event")
 _SUCCEEDED, _START = int(TaskState.SUCCEEDED), int(Outcome.START)  # plain numbers are encoded faster
+_ACK = Outcome.ACK  # looked up for each task
 #: events that Celery sends after the loss of a pool process, if more is known of the task
 _AFTER_LOSS = {"task-succeeded": TaskState.SUCCEEDED, "task-retried": TaskState.RETRIED}
 
@@ -101,7 +102,7 @@ class ReportingRequest(_Base):
     def __settle(self, outcome: Outcome) -> TaskReport | int:
         """How to settle the message: with what is known of the task, or so that the task is one that runs."""
         report = self.__report
-        if report is None and outcome is Outcome.ACK:
+        if report is None and outcome is _ACK:
             self.__lease = self.message.lease
             return _START
         self.__is_over = True

@@ -14,7 +14,8 @@ from .amqp_errors import translate, translated
 #: Events that are handed out before the loop's other work gets its turn. Celery acknowledges with ``call_soon``, so
 #: with more than one the ack of a task would wait until the next task has run.
 BATCH = 1
-#: how long the report of a task's success waits for another frame to go with: for a busy worker, that of the next task
+#: how long the report of a task's success waits for another frame to go with, if no delivery is at hand, whose ack that
+#: would be
 FLUSH_SECONDS = 0.01
 
 
@@ -74,12 +75,7 @@ class LoopReader:
             self._bell.wake()
 
     def will_flush(self) -> bool:
-        if threading.get_ident() != self._thread:
-            return False
-        if not self._flushing:
-            self._flushing = True
-            self._loop.call_later(FLUSH_SECONDS, self._flush)
-        return True
+        return threading.get_ident() == self._thread  # the next tick sees to it
 
     def connection_lost(self) -> None:
         if self._is_loops_thread() and not self._resuming:
@@ -105,11 +101,17 @@ class LoopReader:
         self._hand_out()
 
     def _on_tick(self) -> None:
-        """Each turn of the loop: something that a gate depends on may have changed."""
+        """Each turn of the loop: something that a gate depends on may have changed, and reports may wait.
+
+        With deliveries at hand there will be a frame. A timer would cost each turn of a busy loop more than its report.
+        """
         connection = self._connection
         if connection.closed:
             self._loop.on_tick.discard(self._on_tick)
             return
+        if connection.session.settlements.reports and not connection.events and not self._flushing:
+            self._flushing = True
+            self._loop.call_later(FLUSH_SECONDS, self._flush)
         try:
             for channel in connection.gated:
                 channel.grant()

@@ -19,7 +19,9 @@ from ..access.user import ANONYMOUS
 
 #: with so many bytes delivered in one turn, a client gets no more in it: it may not read them
 TURN_BYTES = 512 << 10
-_FAILED = frozenset((TaskState.RAISED, TaskState.TIMED_OUT, TaskState.REJECTED, TaskState.LOST))
+# plain numbers, compared for each message and report
+_FAILED = frozenset(map(int, (TaskState.RAISED, TaskState.TIMED_OUT, TaskState.REJECTED, TaskState.LOST)))
+_SUCCEEDED, _ACK, _REJECT = int(TaskState.SUCCEEDED), int(Outcome.ACK), int(Outcome.REJECT)
 
 
 class Peer(Protocol):
@@ -144,9 +146,9 @@ class Session:
 
     def count(self, outcome: int, state: int = 0) -> None:
         """Count a message or a task that this client has ended; ``state`` is what became of the task, if known."""
-        if state in _FAILED or (not state and outcome == Outcome.REJECT):
+        if state in _FAILED or (not state and outcome == _REJECT):
             self.failed += 1
-        elif state == TaskState.SUCCEEDED or (not state and outcome == Outcome.ACK):
+        elif state == _SUCCEEDED or (not state and outcome == _ACK):
             self.done += 1
 
     def channel(self, number: int) -> Channel:

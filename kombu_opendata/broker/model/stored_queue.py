@@ -29,6 +29,9 @@ from .queue import DELETED, BrokerQueue, Located, QueueProperties
 from .queue_arguments import QueueArguments
 from .sessions import Channel, Session
 
+#: plain numbers, compared for each message
+_ACK, _START = int(Outcome.ACK), int(Outcome.START)
+
 
 class Storage(NamedTuple):
     """The parts of the storage engine that stored queues use."""
@@ -99,9 +102,9 @@ class StoredQueue(BrokerQueue):
 
     def end(self, entry: Entry, outcome: int, holder: str, *, delay_ms: int = -1, lease_expired: bool = False) -> None:
         stored, operations = self.stored, self._operations
-        if outcome == Outcome.ACK:
+        if outcome == _ACK:
             operations.ack(stored, (entry,))
-        elif outcome == Outcome.START:
+        elif outcome == _START:
             self._storage.task_runs.start(stored, (entry,))
         elif outcome == Outcome.REJECT:
             operations.fail(stored, (entry,), holder, "rejected")

@@ -186,7 +186,8 @@ class Connection:
 
     def __init__(self) -> None:
         self.near, self.far = socket.socketpair()
-        self.link = self.io = self
+        self.link = self.io = self.session = self.settlements = self
+        self.reports: list[Any] = []
         self.lock = threading.RLock()
         self.observer: Any = None
         self.closed = False
@@ -211,6 +212,9 @@ class Connection:
     def deliver(self, event: Any) -> None:
         self.delivered.append(event[1])
 
+    def flush_reports(self) -> None:
+        self.reports.clear()
+
 
 @pytest.fixture
 def on_loop() -> Any:
@@ -232,6 +236,21 @@ def test_the_loop_hands_out_what_came(on_loop: Any) -> None:
     for _ in range(2):
         hub.run_once()
     assert connection.delivered == list(range(BATCH + 2))
+
+
+def test_a_report_gets_a_timer_only_when_no_delivery_is_at_hand(on_loop: Any) -> None:
+    connection, hub, _ = on_loop
+    connection.events.extend((1, n) for n in range(BATCH + 1))
+    connection.observer.events_buffered()
+    connection.reports.append("of a success")
+    assert connection.observer.will_flush()
+    hub.run_once()
+    assert connection.delivered == list(range(BATCH))
+    assert len(hub.timer) == 0
+    assert connection.reports, "it goes with the next delivery's ack"
+    while connection.reports:  # the timer ends each wait of the loop
+        hub.run_once()
+    assert connection.delivered == list(range(BATCH + 1))
 
 
 def test_the_loop_is_told_of_what_no_poller_sees(on_loop: Any) -> None:

@@ -14,6 +14,9 @@ from ..outbox import Outbox
 from ..queues import Queues
 from ..task_outcomes import TaskOutcomes
 
+#: plain numbers, compared for each message: reading a member of an enumeration costs more than the comparison
+_ACK, _START, _REPORT = int(Outcome.ACK), int(Outcome.START), int(Outcome.REPORT)
+
 
 class Leases:
     """The leases of one instance; ``stored`` are those of stored queues, by session, queue and message id."""
@@ -69,7 +72,7 @@ class Leases:
         self, session: Session, outcome: int, name: str, id: int, token: int, report: TaskReport | None
     ) -> None:
         """End one lease, or a task that was started; ignored if the session does not have it any more."""
-        if outcome == Outcome.REPORT:
+        if outcome == _REPORT:
             if report is not None:
                 session.count(outcome, report.state)
                 self._finish(session, (name, id, token), report)
@@ -79,10 +82,10 @@ class Leases:
             return
         queue, entry = found
         session.count(outcome, report.state if report is not None else 0)
-        if report is not None and outcome != Outcome.START:
+        if report is not None and outcome != _START:
             self._outcomes.settled(report, entry.visible_at)
             queue.note_report(entry, report)
-            if outcome == Outcome.ACK:
+            if outcome == _ACK:
                 self._count_failure(queue.name, report)
         self.end(session, queue, entry, outcome)
 
@@ -138,7 +141,7 @@ class Leases:
             channel.held -= 1
         session.leases.pop(key, None)
         queue.end(entry, outcome, session.name, delay_ms=delay_ms, lease_expired=lease_expired)
-        if outcome != Outcome.ACK and outcome != Outcome.START:
+        if outcome != _ACK and outcome != _START:
             self._queues.wake(queue)
 
     def close_channel(self, session: Session, number: int) -> None:
