@@ -34,6 +34,7 @@ from .brokers import Brokers
 from .failing import answer_errors
 from .faults import Answered
 from .jobs import Jobs
+from .live.pace import Pace
 from .masking import Masking
 from .pages import (
     dialogs,
@@ -95,7 +96,7 @@ def create_app(settings: WebSettings | str) -> FastAPI:
     settings = WebSettings(settings) if isinstance(settings, str) else settings
     brokers = Brokers(settings)
     visitors = Visitors(settings, brokers, monotonic)
-    site = Site(settings, brokers, Renderer(), Masking(settings.masked_names), Jobs(), visitors)
+    site = Site(settings, brokers, Renderer(), Masking(settings.masked_names), Jobs(), visitors, Pace())
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:

@@ -12,6 +12,7 @@ from ..errors import AccessRefused, OpenDataError
 from .access.visitors import Visitor, Visitors
 from .brokers import Broker, Brokers
 from .jobs import Jobs
+from .live.pace import Pace
 from .masking import Masking
 from .rendering import Renderer
 from .settings import WebSettings
@@ -27,6 +28,7 @@ class Site:
     masking: Masking
     jobs: Jobs
     visitors: Visitors
+    pace: Pace
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from ...errors import OpenDataError
-from .ending import is_ending, pause
+from .ending import is_ending
+from .pace import Pace
 
 #: a broker that has not answered for so long is away
 AWAY_SECONDS = 5.0
@@ -24,26 +25,29 @@ _LINE_END = re.compile("\r\n|\r|\n")
 
 
 async def updates(
-    render: Callable[[], Awaitable[str]], told: Callable[[OpenDataError], str], every_seconds: float
+    render: Callable[[], Awaitable[str]], told: Callable[[OpenDataError], str], every_seconds: float, pace: Pace
 ) -> AsyncIterator[str]:
     """Events until the peer is gone, or the server ends.
 
     Args:
         render: the changing part.
         told: the event that says what went wrong.
+        every_seconds: how often, while the server is not busy.
+        pace: of all open pages.
     """
     before, unchanged = "", 0
     while not is_ending():
-        try:
-            now = event(await asyncio.wait_for(render(), AWAY_SECONDS))
-        except TimeoutError:
-            now = away(f"It has not answered for {AWAY_SECONDS:g} s.")
-        except OpenDataError as exc:
-            now = told(exc)
+        async with pace.turn() as late:
+            try:
+                now = event(await asyncio.wait_for(render(), AWAY_SECONDS))
+            except TimeoutError:
+                now = away(f"It has not answered for {AWAY_SECONDS:g} s.")
+            except OpenDataError as exc:
+                now = told(exc)
         unchanged = unchanged + 1 if now == before else 0
         yield _SAME if unchanged % _AGAIN else now
         before = now
-        await pause(every_seconds)
+        await pace.rest(every_seconds, late)
 
 
 def away(text: str) -> str:

@@ -113,7 +113,7 @@ def _events(visit: Visit, template: str, context: Callable[[], Awaitable[Shown]]
     async def render() -> str:
         return visit.site.renderer.block(template, "content", await context())
 
-    return updates(render, lambda exc: _told(visit, exc), visit.site.settings.refresh_seconds)
+    return updates(render, lambda exc: _told(visit, exc), visit.site.settings.refresh_seconds, visit.site.pace)
 
 
 def _told(visit: Visit, exc: OpenDataError) -> str:
