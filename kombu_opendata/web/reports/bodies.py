@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from ...json_values import plain
 from ...queue_client.message_models import Message
-from ..masking import Masking
+from ..masking import MAX_DEPTH, Masking
 
 #: characters of a body that are shown; all of it can be saved
 MAX_SHOWN = 64 << 10
@@ -44,13 +46,41 @@ def body_of(message: Message, masking: Masking) -> Body:
     if isinstance(message.body, str):
         text = masking.text(message.body[: MAX_SHOWN + 1])
         return Body("text", text[:MAX_SHOWN], size, len(message.body) > MAX_SHOWN)
-    text = shown_json(message.body, masking)
-    return Body("json", text[:MAX_SHOWN], size, len(text) > MAX_SHOWN)
+    text, is_cut = _json(message.body, masking)
+    return Body("json", text, size, is_cut)
 
 
 def shown_json(value: Any, masking: Masking) -> str:
-    """A value as indented JSON, with masked values."""
-    try:
-        return json.dumps(plain(masking.value(value)), indent=2, ensure_ascii=False, default=str)
-    except (RecursionError, ValueError):
-        return "nested too deep to be shown"
+    """The beginning of a value as indented JSON, with masked values; what is left out is shown as ``…``."""
+    text, is_cut = _json(value, masking)
+    return f"{text}\n…" if is_cut else text
+
+
+def _json(value: Any, masking: Masking) -> tuple[str, bool]:
+    """The beginning, and whether there is more. What is not shown costs no time, as requests would wait for it."""
+    left = [MAX_SHOWN]
+    begun = _beginning(value, left, 0)
+    text = json.dumps(plain(masking.value(begun)), indent=2, ensure_ascii=False, default=str)
+    return text[:MAX_SHOWN], left[0] < 0 or len(text) > MAX_SHOWN
+
+
+def _beginning(value: Any, left: list[int], depth: int) -> Any:
+    """A value without what comes after so many characters, and without what is nested too deep for the masking."""
+    left[0] -= 1
+    if depth > MAX_DEPTH:
+        return "…"
+    if isinstance(value, str):
+        shown = value[: max(left[0], 0)]
+        left[0] -= len(value)
+        return shown
+    if isinstance(value, Mapping):
+        found = {}
+        for name, one in value.items():
+            if left[0] < 0:
+                break
+            left[0] -= len(str(name))
+            found[name] = _beginning(one, left, depth + 1)
+        return found
+    if isinstance(value, (list, tuple)):
+        return [_beginning(one, left, depth + 1) for one in takewhile(lambda _one: left[0] >= 0, value)]
+    return value
