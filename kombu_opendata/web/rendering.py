@@ -42,8 +42,11 @@ class Renderer:
 
 
 def link(root: str, path: str, **query: Any) -> str:
-    """An address of this page: below its root path, with what is not None as its query."""
-    given = {name: value for name, value in query.items() if value is not None and value != ""}
+    """An address of this page: below its root path, with what is not None as its query.
+
+    An empty list is there with an empty value: no ids are other than any.
+    """
+    given = {name: "" if value == [] else value for name, value in query.items() if value is not None and value != ""}
     return f"{root}/{path}" + (f"?{urlencode(given, doseq=True)}" if given else "")
 
 

@@ -46,6 +46,7 @@ class Shop:
         gate: while this file does not exist, ``shop.sync_stock`` hangs.
         canvas: the id of the last task of a canvas: a chain and a task in a chord.
         hanging: the id of the task that hangs.
+        workers: its workers.
     """
 
     def __init__(self, app: Celery, url: str, folder: Path, processes: Children) -> None:
@@ -53,6 +54,7 @@ class Shop:
         self.gate = folder / "gate"
         self.canvas = ""
         self.hanging = ""
+        self.workers: list[ShopWorker] = []
 
     def signature(self, name: str, queue: str, *args: Any, **kwargs: Any) -> Any:
         """A signature of one of its tasks."""
@@ -65,6 +67,7 @@ class Shop:
             options: dict[str, Any] = {"pool": "prefork", "concurrency": 2, "result_backend": self.url}
             self._processes.add(worker := ShopWorker(self.url, self._folder, name, "-Q", consumed, **options))
             worker.wait_ready()
+            self.workers.append(worker)
         self._processes.add(Beat(self.url, self._folder))
         self.send()
 

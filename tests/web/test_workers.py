@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kombu_opendata import QueueClient
+
 from ..support.page import PageServer, opened
 from ..support.processes import children
 from ..support.shop import Shop, open_shop
@@ -89,3 +91,18 @@ def test_a_worker_that_is_gone_is_not_found(site: str, browser: Browser) -> None
         expect(page.get_by_role("heading", level=1)).to_have_text("Overview")
     finally:
         context.close()
+
+
+def test_a_worker_is_shut_down(shop: Shop, site: str, browser: Browser) -> None:
+    from playwright.sync_api import expect
+
+    with opened(browser) as page, QueueClient(shop.url) as client:
+        id = next(one.id for one in client.workers() if one.name == "counter@test" and one.consumers)
+        page.goto(f"{site}worker?id={id}")
+        page.get_by_role("button", name="Shut down…").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_contain_text("counter@test will end its running tasks")
+        dialog.get_by_role("button", name="Shut down").click()
+        expect(page.get_by_text("counter@test was told to end.")).to_be_visible()
+        gone = [worker for worker in shop.workers if worker.name == "counter@test"]
+        assert [worker.wait(SECONDS) for worker in gone] == [0]

@@ -27,7 +27,7 @@ D = TypeVar("D", bound="_Counts")
 
 
 class FailureFilters(TypedDict, total=False):
-    """Which failures.
+    """Which failures. An empty text among tasks, exceptions, reasons or workers means those without such a value.
 
     Attributes:
         queues: of these queues.

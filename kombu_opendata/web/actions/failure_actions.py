@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -9,15 +10,18 @@ from pydantic import Field, field_validator, model_validator
 
 from ...client.calls.failure_queries import Dismissed, FailureFilters, Retried
 from ..brokers import Broker
+from ..no_value import without_none
 from .action import Action, Done, Parameters, Preview, Progress, Report, counted
 from .message_actions import MAX_IDS
 from .queue_actions import OfQueue
 
 _LISTS = ("queues", "tasks", "exceptions", "reasons", "workers", "kinds", "task_ids")
 
+_PLACE = re.compile(r"\d{1,19} .+", re.DOTALL)
+
 
 class OfFailures(Parameters):
-    """Which failures, as in :class:`.FailureFilters`; nothing given means all."""
+    """Which failures, as in :class:`.FailureFilters`; nothing given means all, "(none)" those without such a value."""
 
     queues: list[str] = Field(default_factory=list, title="Queues")
     tasks: list[str] = Field(default_factory=list, title="Tasks")
@@ -26,6 +30,9 @@ class OfFailures(Parameters):
     workers: list[str] = Field(default_factory=list, title="Workers")
     kinds: list[str] = Field(default_factory=list, title="Kinds")
     ids: list[int] | None = Field(None, title="Messages", max_length=MAX_IDS)
+    selected: list[str] | None = Field(
+        None, title="Selected", description='each as "7 billing": a message id and its queue', max_length=MAX_IDS
+    )
     task_ids: list[str] = Field(default_factory=list, title="Task ids", max_length=MAX_IDS)
     where: str = Field("", title="Filter")
     since: datetime | None = Field(None, title="Failed at or after")
@@ -36,7 +43,15 @@ class OfFailures(Parameters):
     def _numbers(cls, value: Any) -> Any:
         return value.replace(",", " ").split() if isinstance(value, str) else value
 
-    @field_validator(*_LISTS, mode="before")
+    @field_validator("selected")
+    @classmethod
+    def _places(cls, value: list[str] | None) -> list[str] | None:
+        for one in value or ():
+            if not _PLACE.fullmatch(one):
+                raise ValueError(f"{one!r} is not a message id, a space and the name of a queue")
+        return value
+
+    @field_validator(*_LISTS, "selected", mode="before")
     @classmethod
     def _one(cls, value: Any) -> Any:
         return ([value] if value else []) if isinstance(value, str) else value
@@ -49,9 +64,20 @@ class OfFailures(Parameters):
                 setattr(self, name, at.replace(tzinfo=UTC))
         return self
 
-    def filters(self) -> FailureFilters:
-        """What is given, for the client's calls."""
-        given: dict[str, Any] = {name: value for name in _LISTS if (value := getattr(self, name))}
+    def filters(self) -> list[FailureFilters]:
+        """What is given, for the client's calls: one for each queue, if failures are selected."""
+        if self.selected is None:
+            return [self._common()]
+        ids: dict[str, list[int]] = {}
+        for one in self.selected:
+            id, _, queue = one.partition(" ")
+            ids.setdefault(queue, []).append(int(id))
+        return [self._common() | {"queues": [queue], "ids": some} for queue, some in ids.items()]
+
+    def _common(self) -> FailureFilters:
+        given: dict[str, Any] = {
+            name: [without_none(one) for one in values] for name in _LISTS if (values := getattr(self, name))
+        }
         if self.ids is not None:
             given["ids"] = self.ids
         if self.where:
@@ -69,12 +95,12 @@ class Retry(OfFailures):
 
 
 async def _count(broker: Broker, given: OfFailures) -> tuple[int, bool]:
-    groups = await broker.client.group_failures(["queue"], **given.filters())
-    return sum(one.count for one in groups.groups), groups.complete
+    answers = [await broker.client.group_failures(["queue"], **filters) for filters in given.filters()]
+    return sum(one.count for answer in answers for one in answer.groups), all(answer.complete for answer in answers)
 
 
 async def _preview(broker: Broker, given: OfFailures, text: str) -> Preview:
-    if given.ids == []:
+    if [] in (given.ids, given.selected):
         return Preview("Nothing is selected.", 0, is_possible=False)
     count, complete = await _count(broker, given)
     if not count:
@@ -89,10 +115,15 @@ async def preview_retry(broker: Broker, given: Retry) -> Preview:
 async def retry(broker: Broker, given: Retry, report: Report) -> Done:
     count, _ = await _count(broker, given)
 
-    def step(done: Retried) -> None:
-        report(Progress(done.handled, count))
+    done = Retried()
+    for filters in given.filters():
 
-    done = await broker.client.retry_failures(given.target, progress=step, **given.filters())
+        def step(more: Retried, before: Retried = done) -> None:
+            report(Progress(before.handled + more.handled, count))
+
+        done = done.plus(await broker.client.retry_failures(given.target, progress=step, **filters))
+        if done.full:
+            break
     left = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in done.left.items())
     text = f"{counted(done.handled, 'failure')} run again." + (f" Not: {left}." if left else "")
     if done.full:
@@ -107,10 +138,13 @@ async def preview_dismiss(broker: Broker, given: OfFailures) -> Preview:
 async def dismiss(broker: Broker, given: OfFailures, report: Report) -> Done:
     count, _ = await _count(broker, given)
 
-    def step(done: Dismissed) -> None:
-        report(Progress(done.handled, count))
+    done = Dismissed()
+    for filters in given.filters():
 
-    done = await broker.client.dismiss_failures(progress=step, **given.filters())
+        def step(more: Dismissed, before: Dismissed = done) -> None:
+            report(Progress(before.handled + more.handled, count))
+
+        done = done.plus(await broker.client.dismiss_failures(progress=step, **filters))
     counts = {"deleted": done.deleted, "dismissed": done.dismissed}
     return Done(f"{counted(done.handled, 'failure')} deleted.", counts, "failed")
 

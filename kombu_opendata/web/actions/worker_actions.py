@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from ...queue_client import AsyncQueueClient
+from ...queue_client.queue_models import Worker
 from ..brokers import Broker
 from .action import Action, Done, Parameters, Preview, Report, counted
 
@@ -36,6 +37,33 @@ def _action(
     return Action(name, title, OfWorker, preview, perform, frozenset(("worker",)), is_dangerous=danger)
 
 
+# ---------------------------------------------------------------------- shutting down
+async def preview_shutdown(broker: Broker, given: OfWorker) -> Preview:
+    found = await broker.client.worker(given.worker)
+    if _control_exchange(found):
+        text = f"{found.name} will end its running tasks, return what it holds besides, and end."
+    else:
+        text = f"{found.name} is no Celery worker. It will no longer consume: its consumers are cancelled."
+    return Preview(text, found.held)
+
+
+async def shut_down(broker: Broker, given: OfWorker, _report: Report) -> Done:
+    found = await broker.client.worker(given.worker)
+    exchange = _control_exchange(found)
+    if exchange:
+        await broker.client.publish({"method": "shutdown", "destination": [found.name]}, exchange=exchange)
+        return Done(f"{found.name} was told to end.", {"asked": 1}, "workers")
+    count = await broker.client.shutdown_worker(given.worker)
+    return Done(f"{counted(count, 'consumer')} of {found.name} cancelled.", {"count": count}, "workers")
+
+
+def _control_exchange(worker: Worker) -> str:
+    """The exchange of Celery's remote control that this worker listens to; empty if it is no Celery worker."""
+    before, after = f"{worker.name}.", ".pidbox"
+    queues = (name for name in worker.consumers if name.startswith(before) and name.endswith(after))
+    return next((name.removeprefix(before) for name in queues), "")
+
+
 ACTIONS: tuple[Action[Any], ...] = (
     _action(
         "suspend-worker", "Suspend",
@@ -51,9 +79,8 @@ ACTIONS: tuple[Action[Any], ...] = (
         "The {held} that {name} holds will return to their queues; if it still runs their tasks, they run twice.",
         "{count} of {name} returned.", "message", AsyncQueueClient.release_worker_messages, True,
     ),
-    _action(
-        "shutdown-worker", "Cancel its consumers",
-        "{name} will no longer consume. A Celery worker consumes again: stop it with Celery's own remote control.",
-        "{count} of {name} cancelled.", "consumer", AsyncQueueClient.shutdown_worker, True,
+    Action(
+        "shutdown-worker", "Shut down", OfWorker, preview_shutdown, shut_down, frozenset(("worker",)),
+        is_dangerous=True,
     ),
 )  # fmt: skip

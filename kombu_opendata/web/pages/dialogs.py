@@ -20,6 +20,8 @@ from .view import frame
 router = APIRouter(include_in_schema=False)
 #: what must be typed again
 _TYPED = "typed_again"
+#: what pydantic says of a field that has nothing, or an empty text
+_NOT_FILLED_IN = ("missing", "string_too_short")
 
 
 @router.get("/actions/{name}")
@@ -66,12 +68,27 @@ def _read(action: Action[Any], items: Items) -> Parameters:
     return found
 
 
+def _read_so_far(action: Action[Any], items: Items) -> Parameters | None:
+    """As :func:`_read`, with empty texts for what is not filled in yet; None if something else is wrong."""
+    try:
+        return _read(action, items)
+    except ValidationError as exc:
+        errors = exc.errors(include_url=False, include_input=False, include_context=False)
+    if any(one["type"] not in _NOT_FILLED_IN for one in errors):
+        return None
+    missing = [str(one["loc"][0]) for one in errors]
+    try:
+        found = _read(action, [*items, *((name, "-") for name in missing)])
+    except ValidationError:
+        return None
+    return found.model_copy(update=dict.fromkeys(missing, ""))
+
+
 async def _dialog(visit: Visit, action: Action[Any], items: Items, faults: list[str]) -> Response:
     found: Preview | None = None
+    so_far = _read_so_far(action, items)
     try:
-        found = await preview(visit, action, _read(action, items))
-    except ValidationError:
-        pass  # not everything is filled in yet
+        found = await preview(visit, action, so_far) if so_far is not None else None
     except OpenDataError as exc:
         faults = faults or [str(exc)]
     shown = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
@@ -10,26 +11,27 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from ...client.calls.failure_queries import FailureFilters
-from ...errors import PreconditionFailed
 from ...queue_client.message_models import moment
 from ..brokers import Broker
 from ..masking import Masking
+from ..no_value import NONE, without_none
 
 #: what failures can be grouped by
 GROUPS = ("task", "exception", "queue", "reason", "worker")
 #: rows of a page
 PAGE = 50
-#: how far the chart goes back, and the time of one bar
-CHART_HOURS, BAR_MINUTES = 24, 30
+#: the chart has so many bars; it goes back as far as failures are asked for, else for a day
+BARS, CHART_HOURS = 48, 24
 #: how long ago failures may be asked for: a century
 Hours = Annotated[float, Field(ge=0, le=24 * 36525)]
-#: what a task's run that failed is reported as
-_FAILED = ("raised", "timed_out", "lost", "rejected")
 
 
 @dataclass(frozen=True)
 class Asked:
-    """Which failures; nothing means all. ``hours`` is how long ago they failed at most; 0 means any time."""
+    """Which failures; nothing means all, and :data:`.NONE` those without such a value.
+
+    ``hours`` is how long ago they failed at most; 0 means any time.
+    """
 
     task: str = ""
     exception: str = ""
@@ -41,34 +43,32 @@ class Asked:
 
     def also(self, values: dict[str, str]) -> Asked:
         """Those of them that have these values, too."""
-        more: dict[str, Any] = {**values}
+        more: dict[str, Any] = {name: value or NONE for name, value in values.items()}
         return replace(self, **more)
 
     def filters(self) -> FailureFilters:
         """For the client's calls."""
-        given: Any = {f"{name}s": [value] for name in GROUPS if (value := getattr(self, name))}
+        given: Any = {f"{name}s": [without_none(value)] for name in GROUPS if (value := getattr(self, name))}
         if self.where:
             given["where"] = self.where
         if self.hours:
-            given["gte"] = datetime.now(UTC) - timedelta(hours=self.hours)
+            given["gte"] = self._since()
         found: FailureFilters = given
         return found
 
+    def _since(self) -> datetime:
+        return datetime.now(UTC) - timedelta(hours=self.hours)
+
     def subject(self) -> dict[str, Any]:
         """For an action on them."""
-        found: dict[str, Any] = {**self.filters()}
-        since = found.pop("gte", None)
-        return found | ({} if since is None else {"since": since.isoformat(timespec="seconds")})
+        found: dict[str, Any] = {f"{name}s": [value] for name in GROUPS if (value := getattr(self, name))}
+        since = self._since().isoformat(timespec="seconds") if self.hours else None
+        return found | {"where": self.where, "since": since}
 
 
 @dataclass(frozen=True)
 class Group:
-    """Failures that have the same values of what they are grouped by.
-
-    Attributes:
-        asked: selects them, and others if one of the values is empty: no filter means "without an exception".
-        is_exact: whether ``asked`` selects nothing else, so that an action may take it.
-    """
+    """Failures that have the same values of what they are grouped by; ``asked`` selects them."""
 
     values: tuple[str, ...]
     count: int
@@ -76,7 +76,6 @@ class Group:
     first_at: datetime | None
     last_at: datetime | None
     asked: Asked
-    is_exact: bool
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Bar:
-    """How many tasks failed in some minutes from ``start`` on, handled meanwhile or not."""
+    """How many failed from ``start`` to the next bar."""
 
     start: datetime
     count: int
@@ -112,7 +111,7 @@ class Failures:
         by: what they are grouped by.
         is_complete: whether all are counted; the newest 500,000 are.
         next: the cursor of the next page; None on the last one.
-        bars: of the last day; empty if the broker keeps no history.
+        bars: when those of the last day failed, or of as many hours as are asked for.
     """
 
     asked: Asked
@@ -132,7 +131,7 @@ async def failures(
     by: tuple[str, ...] = ("task", "exception"),
     after: str | None = None,
 ) -> Failures:
-    """A page of failures, the newest first, the groups of all, and when tasks failed.
+    """A page of failures, the newest first, the groups of all, and when they failed.
 
     Raises:
         SelectorError: the filter is not valid.
@@ -147,7 +146,7 @@ async def failures(
     groups = tuple(
         Group(
             one.values, one.count, one.acknowledged, moment(one.first_at_ms), moment(one.last_at_ms),
-            asked.also(dict(zip(by, one.values, strict=True))), all(one.values),
+            asked.also(dict(zip(by, one.values, strict=True))),
         )
         for one in found.groups
     )  # fmt: skip
@@ -164,20 +163,13 @@ async def failures(
 
 
 async def _bars(broker: Broker, asked: Asked) -> tuple[Bar, ...]:
-    size = 60 * BAR_MINUTES
-    end = (int(time.time()) // size + 1) * size
-    given: Any = {
-        "queues": [asked.queue] if asked.queue else None,
-        "exceptions": [asked.exception] if asked.exception else None,
-        "headers": {"task": asked.task} if asked.task else None,
-        "consumers": [asked.worker] if asked.worker else None,
-    }
-    try:
-        counts = await broker.client.count_attempts(
-            states=[asked.reason] if asked.reason in _FAILED else _FAILED,
-            gte=datetime.fromtimestamp(end - 3600 * CHART_HOURS, UTC), lt=datetime.fromtimestamp(end, UTC),
-            bucket_seconds=size, **given,
-        )  # fmt: skip
-    except PreconditionFailed:
-        return ()
-    return tuple(Bar(datetime.fromtimestamp(one.start_ms / 1000, UTC), one.count) for one in counts)
+    size = max(round(3600 * (asked.hours or CHART_HOURS) / BARS), 1)
+    first = (int(time.time()) // size + 1 - BARS) * size
+    filters = asked.filters()
+    filters["gte"] = datetime.fromtimestamp(first, UTC)
+    found = await broker.client.group_failures(["queue"], bucket_seconds=size, **filters)
+    counts = Counter[int]()
+    for group in found.groups:
+        counts.update(group.over_time)
+    starts = range(first, first + BARS * size, size)
+    return tuple(Bar(datetime.fromtimestamp(start, UTC), counts[1000 * start]) for start in starts)

@@ -27,6 +27,8 @@ REASONS = (*STATES, DELIVERY_LIMIT)
 class Filters(NamedTuple):
     """The filters of failures: one must have a value of each field that is neither empty nor None.
 
+    The value "" stands for failures without a task, an exception, a reason or a worker.
+
     ``since_ms`` and ``until_ms`` are both included. ``handled``: acknowledged failures that were handled, instead of
     open failures.
     """
@@ -116,10 +118,12 @@ def check_filters(
 
 
 def _check_values(found: Filters) -> None:
-    for given, known, what in ((found.kinds, KINDS, "kind of failure"), (found.reasons, REASONS, "reason")):
+    for given, known, what in ((found.kinds, KINDS, "kind of failure"), (found.reasons, (*REASONS, ""), "reason")):
         unknown = sorted(set(given).difference(known))
         if unknown:
-            raise InvalidFilter(f"there is no {what} {unknown[0]!r}: use one of {', '.join(known)}", value=unknown[0])
+            raise InvalidFilter(
+                f"there is no {what} {unknown[0]!r}: use one of {', '.join(filter(None, known))}", value=unknown[0]
+            )
     count = sum(map(len, found[:6]))
     if count > MAX_VALUES:
         raise InvalidFilter(f"{count} filter values: use at most {MAX_VALUES}", limit=MAX_VALUES)

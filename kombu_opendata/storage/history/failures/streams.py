@@ -114,9 +114,10 @@ async def acknowledged(
 def _attempt_filters(filters: Filters) -> AttemptFilters:
     """The filters that the index of attempts knows; the others are checked later.
 
-    Nearly all attempts are acknowledged, so asking the index for that would only cost time.
+    Nearly all attempts are acknowledged, so asking the index for that would only cost time. It does not know which have
+    no value.
     """
-    headers = [("task", filters.tasks)] if filters.tasks else []
+    headers = [("task", _known(filters.tasks))] if _known(filters.tasks) else []
     if filters.task_ids is not None and filters.has_few_task_ids:
         headers.append(("id", tuple(filters.task_ids)))
     ids = tuple(filters.ids) if filters.ids is not None and len(filters.ids) <= SEARCHED else ()
@@ -124,10 +125,15 @@ def _attempt_filters(filters: Filters) -> AttemptFilters:
         queues=filters.queues,
         headers=tuple(headers),
         ids=ids,
-        consumers=filters.workers,
+        consumers=_known(filters.workers),
         states=tuple(state for state in STATES if not filters.reasons or state in filters.reasons),
-        exceptions=filters.exceptions,
+        exceptions=_known(filters.exceptions),
     )
+
+
+def _known(values: tuple[str, ...]) -> tuple[str, ...]:
+    """What the index can be asked for; nothing if failures without a value are wanted, too."""
+    return () if "" in values else values
 
 
 async def merged(streams: Sequence[Stream], *, descending: bool) -> Stream:

@@ -36,7 +36,7 @@ _TASKS = 8
 _LOOK_SECONDS = 30.0
 #: queues whose past is looked at
 _QUEUES = 50
-_RUNS, _RUNS_AT_LEAST = 50, 5
+_RUNS = 50
 
 
 async def attention(broker: Broker) -> list[Finding]:
@@ -154,6 +154,6 @@ async def _usual_seconds(broker: Broker, task: str) -> float | None:
     async def ask() -> float | None:
         page = await broker.client.list_attempts(headers={"task": task}, states=["succeeded"], limit=_RUNS)
         times = sorted(one.runtime_ms / 1000 for one in page.items)
-        return times[int(0.95 * len(times))] if len(times) >= _RUNS_AT_LEAST else None
+        return times[int(0.95 * len(times))] if times else None
 
     return await broker.recent(("usual", task), _USUAL_SECONDS, ask) if task else None

@@ -13,8 +13,8 @@ from .seen import Busy, Seen, TaskFailures
 FAILING_SHARE, FAILING_COUNT = 0.05, 100
 #: a task hangs if it takes so many times longer than usual, and so long at least
 HANGS_TIMES, HANGS_SECONDS = 10.0, 10.0
-#: if nobody knows how long it usually takes: so long
-HANGS_UNKNOWN_SECONDS = 30.0
+#: if no run of it is known, it is bad only after so long
+SURELY_HANGS_SECONDS = 30.0
 #: a message that is held, and nothing says whether its task began
 HELD_SECONDS = 300.0
 #: reasons of failures without an exception
@@ -63,15 +63,18 @@ def _failing(failing: TaskFailures, seen: Seen) -> Finding:
 def _hangs(busy: Busy) -> bool:
     if busy.usual_seconds is not None:
         return busy.seconds >= max(HANGS_SECONDS, HANGS_TIMES * busy.usual_seconds)
-    return busy.seconds >= (HANGS_UNKNOWN_SECONDS if busy.running else HELD_SECONDS)
+    return busy.seconds >= (HANGS_SECONDS if busy.running else HELD_SECONDS)
 
 
 def _hanging(busy: Busy) -> Finding:
     since, more = age(busy.seconds), f" (and {busy.count - 1:,} more there)" if busy.count > 1 else ""
+    is_known = busy.usual_seconds is not None
     usual = f"; it usually takes {_short(busy.usual_seconds)}" if busy.usual_seconds is not None else ""
+    if busy.running and not is_known:
+        usual = "; how long it usually takes is not known"
     does = "has run for" if busy.running else "has been held for"
     after = f" {does} {since} at {busy.worker or 'a worker without a name'}{more}{usual}."
-    severity: Severity = "bad" if busy.running or busy.usual_seconds is not None else "warn"
+    severity: Severity = "bad" if is_known or (busy.running and busy.seconds >= SURELY_HANGS_SECONDS) else "warn"
     if busy.task_id:
         query = {"id": busy.task_id}
         return Finding("hanging", severity, "Task ", busy.task or busy.task_id, after, "task", query, busy.seconds)

@@ -104,11 +104,15 @@ SAID: dict[str, tuple[Seen, tuple[str, str, str]]] = {
     ),
     "hanging": (
         seen(busy=[busy()]),
-        ("hanging", "bad", "Task app.slow has run for 14m at w@host."),
+        ("hanging", "bad", "Task app.slow has run for 14m at w@host; how long it usually takes is not known."),
     ),
     "hanging longer than usual": (
         seen(busy=[busy(seconds=20.0, usual_seconds=0.25, count=3)]),
         ("hanging", "bad", "Task app.slow has run for 20s at w@host (and 2 more there); it usually takes 0.25 s."),
+    ),
+    "hanging at the first time": (
+        seen(busy=[busy(seconds=12.0)]),
+        ("hanging", "warn", "Task app.slow has run for 12s at w@host; how long it usually takes is not known."),
     ),
     "held by a program": (
         seen(busy=[busy(running=False, task="", task_id="")]),
@@ -197,7 +201,7 @@ CALM: dict[str, Callable[[], Seen]] = {
     ),
     "a queue that was filled just now": lambda: seen(queue(visible=500), trends={"mail": Trend(30.0, 0, 500, 0)}),
     "a task that always takes long": lambda: seen(busy=[busy(seconds=840.0, usual_seconds=600.0)]),
-    "a task of ten seconds": lambda: seen(busy=[busy(seconds=12.0)]),
+    "a task of nine seconds": lambda: seen(busy=[busy(seconds=9.0)]),
     "a message that a program holds": lambda: seen(busy=[busy(seconds=60.0, running=False)]),
     "a worker": lambda: seen(workers=[worker(held=4)]),
     "a broker that never had a standby": lambda: seen(status=instance()),

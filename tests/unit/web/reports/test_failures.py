@@ -8,7 +8,8 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from kombu_opendata import AsyncQueueClient
-from kombu_opendata.web.actions.failure_actions import OfFailures, preview_dismiss
+from kombu_opendata.web.actions.action import unheard
+from kombu_opendata.web.actions.failure_actions import OfFailures, dismiss, preview_dismiss
 from kombu_opendata.web.brokers import Broker
 from kombu_opendata.web.masking import Masking
 from kombu_opendata.web.reports.failures import Asked, Failures, Hours, failures
@@ -23,21 +24,51 @@ async def _fail(client: AsyncQueueClient, queue: str, *tasks: str) -> None:
         await client.reject(queue, message)
 
 
-def test_a_group_that_no_filter_selects_says_so() -> None:
+def test_an_action_on_a_group_concerns_that_group() -> None:
+    """Also on a group without a value: what failed is no task."""
+
     async def look() -> tuple[Failures, dict[str, int | None]]:
         async with AsyncQueueClient("opendata+memory://groups-of-failures") as client:
             await _fail(client, "mail", "", "app.pay", "app.pay")
-            found = await failures(Broker(client), Masking(), Asked(), ("task",))
-            previews = {
-                one.values[0]: (await preview_dismiss(Broker(client), OfFailures(**one.asked.subject()))).count
-                for one in found.groups
-                if one.is_exact
-            }
+            found = await failures(Broker(client), Masking(), Asked(), ("task", "exception"))
+            previews = {}
+            for one in found.groups:
+                shown = await failures(Broker(client), Masking(), one.asked)
+                preview = await preview_dismiss(Broker(client), OfFailures(**one.asked.subject()))
+                assert shown.total == one.count == sum(bar.count for bar in shown.bars)
+                previews[one.values[0]] = preview.count
             return found, previews
 
     found, previews = asyncio.run(look())
-    assert {one.values[0]: (one.count, one.is_exact) for one in found.groups} == {"": (1, False), "app.pay": (2, True)}
-    assert previews == {"app.pay": 2}
+    assert {one.values: one.count for one in found.groups} == {("", ""): 1, ("app.pay", ""): 2}
+    assert previews == {"": 1, "app.pay": 2}
+
+
+def test_a_selected_failure_is_that_of_its_queue() -> None:
+    """A message that failed in two queues has one id."""
+
+    async def act() -> list[str]:
+        async with AsyncQueueClient("opendata+memory://selected-failures") as client:
+            await client.declare_exchange("both", "fanout")
+            for queue in ("mail", "post office"):
+                await client.create(queue)
+                await client.bind(queue, "both")
+            await client.publish("x", exchange="both")
+            for queue in ("mail", "post office"):
+                [message] = await client.read(queue, 60)
+                await client.reject(queue, message)
+            given = OfFailures.model_validate({"selected": [f"{message.id} post office"]})
+            assert (await preview_dismiss(Broker(client), given)).count == 1
+            assert (await dismiss(Broker(client), given, unheard)).counts == {"deleted": 1, "dismissed": 0}
+            return [one.queue for one in (await client.list_failures()).items]
+
+    assert asyncio.run(act()) == ["mail"]
+
+
+@pytest.mark.parametrize("selected", ["7", "billing", "x billing", "-1 billing", "7 "])
+def test_what_is_no_failure_can_not_be_selected(selected: str) -> None:
+    with pytest.raises(ValidationError, match="is not a message id, a space and the name of a queue"):
+        OfFailures.model_validate({"selected": [selected]})
 
 
 @pytest.mark.parametrize("hours", ["1e9", "inf", "nan", "-1"])

@@ -25,6 +25,7 @@ from tests.support.verified import assert_verified
 
 QUEUES = ("q", "r")
 REPORTS = [TaskReport.cut(TaskState.RAISED, exception=f"Error{number}", error="no") for number in range(3)]
+REPORTS.append(TaskReport.cut(TaskState.TIMED_OUT))
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +55,7 @@ async def some(world: World, count: int = 60, seed: int = 1) -> list[int]:
     ids = []
     for number in range(count):
         kind = chance.random() < 0.5
-        ids.append(await fail(world, chance.choice(QUEUES), acknowledged=kind, report=REPORTS[number % 3]))
+        ids.append(await fail(world, chance.choice(QUEUES), acknowledged=kind, report=REPORTS[number % len(REPORTS)]))
         world.clock.advance(chance.choice((0, 0, 1, 7)))
         if number % 17 == 0:
             await world.engine.commits.checkpoint()
@@ -100,6 +101,9 @@ def test_filters_find_what_a_look_at_each_finds(tmp_path: Path) -> None:
         times = [one.open.at_ms for one in whole]
         asked: list[tuple[dict[str, Any], Any]] = [
             ({"exceptions": ["Error1"]}, lambda one: one.facts.exception == "Error1"),
+            ({"exceptions": ["", "Error1"], "tasks": ["app.pay"]}, lambda one: one.facts.exception in ("", "Error1")),
+            ({"exceptions": [""]}, lambda one: one.facts.exception == ""),
+            ({"tasks": [""], "workers": [""], "reasons": [""]}, lambda _one: False),
             ({"kinds": ["failed"], "queues": ["r"]}, lambda one: one.open.kind == "failed" and one.open.queue == "r"),
             ({"kinds": ["acknowledged"]}, lambda one: one.open.kind == "acknowledged"),
             ({"gte": times[20], "lte": times[40]}, lambda one: times[20] <= one.open.at_ms <= times[40]),
