@@ -4,16 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
 from ..client.connection_options import Options
 from ..errors import ConnectionLost
+from ..protocol.messages import WhoAmI
+from ..protocol.messages.failure_messages import GroupFailures, ListFailures
+from ..protocol.messages.history_messages import (
+    CountAttempts,
+    CountMessages,
+    ListAttempts,
+    ListMessages,
+    RetrieveAttempt,
+    RetrieveMessage,
+)
 from ..queue_client import AsyncQueueClient
 from ..queue_client.async_calls import AsyncCalls
 
 CONNECT_SECONDS = 3.0
 CALL_SECONDS = 10.0
+#: a query that takes longer asks so often whether the broker is there
+ASK_SECONDS = 1.0
+QUERIES = (
+    ListMessages, ListAttempts, RetrieveMessage, RetrieveAttempt, CountAttempts, CountMessages, ListFailures,
+    GroupFailures,
+)  # fmt: skip
 #: after a failure, calls fail at once for so long
 AWAY_SECONDS = 1.0
 
@@ -31,10 +48,7 @@ class BoundedCalls(AsyncCalls):
         Raises:
             ConnectionLost: the broker is away, or does not answer.
         """
-        now = self.clock.monotonic
-        self.used_at = now()
-        if self._fault is not None and now() < self._away_until:
-            raise ConnectionLost(self._fault.text, **self._fault.values)
+        now = self._began()
         try:
             async with asyncio.timeout(CALL_SECONDS):
                 return await super().call(message)
@@ -48,6 +62,31 @@ class BoundedCalls(AsyncCalls):
                 text = f"No broker runs for {folder}: start it with 'opendata-queue broker start {shlex.quote(folder)}'"
                 self._fault = ConnectionLost(f"{text}, or this page with --start.", folder=folder)
             raise self._fault from exc
+
+    async def call_apart(self, message: Any) -> Any:
+        """As the base's: it may take long. A query ends when the broker is away; what changes something goes on.
+
+        Raises:
+            ConnectionLost: as :meth:`call`.
+        """
+        if not isinstance(message, QUERIES):
+            return await super().call_apart(message)
+        self._began()
+        apart = asyncio.ensure_future(super().call_apart(message))
+        try:
+            while not (await asyncio.wait({apart}, timeout=ASK_SECONDS))[0]:
+                await self.call(WhoAmI(0))
+            return apart.result()
+        finally:
+            apart.cancel()
+
+    def _began(self) -> Callable[[], float]:
+        """Note that a call is made; returns the clock."""
+        now = self.clock.monotonic
+        self.used_at = now()
+        if self._fault is not None and now() < self._away_until:
+            raise ConnectionLost(self._fault.text, **self._fault.values)
+        return now
 
 
 class PageClient(AsyncQueueClient):
