@@ -67,7 +67,7 @@ def test_who_may_read_one_queue_sees_it_and_its_messages(world: World) -> None:
         with closing(world.admin.consume("shown")) as messages:
             world.admin.ack(next(messages))
             assert "role monitor" in site.get("queue?name=shown").text, "names of consumers are not for everybody"
-        for path in ("queue?name=hidden", "api/v1/queue?name=hidden"):
+        for path in ("queue?name=hidden", "workers", "store", "api/v1/workers", "api/v1/store"):
             refused = site.get(path)
             assert refused.status_code == 403, path
             assert "ann" in refused.text

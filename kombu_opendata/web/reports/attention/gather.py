@@ -94,15 +94,14 @@ async def _trends(broker: Broker, queues: list[QueueMetrics], failures: list[Tas
 
 
 async def _allowed(broker: Broker, key: Hashable, ask: Callable[[], Awaitable[T]], otherwise: T) -> T:
-    """A part; something empty if the user may not see it, or the broker keeps no history."""
+    """A part; something empty if the user may not see it, or the broker keeps no history.
 
-    async def allowed() -> T:
-        try:
-            return await ask()
-        except (AccessRefused, PreconditionFailed):
-            return otherwise
-
-    return await broker.recent(key, _SECONDS, allowed)
+    Views that share the answer are told that it was refused.
+    """
+    try:
+        return await broker.recent(key, _SECONDS, ask)
+    except (AccessRefused, PreconditionFailed):
+        return otherwise
 
 
 async def _failures(broker: Broker) -> list[TaskFailures]:
