@@ -39,6 +39,32 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
+class Upkeep:
+    """What keeps a store small and quick to open; see "status" in the command line's reference.
+
+    Attributes:
+        checkpoint_at, checkpoint_seconds: when memory was last written to the store, and how long that took; None if
+            that was before the broker's start.
+        tables: files of the store; ``unsorted_tables`` of them are not compacted yet.
+        runs: sorted runs of tables: each read looks into all of them.
+        compactions: those that go on: how many tables and runs each merges.
+        compacted_at: when the last one was planned that has ended; None if none is known.
+        failed_compactions: of those that are known.
+        journal_limit_bytes: with a journal of this size, commits wait for the next checkpoint.
+    """
+
+    checkpoint_at: datetime | None
+    checkpoint_seconds: float
+    tables: int
+    unsorted_tables: int
+    runs: int
+    compactions: tuple[int, ...]
+    compacted_at: datetime | None
+    failed_compactions: int
+    journal_limit_bytes: int
+
+
+@dataclass(frozen=True)
 class InstanceStore:
     """The store of one instance.
 
@@ -75,6 +101,7 @@ class InstanceStore:
     published: int
     delivered: int
     dead_letters: int
+    upkeep: Upkeep
     duties: tuple[Duty, ...]
     checkpoints: tuple[Checkpoint, ...]
     verified: Verification | None
@@ -152,10 +179,26 @@ def _instance(name: str, report: Mapping[str, Any], verified: Verification | Non
         report["published"],
         report["delivered"],
         report["dead_letters"]["waiting"],
+        _upkeep(report),
         tuple(_duty(duty, last) for duty, last in report["maintenance"].items()),
         tuple(Checkpoint(one["name"], moment(one["expires_at_ms"])) for one in disk["checkpoints"] if one["name"]),
         verified,
         with_times({figure: value for figure, value in report.items() if figure != "queues"}),
+    )
+
+
+def _upkeep(report: Mapping[str, Any]) -> Upkeep:
+    disk, checkpoint, ended = report["disk"], report["checkpoint"], report["disk"]["compactions_ended"]
+    return Upkeep(
+        moment(checkpoint["at_ms"]),
+        checkpoint["seconds"],
+        disk["tables"],
+        disk["unsorted_tables"],
+        disk["runs"],
+        tuple(one["sources"] for one in disk["compactions_running"]),
+        moment(max((one["planned_at_ms"] for one in ended), default=0)),
+        sum(one["status"] == "failed" for one in ended),
+        report["journal_limit_bytes"],
     )
 
 

@@ -30,7 +30,7 @@
       const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
       const lines = series.map((one) => ({ label: one.label, stroke: colour(`--${one.color}`), width: 2, points: { show: false } }));
       const plot = new uPlot(
-        { width: Math.max(place.clientWidth, 200), height: 180, series: [{}, ...lines], axes: [axis, { ...axis, size: 60 }], legend: { live: false }, cursor: { drag: { x: false, y: false } } },
+        { width: Math.max(place.clientWidth, 200), height: 180, series: [{}, ...lines], axes: [axis, { ...axis, size: 60 }], scales: { x: { range: (_plot, _first, last) => [last - 600, last] } }, legend: { live: false }, cursor: { drag: { x: false, y: false } } },
         data, place);
       charts.set(figure, { plot, source: figure.dataset.chart });
     }
