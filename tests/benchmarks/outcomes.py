@@ -1,24 +1,25 @@
 """What it costs a Celery worker to report what became of its tasks (ours only).
 
-Two workers take turns on one broker, each on a queue that was filled before: one reports, one has the transport option
-``task_outcomes=False``. A stall of the machine is longer than the difference, so a run's rate is the median of those of
-its parts, and CPU time is measured, too. As a program, ``python -m tests.benchmarks.outcomes URL LEDGER REPORTS
-ARGUMENTS…`` is one of the workers.
+Two workers on one broker have a queue each, which was filled before: one reports, one has the transport option
+``task_outcomes=False``. A machine's pace changes by much more than the difference, within seconds. So both are started,
+and take turns of a quarter of a second: the other one is stopped by a signal meanwhile. As a program, ``python -m
+tests.benchmarks.outcomes URL LEDGER REPORTS ARGUMENTS…`` is one of the workers.
 """
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable
-from contextlib import suppress
-from itertools import pairwise
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from statistics import median
-from typing import Any, NamedTuple
 
 from celery import Celery
 
-from .celery_rows import QUIET, make_app, watching
+from .celery_rows import QUIET, make_app
 from .peers import Peer, broker_pid, our_broker
 from .processes import BenchError, Waiter, cpu_seconds, run_together, server, wait_at_rest, wait_until
 from .results import Results
@@ -26,88 +27,126 @@ from .targets import OURS, WITHOUT
 from .workloads import PUBLISHERS, Sizes
 
 POOLS = {"solo": ("--pool=solo",), "prefork": ("--pool=prefork", "--concurrency=2", "-O", "fair")}
+_SERIES = (OURS, WITHOUT)
+#: a turn, and how long a worker runs before its turn is measured
+_TURN_SECONDS, _ROLL_SECONDS = 0.25, 0.02
 #: tasks at the beginning and the end that are not measured: processes start and end there
-WARM_UP_SHARE = 0.1
-#: parts of a run
-PARTS = 20
+_WARM_UP_SHARE = 0.05
 
 
-class Turn(NamedTuple):
-    """One run of a worker; its name is that of its queue and its ledger."""
+class Runner:
+    """One of the workers, which is stopped but for its turns."""
 
-    pool: str
-    series: str
-    name: str
+    def __init__(self, process: subprocess.Popen[bytes], series: str, home: Path, broker: int) -> None:
+        self._process, self._ledger, self._broker = process, home / series, broker
+        self.series = series
+        #: tasks, seconds, CPU seconds of the worker, CPU seconds of the broker
+        self.sums = [0.0, 0.0, 0.0, 0.0]
+
+    def wait_lines(self, count: int) -> None:
+        """Wait until so many tasks have run."""
+        what = f"{count} tasks of {self._ledger.name}"
+        wait_until(lambda: self.lines() >= count or self._process.poll() is not None, what, seconds=300.0)
+        if self._process.poll() is not None:
+            raise BenchError(f"the worker of {self._ledger} has ended; see its log with --keep")
+
+    def lines(self) -> int:
+        """How many tasks have run."""
+        return self._ledger.read_bytes().count(b"\n") if self._ledger.exists() else 0
+
+    def signal(self, number: int) -> None:
+        """Stop the worker and its pool, or let them go on."""
+        os.killpg(self._process.pid, number)
+
+    def turn(self) -> None:
+        """Run for a moment, and add what was done in it."""
+        self.signal(signal.SIGCONT)
+        time.sleep(_ROLL_SECONDS)
+        before = self._look()
+        time.sleep(_TURN_SECONDS)
+        after = self._look()
+        self.signal(signal.SIGSTOP)
+        self.sums = [known + new - old for known, old, new in zip(self.sums, before, after, strict=True)]
+
+    def _look(self) -> tuple[float, ...]:
+        lines, now = self.lines(), time.perf_counter()
+        return lines, now, _tree_cpu_seconds(self._process.pid), cpu_seconds(self._broker)
 
 
 def steps(sizes: Sizes) -> int:
     """How often `measure` calls back."""
-    return 2 * sizes.rounds * len(POOLS)
+    return (1 + sizes.rounds) * len(POOLS)
 
 
 def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], None]) -> None:
     """Measures workers with and without outcomes."""
-    home = folder / "outcomes"
-    turns: list[Turn] = []
-    for number in range(sizes.rounds):
-        for pool in POOLS:
-            order = (OURS, WITHOUT) if number % 2 == 0 else (WITHOUT, OURS)
-            turns += [Turn(pool, series, f"{pool}-{series}-{number}") for series in order]
-    each = 2 * sizes.tasks // PUBLISHERS
-    with our_broker(home) as peer:
-        queues = [turn.name for turn in turns]
-        run_together(_send, [(peer.url, queues, number * each, each) for number in range(PUBLISHERS)])
-        pid = broker_pid(home / "store")
-        if pid is None:
-            raise BenchError("the broker has ended")
-        wait_at_rest(pid)
-        for turn in turns:
-            _run(turn, each * PUBLISHERS, results, peer, pid, home / turn.name)
-            step(f"outcomes, {turn.name}")
+    count = 2 * sizes.tasks * sizes.rounds // PUBLISHERS * PUBLISHERS
     for pool in POOLS:
-        cpu = [results.median(f"outcomes.{pool}worker", series) or 0.0 for series in (OURS, WITHOUT)]
+        home = folder / f"outcomes-{pool}"
+        with our_broker(home) as peer:
+            run_together(_send, [(peer.url, count // PUBLISHERS)] * PUBLISHERS)
+            pid = broker_pid(home / "store")
+            if pid is None:
+                raise BenchError("the broker has ended")
+            wait_at_rest(pid)
+            step(f"tasks for {pool} workers")
+            with _worker(pool, OURS, peer, home) as first, _worker(pool, WITHOUT, peer, home) as second:
+                runners = [
+                    Runner(process, series, home, pid) for process, series in zip((first, second), _SERIES, strict=True)
+                ]
+                _take_turns(pool, runners, count, sizes.rounds, results, step)
+        cpu = [results.median(f"outcomes.{pool}worker", series) or 0.0 for series in _SERIES]
         results.remarks.append(
             "CPU time of a {} worker per task: {:.1f} µs with outcomes, {:.1f} µs without.".format(pool, *cpu)
         )
 
 
-def _send(barrier: Waiter, url: str, queues: list[str], first: int, count: int) -> None:
-    """Sends numbered tasks to each of the queues."""
+def _send(barrier: Waiter, url: str, count: int) -> None:
+    """Sends tasks to both queues."""
     app = Celery("bench", broker=url, set_as_current=False)
     barrier.wait()
-    for queue in queues:
-        for number in range(first, first + count):
-            app.send_task("bench.mark", (number,), queue=queue)
+    for number in range(count):
+        for series in _SERIES:
+            app.send_task("bench.mark", (number,), queue=series)
 
 
-def _run(turn: Turn, count: int, results: Results, peer: Peer, broker: int, ledger: Path) -> None:
-    before = cpu_seconds(broker)
-    options = (*POOLS[turn.pool], *QUIET, "-Q", turn.name)
-    command = [sys.executable, "-m", __name__, peer.url, str(ledger), str(turn.series == OURS), *options]
-    aside = int(count * WARM_UP_SHARE)
-    with server(command, log=str(ledger.with_suffix(".log"))) as worker, watching(peer.url) as watch:
-
-        def wait_lines(wanted: int) -> tuple[int, float]:
-            """How many tasks have run, of so many at least, and the worker's CPU time."""
-            what = f"{wanted} tasks of {turn.name}"
-            wait_until(lambda: _lines(ledger) >= wanted or worker.poll() is not None, what, seconds=300.0)
-            return _lines(ledger), _tree_cpu_seconds(worker.pid)
-
-        (first, began), (last, ended), _ = (wait_lines(wanted) for wanted in (aside, count - aside, count))
-        wait_until(lambda: _is_done(watch.report(), turn.name), "the end of the tasks", seconds=300.0)
-        results.add(f"outcomes.{turn.pool}cpu", turn.series, 1e6 * (cpu_seconds(broker) - before) / count)
-    times = sorted(float(line.split()[1]) for line in ledger.read_text().splitlines())
-    if len(times) != count:
-        raise BenchError(f"{len(times)} runs of {count} tasks; see the worker's log with --keep")
-    each = (count - 2 * aside) // PARTS
-    marks = times[aside : count - aside : each]
-    results.add(f"outcomes.{turn.pool}", turn.series, median(each / (b - a) for a, b in pairwise(marks)))
-    results.add(f"outcomes.{turn.pool}worker", turn.series, 1e6 * (ended - began) / (last - first))
+def _worker(pool: str, series: str, peer: Peer, home: Path) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    options = (*POOLS[pool], *QUIET, "-Q", series, f"--hostname={series}@bench")
+    command = [sys.executable, "-m", __name__, peer.url, str(home / series), str(series == OURS), *options]
+    return server(command, log=str(home / f"{series}.log"))
 
 
-def _is_done(report: dict[str, Any], queue: str) -> bool:
-    figures = report["queues"][queue]
-    return (figures["available"], figures["in_flight"]) == (0, 0)
+def _take_turns(
+    pool: str, runners: list[Runner], count: int, rounds: int, results: Results, step: Callable[[str], None]
+) -> None:
+    """Let the workers take turns, and add a sample of each in every round."""
+    aside = int(count * _WARM_UP_SHARE)
+    try:
+        for runner in runners:
+            runner.wait_lines(aside)
+            runner.signal(signal.SIGSTOP)
+        begin = max(runner.lines() for runner in runners)
+        for number in range(rounds):
+            until = begin + (count - aside - begin) * (number + 1) // rounds
+            while max(runner.lines() for runner in runners) < until:
+                for runner in runners:
+                    runner.turn()
+                runners.reverse()
+            for runner in runners:
+                _add(pool, runner, results)
+            step(f"outcomes, {pool}")
+    finally:
+        for runner in runners:
+            with suppress(ProcessLookupError):
+                runner.signal(signal.SIGCONT)
+
+
+def _add(pool: str, runner: Runner, results: Results) -> None:
+    tasks, seconds, worker, broker = runner.sums
+    runner.sums = [0.0] * 4
+    results.add(f"outcomes.{pool}", runner.series, tasks / seconds)
+    results.add(f"outcomes.{pool}worker", runner.series, 1e6 * worker / tasks)
+    results.add(f"outcomes.{pool}cpu", runner.series, 1e6 * broker / tasks)
 
 
 def _tree_cpu_seconds(pid: int) -> float:
@@ -118,10 +157,6 @@ def _tree_cpu_seconds(pid: int) -> float:
         for children in Path(f"/proc/{pid}/task").glob("*/children"):
             found += sum(_tree_cpu_seconds(int(child)) for child in children.read_text().split())
     return found
-
-
-def _lines(ledger: Path) -> int:
-    return ledger.read_bytes().count(b"\n") if ledger.exists() else 0
 
 
 def main(url: str, ledger: str, reports: str, *arguments: str) -> None:
