@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from kombu_opendata import QueueClient
+from kombu_opendata.web.rendering import link
 
 from ..support.page import PageServer
 from ..support.processes import children
@@ -66,6 +67,53 @@ def test_messages_that_are_gone_are_said(site: httpx.Client, client: QueueClient
     assert "1 message not" in done.text
     again = site.post("/actions/delete-messages", data=form)
     assert "0 messages deleted" in again.text
+
+
+@pytest.mark.parametrize(
+    ("action", "subject"),
+    [
+        ("purge", {"queue": "no queue"}),
+        ("pause", {"queue": "no queue"}),
+        ("alter", {"queue": "no queue"}),
+        ("move", {"queue": "no queue", "target": "neither"}),
+        ("archive", {"queue": "no queue", "ids": ["1"]}),
+        ("retry", {"queues": ["no queue"]}),
+        ("stop-replay", {"queue": "no queue"}),
+        ("delete-exchange", {"exchange": "no exchange"}),
+        ("suspend-worker", {"worker": "ab" * 16}),
+        ("shutdown-worker", {"worker": "ab" * 16}),
+        ("verify-store", {"instance": "none"}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_gone_meanwhile_is_said(site: httpx.Client, action: str, subject: dict[str, list[str] | str]) -> None:
+    said = site.post(f"/actions/{action}", data={**subject, "typed_again": next(iter(subject.values()))})
+    assert said.status_code == 200
+    assert "<dialog" in said.text
+    assert 'role="alert"' in said.text
+    found = site.post(f"/api/v1/actions/{action}", json=subject)
+    assert found.status_code in (404, 409), found.text
+    assert found.json()["message"]
+
+
+def test_a_job_that_has_ended_is_not_cancelled(site: httpx.Client, client: QueueClient) -> None:
+    client.create("short")
+    site.post("/actions/purge", data={"queue": "short", "typed_again": "short"})
+    number = max(one["id"] for one in site.get("/api/v1/jobs").json())
+    assert site.post(f"/jobs/{number}/cancel").status_code == 200
+    assert site.get(f"/api/v1/jobs/{number}").json()["state"] == "done"
+    assert site.post("/jobs/99999/cancel").status_code == 404
+
+
+@pytest.mark.parametrize("action", ["retry", "dismiss", "archive-failed"])
+def test_no_selection_is_not_everything(site: httpx.Client, client: QueueClient, action: str) -> None:
+    client.create("unselected")
+    address = link("", f"actions/{action}", queue="unselected", ids=[])
+    assert address == f"/actions/{action}?queue=unselected&ids="
+    asked = site.get(address)
+    assert "Nothing is selected." in asked.text
+    assert 'class="main"' not in asked.text
+    assert 'class="danger"' not in asked.text
 
 
 @pytest.mark.parametrize(

@@ -160,6 +160,8 @@ class ArchiveFailed(OfQueue):
 
 
 async def preview_archive(broker: Broker, given: ArchiveFailed) -> Preview:
+    if given.ids == []:
+        return Preview("Nothing is selected.", 0, is_possible=False)
     count = len(given.ids) if given.ids is not None else (await broker.client.metrics(given.queue)).failed
     up_to = "Those that match, of " if given.where else ""
     return Preview(f"{up_to}{counted(count, 'failed message')} of {given.queue} will be set aside, and kept.", count)
