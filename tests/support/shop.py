@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from celery import Celery, chord
+from celery import Celery, group
 
 from kombu_opendata import QueueClient
 
@@ -44,7 +44,7 @@ class Shop:
 
     Attributes:
         gate: while this file does not exist, ``shop.sync_stock`` hangs.
-        canvas: the id of the last task of a canvas: a chain and a task in a chord.
+        canvas: the id of the last task of a canvas: a task, two in a chord, and the one that gets their results.
         hanging: the id of the task that hangs.
         workers: its workers.
     """
@@ -80,9 +80,10 @@ class Shop:
         for hours in range(1, 12):
             self.signature("send_mail", "mail", "reminder", "you@example.org").apply_async(countdown=hours * 1800)
         self.hanging = str(self.signature("sync_stock", "stock", str(self.gate)).delay().id)
-        chain = self.signature("pack", "orders", 1) | self.app.signature("shop.wrap", queue="orders")
-        packed = chord([chain, self.signature("pack", "orders", 2)])(self.signature("ship", "orders"))
-        self.canvas = str(packed.id)
+        # with one first task, as each task of a chord's header is the root of its own otherwise
+        wraps = group(self.signature("wrap", "orders"), self.signature("wrap", "orders"))
+        canvas = self.signature("pack", "orders", 1) | wraps | self.signature("ship", "orders")
+        self.canvas = str(canvas.delay().id)
         with QueueClient(self.url) as client:
             wait_until(
                 lambda: sum(one.count for one in client.group_failures(["task"]).groups) == FAILURES,

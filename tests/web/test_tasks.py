@@ -66,8 +66,9 @@ def test_a_canvas_is_a_tree(site: str, shop: Shop, browser: Browser) -> None:
 
     with opened(browser) as page:
         page.goto(f"{site}task?id={shop.canvas}")
-        expect(page.locator("#canvas li")).to_have_text(["shop.pack done", "shop.wrap done", "shop.ship done"])
-        expect(page.locator("#result")).to_have_text('"shipped [1, 2]"')
+        tasks = ["shop.pack done", "shop.wrap done", "shop.wrap done", "shop.ship done"]
+        expect(page.locator("#canvas li")).to_have_text(tasks)
+        expect(page.locator("#result")).to_have_text('"shipped [1, 1]"')
 
 
 def test_who_has_a_task_that_hangs(site: str, shop: Shop, browser: Browser) -> None:
