@@ -15,10 +15,10 @@ _BUCKET_POLL_MS = 5000
 _CACHED_PART_BYTES = 1 << 20
 #: files of that cache that are open at the same time; the broker leaves file descriptors for them
 _CACHED_FILES = 100
-#: bound of the cache of the files' indexes and filters: about 0.3 MB for each file of 16 MiB
+#: bound of the cache of the files' indexes and filters: about 20 kB for each MiB of a file
 INDEX_CACHE_BYTES = 24 << 20
-#: compactions that run at once, and fetches of one compaction
-_COMPACTOR_TASKS = 2
+#: compactions that run at once
+_COMPACTIONS = 2
 #: files or runs of about one size that the compactor merges. Every scan, and most point reads, read from all runs, so
 #: it pays to write more often for fewer runs: with 2, a store of a million messages had 4 runs, a page of scattered
 #: messages took 66 ms and a staged row 130 µs of CPU; with SlateDB's own 4 these were 10, 102 ms and 106 µs.
@@ -33,11 +33,13 @@ class SlateSettings:
         l0_sst_size_bytes: the size at which the memtable is written out.
         max_unflushed_bytes: with so much in memory that no table has, writes wait.
         l0_max_ssts: with this many of these files not compacted yet, writes wait.
-        sorted_sst_size_bytes: the largest file of the compactor. A read that does not find a file's index in the cache
-            decodes all of it: with SlateDB's own 256 MiB a point read of a large store costs milliseconds.
+        sorted_sst_size_bytes: the largest file of the compactor, which buffers most of a file while it writes it. A read
+            that does not find a file's index in the cache decodes all of it: with SlateDB's own 256 MiB a point read
+            of a large store costs milliseconds.
         compactor_poll_ms: the interval at which the compactor checks for work.
         commit_compaction_ms: the interval at which it checks for compactions that are done.
-        compactor_fetch_bytes: how much of each file a compaction reads at a time.
+        compactor_fetch_bytes: how much of each file a compaction reads at a time, which is a request.
+        compactor_fetches: such reads of each file that are under way, or wait to be merged.
         manifest_poll_ms: the interval at which the writer reads the manifest, and so notices that it is fenced.
         replaced_seconds: how long a compaction's checkpoint keeps the tables that it replaced; see
             :meth:`.store_writer.SlateStore.collect_garbage`, which relies on it.
@@ -52,10 +54,11 @@ class SlateSettings:
     l0_sst_size_bytes: int = 8 << 20
     max_unflushed_bytes: int = 24 << 20
     l0_max_ssts: int = 24
-    sorted_sst_size_bytes: int = 16 << 20
+    sorted_sst_size_bytes: int = 8 << 20
     compactor_poll_ms: int = 1000
     commit_compaction_ms: int = 1000
-    compactor_fetch_bytes: int = 512 << 10
+    compactor_fetch_bytes: int = 256 << 10
+    compactor_fetches: int = 1
     manifest_poll_ms: int = 1000
     replaced_seconds: int = 15
     table_min_age_seconds: float = 10
@@ -69,7 +72,8 @@ class SlateSettings:
         return replace(
             self, manifest_poll_ms=_BUCKET_POLL_MS, compactor_poll_ms=_BUCKET_POLL_MS,
             commit_compaction_ms=_BUCKET_POLL_MS, replaced_seconds=90, table_min_age_seconds=300,
-            max_unflushed_bytes=128 << 20,
+            max_unflushed_bytes=128 << 20, sorted_sst_size_bytes=16 << 20, compactor_fetch_bytes=512 << 10,
+            compactor_fetches=2,
         )  # fmt: skip
 
     def for_idleness(self) -> SlateSettings:
@@ -102,13 +106,13 @@ class SlateSettings:
             "compactor_options.poll_interval": f'"{self.compactor_poll_ms}ms"',
             "compactor_options.commit_compacted_interval": f'"{self.commit_compaction_ms}ms"',
             "compactor_options.checkpoint_lifetime": f'"{self.replaced_seconds}s"',
-            "compactor_options.max_concurrent_compactions": _COMPACTOR_TASKS,
-            "compactor_options.worker.max_concurrent_compactions": _COMPACTOR_TASKS,
+            "compactor_options.max_concurrent_compactions": _COMPACTIONS,
+            "compactor_options.worker.max_concurrent_compactions": _COMPACTIONS,
             "compactor_options.worker.compactions_poll_interval": f'"{self.compactor_poll_ms}ms"',
             "compactor_options.worker.max_sst_size": self.sorted_sst_size_bytes,
             "compactor_options.worker.max_subcompactions": 1,
             "compactor_options.worker.bytes_to_fetch": self.compactor_fetch_bytes,
-            "compactor_options.worker.max_fetch_tasks": _COMPACTOR_TASKS,
+            "compactor_options.worker.max_fetch_tasks": self.compactor_fetches,
             "compactor_options.scheduler_options.min_compaction_sources": f'"{_MERGED_RUNS}"',
             "garbage_collector_options": "null",  # null: no collector is started
         }.items():
