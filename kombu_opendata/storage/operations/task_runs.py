@@ -97,15 +97,16 @@ class TaskRuns:
         history = self._state.history
         if not self.enabled or history is None:
             return
-        at, id, name, report = self._clock.now_ms(), entry.id, queue.name, self._fitting(report)
-        history.reports[name, id] = report
+        at, id, name, effects = self._clock.now_ms(), entry.id, queue.name, self._effects
         run = [id, entry.claimed_at, report.state, report.runtime_us, report.pid]
-        failures = _failures(report)
-        effects = self._effects
+        if report.exception or report.error or report.traceback:
+            report = self._fitting(report)
+            history.reports[name, id] = report
+            effects.append(NoteFailures(name, at, run, _failures(report)))
+            return
+        history.reports[name, id] = report
         before, last = effects[-2:] if len(effects) > 1 else (None, None)
-        if failures:
-            effects.append(NoteFailures(name, at, run, failures))
-        elif (
+        if (
             type(last) is Ack and last.at_ms == at and last.queue == name
             and type(before) is NoteReports and before.at_ms == at and before.queue == name
         ):  # fmt: skip

@@ -115,6 +115,11 @@ def encode(rows: Rows) -> bytes:
     def number(name: str) -> int:
         return names.setdefault(name, len(names))
 
+    def numbers(column: list[str]) -> list[int]:
+        for name in dict.fromkeys(column):
+            number(name)
+        return [names[name] for name in column]
+
     published = _ranges(rows.published)
     parts = [_RANGE.pack(*one) for one in published]
     for queue, ids in rows.routed.items():
@@ -129,8 +134,8 @@ def encode(rows: Rows) -> bytes:
         [row.message_id for row in ended],
         [row.claimed_at_ms for row in ended],
         [row.ended_at_ms for row in ended],
-        [number(row.queue) for row in ended],
-        [number(row.consumer) for row in ended],
+        numbers([row.queue for row in ended]),
+        numbers([row.consumer for row in ended]),
         [row.number for row in ended],
         [row.outcome for row in ended],
     ]
@@ -139,7 +144,7 @@ def encode(rows: Rows) -> bytes:
             states,
             [row.runtime_us for row in ended],
             [row.pid for row in ended],
-            [number(row.exception) for row in ended],
+            numbers([row.exception for row in ended]),
         )
     parts.append(columns.pack_all(_ALL_COLUMNS[version], in_order))
     counts = (len(names), len(published), len(rows.routed), len(rows.left), len(rows.attempts))
