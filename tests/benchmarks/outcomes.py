@@ -2,7 +2,7 @@
 
 Two workers on one broker have a queue each, which was filled before: one reports, one has the transport option
 ``task_outcomes=False``. A machine's pace changes by much more than the difference, within seconds. So both are started,
-and take turns of a quarter of a second: the other one is stopped by a signal meanwhile. As a program, ``python -m
+and take turns of a tenth of a second: the other one is stopped by a signal meanwhile. As a program, ``python -m
 tests.benchmarks.outcomes URL LEDGER REPORTS ARGUMENTS…`` is one of the workers.
 """
 
@@ -29,7 +29,7 @@ from .workloads import PUBLISHERS, Sizes
 POOLS = {"solo": ("--pool=solo",), "prefork": ("--pool=prefork", "--concurrency=2", "-O", "fair")}
 _SERIES = (OURS, WITHOUT)
 #: a turn, and how long a worker runs before its turn is measured
-_TURN_SECONDS, _ROLL_SECONDS = 0.25, 0.02
+_TURN_SECONDS, _ROLL_SECONDS = 0.1, 0.02
 #: tasks at the beginning and the end that are not measured: processes start and end there
 _WARM_UP_SHARE = 0.05
 
@@ -40,8 +40,6 @@ class Runner:
     def __init__(self, process: subprocess.Popen[bytes], series: str, home: Path, broker: int) -> None:
         self._process, self._ledger, self._broker = process, home / series, broker
         self.series = series
-        #: tasks, seconds, CPU seconds of the worker, CPU seconds of the broker
-        self.sums = [0.0, 0.0, 0.0, 0.0]
 
     def wait_lines(self, count: int) -> None:
         """Wait until so many tasks have run."""
@@ -58,15 +56,15 @@ class Runner:
         """Stop the worker and its pool, or let them go on."""
         os.killpg(self._process.pid, number)
 
-    def turn(self) -> None:
-        """Run for a moment, and add what was done in it."""
+    def turn(self) -> list[float]:
+        """Run for a moment; returns what that was: tasks, seconds, CPU seconds of the worker, and of the broker."""
         self.signal(signal.SIGCONT)
         time.sleep(_ROLL_SECONDS)
         before = self._look()
         time.sleep(_TURN_SECONDS)
         after = self._look()
         self.signal(signal.SIGSTOP)
-        self.sums = [known + new - old for known, old, new in zip(self.sums, before, after, strict=True)]
+        return [new - old for old, new in zip(before, after, strict=True)]
 
     def _look(self) -> tuple[float, ...]:
         lines, now = self.lines(), time.perf_counter()
@@ -80,7 +78,7 @@ def steps(sizes: Sizes) -> int:
 
 def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], None]) -> None:
     """Measures workers with and without outcomes."""
-    count = 2 * sizes.tasks * sizes.rounds // PUBLISHERS * PUBLISHERS
+    count = 4 * sizes.tasks * sizes.rounds // PUBLISHERS * PUBLISHERS
     for pool in POOLS:
         home = folder / f"outcomes-{pool}"
         with our_broker(home) as peer:
@@ -119,8 +117,13 @@ def _worker(pool: str, series: str, peer: Peer, home: Path) -> AbstractContextMa
 def _take_turns(
     pool: str, runners: list[Runner], count: int, rounds: int, results: Results, step: Callable[[str], None]
 ) -> None:
-    """Let the workers take turns, and add a sample of each in every round."""
+    """Let the workers take turns, and add a sample of each for every round.
+
+    The rounds take the turns one after another, so that each has its share of the machine's fast and slow times.
+    """
     aside = int(count * _WARM_UP_SHARE)
+    sums = [{runner.series: [0.0] * 4 for runner in runners} for _ in range(rounds)]
+    turn = 0
     try:
         for runner in runners:
             runner.wait_lines(aside)
@@ -129,24 +132,27 @@ def _take_turns(
         for number in range(rounds):
             until = begin + (count - aside - begin) * (number + 1) // rounds
             while max(runner.lines() for runner in runners) < until:
+                of_round = sums[turn % rounds]
                 for runner in runners:
-                    runner.turn()
+                    known = of_round[runner.series]
+                    of_round[runner.series] = [old + new for old, new in zip(known, runner.turn(), strict=True)]
                 runners.reverse()
-            for runner in runners:
-                _add(pool, runner, results)
+                turn += 1
             step(f"outcomes, {pool}")
     finally:
         for runner in runners:
             with suppress(ProcessLookupError):
                 runner.signal(signal.SIGCONT)
+    for of_round in sums:
+        for series, of_series in of_round.items():
+            _add(pool, series, of_series, results)
 
 
-def _add(pool: str, runner: Runner, results: Results) -> None:
-    tasks, seconds, worker, broker = runner.sums
-    runner.sums = [0.0] * 4
-    results.add(f"outcomes.{pool}", runner.series, tasks / seconds)
-    results.add(f"outcomes.{pool}worker", runner.series, 1e6 * worker / tasks)
-    results.add(f"outcomes.{pool}cpu", runner.series, 1e6 * broker / tasks)
+def _add(pool: str, series: str, sums: list[float], results: Results) -> None:
+    tasks, seconds, worker, broker = sums
+    results.add(f"outcomes.{pool}", series, tasks / seconds)
+    results.add(f"outcomes.{pool}worker", series, 1e6 * worker / tasks)
+    results.add(f"outcomes.{pool}cpu", series, 1e6 * broker / tasks)
 
 
 def _tree_cpu_seconds(pid: int) -> float:

@@ -33,9 +33,9 @@ class SlateSettings:
         l0_sst_size_bytes: the size at which the memtable is written out.
         max_unflushed_bytes: with so much in memory that no table has, writes wait.
         l0_max_ssts: with this many of these files not compacted yet, writes wait.
-        sorted_sst_size_bytes: the largest file of the compactor, which buffers most of what it writes of one. A read that
-            does not find a file's index in the cache decodes all of it: with SlateDB's own 256 MiB a point read of a
-            large store costs milliseconds.
+        sorted_sst_size_bytes: the largest file of the compactor, which buffers most of what it writes of one. A read
+            that does not find a file's index in the cache decodes all of it: with SlateDB's own 256 MiB a point read
+            of a large store costs milliseconds.
         compactor_poll_ms: the interval at which the compactor checks for work.
         commit_compaction_ms: the interval at which it checks for compactions that are done.
         compactor_fetch_bytes: how much of each file a compaction reads at a time, which is a request.
