@@ -97,16 +97,15 @@ class TaskRuns:
         history = self._state.history
         if not self.enabled or history is None:
             return
-        at, id, name, effects = self._clock.now_ms(), entry.id, queue.name, self._effects
-        run = [id, entry.claimed_at, report.state, report.runtime_us, report.pid]
-        if report.exception or report.error or report.traceback:
-            report = self._fitting(report)
-            history.reports[name, id] = report
-            effects.append(NoteFailures(name, at, run, _failures(report)))
-            return
+        at, id, name, report = self._clock.now_ms(), entry.id, queue.name, self._fitting(report)
         history.reports[name, id] = report
+        run = [id, entry.claimed_at, report.state, report.runtime_us, report.pid]
+        failures = _failures(report)
+        effects = self._effects
         before, last = effects[-2:] if len(effects) > 1 else (None, None)
-        if (
+        if failures:
+            effects.append(NoteFailures(name, at, run, failures))
+        elif (
             type(last) is Ack and last.at_ms == at and last.queue == name
             and type(before) is NoteReports and before.at_ms == at and before.queue == name
         ):  # fmt: skip
@@ -126,9 +125,9 @@ class TaskRuns:
 
     def _fitting(self, report: TaskReport) -> TaskReport:
         """The report with the texts for which there is room: settlements go on without."""
-        commits, size = self._commits, len(report.error) + len(report.traceback)
-        if not size:
+        if not (report.error or report.traceback):
             return report
+        commits, size = self._commits, len(report.error) + len(report.traceback)
         try:
             commits.check_room(size)
         except StoreFull:

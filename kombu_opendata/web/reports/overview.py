@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from ...queue_client.queue_models import QueueMetrics
 from ..brokers import Broker
-from .failure_counts import with_failures
-from .queue_figures import queue_figures
-from .recent_figures import Chart, charts, recent_figures
+from .figures.failure_counts import with_failures
+from .figures.queue_figures import queue_figures
+from .figures.recent_figures import Chart, charts, recent_figures
 
 #: rows of a page of queues
 PAGE = 50

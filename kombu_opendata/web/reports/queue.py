@@ -13,7 +13,7 @@ from ...protocol.messages.failure_messages import FailureInfo
 from ...queue_client.queue_models import Binding, QueueInfo, QueueMetrics, Worker
 from ..brokers import Broker
 from ..masking import Masking
-from .failure_counts import with_failures
+from .figures.failure_counts import with_failures
 from .message_rows import MessageRows, message_rows
 
 #: tabs by name: the state of their messages

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from ...queue_client.queue_models import QueueMetrics
 from ...queue_client.schedule_models import DueCounts, PeriodicTask
 from ..brokers import Broker
-from .queue_figures import queue_figures
+from .figures.queue_figures import queue_figures
 
 #: the lengths of charts in hours, with the length of a bar in seconds
 SPANS = {1: 120, 6: 900, 24: 3600, 168: 21_600}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ....protocol.messages import Outcome, Reported
-from ....protocol.task_reports import FAILED, TaskReport, TaskState
+from ....protocol.task_reports import FAILED, TaskReport
 from ....storage.operations.task_runs import TaskRuns
 from ....storage.state.queue_buckets import Entry
 from ...model.queue import BrokerQueue
@@ -16,7 +16,6 @@ from ..task_outcomes import TaskOutcomes
 
 #: plain numbers, compared for each message: reading a member of an enumeration costs more than the comparison
 _ACK, _START, _REPORT = int(Outcome.ACK), int(Outcome.START), int(Outcome.REPORT)
-_SUCCEEDED = int(TaskState.SUCCEEDED)
 
 
 class Leases:
@@ -86,7 +85,7 @@ class Leases:
         if report is not None and outcome != _START:
             self._outcomes.settled(report, entry.visible_at)
             queue.note_report(entry, report)
-            if outcome == _ACK and report.state != _SUCCEEDED:
+            if outcome == _ACK:
                 self._count_failure(queue.name, report)
         self.end(session, queue, entry, outcome)
 
@@ -106,8 +105,7 @@ class Leases:
 
     def _count_failure(self, name: str, report: TaskReport) -> None:
         """Count the task of an acknowledged message, if it failed."""
-        queue = self._queues.get(name)
-        if queue is not None and report.state in FAILED:
+        if report.state in FAILED and (queue := self._queues.get(name)) is not None:
             queue.tasks_failed += 1
 
     @property

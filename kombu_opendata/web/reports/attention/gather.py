@@ -14,8 +14,8 @@ from ....errors import AccessRefused, PreconditionFailed
 from ....protocol.messages.history_messages import MessageInfo
 from ....queue_client.queue_models import QueueMetrics, Worker
 from ...brokers import Broker
-from ..queue_figures import queue_figures
-from ..recent_figures import Trend, recent_figures, trend
+from ..figures.queue_figures import queue_figures
+from ..figures.recent_figures import Trend, recent_figures, trend
 from .finding import Finding
 from .findings import findings
 from .queue_rules import may_grow

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ....queue_client.queue_models import QueueMetrics
 from ....readable_text import age, counted, number
-from ..recent_figures import Trend
+from ..figures.recent_figures import Trend
 from .finding import Finding, Severity
 from .seen import Seen
 

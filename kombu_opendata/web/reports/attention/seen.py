@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from ....queue_client.queue_models import QueueMetrics, Worker
-from ..recent_figures import Trend
+from ..figures.recent_figures import Trend
 
 
 @dataclass(frozen=True)

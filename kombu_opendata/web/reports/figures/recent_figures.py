@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ...queue_client.queue_models import FigureSeries, RecentFigures
-from ..brokers import Broker
+from ....queue_client.queue_models import FigureSeries, RecentFigures
+from ...brokers import Broker
 
 #: how old they may be; the broker takes a sample every five seconds
 _SECONDS = 10.0

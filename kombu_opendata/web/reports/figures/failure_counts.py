@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...errors import AccessRefused
-from ...queue_client.queue_models import QueueMetrics
-from ..brokers import Broker
+from ....errors import AccessRefused
+from ....queue_client.queue_models import QueueMetrics
+from ...brokers import Broker
 
 #: counting is more work for the broker than other figures
 _SECONDS = 10.0

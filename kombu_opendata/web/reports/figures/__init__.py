@@ -1,0 +1,1 @@
+"""The numbers that several reports show: of queues, of the last minutes, and of failures."""
