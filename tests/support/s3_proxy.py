@@ -86,6 +86,7 @@ class S3Proxy:
         self._loop = asyncio.new_event_loop()
         self._released: asyncio.Event
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._connections: set[asyncio.Task[None]] = set()
         self._started: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, name="s3-proxy", daemon=True)
         self._thread.start()
@@ -130,11 +131,7 @@ class S3Proxy:
             server = self._loop.run_until_complete(self._listen())
             self._started.set_result(None)
             self._loop.run_forever()
-            server.close()
-            tasks = asyncio.all_tasks(self._loop)
-            for task in tasks:
-                task.cancel()
-            self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            self._loop.run_until_complete(self._end(server))
         finally:
             self._loop.close()
 
@@ -144,12 +141,27 @@ class S3Proxy:
         self.port = server.sockets[0].getsockname()[1]
         return server
 
+    async def _end(self, server: asyncio.Server) -> None:
+        server.close()
+        await asyncio.sleep(0)  # what was accepted in this turn of the loop has its task in the next one
+        while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in self._connections:
+                task.cancel()
+            await asyncio.wait(tasks)  # asyncio accepts connections in tasks; cancelled, they would not close them
+            await asyncio.sleep(0)  # a transport closes its socket one turn after it was told to
+
     def _release(self) -> None:
         self._released.set()
         self._released = asyncio.Event()
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = self._loop.create_task(self._serve(reader, writer))
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
+        task.add_done_callback(lambda _: writer.transport.abort())
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
             while head := await _head(reader):
                 body = await reader.readexactly(int(_header(head, b"content-length") or 0))
                 request = _parse(head)
@@ -157,7 +169,8 @@ class S3Proxy:
                 if not await self._answer(request, head, body, writer):
                     break
                 request.ended = time.monotonic()
-        writer.close()
+            writer.close()
+            await writer.wait_closed()
 
     async def _answer(self, request: Request, head: bytes, body: bytes, writer: asyncio.StreamWriter) -> bool:
         """Answer the request; False if the connection is to be closed."""
@@ -202,7 +215,7 @@ class S3Proxy:
             writer.write(b"\r\n".join([first, *kept, b"Connection: close", b"", b""]) + body)
             answer_head, _, payload = (await reader.read()).partition(b"\r\n\r\n")
         finally:
-            writer.close()
+            writer.transport.abort()  # all was read, or the proxy ends
         status, *lines = answer_head.split(b"\r\n")
         request.status = int(status.split()[1])
         dropped = (b"connection:", b"transfer-encoding:") + (() if request.method == "HEAD" else (b"content-length:",))
