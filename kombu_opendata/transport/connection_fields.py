@@ -28,7 +28,7 @@ from kombu.utils.url import parse_url
 
 from .. import url as urls
 from ..errors import InvalidURL
-from ..masked_url import masked
+from ..masked_url import SCHEME, masked
 from ..url import Address
 
 
@@ -52,7 +52,7 @@ def fill_in(client: Any) -> None:
     known_as = client.__eqhash__()  # Kombu's pools find a connection by its fields: keep the key that they know
     client.__eqhash__ = lambda: known_as
     client.alt = [Hidden(alternate) for alternate in client.alt]
-    if any("://" not in part and "@" in part for part in client.alt):  # Kombu cut a URL at the ';' of its secret
+    if any("@" in part and not SCHEME.match(part) for part in client.alt):  # Kombu cut a URL at the ';' of its secret
         client.hostname = Hidden(";".join(client.alt))
         client.alt = [client.hostname]
     try:

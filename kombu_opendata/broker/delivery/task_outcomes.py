@@ -50,13 +50,15 @@ class TaskOutcomes:
         self._clock = clock
         self.tasks: dict[str, RunsOfTask] = {}
 
-    def settled(self, report: TaskReport, due_at_ms: int) -> None:
-        """A task has just ended whose message could be delivered from ``due_at_ms`` on; 0 if that is not known."""
-        waited_ms = self._clock.now_ms() - report.runtime_us // 1000 - due_at_ms
-        self.reported(report, max(waited_ms, 0) if due_at_ms else -1)
+    def count(self, report: TaskReport, waited_ms: int = -1, *, due_at_ms: int = 0) -> None:
+        """Count a task that has ended.
 
-    def reported(self, report: TaskReport, waited_ms: int) -> None:
-        """A task has ended whose message was due for ``waited_ms`` before it began; -1 if that is not known."""
+        Args:
+            waited_ms: how long its message was due before it began; -1 if that is not known.
+            due_at_ms: since when its message could be delivered, if the task has ended just now.
+        """
+        if due_at_ms:
+            waited_ms = max(self._clock.now_ms() - report.runtime_us // 1000 - due_at_ms, 0)
         runs = self.tasks.get(report.task) or self._runs_of(report.task)
         runs.states[report.state] += 1
         seconds = report.runtime_us / 1e6

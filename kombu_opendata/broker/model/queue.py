@@ -140,17 +140,24 @@ class BrokerQueue(ConsumedQueue):
         """Claim a message for a time, independent of connections; returns its payload if that is in memory."""
 
     @abstractmethod
-    def end(self, entry: Entry, outcome: int, holder: str, *, delay_ms: int = -1, lease_expired: bool = False) -> None:
+    def end(
+        self,
+        entry: Entry,
+        outcome: int,
+        holder: str,
+        *,
+        report: TaskReport | None = None,
+        delay_ms: int = -1,
+        lease_expired: bool = False,
+    ) -> None:
         """End a lease by an outcome of the protocol, or by :data:`DELETED`.
 
         Args:
             holder: the name of the session that held it.
+            report: what became of its task; None if nobody knows.
             delay_ms: after how long a returned message is visible; -1 means as the queue's arguments say.
             lease_expired: the lease ended by itself; nobody rejected or released the message.
         """
-
-    def note_report(self, entry: Entry, report: TaskReport) -> None:
-        """Keep what became of the task of a message, whose lease ends next."""
 
     @abstractmethod
     def extend(self, entry: Entry, lease_ms: int) -> None:

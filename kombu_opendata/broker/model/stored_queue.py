@@ -100,8 +100,22 @@ class StoredQueue(BrokerQueue):
         self._operations.claim(self.stored, (entry,), holder.id, lease_ms)
         return self._payloads.find(entry.id)
 
-    def end(self, entry: Entry, outcome: int, holder: str, *, delay_ms: int = -1, lease_expired: bool = False) -> None:
+    def end(
+        self,
+        entry: Entry,
+        outcome: int,
+        holder: str,
+        *,
+        report: TaskReport | None = None,
+        delay_ms: int = -1,
+        lease_expired: bool = False,
+    ) -> None:
         stored, operations = self.stored, self._operations
+        if report is not None and outcome == _ACK:
+            self._storage.task_runs.ack(stored, entry, report)
+            return
+        if report is not None:
+            self._storage.task_runs.note(stored, entry, report)
         if outcome == _ACK:
             operations.ack(stored, (entry,))
         elif outcome == _START:
@@ -117,9 +131,6 @@ class StoredQueue(BrokerQueue):
             operations.put_back(stored, (entry,), holder, costs_attempt=True, at_once=True)
         else:
             operations.release(stored, (entry,), holder, delay_ms)
-
-    def note_report(self, entry: Entry, report: TaskReport) -> None:
-        self._storage.task_runs.note(self.stored, entry, report)
 
     def extend(self, entry: Entry, lease_ms: int) -> None:
         self._operations.extend(self.stored, (entry,), lease_ms)

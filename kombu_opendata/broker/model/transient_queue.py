@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from ...protocol.envelope import headers_in
 from ...protocol.messages import Delivery, Outcome
+from ...protocol.task_reports import TaskReport
 from ...storage.clock import Clock
 from ...storage.operations.repeated_calls import Call
 from ...storage.read import queue_pages
@@ -107,7 +108,16 @@ class TransientQueue(BrokerQueue):
         self.counts.redelivered += entry.returned
         return entry.envelope
 
-    def end(self, entry: Entry, outcome: int, holder: str, *, delay_ms: int = -1, lease_expired: bool = False) -> None:
+    def end(
+        self,
+        entry: Entry,
+        outcome: int,
+        holder: str,
+        *,
+        report: TaskReport | None = None,
+        delay_ms: int = -1,
+        lease_expired: bool = False,
+    ) -> None:
         messages, counts = self.messages, self.counts
         if outcome in (Outcome.REQUEUE, Outcome.RELEASE):
             now, costs = self._clock.now_ms(), outcome == Outcome.REQUEUE

@@ -134,18 +134,19 @@ class Operations:
         effect.apply(self._state)
         self._effects.append(effect)
 
-    def ack(self, queue: Queue, entries: Iterable[Entry]) -> None:
-        """in flight → done."""
+    def ack(self, queue: Queue, entries: Iterable[Entry], runs: Sequence[int] = ()) -> None:
+        """in flight → done; ``runs`` is as in :class:`.Ack`."""
         at = self._clock.now_ms()
         pairs: list[int] = []
         for entry in entries:
             self._payloads.drop(entry.id)
             pairs += entry.id, entry.bucket
-        effect = Ack(queue.name, at, pairs)
+        effect = Ack(queue.name, at, pairs, list(runs))
         effect.apply(self._state)
         last = self._effects[-1] if self._effects else None
-        if type(last) is Ack and last.at_ms == at and last.queue == queue.name:
+        if type(last) is Ack and last.at_ms == at and last.queue == queue.name and (not last.runs) == (not runs):
             last.pairs += pairs
+            last.runs += runs
         else:
             self._effects.append(effect)
 

@@ -19,6 +19,7 @@ from ..records.running_tasks import RunningTask
 from ..state.queue_buckets import Entry
 from ..state.running_state import Lease
 from ..state.store_state import Queue, StoreState
+from .message_operations import Operations
 
 #: tasks that one session may run; the oldest of more is lost
 MAX_RUNNING = 20_000
@@ -41,13 +42,23 @@ class LostTask(NamedTuple):
 class TaskRuns:
     """The tasks of one instance."""
 
-    def __init__(self, state: StoreState, payloads: Payloads, clock: Clock, commits: Commits, *, enabled: bool) -> None:
+    def __init__(
+        self,
+        state: StoreState,
+        payloads: Payloads,
+        clock: Clock,
+        commits: Commits,
+        operations: Operations,
+        *,
+        enabled: bool,
+    ) -> None:
         """If not ``enabled``, a start is an ack, and workers report nothing: running tasks end by :meth:`lose`."""
         self.enabled = enabled
         self._state = state
         self._payloads = payloads
         self._clock = clock
         self._commits = commits
+        self._operations = operations
         self._effects: list[Effect] = commits.effects
 
     def start(self, queue: Queue, entries: Iterable[Entry]) -> None:
@@ -92,6 +103,14 @@ class TaskRuns:
             effects.append(Finish(name, at, run))
         return task
 
+    def ack(self, queue: Queue, entry: Entry, report: TaskReport) -> None:
+        """in flight → done, with what became of the message's task."""
+        if self.enabled and not (report.exception or report.error or report.traceback):
+            self._operations.ack(queue, (entry,), (report.state, report.runtime_us, report.pid))
+            return
+        self.note(queue, entry, report)
+        self._operations.ack(queue, (entry,))
+
     def note(self, queue: Queue, entry: Entry, report: TaskReport) -> None:
         """What became of the task of a message in flight, before the operation that settles it."""
         history = self._state.history
@@ -101,17 +120,7 @@ class TaskRuns:
         history.reports[name, id] = report
         run = [id, entry.claimed_at, report.state, report.runtime_us, report.pid]
         failures = _failures(report)
-        effects = self._effects
-        before, last = effects[-2:] if len(effects) > 1 else (None, None)
-        if failures:
-            effects.append(NoteFailures(name, at, run, failures))
-        elif (
-            type(last) is Ack and last.at_ms == at and last.queue == name
-            and type(before) is NoteReports and before.at_ms == at and before.queue == name
-        ):  # fmt: skip
-            before.runs += run  # and the next ack becomes part of the last one
-        else:
-            effects.append(NoteReports(name, at, run))
+        self._effects.append(NoteFailures(name, at, run, failures) if failures else NoteReports(name, at, run))
 
     def lose(self, session: bytes) -> list[LostTask]:
         """Nobody will report the tasks of this session: they end as lost, or without a state if reports are off."""

@@ -128,15 +128,23 @@ class HistoryLog:
         """Add that an earlier message came into one more queue."""
         self.open.routed.setdefault(queue, []).append(id)
 
-    def ended(self, entry: Entry, consumer: str, at: int, outcome: int) -> None:
-        """Add the end of a lease, before the entry changes. ``outcome`` includes MANUAL if somebody's call did it."""
+    def ended(
+        self, entry: Entry, consumer: str, at: int, outcome: int, state: int = 0, runtime_us: int = 0, pid: int = 0
+    ) -> None:
+        """Add the end of a lease, before the entry changes. ``outcome`` includes MANUAL if somebody's call did it.
+
+        What became of the task is in the arguments or, if it has texts, in ``reports``.
+        """
         attempts = self.open.attempts
         if len(attempts) >= CHUNK_ROWS:
             attempts = self.close_chunk().attempts
         claimed = entry.claimed_at if entry.claimed_at < at else at  # a claim may be dated ahead by a millisecond
         report = self.reports.pop((entry.queue, entry.id), None) if self.reports else None
         if report is None:
-            attempts.append(Attempt(entry.id, entry.queue, consumer, claimed, at, entry.attempts, outcome))
+            number = entry.attempts
+            attempts.append(
+                Attempt(entry.id, entry.queue, consumer, claimed, at, number, outcome, state, runtime_us, pid)
+            )
         else:
             self._reported(entry.id, entry.queue, consumer, claimed, at, entry.attempts, outcome, report)
 

@@ -81,13 +81,15 @@ class Leases:
         if found is None:
             return
         queue, entry = found
-        session.count(outcome, report.state if report is not None else 0)
-        if report is not None and outcome != _START:
-            self._outcomes.settled(report, entry.visible_at)
-            queue.note_report(entry, report)
-            if outcome == _ACK:
-                self._count_failure(queue.name, report)
-        self.end(session, queue, entry, outcome)
+        if report is None or outcome == _START:
+            session.count(outcome, report.state if report is not None else 0)
+            self.end(session, queue, entry, outcome)
+            return
+        session.count(outcome, report.state)
+        self._outcomes.count(report, due_at_ms=entry.visible_at)
+        if outcome == _ACK and report.state in FAILED:
+            queue.tasks_failed += 1
+        self.end(session, queue, entry, outcome, report=report)
 
     def _finish(self, session: Session, lease: tuple[str, int, int], report: TaskReport) -> None:
         """End a task that this session started, or a former session of somebody who may read its queue."""
@@ -95,12 +97,12 @@ class Leases:
             return
         queue = self._queues.get(lease[0])
         if queue is not None and queue.kind == "transient":
-            self._outcomes.reported(report, -1)
+            self._outcomes.count(report)
             self._count_failure(queue.name, report)
             return
         task = self._runs.finish(lease, report)
         if task is not None:
-            self._outcomes.reported(report, task.waited_ms)
+            self._outcomes.count(report, task.waited_ms)
             self._count_failure(lease[0], report)
 
     def _count_failure(self, name: str, report: TaskReport) -> None:
@@ -117,7 +119,7 @@ class Leases:
         """The tasks that a session started and did not report are lost."""
         for queue, task, report in self._runs.lose(session):
             if report.state:
-                self._outcomes.reported(report, task.waited_ms)
+                self._outcomes.count(report, task.waited_ms)
                 self._count_failure(queue, report)
 
     # ------------------------------------------------------------------ ending
@@ -128,6 +130,7 @@ class Leases:
         entry: Entry,
         outcome: int,
         *,
+        report: TaskReport | None = None,
         delay_ms: int = -1,
         lease_expired: bool = False,
     ) -> None:
@@ -139,7 +142,7 @@ class Leases:
                 self._queues.wake_channel(channel)
             channel.held -= 1
         session.leases.pop(key, None)
-        queue.end(entry, outcome, session.name, delay_ms=delay_ms, lease_expired=lease_expired)
+        queue.end(entry, outcome, session.name, report=report, delay_ms=delay_ms, lease_expired=lease_expired)
         if outcome != _ACK and outcome != _START:
             self._queues.wake(queue)
 

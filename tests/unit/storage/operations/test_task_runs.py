@@ -10,7 +10,7 @@ from kombu_opendata.errors import StoreFull
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 from kombu_opendata.storage.effects.deliveries import Ack
 from kombu_opendata.storage.effects.effect import Effect
-from kombu_opendata.storage.effects.task_runs import Finish, NoteReports, Start
+from kombu_opendata.storage.effects.task_runs import Finish, Start
 from kombu_opendata.storage.operations import task_runs
 from kombu_opendata.storage.records.history_log import Attempt
 from kombu_opendata.storage.records.task_failure import TaskFailure
@@ -52,9 +52,8 @@ def test_the_ends_of_many_tasks_are_few_effects(tmp_path: Path) -> None:
         engine, queue = world.engine, world.queue("q")
         effects = engine.commits.effects
         for entry in await claimed(world, 5):
-            engine.task_runs.note(queue, entry, SUCCEEDED)
-            engine.operations.ack(queue, (entry,))
-        assert kinds(effects) == [NoteReports, Ack]
+            engine.task_runs.ack(queue, entry, SUCCEEDED)
+        assert kinds(effects) == [Ack]
         entries = await claimed(world, 5)
         for entry in entries:
             engine.task_runs.start(queue, (entry,))
