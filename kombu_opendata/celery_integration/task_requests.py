@@ -10,15 +10,16 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from functools import partial, wraps
+from dataclasses import dataclass
+from functools import wraps
 from importlib import import_module
 from time import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from billiard.einfo import ExceptionInfo
 from celery.exceptions import NotRegistered
 
-from ..protocol.messages import Lease, Outcome
+from ..client.session.task_messages import Run
 from ..protocol.task_reports import MAX_NAME, TaskReport, TaskState, shortened
 from ..transport.kombu_message import DeliveredMessage
 from .task_failures import exception_texts, failure_report
@@ -35,8 +36,9 @@ log = logging.getLogger(__name__)
 _REFUSALS = ("on_unknown_message", "on_unknown_task", "on_invalid_task", "on_decode_error")
 #: methods of a request that are extended
 _ENDS = ("on_success", "on_failure", "on_timeout", "revoked", "maybe_expire", "terminate", "cancel", "send_event")
-_SUCCEEDED, _START = int(TaskState.SUCCEEDED), int(Outcome.START)  # plain numbers are encoded faster
-_ACK = Outcome.ACK  # looked up for each task
+_SUCCEEDED = int(TaskState.SUCCEEDED)  # a plain number is encoded faster
+#: looked up for each task; reading a member of an enumeration costs more
+_BEGUN, _ACKNOWLEDGED, _SETTLED = Run.BEGUN, Run.ACKNOWLEDGED, Run.SETTLED
 #: events that Celery sends after the loss of a pool process, if more is known of the task
 _AFTER_LOSS = {"task-succeeded": TaskState.SUCCEEDED, "task-retried": TaskState.RETRIED}
 
@@ -72,57 +74,67 @@ def reporting(create_request_cls: Callable[..., Any], reporters: Reporters) -> C
         if reporter is None or not reporter.is_wanted:
             return request_class
         own_pid = os.getpid() if pool.is_green else 0  # a green pool calls a greenlet's id its pid
-        of_task = ReportedTask(reporter, shortened(task.name, MAX_NAME), own_pid)
+        name = shortened(task.name, MAX_NAME)
+        of_task = ReportedTask(
+            reporter, name, bool(task.acks_late), own_pid, request_class.on_success, request_class.revoked
+        )
         return type("Request", (ReportingRequest, request_class), {"opendata_task": of_task})
 
     return create
 
 
-class ReportedTask(NamedTuple):
-    """What all requests of a task have in common; ``own_pid`` is 0 where the pool tells the pid."""
+@dataclass(frozen=True, slots=True)
+class ReportedTask:
+    """What all requests of a task have in common.
+
+    Attributes:
+        name: the task's.
+        acks_late: whether its messages are acknowledged when it has ended.
+        own_pid: 0 where the pool tells the pid.
+        on_success, revoked: the methods that are extended. Each task calls them, and ``super()`` would look for them
+            in one class after the other.
+    """
 
     reporter: Reporter
     name: str
+    acks_late: bool
     own_pid: int
+    on_success: Callable[..., Any]
+    revoked: Callable[..., Any]
 
 
 class ReportingRequest(_Base):
     """What a class of requests is derived from, beside Celery's: reports the end of each run.
 
     Whether a message's ack comes before or after the task's end, and in which thread, depends on the task and the pool.
-    Both come here: :meth:`__settle` and :meth:`__end`. All names are private, as the class beside it may be a user's.
+    The message's ``run`` is where both meet. All names are private, as the class beside it may be a user's.
     """
 
     opendata_task: ReportedTask
-    __report: TaskReport | None = None  # what the message's settlement is to carry
-    __lease: Lease | None = None  # of a message that was acknowledged before the task's end
-    __is_over = False
+    # Celery's requests have slots: an attribute of one would cost each a dictionary, so these two are for a few.
     __killed: TaskReport | None = None  # the report of a run that the worker was told to end
-
-    def __settle(self, outcome: Outcome) -> TaskReport | int:
-        """How to settle the message: with what is known of the task, or so that the task is one that runs."""
-        report = self.__report
-        if report is None and outcome is _ACK:
-            self.__lease = self.message.lease
-            return _START
-        self.__is_over = True
-        return outcome if report is None else report
+    __expected: TaskReport | None = None  # what the message's settlement is to report as long as the end is not known
 
     def __expect(self, report: TaskReport | None) -> None:
         """What to report if the message is settled before the end is known."""
-        if not self.__is_over:
-            self.__report = report
+        with self.opendata_task.reporter.lock:
+            message = self.message
+            if message.run is None or message.run is _BEGUN or message.run is self.__expected:
+                message.run = _BEGUN if report is None else report
+                self.__expected = report
 
     def __end(self, report: TaskReport) -> None:
         """Report the end of the task: now, or with the message's settlement. Only the first one counts."""
-        with self.opendata_task.reporter.lock:
-            if self.__is_over:
+        reporter, message = self.opendata_task.reporter, self.message
+        with reporter.lock:
+            run = message.run
+            if run is _BEGUN or run is None or run is self.__expected:
+                message.run = report
                 return
-            self.__is_over = True
-            if self.__lease is None:
-                self.__report = report
+            if run is not _ACKNOWLEDGED:
                 return
-        self.opendata_task.reporter.report(self.__lease, report)
+            message.run = _SETTLED
+        reporter.report(message.lease, report)
 
     def __runtime_us(self) -> int:
         return max(int((time() - self.time_start) * 1e6), 0) if self.time_start else 0
@@ -137,17 +149,26 @@ class ReportingRequest(_Base):
 
     # ------------------------------------------------------------ how a run ends
     def on_success(self, failed__retval__runtime: Any, **kwargs: Any) -> Any:
+        of = self.opendata_task
         if isinstance(failed__retval__runtime, ExceptionInfo):  # SystemExit, in a pool without processes
             self.__end(self.__failure(failed__retval__runtime))
-            return super().on_success(failed__retval__runtime, **kwargs)
+            return of.on_success(self, failed__retval__runtime, **kwargs)
         failed, _, seconds = failed__retval__runtime
         if seconds is not None:
-            of = self.opendata_task
-            pid = of.own_pid or self.worker_pid or 0
-            self.__end(TaskReport(_SUCCEEDED, int(seconds * 1e6), pid, of.name))
+            report = TaskReport(_SUCCEEDED, int(seconds * 1e6), of.own_pid or self.worker_pid or 0, of.name)
+            message = self.message
+            run = message.run
+            # as in __end, without its lock
+            if run is _ACKNOWLEDGED:  # if another thread ends it now too, the broker ignores the second report
+                message.run = _SETTLED
+                of.reporter.report(message.lease, report)
+            elif run is _BEGUN and of.acks_late:  # no thread acknowledges it yet
+                message.run = report
+            else:
+                self.__end(report)
         elif not failed:  # a green pool killed it, or Celery knew its result
             self.__end(self.__killed or self.__report_of(TaskState.SUCCEEDED))
-        return super().on_success(failed__retval__runtime, **kwargs)
+        return of.on_success(self, failed__retval__runtime, **kwargs)
 
     def on_failure(self, exc_info: Any, *args: Any, **kwargs: Any) -> Any:
         report = self.__killed
@@ -184,8 +205,10 @@ class ReportingRequest(_Base):
 
     # ------------------------------------------------------------ how it is begun or ended
     def revoked(self) -> Any:
-        self.message.on_settle = self.__settle  # each run is preceded by this question
-        revoked = super().revoked()
+        message = self.message
+        if message.run is None:  # each run is preceded by this question
+            message.run = _BEGUN
+        revoked = self.opendata_task.revoked(self)
         if revoked:
             self.__end(self.__report_of(TaskState.REVOKED, "it expired" if self.maybe_expire() else ""))
         return revoked
@@ -220,14 +243,10 @@ def _refusing(refuse: Callable[..., Any], reporters: Reporters) -> Callable[...,
         message = next((arg for arg in args if isinstance(arg, DeliveredMessage)), None)
         if reporter is not None and reporter.is_wanted and message is not None:
             error = next((arg for arg in args if isinstance(arg, Exception)), None)
-            message.on_settle = partial(_said, _refusal(error))
+            message.run = _refusal(error)
         return refuse(consumer, *args, **kwargs)
 
     return wrapped
-
-
-def _said(report: TaskReport, _outcome: Outcome) -> TaskReport:
-    return report
 
 
 def _refusal(error: Exception | None) -> TaskReport:

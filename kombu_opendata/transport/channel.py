@@ -393,7 +393,7 @@ class Channel(TaskChannel):
         if multiple:
             tags = [t for t in self._leased() if t <= tag or not tag]
         elif isinstance(message := delivered.get(tag), messages.DeliveredMessage):
-            if message.on_settle is not None:
+            if message.run is not None:
                 self._settle_task(connection, delivered.pop(tag), outcome)
                 return
             tags = [tag]

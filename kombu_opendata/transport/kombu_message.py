@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from kombu.message import Message as KombuMessage
 from kombu.transport import virtual
 
+from ..client.session.task_messages import Run
 from ..errors import InvalidMessage
 from ..protocol.envelope import decode
-from ..protocol.messages import Delivery, Outcome
+from ..protocol.messages import Delivery
 from ..protocol.task_reports import TaskReport
 
 DELIVERY_COUNT = "x-delivery-count"
@@ -64,15 +64,14 @@ class DeliveredMessage(Message):
 
     Attributes:
         lease: queue, message id and token, which settle it.
-        on_settle: if set, is asked once how to settle the message with an outcome: with the report of its task, or with
-            the outcome that it returns.
+        run: how its task fares, if a worker tells: what its settlement is to report, or a :class:`.Run`.
     """
 
-    __slots__ = ("lease", "on_settle")
+    __slots__ = ("lease", "run")
 
     def __init__(self, channel: Any, delivery_tag: int, delivery: Delivery) -> None:
         self.lease = delivery[2:5]
-        self.on_settle: Callable[[Outcome], TaskReport | int] | None = None
+        self.run: TaskReport | Run | None = None
         body, content_type, content_encoding, headers, properties, exchange, routing_key = decode(delivery[6])
         if delivery[5] > 1:
             headers[DELIVERY_COUNT] = delivery[5] - 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 from ..client.session.broker_connection import BrokerConnection
 from ..errors import OpenDataError
 from ..protocol.messages import Outcome
-from ..protocol.task_reports import TaskReport
 from .amqp_errors import translate
 from .kombu_message import DeliveredMessage
 from .virtual_channel import VirtualChannel
@@ -20,15 +19,7 @@ class TaskChannel(VirtualChannel):
         return self.connection is not None and self.connection.takes_reports
 
     def _settle_task(self, connection: BrokerConnection, message: DeliveredMessage, outcome: Outcome) -> None:
-        """Settle a message as its ``on_settle`` says, which no other thread may learn before the broker."""
-        on_settle, message.on_settle = message.on_settle, None
-        link = connection.link
         try:
-            with link.lock:
-                said = on_settle(outcome) if on_settle is not None and link.takes_reports else outcome
-                if isinstance(said, TaskReport):
-                    connection.settle_task(self.channel_id, outcome, message.lease, said)
-                else:
-                    connection.settle(self.channel_id, said, [message.lease])
+            connection.settle_message(self.channel_id, outcome, message)
         except OpenDataError as exc:
             raise translate(exc) from exc

@@ -14,6 +14,7 @@ from kombu import connection as kombu_connection
 from kombu_opendata import QueueClient
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
+from kombu_opendata.client.session.task_messages import Run
 from kombu_opendata.errors import InvalidFilter, PreconditionFailed, RequestError
 from kombu_opendata.protocol.messages import DeclareQueue, Lease, Outcome, Ping, Publish
 from kombu_opendata.protocol.messages.history_messages import AttemptInfo
@@ -274,7 +275,7 @@ def started(channel: Any, queue: str) -> Lease:
     channel.queue_declare(queue, durable=True, auto_delete=False)
     channel.basic_publish(channel.prepare_message("{}"), "", queue)
     message = channel.basic_get(queue)
-    message.on_settle = lambda _outcome: Outcome.START
+    message.run = Run.BEGUN
     message.ack()
     lease: Lease = message.lease
     return lease
@@ -323,6 +324,6 @@ def test_a_worker_may_report_nothing(worker: Worker, module_store_folder: Path) 
             channel.basic_publish(channel.prepare_message("{}"), "", queue)
         for settle in ("ack", "reject"):
             message = channel.basic_get("silent")
-            message.on_settle = lambda _outcome: RAISED
+            message.run = RAISED
             getattr(message, settle)()
     assert [(one.outcome, one.state) for one in worker.attempts("silent")] == [("acked", ""), ("rejected", "")]

@@ -22,7 +22,8 @@ from .dispatch.context import Context
 from .dispatch.registry import handles
 
 _OUTCOMES = frozenset(map(int, m.Outcome)) - {m.Outcome.REPORT}
-_REPORTED = frozenset(map(int, m.Outcome)) - {m.Outcome.START}
+_REPORTED = frozenset(map(int, m.Outcome))
+_START = int(m.Outcome.START)  # compared for each task
 
 
 class GetOne:
@@ -122,9 +123,9 @@ class ConsumeCalls:
     @handles(m.ReportTasks, needs=needs.entry)
     def report_tasks(self, call: Context, msg: m.ReportTasks) -> None:
         for outcome, _queue, _id, _token, report in msg.items:
-            if outcome not in _REPORTED:
-                raise RequestError(f"report outcome {outcome} is unknown")
-            if report.fault:
+            if outcome not in _REPORTED or (report is None) != (outcome == _START):
+                raise RequestError(f"report outcome {outcome} is unknown, or comes without a report")
+            if report is not None and report.fault:
                 raise RequestError(report.fault)
         self._leases.report(call.session, msg.items)
 

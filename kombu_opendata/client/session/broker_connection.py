@@ -38,8 +38,12 @@ from .publish_pipeline import PublishPipeline
 from .session import Event, Session
 from .session_io import SessionIO
 from .session_link import SessionLink
+from .task_messages import Run, TaskMessage
 
 _SUCCEEDED, _REPORT = int(TaskState.SUCCEEDED), int(Outcome.REPORT)  # compared for each task
+#: looked up for each task; reading a member of an enumeration costs more
+_ACK, _START = Outcome.ACK, int(Outcome.START)
+_BEGUN, _ACKNOWLEDGED, _SETTLED = Run.BEGUN, Run.ACKNOWLEDGED, Run.SETTLED
 #: leases that one Settle ends; the broker takes ten times as many
 _MAX_LEASES = 10_000
 
@@ -130,6 +134,24 @@ class BrokerConnection:
             if self.link.is_closed:
                 raise ConnectionLost("the connection is closed")
             self.io.post(frame(self.session.settle(outcome, channel, leases)))
+
+    def settle_message(self, channel: int, outcome: Outcome, message: TaskMessage) -> None:
+        """As :meth:`settle`, with what is known of the message's task. Its ``run`` is in step with what was sent."""
+        link = self.link
+        with link.lock:
+            if link.is_closed:
+                raise ConnectionLost("the connection is closed")
+            run, message.run = message.run, _SETTLED
+            if type(run) is TaskReport and link.takes_reports:
+                self.session.settlements.report(outcome, message.lease, run)
+            elif run is _BEGUN and outcome is _ACK and link.takes_reports:
+                self.session.settlements.report(_START, message.lease, None)
+                message.run = _ACKNOWLEDGED
+            else:
+                self.io.post(frame(self.session.settle(outcome, channel, [message.lease])))
+                return
+            self.session.held.pop(message.lease, None)
+            self.io.post(b"")  # in one frame with the reports that wait
 
     @property
     def takes_reports(self) -> bool:

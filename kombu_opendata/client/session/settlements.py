@@ -40,9 +40,9 @@ class Settlements:
         self._settled += len(leases)
         return Settle(self._settled, outcome, channel, leases)
 
-    def report(self, outcome: int, lease: Lease, report: TaskReport) -> None:
+    def report(self, outcome: int, lease: Lease, report: TaskReport | None) -> None:
         """End a lease, or the run of a started task; :meth:`take_reports` makes the frame that tells the broker."""
-        if report.error or report.traceback:
+        if report is not None and (report.error or report.traceback):
             self._texts += len(report.error) + len(report.traceback)
             if self._texts > MAX_TEXTS:
                 report = replace(report, error="", traceback="")
@@ -71,7 +71,8 @@ class Settlements:
     def for_resume(self) -> tuple[list[tuple[int, str, int, int]], list[tuple[int, TaskReport]]]:
         """All that is unconfirmed, and the reports by their place in it."""
         settles = [(item[0], item[1], item[2], item[3]) for item in self.unconfirmed]
-        return settles, [(place, item[4]) for place, item in enumerate(self.unconfirmed) if len(item) > 4]
+        reports = [(place, item[4]) for place, item in enumerate(self.unconfirmed) if len(item) > 4]
+        return settles, [(place, report) for place, report in reports if report is not None]
 
     def restart(self) -> None:
         """The broker has everything: a new connection counts from 0."""

@@ -11,8 +11,9 @@ from .message_base import Message, Numbered
 
 #: (queue, message id, lease token): what a delivery tag stands for. The token is the claim's time in ms.
 Lease = tuple[str, int, int]
-#: how a task's message is settled, or REPORT; its lease: queue, message id, token; and what became of the task
-Reported = tuple[int, str, int, int, TaskReport]
+#: how a task's message is settled, or REPORT; its lease: queue, message id, token; and what became of the task, None
+#: with START only
+Reported = tuple[int, str, int, int, TaskReport | None]
 #: channel, consumer tag, queue, message id, lease token, attempts (this one included), envelope, redelivered
 Delivery = tuple[int, str, str, int, int, int, bytes, bool]
 

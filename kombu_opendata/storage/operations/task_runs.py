@@ -87,16 +87,18 @@ class TaskRuns:
 
     def finish(self, lease: Lease, report: TaskReport) -> RunningTask | None:
         """A started task has ended; returns what was known of it, or None if it does not run (any more)."""
-        at, report = self._clock.now_ms(), self._fitting(report)
+        at, failed = self._clock.now_ms(), report.exception or report.error or report.traceback
+        if failed:
+            report = self._fitting(report)
         task = finish(self._state, lease, at, report)
         if task is None:
             return None
         name, id, token = lease
-        run, failures = [id, token, report.state, report.runtime_us, report.pid], _failures(report)
+        run = [id, token, report.state, report.runtime_us, report.pid]
         effects = self._effects
         last = effects[-1] if effects else None
-        if failures:
-            effects.append(FinishFailed(name, at, run, failures))
+        if failed:
+            effects.append(FinishFailed(name, at, run, _failures(report)))
         elif type(last) is Finish and last.at_ms == at and last.queue == name:
             last.runs += run
         else:

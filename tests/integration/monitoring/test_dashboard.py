@@ -52,7 +52,7 @@ def _busy(folder: Path, started: Children) -> Scrape:
         send(channel, "q", "a", "b", "c")
         channel.basic_get("q").ack()
         message = channel.basic_get("q")
-        message.on_settle = lambda _outcome: TaskReport(TaskState.RAISED, task="t")
+        message.run = TaskReport(TaskState.RAISED, task="t")
         message.ack()
         with RawClient(f"{folder}/x.sock", preamble=b"nonsense") as raw:
             raw.last_word()

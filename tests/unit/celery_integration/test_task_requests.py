@@ -52,7 +52,7 @@ class Channel:
 
 def test_workers_without_a_reporter_have_celerys_own_class() -> None:
     pool: Any = type("Pool", (), {"is_green": False})()
-    task: Any = SimpleNamespace(name="t")
+    task: Any = SimpleNamespace(name="t", acks_late=False)
     create = reporting(lambda base, task, pool: base, reporters := Reporters())
     assert create(request.Request, task, pool) is request.Request
     reporters[pool] = Reporter()

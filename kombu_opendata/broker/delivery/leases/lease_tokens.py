@@ -74,7 +74,6 @@ class Leases:
         """End one lease, or a task that was started; ignored if the session does not have it any more."""
         if outcome == _REPORT:
             if report is not None:
-                session.count(outcome, report.state)
                 self._finish(session, (name, id, token), report)
             return
         found = self.find(session, name, id, token)
@@ -82,7 +81,8 @@ class Leases:
             return
         queue, entry = found
         if report is None or outcome == _START:
-            session.count(outcome, report.state if report is not None else 0)
+            if outcome != _START:
+                session.count(outcome)
             self.end(session, queue, entry, outcome)
             return
         session.count(outcome, report.state)
@@ -93,21 +93,21 @@ class Leases:
 
     def _finish(self, session: Session, lease: tuple[str, int, int], report: TaskReport) -> None:
         """End a task that this session started, or a former session of somebody who may read its queue."""
+        session.count(_REPORT, report.state)
         if not (session.rights.read[lease[0]] or self._runs.has(session.id, lease)):
             return
-        queue = self._queues.get(lease[0])
-        if queue is not None and queue.kind == "transient":
-            self._outcomes.count(report)
-            self._count_failure(queue.name, report)
-            return
-        task = self._runs.finish(lease, report)
-        if task is not None:
-            self._outcomes.count(report, task.waited_ms)
-            self._count_failure(lease[0], report)
+        queue, waited_ms = self._queues.get(lease[0]), -1
+        if queue is None or queue.kind != "transient":
+            task = self._runs.finish(lease, report)
+            if task is None:
+                return
+            waited_ms = task.waited_ms
+        self._count(queue, report, waited_ms)
 
-    def _count_failure(self, name: str, report: TaskReport) -> None:
-        """Count the task of an acknowledged message, if it failed."""
-        if report.state in FAILED and (queue := self._queues.get(name)) is not None:
+    def _count(self, queue: BrokerQueue | None, report: TaskReport, waited_ms: int) -> None:
+        """Count the end of a task that was started."""
+        self._outcomes.count(report, waited_ms)
+        if queue is not None and report.state in FAILED:
             queue.tasks_failed += 1
 
     @property
@@ -117,10 +117,9 @@ class Leases:
 
     def lose_tasks(self, session: bytes) -> None:
         """The tasks that a session started and did not report are lost."""
-        for queue, task, report in self._runs.lose(session):
+        for name, task, report in self._runs.lose(session):
             if report.state:
-                self._outcomes.count(report, task.waited_ms)
-                self._count_failure(queue, report)
+                self._count(self._queues.get(name), report, task.waited_ms)
 
     # ------------------------------------------------------------------ ending
     def end(
