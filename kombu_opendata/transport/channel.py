@@ -30,14 +30,14 @@ from .kombu_message import OutgoingMessage
 from .publish_request import publish_request
 from .qos import Delivered, QoS
 from .retry_pace import RetryPace
-from .task_channel import TaskChannel
+from .virtual_channel import VirtualChannel
 
 log = logging.getLogger(__name__)
 
 _consumer_numbers = count(1)
 
 
-class Channel(TaskChannel):
+class Channel(VirtualChannel):
     """A channel of a connection.
 
     Attributes:
@@ -380,6 +380,11 @@ class Channel(TaskChannel):
 
     basic_recover_async = basic_recover
 
+    @property
+    def takes_reports(self) -> bool:
+        """Whether the broker wants to know what becomes of tasks."""
+        return self.connection is not None and self.connection.takes_reports
+
     def release_leased(self) -> None:
         """Return all messages that the broker delivered."""
         self._settle(0, True, Outcome.RELEASE)
@@ -394,7 +399,11 @@ class Channel(TaskChannel):
             tags = [t for t in self._leased() if t <= tag or not tag]
         elif isinstance(message := delivered.get(tag), messages.DeliveredMessage):
             if message.run is not None:
-                self._settle_task(connection, delivered.pop(tag), outcome)
+                del delivered[tag]
+                try:
+                    connection.settle_message(self.channel_id, outcome, message)
+                except OpenDataError as exc:
+                    raise translate(exc) from exc
                 return
             tags = [tag]
         else:

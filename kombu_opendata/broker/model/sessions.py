@@ -146,10 +146,10 @@ class Session:
 
     def count(self, outcome: int, state: int = 0) -> None:
         """Count a message or a task that this client has ended; ``state`` is what became of the task, if known."""
-        if state in _FAILED or (not state and outcome == _REJECT):
-            self.failed += 1
-        elif state == _SUCCEEDED or (not state and outcome == _ACK):
+        if state == _SUCCEEDED or (not state and outcome == _ACK):
             self.done += 1
+        elif state in _FAILED or (not state and outcome == _REJECT):
+            self.failed += 1
 
     def channel(self, number: int) -> Channel:
         """The channel of this number, created on first use.

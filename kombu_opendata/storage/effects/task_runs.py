@@ -24,7 +24,9 @@ class Start(MessagesEffect, tag=60):
         messages = queue.messages
         for id in self.pairs[::2]:
             entry = messages.in_flight[id]
-            waited = min(max(at - entry.visible_at, 0), MAX_WAITED_MS) if entry.visible_at else 0
+            waited = at - entry.visible_at if 0 < entry.visible_at < at else 0
+            if waited > MAX_WAITED_MS:
+                waited = MAX_WAITED_MS
             task = RunningTask(id, entry.claimed_at, at, waited, entry.attempts)
             state.running.start(entry.session, self.queue, task)
             state.unlease(entry)

@@ -153,7 +153,12 @@ class HistoryLog:
         if len(self.open.attempts) >= CHUNK_ROWS:
             self.close_chunk()
         claimed = task.claimed_at_ms if task.claimed_at_ms < at else at
-        self._reported(task.message_id, queue, consumer, claimed, at, task.number, ACKED, report)
+        id, number = task.message_id, task.number
+        if report.exception or report.error or report.traceback:
+            self._reported(id, queue, consumer, claimed, at, number, ACKED, report)
+        else:
+            told = report.state, report.runtime_us, report.pid
+            self.open.attempts.append(Attempt(id, queue, consumer, claimed, at, number, ACKED, *told))
 
     def _reported(
         self, id: int, queue: str, consumer: str, claimed: int, at: int, number: int, outcome: int, report: TaskReport

@@ -16,6 +16,7 @@ from ..task_outcomes import TaskOutcomes
 
 #: plain numbers, compared for each message: reading a member of an enumeration costs more than the comparison
 _ACK, _START, _REPORT = int(Outcome.ACK), int(Outcome.START), int(Outcome.REPORT)
+_FAILED = frozenset(map(int, FAILED))
 
 
 class Leases:
@@ -65,7 +66,10 @@ class Leases:
         """Settle messages with what became of their tasks, and end tasks that were started."""
         for outcome, name, id, token, report in items:
             session.settled += 1
-            self.settle_one(session, outcome, name, id, token, report)
+            if outcome == _REPORT and report is not None:
+                self._finish(session, (name, id, token), report)
+            else:
+                self.settle_one(session, outcome, name, id, token, report)
         self._outbox.talk(session)
 
     def settle_one(
@@ -87,7 +91,7 @@ class Leases:
             return
         session.count(outcome, report.state)
         self._outcomes.count(report, due_at_ms=entry.visible_at)
-        if outcome == _ACK and report.state in FAILED:
+        if outcome == _ACK and report.state in _FAILED:
             queue.tasks_failed += 1
         self.end(session, queue, entry, outcome, report=report)
 
@@ -102,12 +106,8 @@ class Leases:
             if task is None:
                 return
             waited_ms = task.waited_ms
-        self._count(queue, report, waited_ms)
-
-    def _count(self, queue: BrokerQueue | None, report: TaskReport, waited_ms: int) -> None:
-        """Count the end of a task that was started."""
         self._outcomes.count(report, waited_ms)
-        if queue is not None and report.state in FAILED:
+        if queue is not None and report.state in _FAILED:
             queue.tasks_failed += 1
 
     @property
@@ -119,7 +119,9 @@ class Leases:
         """The tasks that a session started and did not report are lost."""
         for name, task, report in self._runs.lose(session):
             if report.state:
-                self._count(self._queues.get(name), report, task.waited_ms)
+                self._outcomes.count(report, task.waited_ms)
+                if (queue := self._queues.get(name)) is not None:
+                    queue.tasks_failed += 1
 
     # ------------------------------------------------------------------ ending
     def end(
