@@ -231,7 +231,9 @@ def test_a_task_that_is_not_acknowledged_when_it_fails(farm: Reported) -> None:
 def test_a_class_of_requests_of_the_users_own(farm: Reported) -> None:
     attempt = farm.wait_of(farm.send("own"))
     assert (attempt.state, attempt.error) == ("raised", "own")
-    assert "on_failure farm.own" in farm.own.read_text()
+    wait_until(  # the report is sent before
+        lambda: farm.own.exists() and "on_failure farm.own" in farm.own.read_text(), PATIENCE_SECONDS, "its on_failure"
+    )
 
 
 def test_messages_that_are_no_tasks(farm: Reported) -> None:
