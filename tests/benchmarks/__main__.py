@@ -44,10 +44,10 @@ from . import (
 from .peers import Peer, embedded, running
 from .processes import BenchError
 from .results import Results
-from .targets import OURS, RABBITMQ, REDIS, WORKLOADS
-from .workloads import COMPARED, QUICK, Sizes
+from .targets import ALWAYS, OURS, QUORUM, RABBITMQ, REDIS, WORKLOADS
+from .workloads import COMPARED, PARTICIPANTS, QUICK, Sizes
 
-PEERS = (OURS, RABBITMQ, REDIS)
+PEERS = (OURS, RABBITMQ, QUORUM, REDIS, ALWAYS)
 SETTLE_SECONDS = 0.5
 """Between two measurements, so that one broker's afterwork does not fall into another one's turn."""
 
@@ -126,9 +126,9 @@ def _measure(
 
         compared = [name for name in COMPARED if name in only]
         with running(peers if compared else (), folder, results) as brokers:
-            progress.update(bar, total=_total(only, peers, len(brokers), sizes))
+            progress.update(bar, total=_total(only, peers, brokers, sizes))
             for name in compared:
-                _compare(name, brokers, sizes, results, folder, step)
+                _compare(name, _participants(name, brokers), sizes, results, folder, step)
         if {"publish", "consume"} & set(only):
             floor.measure(sizes, results)
         alone: list[tuple[str, Callable[[], None]]] = [
@@ -157,8 +157,12 @@ def _measure(
     return brokers or [embedded(folder)]
 
 
-def _total(only: tuple[str, ...], peers: tuple[str, ...], brokers: int, sizes: Sizes) -> int:
-    total = sum(sizes.rounds * brokers for name in COMPARED if name in only)
+def _participants(name: str, brokers: list[Peer]) -> list[Peer]:
+    return [peer for peer in brokers if peer.name in PARTICIPANTS[name]]
+
+
+def _total(only: tuple[str, ...], peers: tuple[str, ...], brokers: list[Peer], sizes: Sizes) -> int:
+    total = sum(sizes.rounds * len(_participants(name, brokers)) for name in COMPARED if name in only)
     if OURS in peers:
         total += staging.steps(sizes) * ("staging" in only)
         total += backlog.steps(sizes) * ("backlog" in only) + sizes.rounds * ("connect" in only)
@@ -199,7 +203,7 @@ def _compare(
 
 
 def _imports(chosen: tuple[str, ...], sizes: Sizes, results: Results, step: Callable[[str], None]) -> None:
-    brokers = [name for name in chosen if name != REDIS or find_spec("redis")]
+    brokers = [name for name in chosen if name in startup.URLS and (name != REDIS or find_spec("redis"))]
     startup.import_round(brokers, Results())  # compiles what was not compiled yet
     for number in range(1, sizes.rounds + 1):
         startup.import_round(brokers, results)

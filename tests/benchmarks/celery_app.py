@@ -10,20 +10,22 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from celery import Celery
 
+from . import clients
 from .clients import Timing
 from .peers import Peer
 from .processes import Waiter
 
-WORKER_ARGUMENTS = (
-    *("worker", "-P", "solo", "-c", "1", "--prefetch-multiplier", "8", "-l", "WARNING"),
-    *("--without-gossip", "--without-mingle", "--without-heartbeat"),
-)
+_QUIET = ("-l", "WARNING", "--without-gossip", "--without-mingle", "--without-heartbeat")
+WORKER_ARGUMENTS = ("worker", "-P", "solo", "-c", "1", "--prefetch-multiplier", "8", *_QUIET)
+
+RUN = "OPENDATA_BENCH_RUN"
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class Run:
     queue: str
     tasks: int
     result_path: str
+    ledger: bool = False
+    """Whether the file has a line for each task, as a worker with a pool needs it."""
 
 
 def make_app(run: Run) -> Any:
@@ -48,13 +52,23 @@ def make_app(run: Run) -> Any:
         task_default_queue=run.queue,
         task_ignore_result=True,
     )
-    counter = Counter(run)
+    note = Ledger(run).add if run.ledger else Counter(run).add
 
     @app.task(name="bench.tick")
     def tick(number: int) -> None:
-        counter.add(number)
+        note(number)
 
     return app
+
+
+class Ledger:
+    """Writes down each task and its time, whatever process or thread it ran in."""
+
+    def __init__(self, run: Run) -> None:
+        self._file = os.open(run.result_path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def add(self, number: int) -> None:
+        os.write(self._file, f"{number} {time.monotonic():.6f}\n".encode())
 
 
 class Counter:
@@ -88,6 +102,8 @@ def send(barrier: Waiter, run: Run) -> Timing:
     start, cpu = time.monotonic(), time.process_time()
     for number in range(1, run.tasks):
         task.apply_async((number,))
+    with task.app.producer_pool.acquire() as producer:  # the one that sent them
+        clients.flush(producer.channel)
     return Timing(run.tasks - 1, start, time.monotonic(), time.process_time() - cpu)
 
 
@@ -96,10 +112,19 @@ def worker_command(run: Run) -> list[str]:
     return [sys.executable, "-m", __name__, json.dumps(asdict(run))]
 
 
-def main(settings: str) -> None:
+def pool_command(pool: Sequence[str]) -> list[str]:
+    """The command of a worker with a pool; its run is in the environment variable :data:`RUN`."""
+    return [sys.executable, "-m", "celery", "-A", "tests.benchmarks.celery_pool", "worker", *pool, *_QUIET]
+
+
+def read_run(settings: str) -> Run:
+    """A run that was given to another process as JSON."""
     values = json.loads(settings)
-    run = Run(**{**values, "peer": Peer(**values["peer"])})
-    make_app(run).worker_main(list(WORKER_ARGUMENTS))
+    return Run(**{**values, "peer": Peer(**values["peer"])})
+
+
+def main(settings: str) -> None:
+    make_app(read_run(settings)).worker_main(list(WORKER_ARGUMENTS))
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ def connected(peer: Peer) -> Iterator[Any]:
 def declare(barrier: Waiter, peer: Peer, name: str) -> None:
     """Makes an empty durable queue."""
     with connected(peer) as connection:
-        queue = Queue(name, durable=True)(connection.default_channel)
+        queue = Queue(name, durable=True, queue_arguments=peer.arguments)(connection.default_channel)
         queue.declare()
         queue.purge()
 
@@ -60,7 +60,10 @@ def depth(barrier: Waiter, peer: Peer, name: str) -> int:
     """How many messages wait in a queue."""
     with connected(peer) as connection:
         # Not a passive declare: to Kombu's Redis transport an empty queue does not exist.
-        return int(connection.default_channel.queue_declare(name, durable=True, auto_delete=False).message_count)
+        declared = connection.default_channel.queue_declare(
+            name, durable=True, auto_delete=False, arguments=peer.arguments
+        )
+        return int(declared.message_count)
 
 
 def publish(barrier: Waiter, peer: Peer, name: str, count: int) -> Timing:
@@ -77,7 +80,14 @@ def publish(barrier: Waiter, peer: Peer, name: str, count: int) -> Timing:
         barrier.wait()
         start, cpu = time.monotonic(), time.process_time()
         send(count - warm_up)
+        flush(producer.channel)
         return Timing(count - warm_up, start, time.monotonic(), time.process_time() - cpu)
+
+
+def flush(channel: Any) -> None:
+    """Wait until the broker has what was published without waiting; only our channels can."""
+    if hasattr(channel, "flush"):
+        channel.flush()
 
 
 def consume(barrier: Waiter, peer: Peer, name: str, count: int, prefetch: int = 100) -> Timing:

@@ -13,7 +13,7 @@ from typing import Any
 from . import servers
 from .processes import BenchError, end, is_running
 from .results import Results
-from .targets import OURS, RABBITMQ, REDIS, TITLES
+from .targets import ALWAYS, OURS, QUORUM, RABBITMQ, REDIS, TITLES
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,8 @@ class Peer:
     options: dict[str, Any] = field(default_factory=dict)
     results_url: str = ""
     """Where a Celery app that uses this broker keeps its results: Redis, for the peers."""
+    arguments: dict[str, Any] = field(default_factory=dict)
+    """Of the queues that a measurement declares."""
 
     @property
     def title(self) -> str:
@@ -43,10 +45,12 @@ SETTINGS = {
         "for the confirm, which RabbitMQ sends after its own write and fsync; no plugins; everything else has its "
         "default."
     ),
+    QUORUM: "the same node; `x-queue-type: quorum`, which makes a queue a Raft log, here of one member.",
     REDIS: (
         "`appendonly yes`, `appendfsync everysec`, `save ''`; Kombu's transport options have their defaults. A power "
         "loss loses the answered publishes of the last second, so this durability is weaker than that of the other two."
     ),
+    ALWAYS: "a second server with `appendfsync always`, which syncs each command before its answer.",
 }
 
 
@@ -62,35 +66,43 @@ def running(names: Collection[str], folder: Path, results: Results) -> Iterator[
         peers = []
         if OURS in names:
             peers.append(stack.enter_context(our_broker(folder / "ours")))
-        for name, find, start, options in (
-            (RABBITMQ, servers.find_rabbitmq, servers.rabbitmq, {"confirm_publish": True}),
-            (REDIS, servers.find_redis, servers.redis, {}),
-        ):
-            if not names:
-                continue
+        for name in _SERVERS if names else ():
             if name not in names:
                 results.skipped[TITLES[name]] = "left out on request"
                 continue
-            program = find()
-            if program is None:
-                results.skipped[TITLES[name]] = (
-                    f"skipped: no {name}-server on this machine (Debian: apt install {name}-server)"
-                )
-                continue
-            if name == REDIS and find_spec("redis") is None:
-                results.skipped[TITLES[name]] = (
-                    "skipped: Kombu's Redis transport needs the Python package (pip install redis)"
-                )
-                continue
-            (folder / name).mkdir()
             try:
-                url, answered = stack.enter_context(start(program, folder / name))
+                started = _started(name, folder / name, stack)
             except BenchError as error:
                 results.failures[f"start of {TITLES[name]}"] = str(error)
                 continue
-            peers.append(Peer(name, url, answered, options))
+            if isinstance(started, str):
+                results.skipped[TITLES[name]] = started
+                continue
+            peers.append(started)
+            if name == RABBITMQ and QUORUM in names:
+                peers.append(replace(started, name=QUORUM, arguments={"x-queue-type": "quorum"}))
         redis = next((peer.url for peer in peers if peer.name == REDIS), "")
         yield [peer if peer.name == OURS else replace(peer, results_url=redis) for peer in peers]
+
+
+#: those with a server of their own
+_SERVERS = (RABBITMQ, REDIS, ALWAYS)
+
+
+def _started(name: str, folder: Path, stack: ExitStack) -> Peer | str:
+    """A broker that runs until the stack ends, or why this machine can't have it."""
+    find = servers.find_rabbitmq if name == RABBITMQ else servers.find_redis
+    program, package = find(), "rabbitmq" if name == RABBITMQ else "redis"
+    if program is None:
+        return f"skipped: no {package}-server on this machine (Debian: apt install {package}-server)"
+    if package == "redis" and find_spec("redis") is None:
+        return "skipped: Kombu's Redis transport needs the Python package (pip install redis)"
+    folder.mkdir()
+    if name == RABBITMQ:
+        url, version = stack.enter_context(servers.rabbitmq(program, folder))
+        return Peer(name, url, version, {"confirm_publish": True})
+    url, version = stack.enter_context(servers.redis(program, folder, sync="always" if name == ALWAYS else "everysec"))
+    return Peer(name, url, version)
 
 
 @contextmanager

@@ -18,10 +18,12 @@ from .celery_rows import IDLE_SECONDS, eta_tasks
 from .clients import BODY, HEADERS
 from .peers import SETTINGS, Peer
 from .results import Results
-from .targets import OURS, RABBITMQ, REDIS, ROWS, TITLES, AtLeast, Row
+from .targets import ALWAYS, OURS, QUORUM, RABBITMQ, REDIS, ROWS, TITLES, AtLeast, Row
 from .workloads import PUBLISHERS, Sizes
 
-HEADINGS = ("work", "ours", "RabbitMQ", "Redis", "ratio", "asked", "met?")
+#: the series with a column of their own
+SERIES = (OURS, RABBITMQ, QUORUM, REDIS, ALWAYS)
+HEADINGS = ("work", *(TITLES[name] for name in SERIES), "ratio", "asked", "met?")
 WIDTH = 118
 """Columns of the page's lines, except those of tables."""
 
@@ -48,7 +50,7 @@ def number(value: float | None, unit: str) -> str:
 
 def cells(row: Row, results: Results) -> tuple[str, ...]:
     """One line of the table, under `HEADINGS`."""
-    values = [number(results.median(row.key, name), row.unit) for name in (OURS, RABBITMQ, REDIS)]
+    values = [number(results.median(row.key, name), row.unit) for name in SERIES]
     asked = [str(one) if isinstance(one, AtLeast) else f"{one} {row.unit}" for one in row.asked]
     return (row.work, *values, _ratios(row, results), ", ".join(asked) or "–", verdict(row, results))
 
@@ -63,7 +65,7 @@ def verdict(row: Row, results: Results) -> str:
 def _ratios(row: Row, results: Results) -> str:
     if not row.unit.endswith("/s"):
         return "–"
-    against = dict.fromkeys([RABBITMQ, REDIS, *(one.against for one in row.asked if isinstance(one, AtLeast))])
+    against = dict.fromkeys([*SERIES[1:], *(one.against for one in row.asked if isinstance(one, AtLeast))])
     texts = []
     for name in against:
         ratio = results.ratio(row.key, name)
@@ -155,11 +157,15 @@ def _method(sizes: Sizes) -> Iterable[str]:
         f"{len(HEADERS)} headers, to the default exchange. Consumers use `on_message`, as Celery's worker does, and do "
         "not decode the body.",
         f"Publish: one process sends {sizes.publish:,} messages a round. {PUBLISHERS} processes, which start at the "
-        f"same moment, send {PUBLISHERS} × {sizes.publish_each:,}; their time is from the first start to the last end.",
+        f"same moment, send {PUBLISHERS} × {sizes.publish_each:,}; their time is from the first start to the last end. "
+        "64 processes send as many in all.",
+        f"Publish without waiting: one process sends {sizes.consume:,} messages; ours with `publish_mode: pipeline`, "
+        "whose confirms it has by the end of the measured time; RabbitMQ's without `confirm_publish`.",
         f"Consume: from a queue of {sizes.consume:,} messages, with prefetch 100 and one ack per message, until the "
         "channel is closed.",
         f"Celery: {sizes.tasks:,} tasks are sent before the worker starts (`{' '.join(WORKER_ARGUMENTS)}`, results "
-        "ignored). Tasks/s is the rate between the first and the last task, by the worker's own clock.",
+        "ignored). Tasks/s is the rate between the first and the last task, by the worker's own clock. Workers with "
+        "other pools have their default settings; their rate is that after a twentieth of the tasks.",
         f"Backlog: {sizes.backlog:,} messages wait in one queue of a store of its own. The rates are compared with "
         "those on the same queue before it was filled. A restart is timed from a new client's connect, which starts "
         "the broker, to the first message in its callback.",
@@ -199,7 +205,7 @@ def show(run: Run, console: Console) -> None:
     """Prints the table of the rows that were measured."""
     table = Table(*HEADINGS, title="kombu-opendata against RabbitMQ and Redis")
     for row in ROWS:
-        if run.results.of(row.key, OURS) or run.results.of(row.key, RABBITMQ) or run.results.of(row.key, REDIS):
+        if any(run.results.of(row.key, name) for name in SERIES):
             table.add_row(*(one.replace("**no**", "[bold red]no[/]") for one in cells(row, run.results)))
     console.print(table)
     for title, reason in run.results.skipped.items():

@@ -66,14 +66,14 @@ def _rabbitmq_settings(folder: Path, port: int, epmd_port: int, dist_port: int) 
 
 
 @contextmanager
-def redis(program: str, folder: Path) -> Iterator[tuple[str, str]]:
-    """Runs a Redis server with an append-only file; gives its URL and version."""
+def redis(program: str, folder: Path, *, sync: str) -> Iterator[tuple[str, str]]:
+    """Runs a Redis server with an append-only file, synced as ``appendfsync`` says; gives its URL and version."""
     (port,) = free_ports(1)
     url = f"redis://127.0.0.1:{port}/0"
     log = folder / "server.log"
     command = [
         *(program, "--bind", "127.0.0.1", "--port", str(port), "--dir", str(folder), "--daemonize", "no"),
-        *("--save", "", "--appendonly", "yes", "--appendfsync", "everysec"),
+        *("--save", "", "--appendonly", "yes", "--appendfsync", sync),
     ]
     with server(command, log=str(log)) as process:
         _wait_for_answer(url, process, log)

@@ -7,6 +7,12 @@ from dataclasses import dataclass
 OURS = "ours"
 RABBITMQ = "rabbitmq"
 REDIS = "redis"
+QUORUM = "quorum"
+"""RabbitMQ with quorum queues: the node of `RABBITMQ`."""
+
+ALWAYS = "always"
+"""A Redis that syncs its file before it answers."""
+
 EMPTY = "empty"
 """The series that holds our own numbers on an empty queue, for the rows about a backlog."""
 
@@ -23,6 +29,8 @@ TITLES = {
     OURS: "ours",
     RABBITMQ: "RabbitMQ",
     REDIS: "Redis",
+    QUORUM: "RabbitMQ quorum",
+    ALWAYS: "Redis `always`",
     EMPTY: "an empty queue",
     WITHOUT: "ours without it",
     TWO: "two processes",
@@ -62,19 +70,43 @@ class Row:
 
 
 ROWS: tuple[Row, ...] = (
-    Row("publish.rate", "Kombu publish, one at a time, durable", "msg/s", (AtLeast(1.0, RABBITMQ),)),
+    Row(
+        "publish.rate",
+        "Kombu publish, one at a time, durable",
+        "msg/s",
+        (AtLeast(2.0, RABBITMQ), AtLeast(2.0, QUORUM), AtLeast(1.5, ALWAYS)),
+    ),
     Row("publish.cpu", "client CPU per publish", "µs", (AtMost(100),)),
-    Row("publish8.rate", "Kombu publish, 8 processes at once, durable", "msg/s", (AtLeast(1.5, RABBITMQ),)),
-    Row("consume.rate", "Kombu consume + ack, prefetch 100", "msg/s", (AtLeast(2.0, RABBITMQ),)),
+    *(
+        Row(
+            f"publish{count}.rate",
+            f"Kombu publish, {count} processes at once, durable",
+            "msg/s",
+            tuple(AtLeast(2.5, peer) for peer in (RABBITMQ, QUORUM, ALWAYS)),
+        )
+        for count in (8, 64)
+    ),
+    Row("pipeline.rate", "Kombu publish without waiting (RabbitMQ: unconfirmed)", "msg/s", (AtLeast(2.0, RABBITMQ),)),
+    Row("pipeline.cpu", "client CPU per publish without waiting", "µs"),
+    Row("pipeline.send", "Celery `apply_async` without waiting", "tasks/s", (AtLeast(1.5, RABBITMQ),)),
+    Row(
+        "consume.rate",
+        "Kombu consume + ack, prefetch 100",
+        "msg/s",
+        (AtLeast(6.0, RABBITMQ), AtLeast(6.0, QUORUM)),
+    ),
     Row("consume.cpu", "client CPU per consume + ack", "µs", (AtMost(40),)),
     Row(
         "celery.rate",
         "Celery solo worker, prefetch multiplier 8",
         "tasks/s",
-        (AtLeast(1.25, RABBITMQ), AtLeast(4.0, REDIS)),
+        (AtLeast(2.0, RABBITMQ), AtLeast(4.0, REDIS)),
     ),
     Row("celery.cpu", "worker CPU per task", "µs"),
     Row("celery.send", "Celery `apply_async`, durable", "tasks/s"),
+    Row("prefork.rate", "Celery prefork worker of 2", "tasks/s", (AtLeast(1.6, RABBITMQ),)),
+    Row("threads.rate", "Celery worker of 4 threads", "tasks/s", (AtLeast(2.0, RABBITMQ),)),
+    Row("gevent.rate", "Celery gevent worker of 100", "tasks/s", (AtLeast(1.5, RABBITMQ),)),
     Row(
         "results.trip",
         "Celery result round trip, one client (Redis keeps the peers' results)",
@@ -194,7 +226,8 @@ ROWS: tuple[Row, ...] = (
 )
 
 WORKLOADS = (
-    "publish", "publish8", "consume", "celery", "results", "backlog", "staging", "filters", "permissions", "replay",
+    "publish", "publish8", "publish64", "pipeline", "consume", "celery", "prefork", "threads", "gevent", "results",
+    "backlog", "staging", "filters", "permissions", "replay",
     "history", "spark", "import", "connect", "eta", "gap", "reconnect", "takeover", "connections", "buckets",
     "disk", "backup", "idle", "outcomes", "page",
 )  # fmt: skip

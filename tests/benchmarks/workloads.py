@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from . import celery_app, celery_results, clients
@@ -14,7 +16,7 @@ from .clients import Timing
 from .peers import Peer
 from .processes import BenchError, run_alone, run_together, server, wait_until
 from .results import Results
-from .targets import OURS
+from .targets import ALWAYS, OURS, QUORUM, RABBITMQ, REDIS
 
 PUBLISHERS = 8
 _serial = itertools.count(1)
@@ -88,13 +90,28 @@ def publish_one_by_one(peer: Peer, sizes: Sizes, results: Results, folder: Path)
     results.add("publish.cpu", peer.name, cpu_microseconds(timing))
 
 
-def publish_at_once(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
-    with a_queue(peer, "publish8") as name:
-        timings = publish_together(peer, name, sizes.publish_each)
+def publish_at_once(key: str, publishers: int, peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
+    each = sizes.publish_each * PUBLISHERS // publishers
+    with a_queue(peer, key) as name:
+        timings = publish_together(peer, name, each, publishers)
         waiting = run_alone(clients.depth, peer, name)
-        if waiting != PUBLISHERS * sizes.publish_each:
-            raise BenchError(f"{waiting} messages wait where {PUBLISHERS} × {sizes.publish_each} were published")
-    results.add("publish8.rate", peer.name, rate(*timings))
+        if waiting != publishers * each:
+            raise BenchError(f"{waiting} messages wait where {publishers} × {each} were published")
+    results.add(f"{key}.rate", peer.name, rate(*timings))
+
+
+def publish_without_waiting(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
+    """Ours waits for all confirms at the end; RabbitMQ's publishes are not confirmed at all."""
+    peer = replace(peer, options={"publish_mode": "pipeline"} if peer.name == OURS else {})
+    count = sizes.consume
+    with a_queue(peer, "pipeline") as name:
+        timing: Timing = run_alone(clients.publish, peer, name, count)
+        wait_until(lambda: run_alone(clients.depth, peer, name) == count, f"{count} messages", seconds=60.0)
+    results.add("pipeline.rate", peer.name, rate(timing))
+    results.add("pipeline.cpu", peer.name, cpu_microseconds(timing))
+    with a_queue(peer, "pipeline-send") as name:
+        run = celery_app.Run(peer, name, sizes.tasks, "")
+        results.add("pipeline.send", peer.name, rate(run_alone(celery_app.send, run)))
 
 
 def consume_and_ack(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
@@ -150,9 +167,9 @@ def work(run: celery_app.Run, log: Path) -> Timing:
     return Timing(*json.loads(path.read_text(encoding="ascii")))
 
 
-def publish_together(peer: Peer, name: str, count_each: int) -> list[Timing]:
-    """Publishes with eight processes that start at one moment."""
-    return run_together(clients.publish, [(peer, name, count_each)] * PUBLISHERS)
+def publish_together(peer: Peer, name: str, count_each: int, publishers: int = PUBLISHERS) -> list[Timing]:
+    """Publishes with processes that start at one moment."""
+    return run_together(clients.publish, [(peer, name, count_each)] * publishers)
 
 
 def rate(*timings: Timing) -> float:
@@ -166,10 +183,49 @@ def cpu_microseconds(timing: Timing) -> float:
     return timing.cpu_seconds / timing.messages * 1e6
 
 
-COMPARED: dict[str, Callable[[Peer, Sizes, Results, Path], None]] = {
+def pool_of_worker(
+    key: str, arguments: tuple[str, ...], peer: Peer, sizes: Sizes, results: Results, folder: Path
+) -> None:
+    """A worker's rate between a twentieth of its tasks and the last one."""
+    with a_queue(peer, key) as name:
+        run = celery_app.Run(peer, name, sizes.tasks, str(folder / f"{name}.ledger"), ledger=True)
+        ledger, begun = Path(run.result_path), sizes.tasks // 20
+        run_alone(celery_app.send, run)
+        environment = {**os.environ, celery_app.RUN: json.dumps(asdict(run))}
+        with server(celery_app.pool_command(arguments), log=str(folder / f"{name}.log"), env=environment) as process:
+            wait_until(
+                lambda: _lines(ledger) >= sizes.tasks or process.poll() is not None,
+                f"the tasks of {key}",
+                seconds=300.0,
+            )
+    times = sorted(float(line.split()[1]) for line in ledger.read_text().splitlines())
+    if len(times) != sizes.tasks:
+        raise BenchError(f"{len(times)} runs of {sizes.tasks} tasks; see the worker's log with --keep")
+    results.add(f"{key}.rate", peer.name, (len(times) - 1 - begun) / (times[-1] - times[begun]))
+
+
+def _lines(ledger: Path) -> int:
+    return ledger.read_bytes().count(b"\n") if ledger.exists() else 0
+
+
+Comparison = Callable[[Peer, Sizes, Results, Path], None]
+COMPARED: dict[str, Comparison] = {
     "publish": publish_one_by_one,
-    "publish8": publish_at_once,
+    "publish8": partial(publish_at_once, "publish8", PUBLISHERS),
+    "publish64": partial(publish_at_once, "publish64", 64),
+    "pipeline": publish_without_waiting,
     "consume": consume_and_ack,
     "celery": celery_end_to_end,
+    "prefork": partial(pool_of_worker, "prefork", ("-P", "prefork", "-c", "2", "-O", "fair")),
+    "threads": partial(pool_of_worker, "threads", ("-P", "threads", "-c", "4")),
+    "gevent": partial(pool_of_worker, "gevent", ("-P", "gevent", "-c", "100")),
     "results": results_end_to_end,
+}
+_MAIN = (OURS, RABBITMQ, REDIS)
+_DURABLE = (OURS, RABBITMQ, QUORUM, REDIS, ALWAYS)
+#: the brokers of each comparison
+PARTICIPANTS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(COMPARED, _MAIN),
+    **dict.fromkeys(("publish", "publish8", "publish64"), _DURABLE),
+    "consume": (OURS, RABBITMQ, QUORUM, REDIS),
 }
