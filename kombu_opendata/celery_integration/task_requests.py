@@ -159,7 +159,7 @@ class ReportingRequest(_Base):
             message = self.message
             run = message.run
             # as in __end, without its lock
-            if run is _ACKNOWLEDGED:  # if another thread ends it now too, the broker ignores the second report
+            if run is _ACKNOWLEDGED:  # of two threads that end it at once, the broker takes the first report
                 message.run = _SETTLED
                 of.reporter.report(message.lease, report)
             elif run is _BEGUN and of.acks_late:  # no thread acknowledges it yet

@@ -80,12 +80,15 @@ class Ack(MessagesEffect, tag=4):
 
     def apply(self, state: StoreState) -> None:
         at, queue, history = self.at_ms, state.queues[self.queue], state.history
-        messages, told = queue.messages, iter(self.runs)
+        messages, told = queue.messages, iter(self.runs) if self.runs else None
         for id in self.pairs[::2]:
             entry = messages.in_flight[id]
             if history is not None:
                 consumer = state.session_names.get(entry.session, "")
-                history.ended(entry, consumer, at, ACKED, next(told, 0), next(told, 0), next(told, 0))
+                if told is None:
+                    history.ended(entry, consumer, at, ACKED)
+                else:
+                    history.ended(entry, consumer, at, ACKED, next(told), next(told), next(told))
             state.unlease(entry)
             messages.settle(entry)
             queue.done.append(id, at, entry.attempts)
