@@ -11,6 +11,10 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 # In the order of the folders, so that short modules of unit tests are last, and all three end at the same time.
 PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
+# What make bench measures. The page keeps what is not measured again, but a row of it has all brokers.
+BENCH = $(if $(PEERS),,--out docs/benchmarks.md --samples docs/benchmarks/samples.json) \
+  $(if $(ONLY),--only $(ONLY)) $(if $(PEERS),--peers $(PEERS)) $(if $(ROUNDS),--rounds $(ROUNDS))
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long lint format types bench pictures docs build clean
 
@@ -37,8 +41,9 @@ format: $(VENV)/.dev ## let ruff mend and lay out what it can
 types: $(VENV)/.dev ## mypy, strict
 	$(BIN)/mypy $(ARGS)
 
-bench: $(VENV)/.bench ## measure against RabbitMQ and Redis, write docs/benchmarks.md
-	$(BIN)/python -m tests.benchmarks --out docs/benchmarks.md $(ARGS)
+bench: $(VENV)/.bench ## measure against RabbitMQ and Redis, write docs/benchmarks.md and capacity.md; some of it: ONLY=latency,cpu PEERS=ours,rabbitmq ROUNDS=3
+	$(BIN)/python -m tests.benchmarks $(BENCH) $(ARGS)
+	-$(BIN)/python -m tests.benchmarks.capacity --out docs/capacity.md
 
 pictures: $(VENV)/.test ## make the pictures of docs/web.md anew, with a browser, workers and a beat
 	$(BIN)/python -m tests.web.pictures

@@ -18,7 +18,7 @@ def topic_matches(pattern: str, routing_key: str) -> bool:
 @lru_cache(maxsize=10_000)
 def compile_topic(pattern: str) -> Callable[[str], bool]:
     """A function that says whether a text matches the pattern."""
-    parts = _words(pattern)
+    parts = words_of(pattern)
     if "*" not in parts and "#" not in parts:
         return pattern.__eq__
     if parts == ("#",):
@@ -28,12 +28,12 @@ def compile_topic(pattern: str) -> Callable[[str], bool]:
         return lambda text: text.startswith(start) and text[len(start) : len(start) + 1] in ("", ".")
     if "#" not in parts:
         return _words_only(parts)
-    return lambda text: _reaches(parts, _words(text))
+    return lambda text: _reaches(parts, words_of(text))
 
 
 def constant_prefix(pattern: str) -> tuple[str, bool]:
     """The beginning of every matching text, and whether that is the whole text."""
-    parts = _words(pattern)
+    parts = words_of(pattern)
     end = next((at for at, part in enumerate(parts) if part in ("*", "#")), len(parts))
     if end == len(parts):
         return pattern, True
@@ -41,7 +41,8 @@ def constant_prefix(pattern: str) -> tuple[str, bool]:
     return (start + "." if parts[end] == "*" and end else start), False
 
 
-def _words(text: str) -> tuple[str, ...]:
+def words_of(text: str) -> tuple[str, ...]:
+    """The words between the dots; an empty text has none."""
     return tuple(text.split(".")) if text else ()
 
 
@@ -50,7 +51,7 @@ def _words_only(parts: tuple[str, ...]) -> Callable[[str], bool]:
     count = len(parts)
 
     def matches(text: str) -> bool:
-        words = _words(text)
+        words = words_of(text)
         return len(words) == count and all(words[at] == part for at, part in fixed)
 
     return matches

@@ -52,6 +52,8 @@ log = logging.getLogger(__name__)
 
 #: of a bucket, after which they are tidied away: a broker that opens the store reads each of them
 _WAL_FILES = 64
+#: with a journal that has no full segment, a tidy comes after so many of its intervals
+_RARE_TIDIES = 6
 
 
 class Engine:
@@ -249,10 +251,17 @@ class Engine:
                 next_tidy = loop.time() + self.settings.tidy_interval_seconds
 
     def _is_untidy(self, tidied_at: int | None, seconds: float) -> bool:
-        """Whether enough was written since the last tidy, which was so many seconds ago."""
+        """Whether enough was written since the last tidy, which was so many seconds ago.
+
+        Each tidy syncs files, which commits wait for, and writes a table however small it is. So with a journal there
+        is one for each segment that can be released, and otherwise now and then.
+        """
         stored = self.commits.stored
-        if self.journal is not None or stored == tidied_at:
-            return stored != tidied_at
+        if stored == tidied_at:
+            return False
+        if (journal := self.journal) is not None:
+            has_full = journal.waiting_bytes > journal.segment_bytes
+            return has_full or seconds >= _RARE_TIDIES * self.settings.tidy_interval_seconds
         files = (stored or 0) - (tidied_at or 0)
         return files >= _WAL_FILES or seconds >= self.settings.bucket_tidy_seconds
 

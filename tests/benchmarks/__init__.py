@@ -9,19 +9,30 @@ module           job
 `targets`        the rows of the table and the numbers asked, as data
 `results`        samples, medians, ratios, verdicts
 `peers`          which brokers there are; starts and stops ours
-`servers`        RabbitMQ and Redis on ports and folders of their own
+`servers`        RabbitMQ, Redis and PostgreSQL on ports and folders of their own
 `processes`      runs functions in processes of their own, together behind a barrier
 `kombu_api`      Kombu's names, for the type checker
 `clients`        what a measured Kombu client does (runs in those processes)
 `celery_app`     what a measured Celery producer and worker do
 `workloads`      one round of each comparison
+`latency`        one round of each comparison: from a publish to the start of handling
+`broker_cpu`     one round of each comparison: CPU of the broker, bytes written to the device
+`disk_samples`   what follows from looking at a disk over and over (ours only)
+`device_writes`  bytes written to a folder's device
+`shapes`         the same for other sizes, prefetches, fan-out, many queues, priorities, late acks
 `floor`          the same clients on Kombu's in-memory transport
 `backlog`        a million waiting messages (ours only)
+`peers_backlog`  a million waiting messages in ours, RabbitMQ and Redis
+`curves`         one size at a time, from one to the largest (ours only)
+`curve_rows`     these sizes and what is measured, as data
 `staging`        a million rows as staged batches (ours only)
+`delayed`        a million messages that fall due at once (ours only)
+`durability`     with fsync and without, and on an S3-compatible server (ours only)
 `celery_rows`    a worker that waits, and one whose broker is killed (ours only)
 `startup`        import time and the first connect (ours only)
 `machine`        facts about the machine and the versions
 `report`         the Markdown page and the terminal table
+`plots`          the pictures of the page
 `reasons.toml`   by hand: why a number that is missed is missed
 ===============  =====================================================================
 """

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,23 +19,33 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from kombu_opendata.errors import OpenDataError
+
 from . import (
     backlog,
     backups,
+    broker_cpu,
     buckets,
     celery_rows,
     connections,
+    curves,
+    delayed,
     disk,
+    durability,
     filters,
     floor,
     history,
+    latency,
     machine,
     outcomes,
     page,
+    peers_backlog,
     permissions,
+    plots,
     reconnect,
     replay,
     report,
+    shapes,
     spark_rows,
     staging,
     startup,
@@ -43,11 +53,14 @@ from . import (
 )
 from .peers import Peer, embedded, running
 from .processes import BenchError
+from .record import Record, measured
 from .results import Results
-from .targets import ALWAYS, OURS, QUORUM, RABBITMQ, REDIS, WORKLOADS
-from .workloads import COMPARED, PARTICIPANTS, QUICK, Sizes
+from .targets import ALWAYS, OURS, POSTGRES, QUORUM, RABBITMQ, REDIS, VOLATILE, WORKLOADS
+from .workloads import COMPARED, MAIN, PARTICIPANTS, QUICK, Sizes, sizes_for
 
-PEERS = (OURS, RABBITMQ, QUORUM, REDIS, ALWAYS)
+PEERS = (OURS, RABBITMQ, QUORUM, REDIS, ALWAYS, VOLATILE, POSTGRES)
+COMPARISONS = COMPARED | shapes.COMPARED | {"latency": latency.measure_round, "cpu": broker_cpu.measure_round}
+Step = Callable[[str], None]
 SETTLE_SECONDS = 0.5
 """Between two measurements, so that one broker's afterwork does not fall into another one's turn."""
 
@@ -67,10 +80,21 @@ def names(allowed: tuple[str, ...]) -> Callable[[click.Context, click.Parameter,
 
 @click.command()
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the report to this file.")
+@click.option(
+    "--samples",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A file of samples, written after each workload. The report has its other workloads, too.",
+)
 @click.option("--quick", is_flag=True, help="Smaller sizes and two rounds: shows that it works, not how fast it is.")
 @click.option("--only", default=",".join(WORKLOADS), callback=names(WORKLOADS), help=f"Of {', '.join(WORKLOADS)}.")
 @click.option("--peers", default=",".join(PEERS), callback=names(PEERS), help="Brokers to compare.")
 @click.option("--rounds", type=click.IntRange(1), help="Rounds of each comparison (default 5, or 2 with --quick).")
+@click.option(
+    "--backlog",
+    "backlog_size",
+    type=click.IntRange(1000),
+    help="The most messages that wait, in backlog, curves and peers_backlog: a multiple of 80 (default 1,000,000).",
+)
 @click.option(
     "--dir",
     "parent",
@@ -80,129 +104,123 @@ def names(allowed: tuple[str, ...]) -> Callable[[click.Context, click.Parameter,
 @click.option("--keep", is_flag=True, help="Leave the brokers' data and logs there.")
 def main(
     out: Path | None,
+    samples: Path | None,
     quick: bool,
     only: tuple[str, ...],
     peers: tuple[str, ...],
     rounds: int | None,
+    backlog_size: int | None,
     parent: Path | None,
     keep: bool,
 ) -> None:
     """Measures this broker, RabbitMQ and Redis in one run and reports ratios."""
+    if backlog_size and backlog_size % 80:
+        raise click.UsageError("--backlog: 8 processes fill it in 10 equal steps, so it has to be a multiple of 80")
+    if samples is not None and (quick or peers != PEERS):
+        raise click.UsageError("--samples is for full sizes and all brokers, as the page compares them")
     # Every broker is ended on the way out, so there must be one.
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process of ours would compile all modules again
     sizes = QUICK if quick else Sizes()
     sizes = replace(sizes, rounds=rounds or sizes.rounds)
-    results, console, start = Results(), Console(width=None if sys.stdout.isatty() else 160), time.monotonic()
+    if backlog_size:
+        points = tuple(size for size in sizes.curve_backlog if size < backlog_size)
+        sizes = replace(sizes, backlog=backlog_size, peers_backlog=backlog_size, curve_backlog=(*points, backlog_size))
+    console, record = Console(width=None if sys.stdout.isatty() else 160), Record(samples)
     folder = Path(tempfile.mkdtemp(prefix="opendata-bench-", dir=parent))
     try:
-        facts = machine.facts(folder)
-        met = _measure(only, peers, sizes, results, folder, console)
+        met, skipped = _measure(only, peers, sizes, record, folder, console)
     finally:
         if keep:
             console.print(f"data and logs: {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
-    command = shlex.join(["python", "-m", "tests.benchmarks", *sys.argv[1:]])
-    run = report.Run(results, sizes, met, facts, command, time.monotonic() - start)
+    results = record.results(skipped)
+    run = report.Run(results, record.sizes(sizes), record.peers(met), record.workloads)
     report.show(run, console)
     if out is not None:
         reasons = report.read_reasons(Path(__file__).with_name("reasons.toml"))
-        out.write_text(report.markdown(run, reasons), encoding="utf-8")
+        pictures = plots.draw(results, out.with_suffix(""))
+        out.write_text(report.markdown(run, reasons, pictures, out.stem), encoding="utf-8")
         console.print(f"written: {out}")
     sys.exit(bool(results.failures))
 
 
 def _measure(
-    only: tuple[str, ...], peers: tuple[str, ...], sizes: Sizes, results: Results, folder: Path, console: Console
-) -> list[Peer]:
-    """Runs the workloads chosen and returns the brokers that took part."""
+    only: tuple[str, ...], peers: tuple[str, ...], sizes: Sizes, record: Record, folder: Path, console: Console
+) -> tuple[list[Peer], dict[str, str]]:
+    """Runs the workloads chosen; returns the brokers that took part, and why others did not."""
     columns = (TextColumn("{task.description:<42}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    facts, about = machine.facts(folder), Results()
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("starting the brokers", total=None)
 
         def step(text: str) -> None:
             progress.update(bar, advance=1, description=text)
 
-        compared = [name for name in COMPARED if name in only]
-        with running(peers if compared else (), folder, results) as brokers:
+        compared = [name for name in COMPARISONS if name in only]
+        with running(peers if compared else (), folder, about) as brokers:
+            brokers = brokers or [embedded(folder)]
+            versions = {peer.name: peer.version for peer in brokers}
+
+            @contextmanager
+            def recorded(name: str) -> Iterator[Results]:
+                results, start = Results(), time.monotonic()
+                yield results
+                record.add(name, measured(results, sizes, facts, versions, time.monotonic() - start))
+
             progress.update(bar, total=_total(only, peers, brokers, sizes))
             for name in compared:
-                _compare(name, _participants(name, brokers), sizes, results, folder, step)
-        if {"publish", "consume"} & set(only):
-            floor.measure(sizes, results)
-        alone: list[tuple[str, Callable[[], None]]] = [
-            ("backlog", lambda: backlog.measure(sizes, results, folder, step)),
-            ("staging", lambda: staging.measure(sizes, results, folder, step)),
-            ("filters", lambda: filters.measure(sizes, results)),
-            ("permissions", lambda: permissions.measure(sizes, results)),
-            ("replay", lambda: replay.measure(sizes, results, folder, step)),
-            ("history", lambda: history.measure(sizes, results, folder, step)),
-            ("disk", lambda: disk.measure(sizes, results, folder, step)),
-            ("backup", lambda: backups.measure(sizes, results, folder, step)),
-            ("reconnect", lambda: reconnect.measure(sizes, results, folder, step)),
-            ("connections", lambda: connections.measure(sizes, results, folder, step)),
-            ("takeover", lambda: take_over.measure(sizes, results, folder, step)),
-            ("outcomes", lambda: outcomes.measure(sizes, results, folder, step)),
-            ("page", lambda: page.measure(sizes, results, folder, step)),
-            ("buckets", lambda: buckets.measure(sizes, results, folder, step)),
-            ("spark", lambda: spark_rows.measure(sizes, results, folder, step)),
-            ("import", lambda: _imports(peers, sizes, results, step)),
-            ("connect", lambda: _connects(sizes, results, folder, step)),
-            *((name, partial(one, sizes, results, folder, step)) for name, one in celery_rows.MEASURES.items()),
-        ]
-        for name, measure in alone:
-            if name in only and (OURS in peers or name == "import"):
-                _guarded(name, results, measure)
-    return brokers or [embedded(folder)]
+                chosen = _participants(name, brokers)
+                with recorded(name) as results:
+                    if name == "latency":
+                        capacities = partial(latency.measure_capacities, chosen, sizes, results)
+                        _guarded("latency, capacity", results, capacities)
+                    _compare(name, chosen, sizes, results, folder, step)
+                    if name == "publish":
+                        floor.measure(sizes, results)
+        for name, one in ALONE.items():
+            if name in _alone(only, peers):
+                with recorded(name) as results:
+                    _guarded(name, results, partial(one.measure, peers, sizes, results, folder, step))
+    about.skipped |= {name: text.splitlines()[-1] for name, text in about.failures.items()}
+    return brokers, about.skipped
 
 
 def _participants(name: str, brokers: list[Peer]) -> list[Peer]:
-    return [peer for peer in brokers if peer.name in PARTICIPANTS[name]]
+    return [peer for peer in brokers if peer.name in PARTICIPANTS.get(name, MAIN)]
+
+
+def _alone(only: tuple[str, ...], peers: tuple[str, ...]) -> list[str]:
+    """The workloads chosen that are not rounds of a comparison."""
+    return [name for name in ALONE if name in only and (OURS in peers or name == "import")]
 
 
 def _total(only: tuple[str, ...], peers: tuple[str, ...], brokers: list[Peer], sizes: Sizes) -> int:
-    total = sum(sizes.rounds * len(_participants(name, brokers)) for name in COMPARED if name in only)
-    if OURS in peers:
-        total += staging.steps(sizes) * ("staging" in only)
-        total += backlog.steps(sizes) * ("backlog" in only) + sizes.rounds * ("connect" in only)
-        total += replay.steps(sizes) * ("replay" in only)
-        total += history.steps(sizes) * ("history" in only)
-        total += disk.steps(sizes) * ("disk" in only)
-        total += backups.steps(sizes) * ("backup" in only)
-        total += reconnect.steps(sizes) * ("reconnect" in only)
-        total += connections.steps(sizes) * ("connections" in only)
-        total += take_over.steps(sizes) * ("takeover" in only)
-        total += outcomes.steps(sizes) * ("outcomes" in only)
-        total += page.steps(sizes) * ("page" in only)
-        total += buckets.steps(sizes) * ("buckets" in only)
-        total += spark_rows.steps(sizes) * ("spark" in only)
-        total += sum(celery_rows.steps(name, sizes) for name in celery_rows.MEASURES if name in only)
-    return total + sizes.rounds * ("import" in only)
+    total = sum(sizes.rounds * len(_participants(name, brokers)) for name in COMPARISONS if name in only)
+    return total + sum(ALONE[name].steps(sizes, peers) for name in _alone(only, peers))
 
 
 def _guarded(name: str, results: Results, measure: Callable[[], None]) -> None:
     """Runs one measurement; a failure is reported and the others go on."""
     try:
         measure()
-    except (BenchError, OSError) as error:
+    except (BenchError, OpenDataError, OSError) as error:
         results.failures[name] = str(error).strip()
 
 
-def _compare(
-    name: str, brokers: list[Peer], sizes: Sizes, results: Results, folder: Path, step: Callable[[str], None]
-) -> None:
+def _compare(name: str, brokers: list[Peer], sizes: Sizes, results: Results, folder: Path, step: Step) -> None:
     """The rounds of one comparison; a broker that failed in it sits out the rest of it."""
     for number in range(1, sizes.rounds + 1):
         for peer in brokers:
             task = f"{name}, {peer.title}"
             if task not in results.failures:
-                _guarded(task, results, partial(COMPARED[name], peer, sizes, results, folder))
+                _guarded(task, results, partial(COMPARISONS[name], peer, sizes_for(peer, sizes), results, folder))
             step(f"{name}, {peer.title}, round {number}")
             time.sleep(SETTLE_SECONDS)
 
 
-def _imports(chosen: tuple[str, ...], sizes: Sizes, results: Results, step: Callable[[str], None]) -> None:
+def _imports(chosen: tuple[str, ...], sizes: Sizes, results: Results, folder: Path, step: Step) -> None:
     brokers = [name for name in chosen if name in startup.URLS and (name != REDIS or find_spec("redis"))]
     startup.import_round(brokers, Results())  # compiles what was not compiled yet
     for number in range(1, sizes.rounds + 1):
@@ -212,10 +230,60 @@ def _imports(chosen: tuple[str, ...], sizes: Sizes, results: Results, step: Call
     results.remarks.append(f"Import of Kombu alone, without a transport: {kombu or 0:.0f} ms.")
 
 
-def _connects(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], None]) -> None:
+def _connects(sizes: Sizes, results: Results, folder: Path, step: Step) -> None:
     for number in range(1, sizes.rounds + 1):
         startup.connect_round(number, results, folder)
         step(f"first connect, round {number}")
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is not measured in rounds of all brokers, or brings its own."""
+
+    measure: Callable[[tuple[str, ...], Sizes, Results, Path, Step], None]
+    steps: Callable[[Sizes, tuple[str, ...]], int] = lambda _sizes, _peers: 0
+
+
+def _ours(measure: Callable[..., None], steps: Callable[[Sizes], int]) -> Workload:
+    """A workload of our broker only."""
+    return Workload(lambda _peers, *arguments: measure(*arguments), lambda sizes, _peers: steps(sizes))
+
+
+def _quiet(measure: Callable[[Sizes, Results], None]) -> Workload:
+    """One that needs no folder and says nothing on its way."""
+    return Workload(lambda _peers, sizes, results, _folder, _step: measure(sizes, results))
+
+
+def _rounds(sizes: Sizes) -> int:
+    return sizes.rounds
+
+
+#: in the order of their measurement
+ALONE = {
+    "backlog": _ours(backlog.measure, backlog.steps),
+    "staging": _ours(staging.measure, staging.steps),
+    "filters": _quiet(filters.measure),
+    "permissions": _quiet(permissions.measure),
+    "replay": _ours(replay.measure, replay.steps),
+    "history": _ours(history.measure, history.steps),
+    "disk": _ours(disk.measure, disk.steps),
+    "backup": _ours(backups.measure, backups.steps),
+    "reconnect": _ours(reconnect.measure, reconnect.steps),
+    "connections": _ours(connections.measure, connections.steps),
+    "takeover": _ours(take_over.measure, take_over.steps),
+    "outcomes": _ours(outcomes.measure, outcomes.steps),
+    "page": _ours(page.measure, page.steps),
+    "peers_backlog": Workload(peers_backlog.measure, peers_backlog.steps),
+    "curves": _ours(curves.measure, curves.steps),
+    "buckets": _ours(buckets.measure, buckets.steps),
+    "delayed": _ours(delayed.measure, delayed.steps),
+    "sync": _ours(durability.measure_sync, durability.sync_steps),
+    "s3": _ours(durability.measure_s3, durability.s3_steps),
+    "spark": _ours(spark_rows.measure, spark_rows.steps),
+    "import": Workload(_imports, lambda sizes, _peers: sizes.rounds),
+    "connect": _ours(_connects, _rounds),
+    **{name: _ours(one, partial(celery_rows.steps, name)) for name, one in celery_rows.MEASURES.items()},
+}
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ class Run:
     result_path: str
     ledger: bool = False
     """Whether the file has a line for each task, as a worker with a pool needs it."""
+    acks_late: bool = False
 
 
 def make_app(run: Run) -> Any:
@@ -51,6 +52,7 @@ def make_app(run: Run) -> Any:
         broker_connection_retry_on_startup=True,
         task_default_queue=run.queue,
         task_ignore_result=True,
+        task_acks_late=run.acks_late,
     )
     note = Ledger(run).add if run.ledger else Counter(run).add
 

@@ -1,4 +1,4 @@
-"""What a measured Celery app with results does: asks for one result after the other, and runs a chord.
+"""What a measured Celery app with results does: asks for one result after the other, and runs a canvas.
 
 As a program, ``python -m tests.benchmarks.celery_results SETTINGS-AS-JSON`` is a worker in a process of its own.
 """
@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from celery import Celery, chord
+from celery import Celery, chain, chord, group
 from celery.signals import worker_ready
 
 from .celery_app import WORKER_ARGUMENTS
@@ -22,6 +22,8 @@ from .peers import Peer
 from .processes import Waiter
 
 TIMEOUT_SECONDS = 300.0
+CHAIN = 50
+"""The tasks of a chain."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,32 @@ def run_chord(barrier: Waiter, run: Run) -> Timing:
     if chord(header)(total.s()).get(timeout=TIMEOUT_SECONDS) != run.count * (run.count + 1) // 2:
         raise RuntimeError("a wrong result")
     return Timing(run.count, start, time.monotonic(), time.process_time() - cpu)
+
+
+def run_group(barrier: Waiter, run: Run) -> Timing:
+    """One group, from its first message to its last result; a small one warms up."""
+    add = make_app(run).tasks["bench.add"]
+    group([add.s(number, 1) for number in range(10)])().get(timeout=TIMEOUT_SECONDS)
+    tasks = group([add.s(number, 1) for number in range(run.count)])
+    barrier.wait()
+    start, cpu = time.monotonic(), time.process_time()
+    if tasks().get(timeout=TIMEOUT_SECONDS) != list(range(1, run.count + 1)):
+        raise RuntimeError("a wrong result")
+    return Timing(run.count, start, time.monotonic(), time.process_time() - cpu)
+
+
+def run_chains(barrier: Waiter, run: Run) -> Timing:
+    """Chains of `CHAIN` tasks, one after the other, each from its first message to its last result."""
+    add = make_app(run).tasks["bench.add"]
+    chain(add.s(0, 1), add.s(1))().get(timeout=TIMEOUT_SECONDS)
+    links = [add.s(0, 1), *(add.s(1) for _ in range(CHAIN - 1))]
+    chains = run.count // CHAIN
+    barrier.wait()
+    start, cpu = time.monotonic(), time.process_time()
+    for _ in range(chains):
+        if chain(*links)().get(timeout=TIMEOUT_SECONDS) != CHAIN:
+            raise RuntimeError("a wrong result")
+    return Timing(chains * CHAIN, start, time.monotonic(), time.process_time() - cpu)
 
 
 def worker_command(run: Run) -> list[str]:

@@ -8,9 +8,15 @@ from __future__ import annotations
 
 import gc
 import importlib
+import itertools
+import logging
+import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from multiprocessing.synchronize import Event
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from .kombu_api import Connection, Queue
@@ -20,7 +26,9 @@ from .processes import Waiter
 BODY = [[2, 2], {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}]
 HEADERS = {"lang": "py", "task": "bench.add", "id": "5a3f1f6e-7d7e-4f7b-9a55-0f1f6e7d7e4f", "retries": 0}
 WARM_UP = 50
+logging.getLogger("amqp").setLevel(logging.ERROR)  # or it tells of each message for a channel that is being closed
 TIMEOUT_SECONDS = 120.0
+LATENCY_SECONDS = 5.0
 
 
 class Timing(NamedTuple):
@@ -30,6 +38,25 @@ class Timing(NamedTuple):
     start: float
     end: float
     cpu_seconds: float
+
+
+@dataclass(frozen=True)
+class Content:
+    """What is published, if it is not Celery's message."""
+
+    body_bytes: int = 0
+    """The length of a random body; 0 for Celery's."""
+    priorities: Sequence[int] = (0,)
+    """Of the messages, in turn."""
+    headers: dict[str, Any] = field(default_factory=lambda: HEADERS)
+
+    def arguments(self) -> dict[str, Any]:
+        """Those of each publish."""
+        given: dict[str, Any] = {"delivery_mode": 2, "headers": self.headers}
+        if not self.body_bytes:
+            return {**given, "body": BODY}
+        body = os.urandom(self.body_bytes)
+        return {**given, "body": body, "content_type": "application/octet-stream", "content_encoding": "binary"}
 
 
 @contextmanager
@@ -42,37 +69,56 @@ def connected(peer: Peer) -> Iterator[Any]:
         yield connection
 
 
-def declare(barrier: Waiter, peer: Peer, name: str) -> None:
-    """Makes an empty durable queue."""
+def declare(barrier: Waiter, peer: Peer, *names: str) -> None:
+    """Makes empty durable queues."""
     with connected(peer) as connection:
-        queue = Queue(name, durable=True, queue_arguments=peer.arguments)(connection.default_channel)
-        queue.declare()
-        queue.purge()
+        for name in names:
+            queue = Queue(name, durable=True, queue_arguments=peer.arguments)(connection.default_channel)
+            queue.declare()
+            queue.purge()
 
 
-def delete(barrier: Waiter, peer: Peer, name: str) -> None:
-    """Removes a queue with all that waits in it."""
+def delete(barrier: Waiter, peer: Peer, *names: str) -> None:
+    """Removes queues with all that waits in them."""
     with connected(peer) as connection:
-        Queue(name, durable=True)(connection.default_channel).delete()
+        for name in names:
+            Queue(name, durable=True)(connection.default_channel).delete()
 
 
 def depth(barrier: Waiter, peer: Peer, name: str) -> int:
     """How many messages wait in a queue."""
     with connected(peer) as connection:
-        # Not a passive declare: to Kombu's Redis transport an empty queue does not exist.
-        declared = connection.default_channel.queue_declare(
-            name, durable=True, auto_delete=False, arguments=peer.arguments
-        )
-        return int(declared.message_count)
+        return waiting_in(connection, peer, name)
 
 
-def publish(barrier: Waiter, peer: Peer, name: str, count: int) -> Timing:
-    """Publishes `count` messages one at a time; the warm-up ones come from the same number."""
+def waiting_in(connection: Any, peer: Peer, name: str) -> int:
+    """How many messages wait in a queue, asked on a connection that is open."""
+    # Not a passive declare: to Kombu's Redis transport an empty queue does not exist.
+    declared = connection.default_channel.queue_declare(name, durable=True, auto_delete=False, arguments=peer.arguments)
+    return int(declared.message_count)
+
+
+def publish(
+    barrier: Waiter,
+    peer: Peer,
+    name: str,
+    count: int,
+    exchange: str = "",
+    keys: Sequence[str] = (),
+    content: Content | None = None,
+) -> Timing:
+    """Publishes `count` messages one at a time; the warm-up ones come from the same number.
+
+    They go to the queue called `name`, or in turn to routing keys of an exchange.
+    """
+    content = content or Content()
+    arguments = {"exchange": exchange, **content.arguments()}
+    turns = zip(itertools.cycle(keys or [name]), itertools.cycle(content.priorities), strict=False)
     with connected(peer) as connection, connection.Producer(serializer="json") as producer:
 
         def send(number: int) -> None:
-            for _ in range(number):
-                producer.publish(BODY, exchange="", routing_key=name, delivery_mode=2, headers=HEADERS)
+            for key, priority in itertools.islice(turns, number):
+                producer.publish(routing_key=key, priority=priority, **arguments)
 
         warm_up = min(WARM_UP, count // 10)
         send(warm_up)
@@ -84,16 +130,39 @@ def publish(barrier: Waiter, peer: Peer, name: str, count: int) -> Timing:
         return Timing(count - warm_up, start, time.monotonic(), time.process_time() - cpu)
 
 
+def publish_seconds(barrier: Waiter, peer: Peer, count: int, exchange: str, keys: Sequence[str]) -> list[float]:
+    """How long each of `count` publishes took, one after another; fewer if they take more than some seconds."""
+    until = time.perf_counter() + LATENCY_SECONDS
+    taken = []
+    with connected(peer) as connection, connection.Producer(serializer="json") as producer:
+        for key in itertools.islice(itertools.cycle(keys), count):
+            start = time.perf_counter()
+            if start > until:
+                break
+            producer.publish(BODY, exchange=exchange, routing_key=key, delivery_mode=2, headers=HEADERS)
+            taken.append(time.perf_counter() - start)
+    return taken
+
+
 def flush(channel: Any) -> None:
     """Wait until the broker has what was published without waiting; only our channels can."""
     if hasattr(channel, "flush"):
         channel.flush()
 
 
-def consume(barrier: Waiter, peer: Peer, name: str, count: int, prefetch: int = 100) -> Timing:
-    """Consumes and acks at least `count` messages (the last batch may bring more).
+def consume(
+    barrier: Waiter,
+    peer: Peer,
+    name: str | Sequence[str],
+    count: int,
+    prefetch: int = 100,
+    consumers: int = 1,
+    look: Callable[[Any], None] | None = None,
+) -> Timing:
+    """Consumes and acks at least `count` messages of one or more queues (the last batch may bring more).
 
-    The stretch ends when the channel is closed, and so with the last ack processed.
+    Each consumer has a channel of its own. The stretch ends when these are closed, and so with the last ack processed.
+    `look` is called with each message.
     """
     seen = 0
 
@@ -101,39 +170,89 @@ def consume(barrier: Waiter, peer: Peer, name: str, count: int, prefetch: int = 
         nonlocal seen
         seen += 1
         message.ack()
+        if look is not None:
+            look(message)
 
     with connected(peer) as connection:
-        channel = connection.channel()
-        consumer = connection.Consumer(
-            [Queue(name, durable=True)], channel=channel, on_message=take, auto_declare=False
-        )
-        consumer.qos(prefetch_count=prefetch)
+        channels = [connection.channel() for _ in range(consumers)]
+        made = [_consumer(connection, channel, name, take, prefetch) for channel in channels]
         gc.collect()
         barrier.wait()
         start, cpu = time.monotonic(), time.process_time()
-        consumer.consume()
+        for consumer in made:
+            consumer.consume()
         while seen < count:
             connection.drain_events(timeout=TIMEOUT_SECONDS)
-        channel.close()
+        for channel in channels:
+            channel.close()
         timing = Timing(seen, start, time.monotonic(), time.process_time() - cpu)
     return timing
 
 
+def _consumer(
+    connection: Any, channel: Any, name: str | Sequence[str], take: Callable[[Any], None], prefetch: int
+) -> Any:
+    queues = [Queue(one, durable=True) for one in ([name] if isinstance(name, str) else name)]
+    consumer = connection.Consumer(queues, channel=channel, on_message=take, auto_declare=False)
+    consumer.qos(prefetch_count=prefetch)
+    return consumer
+
+
+def keep_consuming(ready: Event, over: Event, peer: Peer, name: str, consumers: int, prefetch: int) -> None:
+    """Consumes and acks with so many consumers until it is over."""
+    with connected(peer) as connection:
+        for _ in range(consumers):
+            _consumer(connection, connection.channel(), name, lambda message: message.ack(), prefetch).consume()
+        ready.set()
+        while not over.is_set():
+            with suppress(TimeoutError):
+                connection.drain_events(timeout=0.2)
+
+
+def keep_connected(ready: Event, over: Event, peer: Peer, count: int) -> None:
+    """Holds so many connections, which do nothing, until it is over."""
+    with ExitStack() as stack:
+        for _ in range(count):
+            stack.enter_context(connected(peer))
+        ready.set()
+        over.wait()
+
+
 def first_delivery(barrier: Waiter, peer: Peer, name: str) -> float:
     """Seconds from the start of connecting to the first message in the callback."""
+    start = time.monotonic()
+    return _take_one(peer, name) - start
+
+
+def first_delivery_at(barrier: Waiter, peer: Peer, name: str, ready_path: str) -> float:
+    """When the first message is in the callback, of a server that will be started when the file exists."""
+    with Connection(peer.url) as connection:
+        errors = (OSError, *connection.connection_errors, *connection.channel_errors)
+    Path(ready_path).touch()
+    until = time.monotonic() + TIMEOUT_SECONDS
+    while True:
+        try:
+            return _take_one(peer, name)
+        except errors:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+
+
+def _take_one(peer: Peer, name: str) -> float:
+    """When the first message is in the callback."""
     taken: list[float] = []
 
     def take(message: Any) -> None:
         if not taken:
-            taken.append(time.perf_counter())
+            taken.append(time.monotonic())
             message.ack()
 
-    start = time.perf_counter()
     with connected(peer) as connection:
         with connection.Consumer([Queue(name, durable=True)], on_message=take, prefetch_count=1, auto_declare=False):
             while not taken:
                 connection.drain_events(timeout=TIMEOUT_SECONDS)
-        return taken[0] - start
+        return taken[0]
 
 
 def first_connect(barrier: Waiter, peer: Peer) -> float:

@@ -11,11 +11,10 @@ from __future__ import annotations
 import asyncio
 import os
 import statistics
-import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,8 +27,8 @@ from kombu_opendata.storage.state.store_state import Queue, QueueOptions
 from tests.support.clock import ManualClock
 
 from . import clients
-from .peers import Peer, embedded
-from .processes import run_alone, server, wait_at_rest, wait_until
+from .peers import Peer, broker_with
+from .processes import run_alone, wait_at_rest
 from .results import Results
 from .targets import OURS, WITHOUT
 from .workloads import PUBLISHERS, Sizes, publish_together, rate
@@ -249,19 +248,6 @@ async def _measure_pages(folder: Path, messages: int, step: Callable[[str], None
 
 
 # ---------------------------------------------------------------------- consumers
-@contextmanager
-def _broker(folder: Path, *options: str) -> Iterator[Peer]:
-    """A broker on a folder of its own, with these options."""
-    store = folder / "store"
-    store.mkdir(parents=True, mode=0o700)
-    program = [sys.executable, "-c", "from kombu_opendata.cli import main; main()", "broker"]
-    listening = store / "broker.sock"
-    command = [*program, "--store", f"file://{store}", "--listen", f"unix:{listening}", *options]
-    with server(command, log=str(folder / "log")) as process:
-        wait_until(lambda: listening.exists() or process.poll() is not None, "a broker", seconds=30.0)
-        yield embedded(store)
-
-
 def _consume(peer: Peer, series: str, sizes: Sizes, results: Results) -> None:
     count = _CONSUMES * sizes.consume
     publish_together(peer, "bench-history", count // PUBLISHERS)
@@ -276,7 +262,7 @@ def steps(sizes: Sizes) -> int:
 
 def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], None]) -> None:
     """Measures everything about history."""
-    with _broker(folder / "with") as ours, _broker(folder / "without", "--history-days", "0") as without:
+    with broker_with(folder / "with") as ours, broker_with(folder / "without", "--history-days", "0") as without:
         for peer in (ours, without):
             run_alone(clients.declare, peer, "bench-history")
         turns = [(without, WITHOUT), (ours, OURS)]

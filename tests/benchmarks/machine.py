@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 import time
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -17,6 +18,7 @@ def facts(folder: Path) -> dict[str, str]:
     """What the numbers depend on; `folder` is where the brokers keep their data."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "commit": _commit(),
         "processor": f"{_processor()}, {os.cpu_count()} cores",
         "memory": _memory(),
         "system": f"{platform.system()} {platform.release()}, {_distribution()}",
@@ -39,6 +41,15 @@ def fsync_milliseconds(folder: Path, times: int = 100) -> float:
             taken.append((time.perf_counter() - start) * 1000)
     path.unlink()
     return median(taken)
+
+
+def _commit() -> str:
+    """The commit that is checked out, and whether files differ from it; empty where there is no git."""
+    try:
+        asked = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+        return subprocess.check_output(asked, cwd=Path(__file__).parent, text=True, stderr=subprocess.DEVNULL).strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
 
 
 def _load() -> str:

@@ -21,7 +21,16 @@ from celery import Celery
 
 from .celery_rows import QUIET, make_app
 from .peers import Peer, broker_pid, our_broker
-from .processes import BenchError, Waiter, cpu_seconds, run_together, server, wait_at_rest, wait_until
+from .processes import (
+    BenchError,
+    Waiter,
+    cpu_seconds,
+    run_together,
+    server,
+    tree_cpu_seconds,
+    wait_at_rest,
+    wait_until,
+)
 from .results import Results
 from .targets import OURS, WITHOUT
 from .workloads import PUBLISHERS, Sizes
@@ -68,7 +77,7 @@ class Runner:
 
     def _look(self) -> tuple[float, ...]:
         lines, now = self.lines(), time.perf_counter()
-        return lines, now, _tree_cpu_seconds(self._process.pid), cpu_seconds(self._broker)
+        return lines, now, tree_cpu_seconds(self._process.pid), cpu_seconds(self._broker)
 
 
 def steps(sizes: Sizes) -> int:
@@ -153,16 +162,6 @@ def _add(pool: str, series: str, sums: list[float], results: Results) -> None:
     results.add(f"outcomes.{pool}", series, tasks / seconds)
     results.add(f"outcomes.{pool}worker", series, 1e6 * worker / tasks)
     results.add(f"outcomes.{pool}cpu", series, 1e6 * broker / tasks)
-
-
-def _tree_cpu_seconds(pid: int) -> float:
-    """CPU time of a process and its children so far."""
-    found = 0.0
-    with suppress(FileNotFoundError, ProcessLookupError):  # it exits just now
-        found = cpu_seconds(pid)
-        for children in Path(f"/proc/{pid}/task").glob("*/children"):
-            found += sum(_tree_cpu_seconds(int(child)) for child in children.read_text().split())
-    return found
 
 
 def main(url: str, ledger: str, reports: str, *arguments: str) -> None:

@@ -1,19 +1,21 @@
-"""The brokers of a run: ours, RabbitMQ and Redis, all up at the same time and stopped in all cases."""
+"""The brokers of a run: ours and its peers, all up at the same time and stopped in all cases."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from contextlib import ExitStack, contextmanager
+import sys
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from . import servers
-from .processes import BenchError, end, is_running
+from .processes import BenchError, end, is_running, server, wait_until
 from .results import Results
-from .targets import ALWAYS, OURS, QUORUM, RABBITMQ, REDIS, TITLES
+from .targets import ALWAYS, OURS, POSTGRES, QUORUM, RABBITMQ, REDIS, TITLES, VOLATILE
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class Peer:
     """Where a Celery app that uses this broker keeps its results: Redis, for the peers."""
     arguments: dict[str, Any] = field(default_factory=dict)
     """Of the queues that a measurement declares."""
+    pid: int = 0
+    """The server's first process; 0 for ours, which a client starts: see `server_pid`."""
 
     @property
     def title(self) -> str:
@@ -51,6 +55,12 @@ SETTINGS = {
         "loss loses the answered publishes of the last second, so this durability is weaker than that of the other two."
     ),
     ALWAYS: "a second server with `appendfsync always`, which syncs each command before its answer.",
+    VOLATILE: "a third server with `appendonly no`, `save ''`: what it holds is lost with its process.",
+    POSTGRES: (
+        "Kombu's SQLAlchemy transport with psycopg2; the server's and the transport's settings have their defaults: "
+        "`fsync on`, `synchronous_commit on`. A delivery marks a row, which stays; an ack does nothing, so a message "
+        "whose consumer dies is lost."
+    ),
 }
 
 
@@ -71,38 +81,59 @@ def running(names: Collection[str], folder: Path, results: Results) -> Iterator[
                 results.skipped[TITLES[name]] = "left out on request"
                 continue
             try:
-                started = _started(name, folder / name, stack)
+                found = started(name, folder / name, stack)
             except BenchError as error:
                 results.failures[f"start of {TITLES[name]}"] = str(error)
                 continue
-            if isinstance(started, str):
-                results.skipped[TITLES[name]] = started
+            if isinstance(found, str):
+                results.skipped[TITLES[name]] = found
                 continue
-            peers.append(started)
+            peers.append(found)
             if name == RABBITMQ and QUORUM in names:
-                peers.append(replace(started, name=QUORUM, arguments={"x-queue-type": "quorum"}))
+                peers.append(replace(found, name=QUORUM, arguments={"x-queue-type": "quorum"}))
         redis = next((peer.url for peer in peers if peer.name == REDIS), "")
         yield [peer if peer.name == OURS else replace(peer, results_url=redis) for peer in peers]
 
 
+@dataclass(frozen=True)
+class _Kind:
+    """How a broker's server is found and run."""
+
+    package: str
+    find: Callable[[], str | None]
+    run: Callable[..., AbstractContextManager[servers.Started]]
+    modules: tuple[str, ...] = ()
+    """What Kombu's transport imports."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Of the transport."""
+
+
 #: those with a server of their own
-_SERVERS = (RABBITMQ, REDIS, ALWAYS)
+_SERVERS = {
+    RABBITMQ: _Kind("rabbitmq-server", servers.find_rabbitmq, servers.rabbitmq, options={"confirm_publish": True}),
+    REDIS: _Kind("redis-server", servers.find_redis, partial(servers.redis, sync="everysec"), ("redis",)),
+    ALWAYS: _Kind("redis-server", servers.find_redis, partial(servers.redis, sync="always"), ("redis",)),
+    VOLATILE: _Kind("redis-server", servers.find_redis, partial(servers.redis, sync="no"), ("redis",)),
+    POSTGRES: _Kind("postgresql", servers.find_postgres, servers.postgres, ("sqlalchemy", "psycopg2")),
+}
 
 
-def _started(name: str, folder: Path, stack: ExitStack) -> Peer | str:
-    """A broker that runs until the stack ends, or why this machine can't have it."""
-    find = servers.find_rabbitmq if name == RABBITMQ else servers.find_redis
-    program, package = find(), "rabbitmq" if name == RABBITMQ else "redis"
+def started(name: str, folder: Path, stack: ExitStack, port: int = 0) -> Peer | str:
+    """A broker that runs until the stack ends, or why this machine can't have it.
+
+    Raises:
+        BenchError: it does not start.
+    """
+    kind = _SERVERS[name]
+    program = kind.find()
     if program is None:
-        return f"skipped: no {package}-server on this machine (Debian: apt install {package}-server)"
-    if package == "redis" and find_spec("redis") is None:
-        return "skipped: Kombu's Redis transport needs the Python package (pip install redis)"
-    folder.mkdir()
-    if name == RABBITMQ:
-        url, version = stack.enter_context(servers.rabbitmq(program, folder))
-        return Peer(name, url, version, {"confirm_publish": True})
-    url, version = stack.enter_context(servers.redis(program, folder, sync="always" if name == ALWAYS else "everysec"))
-    return Peer(name, url, version)
+        return f"skipped: no {kind.package} on this machine (Debian: apt install {kind.package})"
+    missing = [module for module in kind.modules if find_spec(module) is None]
+    if missing:
+        return f"skipped: Kombu's transport needs the Python package {' and '.join(missing)} (`make bench` installs it)"
+    folder.mkdir(exist_ok=True)
+    one = stack.enter_context(kind.run(program, folder, port))
+    return Peer(name, one.url, one.version, dict(kind.options), pid=one.pid)
 
 
 @contextmanager
@@ -113,6 +144,31 @@ def our_broker(folder: Path) -> Iterator[Peer]:
         yield embedded(folder / "store")
     finally:
         stop(folder / "store")
+
+
+def server_pid(peer: Peer) -> int:
+    """The first process of a broker, whose tree is all of it.
+
+    Raises:
+        BenchError: ours does not run.
+    """
+    pid = peer.pid or broker_pid(Path(peer.url.removeprefix("opendata://")))
+    if pid is None:
+        raise BenchError(f"no broker runs on {peer.url}")
+    return pid
+
+
+@contextmanager
+def broker_with(folder: Path, *options: str) -> Iterator[Peer]:
+    """Our broker on a new folder, with these options of the command line."""
+    store = folder / "store"
+    store.mkdir(parents=True, mode=0o700)
+    program = [sys.executable, "-c", "from kombu_opendata.cli import main; main()", "broker"]
+    listening = store / "broker.sock"
+    command = [*program, "--store", f"file://{store}", "--listen", f"unix:{listening}", *options]
+    with server(command, log=str(folder / "log")) as process:
+        wait_until(lambda: listening.exists() or process.poll() is not None, "a broker", seconds=30.0)
+        yield embedded(store)
 
 
 def broker_pid(store: Path) -> int | None:

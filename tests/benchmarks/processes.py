@@ -73,6 +73,31 @@ def run_alone(function: Callable[..., Any], *arguments: Any) -> Any:
     return run_together(function, [arguments])[0]
 
 
+@contextmanager
+def beside(function: Callable[..., None], *arguments: Any) -> Iterator[None]:
+    """Runs ``function(ready, over, *arguments)`` meanwhile in a process of its own.
+
+    It sets the event `ready`, and returns soon after the event `over` was set.
+
+    Raises:
+        BenchError: it was not ready in time, or has failed.
+    """
+    ready, over = _SPAWN.Event(), _SPAWN.Event()
+    child = _SPAWN.Process(target=function, args=(ready, over, *arguments))
+    child.start()
+    try:
+        wait_until(lambda: ready.is_set() or not child.is_alive(), function.__name__, seconds=120.0)
+        if not child.is_alive():
+            raise BenchError(f"{function.__name__} has ended with exit code {child.exitcode}")
+        yield
+    finally:
+        over.set()
+        child.join(60.0)
+        if child.is_alive():
+            child.kill()
+            child.join()
+
+
 def _child(answers: Any, barrier: Any, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     try:
         answers.put((True, function(barrier, *arguments)))
@@ -129,8 +154,28 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def tree_of(pid: int) -> list[int]:
+    """A process and those that it started and that still run."""
+    found = [pid]
+    with suppress(FileNotFoundError, ProcessLookupError):  # it exits just now
+        for children in Path(f"/proc/{pid}/task").glob("*/children"):
+            found += [one for child in children.read_text().split() for one in tree_of(int(child))]
+    return found
+
+
+def tree_cpu_seconds(pid: int) -> float:
+    """CPU time so far of a process and of those that it started and that still run."""
+    found = 0.0
+    for one in tree_of(pid):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            found += cpu_seconds(one)
+    return found
+
+
 def wait_at_rest(pid: int, *, seconds: float = 180.0) -> None:
-    """Waits until a process takes next to no CPU: what is measured then is not beside the compaction of what it wrote.
+    """Waits until a process and those that it started take next to no CPU.
+
+    What is measured then is not beside the compaction of what was written.
 
     One that has exited is at rest, too, as an embedded broker that nobody is connected to.
 
@@ -142,10 +187,9 @@ def wait_at_rest(pid: int, *, seconds: float = 180.0) -> None:
     while quiet <= _QUIET_SECONDS and is_running(pid):
         if time.monotonic() > until:
             raise BenchError(f"process {pid} still works after {seconds:.0f} s")
-        with suppress(FileNotFoundError, ProcessLookupError):  # it exits just now
-            now = cpu_seconds(pid)
-            quiet = quiet + 1 if now - last <= _QUIET_CPU else 0
-            last = now
+        now = tree_cpu_seconds(pid)
+        quiet = quiet + 1 if now - last <= _QUIET_CPU else 0
+        last = now
         time.sleep(1.0)
 
 
@@ -165,11 +209,22 @@ def end(pid: int, *, with_signal: int = signal.SIGTERM, grace_seconds: float = 3
 
 
 @contextmanager
-def server(command: Sequence[str], *, log: str, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    """Runs a server in a process group of its own and ends the whole group on the way out."""
+def server(
+    command: Sequence[str], *, log: str, env: dict[str, str] | None = None, user: str | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Runs a server in a process group of its own, perhaps as another user; ends the whole group on the way out."""
     with open(log, "ab") as output:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, start_new_session=True
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=env,
+            start_new_session=True,
+            cwd=None if user is None else "/",
+            user=user,
+            group=user,
+            extra_groups=None if user is None else [],
         )
     try:
         yield process

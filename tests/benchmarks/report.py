@@ -6,24 +6,31 @@ import json
 import re
 import textwrap
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from rich.console import Console
 from rich.table import Table
 
+from . import broker_cpu, delayed, latency, shapes
 from .celery_app import WORKER_ARGUMENTS
 from .celery_rows import IDLE_SECONDS, eta_tasks
 from .clients import BODY, HEADERS
+from .curve_rows import CURVES, QUANTITIES, Curve
 from .peers import SETTINGS, Peer
+from .record import Measured
 from .results import Results
-from .targets import ALWAYS, OURS, QUORUM, RABBITMQ, REDIS, ROWS, TITLES, AtLeast, Row
+from .targets import ALWAYS, OURS, POSTGRES, QUORUM, RABBITMQ, REDIS, ROWS, TITLES, VOLATILE, WORKLOADS, AtMost, Row
 from .workloads import PUBLISHERS, Sizes
 
 #: the series with a column of their own
 SERIES = (OURS, RABBITMQ, QUORUM, REDIS, ALWAYS)
+#: those with a table of their own, as few rows have them
+BESIDE = (VOLATILE, POSTGRES)
 HEADINGS = ("work", *(TITLES[name] for name in SERIES), "ratio", "asked", "met?")
+BESIDE_HEADINGS = ("work", *(TITLES[name] for name in (OURS, *BESIDE)), *(f"over {TITLES[name]}" for name in BESIDE))
 WIDTH = 118
 """Columns of the page's lines, except those of tables."""
 
@@ -35,9 +42,16 @@ class Run:
     results: Results
     sizes: Sizes
     peers: Sequence[Peer]
-    machine: dict[str, str]
-    command: str
-    seconds: float
+    workloads: Mapping[str, Measured]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture's two variants, ``NAME-light.svg`` and ``NAME-dark.svg``, in the folder of the page's own name."""
+
+    name: str
+    text: str
+    """What it shows, for those who do not see it."""
 
 
 def number(value: float | None, unit: str) -> str:
@@ -51,8 +65,18 @@ def number(value: float | None, unit: str) -> str:
 def cells(row: Row, results: Results) -> tuple[str, ...]:
     """One line of the table, under `HEADINGS`."""
     values = [number(results.median(row.key, name), row.unit) for name in SERIES]
-    asked = [str(one) if isinstance(one, AtLeast) else f"{one} {row.unit}" for one in row.asked]
+    asked = [f"{one} {row.unit}" if isinstance(one, AtMost) else str(one) for one in row.asked]
     return (row.work, *values, _ratios(row, results), ", ".join(asked) or "–", verdict(row, results))
+
+
+def _is_measured(row: Row, results: Results) -> bool:
+    return any(results.of(row.key, name) for name in SERIES)
+
+
+def _unmeasured(run: Run) -> str:
+    """Which workloads the page lacks."""
+    missing = [name for name in WORKLOADS if name not in run.workloads]
+    return _filled(f"Not measured yet: {', '.join(missing)}.") if missing else ""
 
 
 def verdict(row: Row, results: Results) -> str:
@@ -62,10 +86,30 @@ def verdict(row: Row, results: Results) -> str:
     return ", ".join(dict.fromkeys(found) if len(set(found)) == 1 else found) or "–"
 
 
+def _beside(results: Results) -> list[str]:
+    """The rows that the brokers without a column have."""
+    lines = beside_lines(results)
+    explained = (
+        "Two more for scale: a Redis that keeps nothing on disk, so nothing is durable there, and what Kombu makes of "
+        "a database. Ratios are ours over theirs."
+    )
+    return [_filled(explained), _table(BESIDE_HEADINGS, lines)] if lines else []
+
+
+def beside_lines(results: Results) -> list[tuple[str, ...]]:
+    """The lines under `BESIDE_HEADINGS`."""
+    lines = []
+    for row in ROWS:
+        if any(results.of(row.key, name) for name in BESIDE):
+            values = [number(results.median(row.key, name), row.unit) for name in (OURS, *BESIDE)]
+            ratios = [results.ratio(row.key, name) if row.unit.endswith("/s") else None for name in BESIDE]
+            lines.append((row.work, *values, *("–" if one is None else f"{one.value:.2f} ×" for one in ratios)))
+    return lines
+
+
 def _ratios(row: Row, results: Results) -> str:
-    if not row.unit.endswith("/s"):
-        return "–"
-    against = dict.fromkeys([*SERIES[1:], *(one.against for one in row.asked if isinstance(one, AtLeast))])
+    asked = [one.against for one in row.asked if not isinstance(one, AtMost)]
+    against = dict.fromkeys([*SERIES[1:], *asked] if row.unit.endswith("/s") else asked)
     texts = []
     for name in against:
         ratio = results.ratio(row.key, name)
@@ -74,18 +118,25 @@ def _ratios(row: Row, results: Results) -> str:
     return ", ".join(texts) or "–"
 
 
-def markdown(run: Run, reasons: dict[str, str]) -> str:
-    """The whole page."""
+def markdown(run: Run, reasons: dict[str, str], pictures: Sequence[Picture] = (), folder: str = "") -> str:
+    """The whole page; the pictures are in this folder beside it."""
+    shown = {one.name: _picture(one, folder) for one in pictures}
     parts = [
         "# Benchmarks",
         _filled(
-            "`make bench` writes this page; do not edit it by hand. The brokers ran side by side, in one run on one "
-            f"machine, and took turns round by round (rounds: {run.sizes.rounds}). Values are medians over the rounds. "
-            "A ratio is one median divided by the other. The smallest and the largest ratio of a single round are in "
-            "parentheses."
+            "`make bench` writes this page; do not edit it by hand. The brokers of a row ran side by side, in one run "
+            "on one machine, and took turns round by round; [the runs](#the-runs) are below. Values are medians over "
+            "the rounds. A ratio is one median divided by the other. The smallest and the largest ratio of a single "
+            "round are in parentheses."
         ),
-        _table(HEADINGS, (cells(row, run.results) for row in ROWS)),
+        shown.get("compared", ""),
+        _table(HEADINGS, (cells(row, run.results) for row in ROWS if _is_measured(row, run.results))),
+        _unmeasured(run),
+        shown.get("shapes", ""),
+        shown.get("peers-backlog", ""),
+        *_beside(run.results),
         *_misses(run.results, reasons),
+        *_curves(run, shown),
         "## The rounds",
         _table(("work", "broker", "lowest", "median", "highest", "rounds"), _spread(run.results)),
         _items(run.results.remarks),
@@ -93,16 +144,22 @@ def markdown(run: Run, reasons: dict[str, str]) -> str:
         _items(_method(run.sizes)),
         "## Settings of each broker",
         _items(_settings(run)),
-        "## Machine",
-        _table(("", ""), run.machine.items()),
+        "## The runs",
+        _filled(
+            f"All workloads took {sum(one.minutes for one in run.workloads.values()):.0f} minutes. Those that began at "
+            "the same moment are from one run."
+        ),
+        _table(("begun", "commit", "rounds", "load average before", "workloads: minutes"), _runs(run)),
+        *_machines(run),
         "## Run it again",
-        _filled(f"This command wrote the page in {run.seconds / 60:.1f} minutes: `{run.command}`"),
         "```\nmake bench                        # everything, writes docs/benchmarks.md\n"
-        'make bench ARGS="--quick"         # smaller and fewer rounds, to see that it works\n'
+        "make bench ONLY=latency,cpu       # these workloads; the page keeps its other rows\n"
+        "make bench ONLY=latency PEERS=ours,rabbitmq ROUNDS=3       # prints the table, leaves the page\n"
+        "python -m tests.benchmarks --quick                         # smaller, to see that it works\n"
         "python -m tests.benchmarks --help\n```",
         _filled(
-            "The benchmark itself starts RabbitMQ and Redis, from the distribution's packages, on free ports and in a "
-            "temporary folder. It skips a broker that is not installed."
+            "The benchmark itself starts RabbitMQ, Redis and PostgreSQL, from the distribution's packages, on free "
+            "ports and in a temporary folder. It skips a broker that is not installed."
         ),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -140,6 +197,49 @@ def _misses(results: Results, reasons: dict[str, str]) -> list[str]:
     return ["## Missed, and why", _items(lines)] if lines else []
 
 
+def _picture(picture: Picture, folder: str) -> str:
+    """As code hosts show one of two variants; tools/site/markdown_dialect.py knows this form."""
+    path = f"{folder}/{picture.name}"
+    return (
+        "<picture>\n"
+        f'  <source media="(prefers-color-scheme: dark)" srcset="{path}-dark.svg">\n'
+        f'  <img alt="{picture.text}" src="{path}-light.svg">\n'
+        "</picture>"
+    )
+
+
+def _curves(run: Run, pictures: Mapping[str, str]) -> Iterable[str]:
+    """A picture and a table for each size that grew."""
+    measured = [curve for curve in CURVES if any(key == curve.key for key, _quantity in run.results.points)]
+    if measured:
+        yield "## Curves"
+        yield _filled(
+            "How our broker's numbers change with one size at a time. Each point has a new store. It is measured when "
+            "compactions of what was published to get there are over. Values are medians; the pictures show the range "
+            f"of the samples, too. 8 processes publish {run.sizes.curve_sample_each:,} messages each, or fewer where "
+            "that would take more than some 20 s. One client consumes as many. The broker's CPU is that of all of its "
+            "threads from the clients' start to their end."
+        )
+    for curve in measured:
+        yield f"### {curve.title}"
+        yield _filled(curve.text)
+        yield pictures.get(f"curve-{curve.key}", "")
+        yield _table(*curve_table(curve, run.results))
+
+
+def curve_table(curve: Curve, results: Results) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    """The headings and the lines: the sizes, and the medians of what was measured."""
+    columns = [
+        (one, results.points[curve.key, one.key]) for one in QUANTITIES if (curve.key, one.key) in results.points
+    ]
+    reached = sorted({size for _quantity, points in columns for size in points})
+    lines = [
+        (f"{size:,}", *(number(median(points[size]) if size in points else None, one.unit) for one, points in columns))
+        for size in reached
+    ]
+    return (curve.axis, *(one.title for one, _points in columns)), lines
+
+
 def _spread(results: Results) -> Iterable[tuple[str, ...]]:
     for row in ROWS:
         for name, title in TITLES.items():
@@ -158,7 +258,7 @@ def _method(sizes: Sizes) -> Iterable[str]:
         "not decode the body.",
         f"Publish: one process sends {sizes.publish:,} messages a round. {PUBLISHERS} processes, which start at the "
         f"same moment, send {PUBLISHERS} × {sizes.publish_each:,}; their time is from the first start to the last end. "
-        "64 processes send as many in all.",
+        "64 processes send as many in all. PostgreSQL gets a tenth of these and of the following numbers.",
         f"Publish without waiting: one process sends {sizes.consume:,} messages; ours with `publish_mode: pipeline`, "
         "whose confirms it has by the end of the measured time; RabbitMQ's without `confirm_publish`.",
         f"Consume: from a queue of {sizes.consume:,} messages, with prefetch 100 and one ack per message, until the "
@@ -166,9 +266,39 @@ def _method(sizes: Sizes) -> Iterable[str]:
         f"Celery: {sizes.tasks:,} tasks are sent before the worker starts (`{' '.join(WORKER_ARGUMENTS)}`, results "
         "ignored). Tasks/s is the rate between the first and the last task, by the worker's own clock. Workers with "
         "other pools have their default settings; their rate is that after a twentieth of the tasks.",
+        "Latency: one process publishes on a fixed schedule, each publish confirmed; another one consumes (prefetch "
+        f"{latency.PREFETCH}) and acks each. A message carries the moment at which its publish was due. Its latency "
+        "is from that moment, not from that of the publish, to the first line of the consumer's callback, so a publish "
+        f"that is late counts in full. Each rate has at least {sizes.latency:,} messages and lasts at least "
+        f"{sizes.latency_seconds:g} s. The capacity is measured first, with the same two processes and no schedule.",
+        "Broker CPU: user and system time of the broker's process, or of the server's process tree, from the first "
+        f"measured message to the last. A round publishes {sizes.publish:,} messages one by one, twice "
+        f"{sizes.consume:,} in streams, and {PUBLISHERS} × {sizes.publish_each:,} with {PUBLISHERS} processes, and "
+        "consumes them all. A message in all: what the whole round took, and the "
+        f"{broker_cpu.AFTERWORK_SECONDS:g} s after it, over the number of its messages.",
+        "Bytes written to the device: by `/proc/diskstats`, between two syncs of all file systems. All that the "
+        "machine writes meanwhile is in it. How much of that lives is measured by the workload `disk` only, as a round "
+        "of seconds is over before what it wrote is compacted.",
+        f"Disk: one process publishes 580 tasks/s for {sizes.disk_seconds} s, which another one consumes and acks, and "
+        "which are kept as done ones; each has an id and arguments of its own. In use: the tables of the current "
+        "manifest, which are compressed. Live records: the keys and values that a scan of the store finds, at the end "
+        "of the load and at rest, uncompressed; they grow evenly meanwhile. The largest is that after the first "
+        "minute. A device writes whole blocks, so a small commit that is synced by itself takes some kilobytes there; "
+        "the broker's process passes just its bytes to the calls that write, and its answers to clients.",
+        *shapes.method(sizes),
+        *delayed.method(sizes),
+        "Fsync: two brokers on the same disk, one of them with `--no-sync`, take turns; the publishers are those of "
+        "the rows about publishing.",
+        "Bucket: a proxy before an S3-compatible server (moto) makes each request take so long; messages have 200 "
+        f"bytes. For the rates, producers publish for {sizes.s3_seconds:g} s over a connection each. A consumer takes "
+        f"{sizes.publish:,} messages from a new broker, or 5,000 where its requests are counted.",
         f"Backlog: {sizes.backlog:,} messages wait in one queue of a store of its own. The rates are compared with "
-        "those on the same queue before it was filled. A restart is timed from a new client's connect, which starts "
-        "the broker, to the first message in its callback.",
+        "those on the same queue before it was filled: right after the fill, and when compactions are over. A restart "
+        "is timed from a new client's connect, which starts the broker, to the first message in its callback.",
+        f"Backlog in each broker: {sizes.peers_backlog:,} messages wait in one queue of each, in servers of their own. "
+        "They are published as `publish without waiting` does; Kombu's Redis transport always waits. The rates are "
+        "taken at rest, in turns. Memory is that of all processes of the server. A client tries to connect while the "
+        "server starts.",
         "Client CPU is the process's user and system time over the measured period. For scale: Kombu's in-memory "
         "transport, which has no broker, is the floor of what a Kombu client costs on this machine; see the remarks "
         "above.",
@@ -183,6 +313,30 @@ def _method(sizes: Sizes) -> Iterable[str]:
         "process that imports Kombu's names only. First connect: the time from a folder that does not exist yet to an "
         "open channel.",
     )
+
+
+#: facts that a run's line in the table has
+_OF_A_RUN = ("date", "commit", "load average before")
+
+
+def _runs(run: Run) -> Iterable[tuple[str, ...]]:
+    """A line for each run."""
+    together: dict[tuple[str, ...], list[str]] = {}
+    for name, one in run.workloads.items():
+        date, commit, load = (one.facts.get(fact, "") for fact in _OF_A_RUN)
+        together.setdefault((date, commit, str(one.rounds), load), []).append(f"{name}: {one.minutes:g}")
+    return ((*key, ", ".join(names)) for key, names in sorted(together.items()))
+
+
+def _machines(run: Run) -> Iterable[str]:
+    """What all runs say of the machine; more than one table if they differ."""
+    found = {
+        tuple((fact, text) for fact, text in one.facts.items() if fact not in (*_OF_A_RUN, "disk")): one.facts
+        for one in run.workloads.values()
+    }
+    for facts in found.values():
+        yield "## Machine"
+        yield _table(("", ""), ((fact, text) for fact, text in facts.items() if fact not in _OF_A_RUN))
 
 
 def _settings(run: Run) -> Iterable[str]:
@@ -205,11 +359,24 @@ def show(run: Run, console: Console) -> None:
     """Prints the table of the rows that were measured."""
     table = Table(*HEADINGS, title="kombu-opendata against RabbitMQ and Redis")
     for row in ROWS:
-        if any(run.results.of(row.key, name) for name in SERIES):
+        if _is_measured(row, run.results):
             table.add_row(*(one.replace("**no**", "[bold red]no[/]") for one in cells(row, run.results)))
     console.print(table)
+    if beside := beside_lines(run.results):
+        console.print(_rich_table("beside them", BESIDE_HEADINGS, beside))
+    for curve in CURVES:
+        headings, lines = curve_table(curve, run.results)
+        if lines:
+            console.print(_rich_table(curve.title, headings, lines))
     for title, reason in run.results.skipped.items():
         console.print(f"{title}: {reason}")
     for name, text in run.results.failures.items():
         console.print(f"[bold red]{name} failed[/]")
         console.print(text, markup=False, highlight=False)
+
+
+def _rich_table(title: str, headings: Sequence[str], lines: Iterable[Sequence[str]]) -> Table:
+    table = Table(*headings, title=title)
+    for line in lines:
+        table.add_row(*line)
+    return table

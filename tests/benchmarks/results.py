@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from .targets import OURS, AtLeast, AtMost, Row
+from .targets import OURS, Asked, AtLeast, AtMost, Row
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,11 @@ class Results:
     failures: dict[str, str] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
+    points: dict[tuple[str, str], dict[int, list[float]]] = field(default_factory=lambda: defaultdict(dict))
+    """Our samples along a curve, by (its key, the quantity's key), for each size."""
+
+    def add_point(self, curve: str, quantity: str, size: int, value: float) -> None:
+        self.points[curve, quantity].setdefault(size, []).append(value)
 
     def add(self, key: str, series: str, value: float) -> None:
         self.samples[key, series].append(value)
@@ -45,10 +52,25 @@ class Results:
         pairs = [a / b for a, b in zip(ours, theirs, strict=False)]
         return Ratio(median(ours) / median(theirs), min(pairs), max(pairs))
 
-    def verdict(self, row: Row, asked: AtLeast | AtMost) -> bool | None:
+    def verdict(self, row: Row, asked: Asked) -> bool | None:
         """Whether the row meets what is asked; None when it could not be measured."""
-        if isinstance(asked, AtLeast):
-            ratio = self.ratio(row.key, asked.against)
-            return None if ratio is None else ratio.value >= asked.factor
-        value = self.median(row.key, OURS)
-        return None if value is None else value <= asked.limit
+        if isinstance(asked, AtMost):
+            value = self.median(row.key, OURS)
+            return None if value is None else value <= asked.limit
+        ratio = self.ratio(row.key, asked.against)
+        if ratio is None:
+            return None
+        return ratio.value >= asked.factor if isinstance(asked, AtLeast) else ratio.value <= asked.factor
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The smallest of the values that at least so many percent of them do not exceed (the nearest rank).
+
+    Raises:
+        ValueError: there are no values.
+    """
+    if not values:
+        raise ValueError("there is no percentile of no values")
+    # Rounded first: 99.9 % of 1,000 is 999, though not in floating point.
+    rank = math.ceil(round(len(values) * percent / 100, 6))
+    return sorted(values)[max(rank, 1) - 1]

@@ -1,20 +1,29 @@
-"""RabbitMQ and Redis from the distribution's packages, each on ports and in a folder of its own."""
+"""RabbitMQ, Redis and PostgreSQL from the distribution's packages, each on ports and in a folder of its own."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import socket
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .kombu_api import Connection
 from .processes import BenchError, server, wait_until
 
 RABBITMQ_PATHS = ("/usr/lib/rabbitmq/bin/rabbitmq-server", "/opt/rabbitmq/sbin/rabbitmq-server")
 """Looked at before ``PATH``: Debian's wrapper there changes the user and takes no folders of ours."""
+
+
+class Started(NamedTuple):
+    """A server that runs; `pid` is its first process, which started the others."""
+
+    url: str
+    version: str
+    pid: int
 
 
 def find_rabbitmq() -> str | None:
@@ -29,22 +38,29 @@ def find_redis() -> str | None:
     return shutil.which("redis-server")
 
 
+def find_postgres() -> str | None:
+    """The PostgreSQL server's program beside those that it needs, the newest one of Debian's or that on ``PATH``."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: float(path.parts[-3]))
+    return str(found[-1]) if found else shutil.which("postgres")
+
+
 @contextmanager
-def rabbitmq(program: str, folder: Path) -> Iterator[tuple[str, str]]:
-    """Runs a RabbitMQ node without plugins; gives its URL and version."""
-    port, epmd_port, dist_port = free_ports(3)
+def rabbitmq(program: str, folder: Path, port: int = 0) -> Iterator[Started]:
+    """Runs a RabbitMQ node without plugins, on this port or a free one."""
+    free_port, epmd_port, dist_port = free_ports(3)
+    port = port or free_port
     env = _rabbitmq_settings(folder, port, epmd_port, dist_port)
     url = f"amqp://guest:guest@127.0.0.1:{port}//"
     epmd = [shutil.which("epmd") or "epmd", "-port", str(epmd_port), "-address", "127.0.0.1"]
     log = folder / "server.log"
     with server(epmd, log=str(folder / "epmd.log")), server([program], log=str(log), env=env) as process:
         properties = _wait_for_answer(url, process, log)
-        yield url, str(properties.get("version", "?"))
+        yield Started(url, str(properties.get("version", "?")), process.pid)
 
 
 def _rabbitmq_settings(folder: Path, port: int, epmd_port: int, dist_port: int) -> dict[str, str]:
     for name in ("home", "mnesia", "log"):
-        (folder / name).mkdir()
+        (folder / name).mkdir(exist_ok=True)
     (folder / "rabbitmq.conf").write_text(f"listeners.tcp.1 = 127.0.0.1:{port}\n", encoding="ascii")
     (folder / "plugins").write_text("[].\n", encoding="ascii")
     (folder / "env.conf").touch()
@@ -66,20 +82,61 @@ def _rabbitmq_settings(folder: Path, port: int, epmd_port: int, dist_port: int) 
 
 
 @contextmanager
-def redis(program: str, folder: Path, *, sync: str) -> Iterator[tuple[str, str]]:
-    """Runs a Redis server with an append-only file, synced as ``appendfsync`` says; gives its URL and version."""
-    (port,) = free_ports(1)
+def redis(program: str, folder: Path, port: int = 0, *, sync: str) -> Iterator[Started]:
+    """Runs a Redis server with an append-only file, synced as ``appendfsync`` says, or with ``no`` without a file."""
+    port = port or free_ports(1)[0]
     url = f"redis://127.0.0.1:{port}/0"
     log = folder / "server.log"
     command = [
         *(program, "--bind", "127.0.0.1", "--port", str(port), "--dir", str(folder), "--daemonize", "no"),
-        *("--save", "", "--appendonly", "yes", "--appendfsync", sync),
+        *("--save", "", "--appendonly", "no" if sync == "no" else "yes", "--appendfsync", sync),
     ]
     with server(command, log=str(log)) as process:
         _wait_for_answer(url, process, log)
         with Connection(url) as connection:
             version = connection.default_channel.client.info("server")["redis_version"]
-        yield url, str(version)
+        yield Started(url, str(version), process.pid)
+
+
+@contextmanager
+def postgres(program: str, folder: Path, port: int = 0) -> Iterator[Started]:
+    """Runs a PostgreSQL server with a database of its own and default settings, so with ``fsync``."""
+    port = port or free_ports(1)[0]
+    programs, data, log = Path(program).parent, folder / "data", folder / "server.log"
+    user = _make_readable(folder) if os.geteuid() == 0 else None
+    if not data.exists():
+        command = [str(programs / "initdb"), "-D", str(data), "-U", "bench", "--auth", "trust", "--encoding", "UTF8"]
+        with server(command, log=str(log), user=user) as process:
+            wait_until(lambda: process.poll() is not None, "initdb", seconds=90.0)
+        if process.returncode:
+            raise BenchError(f"initdb failed:\n{_tail(log)}")
+    command = [program, "-D", str(data), "-p", str(port), "-c", "listen_addresses=127.0.0.1", "-k", ""]
+    with server(command, log=str(log), user=user) as process:
+        asked = [str(programs / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(port)]
+
+        def ready() -> bool:
+            if process.poll() is not None:
+                raise BenchError(f"{program} exited with {process.returncode} while starting:\n{_tail(log)}")
+            return subprocess.run(asked, check=False).returncode == 0
+
+        wait_until(ready, f"an answer of {program}", seconds=90.0, poll_seconds=0.2)
+        version = subprocess.check_output([program, "--version"], text=True).split()[2]
+        yield Started(f"sqla+postgresql+psycopg2://bench@127.0.0.1:{port}/postgres", version, process.pid)
+
+
+def _make_readable(folder: Path) -> str:
+    """The user that the server runs as instead of root, which it refuses, now can work in this folder."""
+    user = "postgres"
+    try:
+        shutil.chown(folder, user)
+    except LookupError as error:
+        raise BenchError(f"PostgreSQL does not run as root, and there is no user {user!r}") from error
+    folder.parent.chmod(folder.parent.stat().st_mode | 0o011)
+    return user
+
+
+def _tail(log: Path) -> str:
+    return log.read_text(encoding="utf-8", errors="replace")[-800:]
 
 
 def _wait_for_answer(url: str, process: Any, log: Path) -> dict[str, Any]:
@@ -88,8 +145,7 @@ def _wait_for_answer(url: str, process: Any, log: Path) -> dict[str, Any]:
 
     def ready() -> bool:
         if process.poll() is not None:
-            tail = log.read_text(encoding="utf-8", errors="replace")[-800:]
-            raise BenchError(f"{process.args[0]} exited with {process.returncode} while starting:\n{tail}")
+            raise BenchError(f"{process.args[0]} exited with {process.returncode} while starting:\n{_tail(log)}")
         try:
             with Connection(url, connect_timeout=2) as connection:
                 connection.connect()

@@ -13,6 +13,12 @@ QUORUM = "quorum"
 ALWAYS = "always"
 """A Redis that syncs its file before it answers."""
 
+VOLATILE = "volatile"
+"""A Redis that writes no file: what it holds is lost with its process."""
+
+POSTGRES = "postgres"
+"""Kombu's SQLAlchemy transport on PostgreSQL."""
+
 EMPTY = "empty"
 """The series that holds our own numbers on an empty queue, for the rows about a backlog."""
 
@@ -31,6 +37,8 @@ TITLES = {
     REDIS: "Redis",
     QUORUM: "RabbitMQ quorum",
     ALWAYS: "Redis `always`",
+    VOLATILE: "Redis in memory",
+    POSTGRES: "PostgreSQL",
     EMPTY: "an empty queue",
     WITHOUT: "ours without it",
     TWO: "two processes",
@@ -50,6 +58,17 @@ class AtLeast:
 
 
 @dataclass(frozen=True)
+class AtMostTimes:
+    """The median must be at most `factor` times the median of the series `against`."""
+
+    factor: float
+    against: str
+
+    def __str__(self) -> str:
+        return f"≤ {self.factor:g} × {TITLES[self.against]}"
+
+
+@dataclass(frozen=True)
 class AtMost:
     """The median must be at most `limit`, in the row's unit."""
 
@@ -59,6 +78,9 @@ class AtMost:
         return f"≤ {self.limit:g}"
 
 
+Asked = AtLeast | AtMostTimes | AtMost
+
+
 @dataclass(frozen=True)
 class Row:
     """One measured quantity: its key, the text that names it, its unit and what is asked of it."""
@@ -66,7 +88,24 @@ class Row:
     key: str
     work: str
     unit: str
-    asked: tuple[AtLeast | AtMost, ...] = ()
+    asked: tuple[Asked, ...] = ()
+
+
+def _latency_rows(stage: str, work: str, *, is_asked: bool) -> tuple[Row, ...]:
+    """The rows of one rate."""
+    percentiles = (("p50", "p50", 1.1), ("p99", "p99", 1.2), ("p999", "p99.9", 1.5))
+    return (
+        *(
+            Row(
+                f"latency.{stage}{key}",
+                f"{work}, {name}" if key == "p50" else f"– {name}",
+                "ms",
+                (AtMostTimes(factor, RABBITMQ),) if is_asked else (),
+            )
+            for key, name, factor in percentiles
+        ),
+        Row(f"latency.{stage}late", "– publishes that began when the next one was due, or later", "%"),
+    )
 
 
 ROWS: tuple[Row, ...] = (
@@ -105,6 +144,7 @@ ROWS: tuple[Row, ...] = (
     Row("celery.cpu", "worker CPU per task", "µs"),
     Row("celery.send", "Celery `apply_async`, durable", "tasks/s"),
     Row("prefork.rate", "Celery prefork worker of 2", "tasks/s", (AtLeast(1.6, RABBITMQ),)),
+    Row("prefork8.rate", "Celery prefork worker of 8", "tasks/s"),
     Row("threads.rate", "Celery worker of 4 threads", "tasks/s", (AtLeast(2.0, RABBITMQ),)),
     Row("gevent.rate", "Celery gevent worker of 100", "tasks/s", (AtLeast(1.5, RABBITMQ),)),
     Row(
@@ -114,12 +154,81 @@ ROWS: tuple[Row, ...] = (
         (AtLeast(1.0, RABBITMQ),),
     ),
     Row("results.chord", "Celery chord of 1,000 (Redis keeps the peers' results)", "tasks/s", (AtLeast(1.0, REDIS),)),
+    Row("latency.capacity", "one publisher, each publish confirmed, and a consumer (prefetch 10) beside it", "msg/s"),
+    *_latency_rows("200", "publish to start in another process, 200 msg/s", is_asked=True),
+    *_latency_rows("10", "the same at 10 % of the broker's own capacity", is_asked=False),
+    *_latency_rows("50", "the same at one rate for both, 50 % of the smaller capacity", is_asked=True),
+    *_latency_rows("90", "the same at 90 % of the broker's own capacity", is_asked=False),
+    Row("cpu.alone", "broker CPU per publish: one publisher, each confirmed", "µs", (AtMost(150),)),
+    Row("cpu.stream", "– one publisher that does not wait (RabbitMQ: unconfirmed)", "µs", (AtMost(35),)),
+    Row("cpu.stream2", "– two such publishers", "µs", (AtMost(35),)),
+    Row("cpu.eight", "– 8 publishers, each confirmed", "µs"),
+    Row("cpu.consumed", "broker CPU per consume + ack, prefetch 100", "µs", (AtMost(20),)),
+    Row("cpu.all", "broker CPU for a message in all, with the work in the background", "µs"),
+    Row("cpu.written", "bytes written to the device for a message in all", "B"),
+    Row("canvas.group", "Celery group of 1,000, to its last result (Redis keeps the peers' results)", "tasks/s"),
+    Row("canvas.chain", "Celery chains of 50, one after the other, to their last result", "tasks/s"),
+    Row("acks.early", "Celery solo worker that acks before it runs a task (`task_acks_late` off)", "tasks/s"),
+    Row("acks.late", "Celery solo worker that acks after it (`task_acks_late` on)", "tasks/s"),
+    *(
+        row
+        for size, unit in (("100 B", "msg/s"), ("10 kB", "msg/s"), ("1 MB", "MB/s"), ("10 MB", "MB/s"))
+        for row in (
+            Row(f"sizes.publish{size.replace(' ', '')}", f"bodies of {size}: publish, one at a time, durable", unit),
+            Row(f"sizes.consume{size.replace(' ', '')}", f"bodies of {size}: consume + ack, prefetch 100", unit),
+        )
+    ),
+    *(Row(f"prefetch.consume{limit}", f"consume + ack, prefetch {limit}", "msg/s") for limit in (1, 8, 100)),
+    Row("fanout.publish", "one exchange to 10 queues: publish, one at a time, durable", "msg/s"),
+    Row("fanout.deliver", "one exchange to 10 queues: consume + ack from all, prefetch 100", "deliveries/s"),
+    *(
+        row
+        for key, text in (("1", "one queue"), ("100", "100 queues in turn"), ("most", "10,000 queues in turn"))
+        for row in (
+            Row(f"queues.publish{key}", f"publish to {text}, one at a time, durable", "msg/s"),
+            Row(f"queues.consume{key}", f"consume + ack from {text.removesuffix(' in turn')}, prefetch 100", "msg/s"),
+        )
+    ),
+    Row("priorities.rate", "consume + ack from a queue with priorities 0 to 9, prefetch 100", "msg/s"),
+    Row("delayed.rate", "1,000,000 messages due at one moment: consume + ack from then on, prefetch 100", "msg/s"),
+    Row("delayed.first", "the same: first delivery after they are due", "ms"),
+    Row("delayed.memory", "the same: highest RSS of the broker", "MB"),
+    *(
+        row
+        for key, text in (("on", "with fsync"), ("off", "without fsync (`--no-sync`)"))
+        for row in (
+            Row(f"sync.{key}", f"{text}: publish, one at a time", "msg/s"),
+            Row(f"sync.{key}8", f"{text}: publish, 8 processes at once", "msg/s"),
+        )
+    ),
+    *(
+        row
+        for ms in (5, 20, 50)
+        for row in (
+            Row(f"s3.one{ms}", f"bucket, {ms} ms a request: publish, one at a time", "msg/s"),
+            Row(f"s3.eight{ms}", f"bucket, {ms} ms a request: publish, 8 at once", "msg/s"),
+            Row(f"s3.consume{ms}", f"bucket, {ms} ms a request: consume + ack, prefetch 100", "msg/s"),
+        )
+    ),
     Row("backlog.memory", "backlog of waiting messages: broker memory (RSS)", "MB", (AtMost(300),)),
     Row("backlog.peak", "the same: highest RSS since the broker started", "MB"),
     Row("backlog.publish", "backlog: publish, 8 processes at once", "msg/s", (AtLeast(0.8, EMPTY),)),
     Row("backlog.consume", "backlog: consume + ack, prefetch 100", "msg/s", (AtLeast(0.8, EMPTY),)),
+    Row("backlog.busypublish", "– during compactions: publish, 8 processes at once", "msg/s", (AtLeast(0.6, EMPTY),)),
+    Row("backlog.busyconsume", "– during compactions: consume + ack, prefetch 100", "msg/s", (AtLeast(0.6, EMPTY),)),
     Row("backlog.term", "backlog: restart after SIGTERM, to first delivery", "s", (AtMost(5),)),
     Row("backlog.kill", "backlog: restart after kill -9, to first delivery", "s", (AtMost(5),)),
+    Row("peers_backlog.fill", "backlog in each broker: fill, 8 processes that wait for no publish", "msg/s"),
+    Row("peers_backlog.publish", "backlog in each broker: publish, 8 processes at once", "msg/s"),
+    Row(
+        "peers_backlog.consume",
+        "backlog in each broker: consume + ack, prefetch 100",
+        "msg/s",
+        (AtLeast(4.0, RABBITMQ),),
+    ),
+    Row("peers_backlog.memory", "backlog in each broker: memory of the server (RSS)", "MB"),
+    Row("peers_backlog.disk", "backlog in each broker: disk", "MB"),
+    Row("peers_backlog.restart", "backlog in each broker: start of the server to first delivery", "s"),
     Row("staging.write", "staged batches: written by 2 processes", "rows/s"),
     Row("staging.cpu", "the same: CPU of the writer per row", "µs"),
     Row("staging.commit", "staged batches: commit", "ms"),
@@ -201,6 +310,17 @@ ROWS: tuple[Row, ...] = (
         (AtMost(2),),
     ),
     Row("disk.end", "the same after the broker's end", "times", (AtMost(1.25),)),
+    Row("disk.worst", "580 tasks/s: disk at its largest, over live records (uncompressed)", "times", (AtMost(2.5),)),
+    Row("disk.rest", "– when the broker is at rest afterwards", "times", (AtMost(1.5),)),
+    Row(
+        "disk.written",
+        "580 tasks/s: bytes written to the device, over live records (uncompressed)",
+        "times",
+        (AtMost(3),),
+    ),
+    Row("disk.writtentables", "– over the tables in use, which are compressed", "times"),
+    Row("disk.process", "– passed by the broker's process to calls that write, over live records", "times"),
+    Row("disk.writtenrest", "– over live records, until the broker is at rest afterwards", "times", (AtMost(3),)),
     Row("backup.first", "backup of a store in use (100,000 messages of 2 kB): the first, of everything", "s"),
     Row("backup.next", "the same: a later one, of what is new", "s"),
     Row("backup.restore", "the same: a restore of the last one", "s"),
@@ -227,8 +347,11 @@ ROWS: tuple[Row, ...] = (
 
 WORKLOADS = (
     "publish", "publish8", "publish64", "pipeline", "consume", "celery", "prefork", "threads", "gevent", "results",
+    "latency", "cpu",
+    "prefork8", "canvas", "acks", "sizes", "prefetch", "fanout", "queues", "priorities", "delayed", "sync", "s3",
     "backlog", "staging", "filters", "permissions", "replay",
     "history", "spark", "import", "connect", "eta", "gap", "reconnect", "takeover", "connections", "buckets",
-    "disk", "backup", "idle", "outcomes", "page",
+    "disk", "backup", "idle", "outcomes", "page", "curves",
+    "peers_backlog",
 )  # fmt: skip
-"""What ``--only`` takes: the part of a row's key before the dot."""
+"""What ``--only`` takes: the part of a row's key before the dot, or ``curves``, which has no rows."""

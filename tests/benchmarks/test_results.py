@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from . import report
-from .results import Results
-from .targets import RABBITMQ, REDIS, ROWS, WORKLOADS, AtLeast, AtMost, Row
+from . import broker_cpu, device_writes, disk_samples, latency, report
+from .broker_cpu import Spent
+from .clients import Timing
+from .processes import BenchError
+from .results import Results, percentile
+from .targets import OURS, RABBITMQ, REDIS, ROWS, WORKLOADS, AtLeast, AtMost, AtMostTimes, Row
 from .workloads import Sizes
 
 ROW = Row("celery.rate", "work", "tasks/s", (AtLeast(1.25, RABBITMQ), AtLeast(4.0, REDIS)))
@@ -45,10 +48,77 @@ def test_a_limit_includes_its_value(value: float, met: bool) -> None:
     assert a_run(ours=[value]).verdict(row, AtMost(300)) is met
 
 
+@pytest.mark.parametrize(("ours", "met"), [(120.0, True), (121.0, False)])
+def test_at_most_times_a_peer_is_judged_by_the_ratio_of_the_medians(ours: float, met: bool) -> None:
+    asked = AtMostTimes(1.2, RABBITMQ)
+    row = Row("celery.rate", "work", "ms", (asked,))
+    results = a_run(ours=[ours, 1.0, 999.0], rabbitmq=[100.0, 100.0, 1.0])
+    assert results.verdict(row, asked) is met
+    assert a_run(ours=[ours]).verdict(row, asked) is None
+    assert report.cells(row, results)[-3:] == (
+        f"{ours / 100:.2f} × RabbitMQ (0.01–999.00)",
+        "≤ 1.2 × RabbitMQ",
+        "yes" if met else "**no**",
+    )
+
+
+@pytest.mark.parametrize(
+    ("count", "percent", "rank"),
+    [
+        (1, 50, 1),
+        (1, 99.9, 1),
+        (2, 50, 1),
+        (3, 50, 2),
+        (100, 99, 99),
+        (1000, 99.9, 999),
+        (1001, 99.9, 1000),
+        (9, 100, 9),
+    ],
+)
+def test_a_percentile_is_the_value_of_the_nearest_rank(count: int, percent: float, rank: int) -> None:
+    assert percentile(list(range(count, 0, -1)), percent) == rank
+
+
+def test_there_is_no_percentile_of_nothing() -> None:
+    with pytest.raises(ValueError, match="no values"):
+        percentile([], 50)
+
+
+def test_half_of_the_capacity_is_one_rate_for_all_and_the_other_shares_are_of_the_own_one() -> None:
+    results = Results()
+    for name, rate in ((OURS, 3000.0), (RABBITMQ, 2000.0)):
+        results.add("latency.capacity", name, rate)
+    assert [latency.stage_rate(stage, OURS, results) for stage in ("200", "10", "50", "90")] == [200, 300, 1000, 2700]
+    assert [latency.stage_rate(stage, RABBITMQ, results) for stage in ("10", "50", "90")] == [200, 1000, 1800]
+
+
+def test_a_share_of_a_capacity_that_is_not_known_is_refused() -> None:
+    with pytest.raises(BenchError, match="RabbitMQ"):
+        latency.stage_rate("10", RABBITMQ, Results())
+
+
+def test_broker_cpu_is_that_between_the_first_start_and_the_last_end() -> None:
+    assert broker_cpu.microseconds([Spent(1000, 1.0, 1.25), Spent(1000, 1.125, 1.5)]) == 250.0
+
+
+def test_the_device_is_found_by_its_numbers() -> None:
+    text = "   7 0 loop0 0 0 0 0 0 0 9 0 0 0 0\n 254 0 vda 5 1 2 1 3 1 11582424 48 0 1 6 1 8 40 14 63 3\n"
+    assert device_writes.bytes_of_device(text, 254, 0) == 11582424 * 512
+    assert device_writes.bytes_of_device(text, 0, 29) is None
+
+
+def test_the_largest_disk_is_compared_with_the_records_of_its_moment() -> None:
+    load = Timing(100, 1000.0, 1200.0, 0.0)
+    sizes = {1050.0: 99_000, 1100.0: 3_000, 1200.0: 4_000, 1201.0: 99_000}
+    samples = [disk_samples.Sample(at, disk, 0) for at, disk in sizes.items()]
+    assert disk_samples.worst_times(samples, load, 2_000) == 3.0
+    assert disk_samples.worst_times(samples[:1], load, 2_000) is None
+
+
 def test_the_page_names_what_was_missed_and_its_reason() -> None:
     results = a_run(ours=[100], rabbitmq=[100], redis=[1])
     results.failures["backlog"] = "Traceback\nno broker runs"
-    page = report.markdown(report.Run(results, Sizes(), [], {}, "make bench", 60.0), {"celery.rate": "Because."})
+    page = report.markdown(report.Run(results, Sizes(), [], {}), {"celery.rate": "Because."})
     assert "Celery solo worker, prefetch multiplier 8: Because." in page
     assert "backlog: could not be measured: no broker runs" in page
 
@@ -56,7 +126,7 @@ def test_the_page_names_what_was_missed_and_its_reason() -> None:
 def test_row_keys_are_unique_and_belong_to_a_workload() -> None:
     keys = [row.key for row in ROWS]
     assert len(set(keys)) == len(keys)
-    assert {key.partition(".")[0] for key in keys} == set(WORKLOADS)
+    assert {key.partition(".")[0] for key in keys} == set(WORKLOADS) - {"curves"}
 
 
 def test_a_reason_for_an_unknown_row_is_refused(tmp_path: Path) -> None:

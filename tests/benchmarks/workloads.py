@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -16,7 +16,7 @@ from .clients import Timing
 from .peers import Peer
 from .processes import BenchError, run_alone, run_together, server, wait_until
 from .results import Results
-from .targets import ALWAYS, OURS, QUORUM, RABBITMQ, REDIS
+from .targets import ALWAYS, OURS, POSTGRES, QUORUM, RABBITMQ, REDIS, VOLATILE
 
 PUBLISHERS = 8
 _serial = itertools.count(1)
@@ -24,7 +24,7 @@ _serial = itertools.count(1)
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much a round does, in messages or tasks; `consume` and `backlog` are multiples of 8."""
+    """How much a round does, in messages or tasks; `consume` and the backlogs are multiples of 80."""
 
     publish: int = 3_000
     publish_each: int = 1_500
@@ -34,6 +34,7 @@ class Sizes:
     chord: int = 1_000
     backlog: int = 1_000_000
     backlog_sample_each: int = 1_000
+    peers_backlog: int = 1_000_000
     staged: int = 1_000_000
     staged_rounds: int = 3
     replay: int = 200_000
@@ -42,11 +43,24 @@ class Sizes:
     spark: int = 1_000_000
     spark_slice: int = 4_000
     disk_seconds: int = 240
+    latency: int = 6_000
+    latency_seconds: float = 10.0
     backup: int = 100_000
     rounds: int = 5
     restarts: int = 3
     connections: int = 5_000
     take_overs: int = 200
+    curve_backlog: tuple[int, ...] = (0, 1_000, 100_000, 1_000_000)
+    curve_history: tuple[int, ...] = (0, 100_000, 1_000_000)
+    curve_queues: tuple[int, ...] = (1, 100, 10_000)
+    curve_bindings: tuple[int, ...] = (1, 100, 10_000)
+    curve_consumers: tuple[int, ...] = (1, 10, 100)
+    curve_connections: tuple[int, ...] = (1, 100, 1_000)
+    curve_sample_each: int = 1_000
+    curve_latency: int = 500
+    delayed: int = 1_000_000
+    queues: int = 10_000
+    s3_seconds: float = 8.0
 
 
 QUICK = Sizes(
@@ -58,6 +72,7 @@ QUICK = Sizes(
     chord=200,
     backlog=50_000,
     backlog_sample_each=250,
+    peers_backlog=20_000,
     staged=20_000,
     staged_rounds=1,
     replay=20_000,
@@ -66,11 +81,24 @@ QUICK = Sizes(
     spark=50_000,
     spark_slice=500,
     disk_seconds=75,
+    latency=600,
+    latency_seconds=2.0,
     backup=5_000,
     rounds=2,
     restarts=1,
     connections=200,
     take_overs=6,
+    curve_backlog=(0, 1_000, 10_000),
+    curve_history=(0, 10_000),
+    curve_queues=(1, 100),
+    curve_bindings=(1, 100),
+    curve_consumers=(1, 10),
+    curve_connections=(1, 50),
+    curve_sample_each=200,
+    curve_latency=100,
+    delayed=20_000,
+    queues=1_000,
+    s3_seconds=2.0,
 )
 
 
@@ -101,9 +129,7 @@ def publish_at_once(key: str, publishers: int, peer: Peer, sizes: Sizes, results
 
 
 def publish_without_waiting(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
-    """Ours waits for all confirms at the end; RabbitMQ's publishes are not confirmed at all."""
-    peer = replace(peer, options={"publish_mode": "pipeline"} if peer.name == OURS else {})
-    count = sizes.consume
+    peer, count = unconfirmed(peer), sizes.consume
     with a_queue(peer, "pipeline") as name:
         timing: Timing = run_alone(clients.publish, peer, name, count)
         wait_until(lambda: run_alone(clients.depth, peer, name) == count, f"{count} messages", seconds=60.0)
@@ -112,6 +138,11 @@ def publish_without_waiting(peer: Peer, sizes: Sizes, results: Results, folder: 
     with a_queue(peer, "pipeline-send") as name:
         run = celery_app.Run(peer, name, sizes.tasks, "")
         results.add("pipeline.send", peer.name, rate(run_alone(celery_app.send, run)))
+
+
+def unconfirmed(peer: Peer) -> Peer:
+    """Clients of this peer wait for no publish: ours for all at the end, RabbitMQ's not at all."""
+    return replace(peer, options={"publish_mode": "pipeline"} if peer.name == OURS else {})
 
 
 def consume_and_ack(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
@@ -136,13 +167,32 @@ def celery_end_to_end(peer: Peer, sizes: Sizes, results: Results, folder: Path) 
 
 
 def results_end_to_end(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
+    _ask_each(
+        (
+            ("results.trip", celery_results.round_trips, sizes.results),
+            ("results.chord", celery_results.run_chord, sizes.chord),
+        ),
+        *(peer, results, folder),
+    )
+
+
+def canvas(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
+    _ask_each(
+        (
+            ("canvas.group", celery_results.run_group, sizes.chord),
+            ("canvas.chain", celery_results.run_chains, sizes.chord),
+        ),
+        *(peer, results, folder),
+    )
+
+
+def _ask_each(
+    asked: Sequence[tuple[str, Callable[..., Timing], int]], peer: Peer, results: Results, folder: Path
+) -> None:
     backend = peer.url if peer.name == OURS else peer.results_url
     if not backend:
         raise BenchError("its results need Redis, which does not run")
-    for row, function, count in (
-        ("results.trip", celery_results.round_trips, sizes.results),
-        ("results.chord", celery_results.run_chord, sizes.chord),
-    ):
+    for row, function, count in asked:
         with a_queue(peer, "results") as name:
             run = celery_results.Run(peer, backend, name, count, str(folder / f"{name}.ready"))
             results.add(row, peer.name, rate(ask(function, run, folder / f"{name}.log")))
@@ -170,6 +220,21 @@ def work(run: celery_app.Run, log: Path) -> Timing:
 def publish_together(peer: Peer, name: str, count_each: int, publishers: int = PUBLISHERS) -> list[Timing]:
     """Publishes with processes that start at one moment."""
     return run_together(clients.publish, [(peer, name, count_each)] * publishers)
+
+
+def sizes_for(peer: Peer, sizes: Sizes) -> Sizes:
+    """PostgreSQL gets a tenth of the messages, as it would take as long as all others together."""
+    if peer.name != POSTGRES:
+        return sizes
+    fields = ("publish", "publish_each", "consume", "tasks")
+    return replace(sizes, **{name: getattr(sizes, name) // 10 for name in fields})
+
+
+def publish_and_consume(peer: Peer, name: str, sizes: Sizes) -> tuple[float, float]:
+    """Both rates of a sample that leaves the queue as long as it was, in messages per second."""
+    published = publish_together(peer, name, sizes.backlog_sample_each)
+    consumed: Timing = run_alone(clients.consume, peer, name, sizes.backlog_sample_each * PUBLISHERS)
+    return rate(*published), rate(consumed)
 
 
 def rate(*timings: Timing) -> float:
@@ -217,15 +282,22 @@ COMPARED: dict[str, Comparison] = {
     "consume": consume_and_ack,
     "celery": celery_end_to_end,
     "prefork": partial(pool_of_worker, "prefork", ("-P", "prefork", "-c", "2", "-O", "fair")),
+    "prefork8": partial(pool_of_worker, "prefork8", ("-P", "prefork", "-c", "8", "-O", "fair")),
     "threads": partial(pool_of_worker, "threads", ("-P", "threads", "-c", "4")),
     "gevent": partial(pool_of_worker, "gevent", ("-P", "gevent", "-c", "100")),
     "results": results_end_to_end,
+    "canvas": canvas,
 }
-_MAIN = (OURS, RABBITMQ, REDIS)
+MAIN = (OURS, RABBITMQ, REDIS)
 _DURABLE = (OURS, RABBITMQ, QUORUM, REDIS, ALWAYS)
+_BESIDE = (VOLATILE, POSTGRES)
 #: the brokers of each comparison
 PARTICIPANTS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(COMPARED, _MAIN),
-    **dict.fromkeys(("publish", "publish8", "publish64"), _DURABLE),
-    "consume": (OURS, RABBITMQ, QUORUM, REDIS),
+    **dict.fromkeys(COMPARED, MAIN),
+    **dict.fromkeys(("publish", "publish8"), (*_DURABLE, *_BESIDE)),
+    "publish64": _DURABLE,
+    "consume": (OURS, RABBITMQ, QUORUM, REDIS, *_BESIDE),
+    "celery": (*MAIN, *_BESIDE),
+    "latency": (OURS, RABBITMQ),
+    "cpu": MAIN,
 }

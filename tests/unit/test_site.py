@@ -73,6 +73,15 @@ def test_what_code_hosts_read_differently_is_rewritten() -> None:
     assert told == "1. one\n\n        code of one\n\n2. two\n\n* a\n    b\n\nend\n  end\n\n| `a | b` | c \\| d |"
 
 
+def test_the_pages_palette_chooses_one_of_two_pictures() -> None:
+    text = """<picture>
+  <source media="(prefers-color-scheme: dark)" srcset="a/b-dark.svg">
+  <img alt="a curve" src="a/b-light.svg">
+</picture>"""
+    told = hook("markdown_dialect").on_page_markdown(text)
+    assert told == "![a curve](a/b-light.svg#only-light)\n![a curve](a/b-dark.svg#only-dark)"
+
+
 def test_a_docstring_becomes_markdown() -> None:
     text = (
         "Sends :class:`~app.Message`.\n\nFeatures\n========\nWhat it has:\n* one\n\n=====  ====\nname   kind\n"

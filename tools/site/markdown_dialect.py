@@ -2,6 +2,7 @@
 
 * A pipe in the code of a table's cell is escaped there, and is not here.
 * What belongs to an item of a list is indented as far as the item's text there, and by four spaces here.
+* One of two pictures is chosen by the browser's preference there, and by the page's palette here.
 
 mkdocs-click does not know what click gives as the default of an option that has none.
 """
@@ -14,12 +15,14 @@ from typing import Any
 _ROW = re.compile(r"(?m)^\|.*\|$")
 _CODE = re.compile(r"`[^`]*`")
 _ITEM = re.compile(r"^( *)([*-]|\d+\.)( +)\S")
+_PICTURE = re.compile(r'<picture>\s*<source [^>]*srcset="([^"]+)">\s*<img alt="([^"]+)" src="([^"]+)">\s*</picture>')
 _FENCE = re.compile(r"^ *(```+|~~~+)")
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     rows = _ROW.sub(lambda row: _CODE.sub(lambda code: code[0].replace("\\|", "|"), row[0]), markdown)
-    return "\n".join(_indented(rows.split("\n")))
+    pictures = _PICTURE.sub(r"![\2](\3#only-light)\n![\2](\1#only-dark)", rows)
+    return "\n".join(_indented(pictures.split("\n")))
 
 
 def on_page_content(html: str, **_: Any) -> str:

@@ -46,11 +46,19 @@ class Delivery:
         self._sated: set[Session] = set()  # that get no more in this turn
 
     def deliver_all(self) -> None:
-        """Deliver from all queues that were woken."""
+        """Deliver from all queues that were woken, and those that waited for room in a channel."""
         queues = self._queues
         sated, self._sated = self._sated, set()
         for session in sated:
             queues.wake_session(session)
+        refilled, queues.refilled = queues.refilled, set()
+        for channel in refilled:
+            # A channel may consume from thousands of queues, so only as many of them are looked at as it has room for.
+            while channel.starved and not channel.is_full:
+                queue = next(iter(channel.starved))
+                del channel.starved[queue]
+                if not queue.deleting:
+                    self.deliver(queue)
         waiting, queues.waiting = queues.waiting, set()
         for queue in waiting:
             if not queue.deleting:
@@ -66,6 +74,7 @@ class Delivery:
             if not queue.getters:
                 consumer = queue.next_consumer()
                 if consumer is None:
+                    queue.starve()
                     return
             entry, loading = queue.next_entry(now)
             if entry is None:

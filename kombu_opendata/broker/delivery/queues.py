@@ -25,6 +25,7 @@ class Queues(dict[str, BrokerQueue]):
 
     Attributes:
         waiting: queues that may have something to deliver in this turn.
+        refilled: channels that have room again, and for which queues wait.
         asked: those that have getters, or had some a while ago.
         lock: held while a queue is purged or deleted, which delays definitions.
         on_gone: called when a queue is deleted; set by the metrics, which keep its counters.
@@ -42,6 +43,7 @@ class Queues(dict[str, BrokerQueue]):
     ) -> None:
         super().__init__()
         self.waiting: set[ConsumedQueue] = set()
+        self.refilled: set[Channel] = set()
         self.asked: set[ConsumedQueue] = set()
         self.lock = asyncio.Lock()
         self.on_gone: Callable[[BrokerQueue], None] | None = None
@@ -87,6 +89,11 @@ class Queues(dict[str, BrokerQueue]):
         """The channel's consumers have credit again."""
         for consumer in channel.consumers.values():
             self.wake(consumer.queue)
+
+    def refill(self, channel: Channel) -> None:
+        """The channel, which was full, has room again: only queues that waited for it may have something for it."""
+        self.refilled.add(channel)
+        self._outbox.schedule()
 
     # ------------------------------------------------------------------ deleting
     def remove_consumer(self, consumer: Consumer) -> None:

@@ -46,9 +46,12 @@ class Peer(Protocol):
 
 
 class Channel:
-    """A channel with ``held`` unsettled deliveries. A ``prefetch`` of 0 and a ``credit`` of None mean no limit."""
+    """A channel with ``held`` unsettled deliveries. A ``prefetch`` of 0 and a ``credit`` of None mean no limit.
 
-    __slots__ = ("consumers", "credit", "held", "number", "prefetch")
+    ``starved`` are the queues that had messages for it while it held as many as its prefetch, in this order.
+    """
+
+    __slots__ = ("consumers", "credit", "held", "number", "prefetch", "starved")
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -56,6 +59,12 @@ class Channel:
         self.held = 0
         self.credit: int | None = None
         self.consumers: dict[str, Consumer] = {}
+        self.starved: dict[ConsumedQueue, None] = {}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it holds as many deliveries as it may."""
+        return 0 < self.prefetch <= self.held
 
 
 class Consumer:
@@ -97,7 +106,7 @@ class Consumer:
         channel = self.channel
         if channel.credit is not None and channel.credit <= 0:
             return False
-        return self.no_ack or channel.prefetch == 0 or channel.held < channel.prefetch
+        return self.no_ack or not channel.is_full
 
 
 class Session:
@@ -247,6 +256,12 @@ class ConsumedQueue(ABC):
                 self.turn = (turn + step + 1) % count
                 return consumer
         return None
+
+    def starve(self) -> None:
+        """It has messages, and nobody to take them: it waits for the consumers that hold all they may."""
+        for consumer in self.consumers:
+            if consumer.channel.is_full:
+                consumer.channel.starved[self] = None
 
     def _active_consumer(self) -> Consumer | None:
         if self.active is None:

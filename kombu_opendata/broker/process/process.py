@@ -27,7 +27,7 @@ from ..standby.seat import EXIT_FAILED, EXIT_FENCED, Seat
 from ..wire.broker_settings import BrokerSettings
 from ..wire.connection_limits import raise_descriptor_limit
 from . import logs
-from .heap import bound_heap
+from .heap import bound_heap, freeze_objects
 from .server import Server
 from .service_manager import from_environment
 from .start_settings import broker_settings, choose_seat
@@ -186,6 +186,7 @@ async def _begin(server: Server, options: BrokerOptions, readiness: Readiness, r
     if not options.standby:
         addresses = await _listen(server, options)
     await server.seat.announce(options.advertised(addresses))
+    freeze_objects()
     server.front.gate.open()
     readiness.report({**report, "listening": [str(each) for each in addresses]})
     if options.standby:

@@ -11,11 +11,14 @@ info            FlatBuffer: where filter, index and stats are; first and last ke
 footer          where info begins u64, version u16
 ==============  ==============================================================================
 
-Each part but the footer ends with the CRC-32 (u32) of its other bytes. Integers are big endian. In versions 1 and 2 of
-the format, a row of a block consists of the number of bytes shared with the previous key, the number of bytes not
-shared, and the size of the value (varints); the rest of the key; the value; the sequence number u64; flags u8; and
-expiry and creation i64 if the flags say so. A block ends with the u16 offsets of its restart points and their u16
-count.
+Each part but the footer ends with the CRC-32 (u32) of its other bytes. Integers are big endian. If the info names a
+codec, blocks, filter, index and stats are compressed, each by itself, before the checksum is added; with LZ4, the only
+codec read here, the length of the plain bytes (u32, little endian) comes first.
+
+In versions 1 and 2 of the format, a row of a block consists of the number of bytes shared with the previous key, the
+number of bytes not shared, and the size of the value (varints); the rest of the key; the value; the sequence number
+u64; flags u8; and expiry and creation i64 if the flags say so. A block ends with the u16 offsets of its restart points
+and their u16 count.
 
 Source: SlateDB 0.17, ``format/sst.rs``, ``format/row_codec_v2.rs``; ``schemas/sst.fbs``.
 """
@@ -29,6 +32,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import lz4.block
+
 from .flatbuffer import DAMAGED, Table
 
 _FOOTER = struct.Struct(">QH")
@@ -38,6 +43,7 @@ _VERSIONS = (1, 2)
 _HAS_EXPIRY, _HAS_CREATION = 2, 4
 # the fields of SsTableInfo, of the index, and of its blocks
 _FIRST, _INDEX_AT, _INDEX_BYTES, _FILTER_AT, _FILTER_BYTES, _CODEC, _KIND, _LAST, _STATS_AT, _STATS_BYTES = range(10)
+_PLAIN, _LZ4 = 0, 3
 _BLOCKS = 0
 _BLOCK_AT, _BLOCK_FIRST = range(2)
 
@@ -94,7 +100,7 @@ def check_table(path: Path, *, with_rows: bool = False) -> TableFile:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         try:
             _check(found, data, with_rows)
-        except DAMAGED as exc:
+        except (*DAMAGED, lz4.block.LZ4BlockError) as exc:
             _all_lost(found, f"its index does not decode ({exc})")
     return found
 
@@ -158,7 +164,7 @@ def _check_parts(found: TableFile, info: Info, data: mmap.mmap, info_at: int) ->
 
 
 def _check_blocks(found: TableFile, info: Info, data: mmap.mmap, end: int, with_rows: bool) -> None:
-    index = Table(data[info.index_offset : info.index_offset + info.index_len - _CRC.size])
+    index = Table(_plain(info, data[info.index_offset : info.index_offset + info.index_len - _CRC.size]))
     blocks = [(block.u64(_BLOCK_AT), block.blob(_BLOCK_FIRST) or b"") for block in index.tables(_BLOCKS)]
     if end and (not blocks or blocks[0][0] != 0):
         found.damage.append(f"bytes 0 to {blocks[0][0] if blocks else end} belong to no block")
@@ -168,8 +174,17 @@ def _check_blocks(found: TableFile, info: Info, data: mmap.mmap, end: int, with_
         if not _is_whole(data, at, until):
             found.damage.append(f"its block {number} (bytes {at} to {until}) does not match its checksum")
             found.lost.append((first, following[1] if following else None))
-        elif with_rows and not info.codec:
-            _look_at_rows(found, data[at : until - _CRC.size])
+        elif with_rows:
+            _look_at_rows(found, _plain(info, data[at : until - _CRC.size]))
+
+
+def _plain(info: Info, part: bytes) -> bytes:
+    """A part without its checksum, as it was before it was compressed."""
+    if info.codec == _PLAIN:
+        return part
+    if info.codec != _LZ4:
+        raise ValueError(f"codec {info.codec} is not known")
+    return bytes(lz4.block.decompress(part))
 
 
 def _look_at_rows(found: TableFile, block: bytes) -> None:

@@ -167,7 +167,7 @@ class Commits:
         if count:
             self._state.newest_ms = newest = max(self._state.newest_ms, self._clock.now_ms())
             payload = codec.encode([*self.effects, Time(newest)])
-            self._journal.append(payload)
+            self._journal.append(payload, sync=self.needs_sync)
             size = len(payload)
             self.count += 1
             self.effects.clear()
@@ -175,7 +175,8 @@ class Commits:
             if self.batch.nbytes + self.text_bytes >= LARGE_BATCH_BYTES:
                 self.is_large.set()
         if self.needs_sync:
-            self._journal.sync()
+            if not count:
+                self._journal.sync()
             self.needs_sync = self.sync_soon = False
         self._figures.committed(stopwatch() - began, count, size)
 

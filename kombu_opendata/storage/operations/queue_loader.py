@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 #: messages of a backlog that are read ahead from the store, and with how few left the next ones are read
 _AHEAD = 2048
 _AHEAD_MIN = 512
+#: read first if a delivery waits for it
+_AT_ONCE = 256
 #: seconds after which a queue that could not be read is tried again
 _RETRY_SECONDS = 1.0
 #: the session that fails messages whose payloads are lost
@@ -102,23 +104,35 @@ class QueueLoader:
             self.on_loaded(queue)
 
     async def _load_next(self, queue: Queue) -> None:
+        if queue.at_hand <= 0:  # a delivery waits
+            if await self._load_some(queue, _AT_ONCE) < _AT_ONCE:
+                return
+            self.on_loaded(queue)
+        await self._load_some(queue, _AHEAD)
+
+    async def _load_some(self, queue: Queue, count: int) -> int:
+        """Load the messages that are next, about so many, and their payloads; returns how many these are."""
         now = self._clock.now_ms()
         messages = queue.messages
         number = messages.cold.wanted(now, messages.peek(now))
         upcoming: list[Entry] = []
-        while number is not None or len(upcoming := messages.upcoming(_AHEAD)) < _AHEAD:
-            number = messages.cold.next() if number is None else number
+        found = -1
+        while number is not None or len(upcoming := messages.upcoming(count)) < count:
             if number is None:
-                break
+                number = messages.cold.next()
+                if number is None or len(upcoming) <= found:
+                    break  # after a load that brought nothing upcoming, the cold buckets are for later
+                found = len(upcoming)
             await self.load_bucket(queue, number)
             if number in messages.cold:
-                return  # the queue was deleted, or the bucket changed meanwhile
+                return 0  # the queue was deleted, or the bucket changed meanwhile
             messages.promote(now)
             number = None
         broken = await self._payloads.load_some([entry.id for entry in upcoming])
         queue.at_hand = len(upcoming) - len(broken)
         for id, exc in broken.items():
             self._give_up(queue, id, exc)
+        return len(upcoming)
 
     def _give_up(self, queue: Queue, id: int, reason: CorruptRecord) -> None:
         """Fail a message whose payload is lost, so that the others are delivered."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...selectors.topic_match import topic_matches
 from . import header_match
+from .topic_index import TopicIndex
 
 ALTERNATE_EXCHANGE = "alternate-exchange"
 
@@ -18,7 +18,7 @@ class Exchange:
 
     ``bindings`` maps a routing key (or pattern) to the queues bound with it, in order of binding, and each queue to its
     bindings: identity → arguments. The arguments are part of a binding's identity at a headers exchange only;
-    elsewhere a queue has one binding with a key, whose identity is empty.
+    elsewhere a queue has one binding with a key, whose identity is empty. :meth:`add` and :meth:`remove` change it.
     """
 
     name: str
@@ -26,7 +26,28 @@ class Exchange:
     durable: bool
     auto_delete: bool
     arguments: dict[str, Any]
-    bindings: dict[str, dict[str, dict[str, dict[str, Any]]]] = field(default_factory=dict)
+    bindings: dict[str, dict[str, dict[str, dict[str, Any]]]] = field(default_factory=dict, init=False)
+    _patterns: TopicIndex = field(default_factory=TopicIndex, init=False, repr=False)  # keys of a topic exchange
+
+    def add(self, queue: str, routing_key: str) -> dict[str, dict[str, Any]]:
+        """The bindings of a queue with this key, to which the caller adds one."""
+        if routing_key not in self.bindings:
+            self.bindings[routing_key] = {}
+            if self.type == "topic":
+                self._patterns.add(routing_key)
+        return self.bindings[routing_key].setdefault(queue, {})
+
+    def remove(self, queue: str, routing_key: str) -> int:
+        """Remove the bindings of a queue with this key, if any; returns how many there were."""
+        bound = self.bindings.get(routing_key)
+        if bound is None:
+            return 0
+        removed = len(bound.pop(queue, ()))
+        if not bound:
+            del self.bindings[routing_key]
+            if self.type == "topic":
+                self._patterns.remove(routing_key)
+        return removed
 
     def identity(self, arguments: dict[str, Any]) -> str:
         """The identity of a binding with these arguments among those of the same queue and key."""
@@ -53,6 +74,5 @@ class Exchange:
             for bound in self.bindings.values():
                 yield from bound
         else:
-            for pattern, bound in self.bindings.items():
-                if topic_matches(pattern, routing_key):
-                    yield from bound
+            for pattern in self._patterns.matching(routing_key):
+                yield from self.bindings[pattern]

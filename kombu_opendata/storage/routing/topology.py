@@ -215,7 +215,7 @@ class Topology:
             for queue, exchange, key, arguments in self.bindings() if queue == name
         ]  # fmt: skip
         for exchange, key, _identity in gone:
-            self._forget(name, exchange, key)
+            self._count(name, -self.exchanges[exchange].remove(name, key))
         self.queue_names.discard(name)
         self.filters.remove(name)
         self.changed()
@@ -243,7 +243,7 @@ class Topology:
 
     def bind(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> None:
         found = self.get(exchange)
-        bindings = found.bindings.setdefault(routing_key, {}).setdefault(queue, {})
+        bindings = found.add(queue, routing_key)
         before = len(bindings)
         bindings[found.identity(arguments)] = arguments
         self._count(queue, len(bindings) - before)
@@ -256,15 +256,8 @@ class Topology:
         if bindings.pop(found.identity(arguments), None) is not None:
             self._count(queue, -1)
         if not bindings:
-            self._forget(queue, exchange, routing_key)
+            found.remove(queue, routing_key)
         self.changed()
-
-    def _forget(self, queue: str, exchange: str, routing_key: str) -> None:
-        found = self.get(exchange).bindings
-        bound = found.get(routing_key, {})
-        self._count(queue, -len(bound.pop(queue, ())))
-        if not bound:
-            found.pop(routing_key, None)
 
     def _count(self, queue: str, more: int) -> None:
         self.binding_count += more

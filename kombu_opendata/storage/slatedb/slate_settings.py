@@ -38,7 +38,11 @@ class SlateSettings:
             of a large store costs milliseconds.
         compactor_poll_ms: the interval at which the compactor checks for work.
         commit_compaction_ms: the interval at which it checks for compactions that are done.
-        compactor_fetch_bytes: how much of each file a compaction reads at a time, which is a request.
+        codec: how new tables are compressed; empty for not at all. A table names its own, so others stay readable. With
+            LZ4, 300,000 Celery messages, all alike, took 52 MB instead of 215, and the device got 323 MB instead of
+            1.1 GB, for about the same CPU.
+        compactor_fetch_bytes: how much of each file a compaction reads at a time, which is a request. In memory it may
+            be 200 times as much, if somebody sends what can be compressed so well.
         compactor_fetches: such reads of each file that are under way, or wait to be merged.
         manifest_poll_ms: the interval at which the writer reads the manifest, and so notices that it is fenced.
         replaced_seconds: how long a compaction's checkpoint keeps the tables that it replaced; see
@@ -54,10 +58,11 @@ class SlateSettings:
     l0_sst_size_bytes: int = 8 << 20
     max_unflushed_bytes: int = 24 << 20
     l0_max_ssts: int = 24
-    sorted_sst_size_bytes: int = 8 << 20
+    sorted_sst_size_bytes: int = 4 << 20
     compactor_poll_ms: int = 1000
     commit_compaction_ms: int = 1000
-    compactor_fetch_bytes: int = 256 << 10
+    codec: str = "Lz4"
+    compactor_fetch_bytes: int = 16 << 10
     compactor_fetches: int = 1
     manifest_poll_ms: int = 1000
     replaced_seconds: int = 15
@@ -72,7 +77,7 @@ class SlateSettings:
         return replace(
             self, manifest_poll_ms=_BUCKET_POLL_MS, compactor_poll_ms=_BUCKET_POLL_MS,
             commit_compaction_ms=_BUCKET_POLL_MS, replaced_seconds=90, table_min_age_seconds=300,
-            max_unflushed_bytes=128 << 20, sorted_sst_size_bytes=16 << 20, compactor_fetch_bytes=512 << 10,
+            max_unflushed_bytes=128 << 20, sorted_sst_size_bytes=16 << 20, codec="", compactor_fetch_bytes=512 << 10,
             compactor_fetches=2,
         )  # fmt: skip
 
@@ -85,6 +90,7 @@ class SlateSettings:
     def as_binding(self) -> Any:
         """The binding's settings object."""
         settings = ffi.public().Settings.default()
+        codec = json.dumps(self.codec or None)
         cache = {
             "root_folder": json.dumps(self.cache_folder),
             "max_cache_size_bytes": self.cache_bytes,
@@ -98,6 +104,7 @@ class SlateSettings:
                 settings.set(f"object_store_cache_options.{name}", str(value))
         for name, value in {
             "flush_interval": '"100ms"',
+            "compression_codec": codec,
             "l0_sst_size_bytes": self.l0_sst_size_bytes,
             "l0_max_ssts": self.l0_max_ssts,
             "l0_max_ssts_per_key": self.l0_max_ssts,
@@ -110,6 +117,7 @@ class SlateSettings:
             "compactor_options.worker.max_concurrent_compactions": _COMPACTIONS,
             "compactor_options.worker.compactions_poll_interval": f'"{self.compactor_poll_ms}ms"',
             "compactor_options.worker.max_sst_size": self.sorted_sst_size_bytes,
+            "compactor_options.worker.compression_codec": codec,
             "compactor_options.worker.max_subcompactions": 1,
             "compactor_options.worker.bytes_to_fetch": self.compactor_fetch_bytes,
             "compactor_options.worker.max_fetch_tasks": self.compactor_fetches,

@@ -23,6 +23,7 @@ from .replaced_tables import SlateAdmin
 from .slate_errors import translated
 from .slate_settings import SlateSettings
 from .store_reads import Reads
+from .thread_priority import yield_to_foreground
 
 #: refused attempts to open a database again that was closed a moment ago, a second apart
 _REOPEN_TRIES = 10
@@ -95,7 +96,10 @@ class SlateStore(Reads):
         self._cache.join(builder)
         if self._recorder is not None:
             builder.with_metrics_recorder(self._recorder)
-        return await build(builder, self.url, deadline_seconds)
+        db = await build(builder, self.url, deadline_seconds)
+        if self.location.folder is not None:  # elsewhere, each commit waits for these threads
+            yield_to_foreground()
+        return db
 
     async def reopen(self, settings: SlateSettings, may_open: MayOpen | None = None) -> bool:
         """Close the database and open it with other settings. The caches stay as they are.

@@ -11,7 +11,8 @@ from .queue_buckets import Entry, Summary
 class ColdSummaries(dict[int, Summary]):
     """The summaries by bucket. Changed by :meth:`note` and :meth:`take` only.
 
-    The heaps may hold pairs of buckets that were loaded meanwhile.
+    The heaps may hold pairs of buckets that were loaded meanwhile. A bucket whose delayed messages fall due is loaded
+    when its turn comes: until then ``_ready`` has it under the best of them, visible or not.
 
     Attributes:
         messages: their number in all cold buckets.
@@ -58,16 +59,13 @@ class ColdSummaries(dict[int, Summary]):
 
     def wanted(self, now: int, best: Entry | None) -> int | None:
         """The bucket that must be loaded before ``best`` (or anything, if None) may be claimed."""
-        delayed = self._delayed
-        while delayed:
-            visible_at, number = delayed[0]
-            summary = self.get(number)
-            if summary is None or summary.next_visible_at != visible_at:
-                heappop(delayed)
-            elif visible_at <= now:
-                return number
-            else:
-                break
+        while (due := self.next_visible_at) is not None and due <= now:
+            _at, number = heappop(self._delayed)
+            summary = self[number]
+            if summary.best_delayed is not None:
+                heappush(self._ready, (*summary.best_delayed, number))
+            if summary.last_visible_at > now:  # the figures of the queue change until then
+                heappush(self._delayed, (summary.last_visible_at, number))
         if not self._ready or self.next() is None:
             return None
         priority, id, number = self._ready[0]
@@ -76,12 +74,12 @@ class ColdSummaries(dict[int, Summary]):
         return None
 
     def next(self) -> int | None:
-        """The bucket with the best visible message."""
+        """The bucket that may have the best visible message."""
         ready = self._ready
         while ready:
             priority, id, number = ready[0]
             summary = self.get(number)
-            if summary is not None and summary.best == (priority, id):
+            if summary is not None and (priority, id) in (summary.best, summary.best_delayed):
                 return number
             heappop(ready)
         return None
@@ -89,7 +87,14 @@ class ColdSummaries(dict[int, Summary]):
     @property
     def next_visible_at(self) -> int | None:
         """When the next message may become visible."""
-        return self._delayed[0][0] if self._delayed else None
+        delayed = self._delayed
+        while delayed:
+            visible_at, number = delayed[0]
+            summary = self.get(number)
+            if summary is not None and visible_at in (summary.next_visible_at, summary.last_visible_at):
+                return visible_at
+            heappop(delayed)
+        return None
 
     def due(self, now: int) -> int | None:
         """A bucket in which a message has expired."""

@@ -80,7 +80,8 @@ class Bucket:
 
 
 class Summary(NamedTuple):
-    """A cold bucket: its best visible message, and when the next one becomes visible or expires.
+    """A cold bucket: its best message of those that are visible and of the others, and when the next becomes visible
+    or expires.
 
     Three fields are for figures only: how many messages were not visible yet, and the first and the last time at which
     one becomes visible.
@@ -95,6 +96,13 @@ class Summary(NamedTuple):
     last_visible_at: int = 0
     lowest_id: int = 0
     highest_id: int = 0
+    best_delayed: tuple[int, int] | None = None  # (priority, id)
+
+    def best_at(self, now: int) -> tuple[int, int] | None:
+        """No message that is visible now is before this (priority, id); None if none is visible."""
+        if self.best_delayed is None or self.next_visible_at is None or self.next_visible_at > now:
+            return self.best
+        return self.best_delayed if self.best is None else min(self.best, self.best_delayed)
 
     def spans(self, ids: Sequence[int]) -> bool:
         """Whether one of these ids, which are sorted, is between the lowest and the highest one."""
@@ -118,8 +126,11 @@ class Summary(NamedTuple):
         first_visible, last_visible = min(visible), max(visible)
         waiting = [at for at in visible if at > now] if last_visible > now else []
         ready: Iterable[tuple[int, int]] = zip(priorities, ids, strict=True)
+        delayed: list[tuple[int, int]] = []
         if waiting:
-            ready = [pair for pair, at in zip(ready, visible, strict=True) if at <= now]
+            pairs = list(zip(ready, visible, strict=True))
+            ready = [pair for pair, at in pairs if at <= now]
+            delayed = [pair for pair, at in pairs if at > now]
         return cls(
             min(ready, default=None),
             min(waiting, default=None),
@@ -130,4 +141,5 @@ class Summary(NamedTuple):
             last_visible,
             min(ids),
             max(ids),
+            min(delayed, default=None),
         )

@@ -128,7 +128,8 @@ class ConditionalReads:
             for entry in messages.available.values()
             if queue_pages.is_visible(entry, now)
         ]
-        heap += [(*summary.best, number) for number, summary in messages.cold.items() if summary.best is not None]
+        bests = ((summary.best_at(now), number) for number, summary in messages.cold.items())
+        heap += [(*best, number) for best, number in bests if best is not None]
         heapify(heap)
         part: list[Entry] = []
         searched = loads = 0

@@ -139,9 +139,9 @@ class Leases:
         key = (queue.name, entry.id)
         channel = session.lease_channels.pop(key, None)
         if channel is not None:
-            if channel.held == channel.prefetch:
-                self._queues.wake_channel(channel)
             channel.held -= 1
+            if channel.starved and not channel.is_full:
+                self._queues.refill(channel)
         session.leases.pop(key, None)
         queue.end(entry, outcome, session.name, report=report, delay_ms=delay_ms, lease_expired=lease_expired)
         if outcome != _ACK and outcome != _START:

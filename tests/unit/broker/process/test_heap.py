@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -62,3 +64,12 @@ def test_this_process() -> None:
     trim_heap()
     assert MB < resident_bytes() < PHYSICAL
     assert resident_bytes(Path("/nowhere")) == 0
+
+
+def test_what_the_start_made_is_not_looked_at_again() -> None:
+    """In a process of its own, as this can't be undone for the objects of other tests."""
+    program = (
+        "import gc; from kombu_opendata.broker.process.heap import freeze_objects; freeze_objects();"
+        "print(gc.get_freeze_count() > 1000, len(gc.get_objects()) < 1000, gc.isenabled(), gc.get_threshold()[0] > 700)"
+    )
+    assert subprocess.check_output([sys.executable, "-c", program], text=True).split() == ["True"] * 4

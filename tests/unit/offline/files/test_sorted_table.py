@@ -9,16 +9,17 @@ import pytest
 
 from kombu_opendata.offline.files.flatbuffer import DAMAGED, Table
 from kombu_opendata.offline.files.sorted_table import check_table
+from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
 from kombu_opendata.storage.slatedb.store_writer import SlateStore
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """A WAL file and tables of some blocks."""
+@pytest.fixture(scope="module", params=["", "Lz4"])
+def files(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """A WAL file and tables of some blocks, as older versions wrote them, and compressed."""
     root = tmp_path_factory.mktemp("db")
 
     async def main() -> None:
-        store = await SlateStore.open(f"file://{root}", "db")
+        store = await SlateStore.open(f"file://{root}", "db", settings=SlateSettings(codec=request.param))
         for number in range(3):
             batch = store.batch()
             for row in range(40):
@@ -44,6 +45,7 @@ def test_whole_files(files: list[Path]) -> None:
     found = check_table(table, with_rows=True)
     assert found.info is not None
     assert (found.info.first_entry, found.last_seq) == (b"\0", 4)  # the flush wrote a row, too
+    assert (found.info.codec > 0) == (found.size < 10_000)  # 18 kB of rows
     wal = [check_table(path, with_rows=True) for path in sorted(files) if path.parent.name == "wal"]
     assert [one.first_seq for one in wal if one.rows > 1] == [1, 2, 3]
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata.errors import CorruptRecord, NewerFormat, StoreFull, StoreUnwritable
+from kombu_opendata.storage.commit import journal as module
 from kombu_opendata.storage.commit.journal import Journal
 
 from ....support.unprivileged import unprivileged
@@ -304,6 +305,40 @@ def test_a_disk_that_fails_is_no_full_disk(tmp_path: Path, monkeypatch: pytest.M
         with pytest.raises(StoreUnwritable):
             journal.append(b"two")
     journal.close()
+
+
+@pytest.mark.parametrize("flags", [0, getattr(os, "RWF_DSYNC", 0)])
+def test_a_synced_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: int) -> None:
+    """One call if nothing before it waits for a sync; two if something does, or the first call fails."""
+    calls: list[str] = []
+    pwritev, fdatasync = os.pwritev, os.fdatasync
+
+    def write(*arguments: Any) -> int:
+        calls.append("synced write" if len(arguments) > 3 else "write")
+        if "fail" in calls and len(arguments) > 3:
+            raise OSError(errno.EOPNOTSUPP, "flags are not supported")
+        return pwritev(*arguments)
+
+    def sync(fd: int) -> None:
+        calls.append("sync")
+        fdatasync(fd)
+
+    journal, _ = opened(tmp_path)
+    monkeypatch.setattr(module, "_DSYNC", flags)
+    monkeypatch.setattr(os, "pwritev", write)
+    monkeypatch.setattr(os, "fdatasync", sync)
+    at_once = ["synced write"] if flags else ["write", "sync"]
+    assert journal.append(b"one", sync=True) == 1
+    assert calls == at_once
+    calls.clear()
+    journal.append(b"two")
+    journal.append(b"three", sync=True)
+    assert calls == ["write", "write", "sync"]
+    calls[:] = ["fail"]
+    journal.append(b"four", sync=True)
+    assert calls[1:] == ([*at_once, "write", "sync"] if flags else at_once)
+    journal.close()
+    assert replayed(tmp_path) == [b"one", b"two", b"three", b"four"]
 
 
 def test_a_folder_without_the_right_to_write(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import uuid
 from pathlib import Path
 from typing import Any
@@ -360,7 +361,7 @@ def test_a_dead_endpoint_meets_the_deadline(monkeypatch: pytest.MonkeyPatch) -> 
 def test_damage_is_a_corrupt_record(tmp_path: Path) -> None:
     async def main() -> None:
         store = await SlateStore.open(url_of(tmp_path), "db")
-        await put(store, a=b"1" * 100_000)
+        await put(store, a=os.urandom(100_000))
         await store.flush_memtable()
         await store.close()
         for table in (tmp_path / "db" / "compacted").iterdir():
@@ -411,3 +412,22 @@ def test_slatedb_collects_nothing_by_itself() -> None:
 def test_other_errors_pass_unchanged() -> None:
     with pytest.raises(KeyError), slate_errors.translated("memory://x"):
         raise KeyError("mine")
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs a system that lists its threads")
+def test_its_threads_yield_to_ours(tmp_path: Path) -> None:
+    def nice_of_threads() -> dict[str, set[int]]:
+        found: dict[str, set[int]] = {}
+        for thread in Path("/proc/self/task").iterdir():
+            name = (thread / "comm").read_text().strip()
+            found.setdefault(name, set()).add(os.getpriority(os.PRIO_PROCESS, int(thread.name)))
+        return found
+
+    async def main() -> None:
+        store = await SlateStore.open(url_of(tmp_path), "default")
+        found = nice_of_threads()
+        assert [nice for name, nice in found.items() if name.startswith("slatedb-")] == [{10}]
+        assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == 0
+        await store.close()
+
+    asyncio.run(main())

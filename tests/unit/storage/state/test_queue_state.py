@@ -155,6 +155,46 @@ def test_a_cold_bucket_is_wanted_only_if_it_is_better() -> None:
     assert queue.cold.wanted(0, None) == 1
 
 
+def test_of_many_buckets_that_fall_due_at_once_only_the_first_is_loaded_at_first() -> None:
+    queue = QueueState("q")
+    rows = {number: [(2 * number + n, 10, 100, 0, 0) for n in range(2)] for number in range(1, 101)}
+    for number, found in rows.items():
+        queue.note_cold(number, Summary.of(found, 0))
+    assert queue.cold.wanted(99, None) is None
+    for number, found in rows.items():
+        assert queue.cold.wanted(100, queue.peek(100)) == number
+        queue.restore(number, found, [], 100)
+        for id, *_others in found:
+            assert queue.cold.wanted(100, queue.peek(100)) is None
+            entry = take(queue, 100)
+            assert entry is not None
+            assert entry.id == id
+    assert queue.next_visible_at() is None
+
+
+def test_a_bucket_that_has_fallen_due_waits_for_its_turn() -> None:
+    queue = filled(1, priority=10)
+    rows = [(7, 10, 100, 0, 0), (8, 5, 200, 0, 0), (9, 20, 0, 0, 0)]
+    queue.note_cold(1, Summary.of([(5, 11, 100, 0, 0)], 0))
+    queue.note_cold(2, Summary.of(rows, 0))
+    assert queue.cold.wanted(99, queue.peek(99)) is None
+    assert queue.cold.wanted(100, queue.peek(100)) == 2  # that its best one is visible is possible
+    queue.restore(2, rows, [], 100)
+    assert queue.cold.wanted(100, queue.peek(100)) is None
+    assert order(queue, 100) == [0, 7, 9]
+    assert queue.cold.wanted(100, None) == 1
+
+
+def test_a_bucket_that_has_fallen_due_in_part_changes_until_all_of_it_is_visible() -> None:
+    queue = filled(1, priority=0)
+    queue.note_cold(1, Summary.of([(7, 10, 100, 0, 0), (8, 10, 200, 0, 0)], 0))
+    assert queue.cold.wanted(100, queue.peek(100)) is None
+    assert queue.next_visible_at() == 200
+    assert queue.cold.wanted(200, queue.peek(200)) is None
+    assert queue.next_visible_at() is None
+    assert queue.cold.wanted(200, None) == 1
+
+
 def test_upcoming_begins_with_the_next_one() -> None:
     queue = QueueState("q")
     for id in range(20):
@@ -164,7 +204,10 @@ def test_upcoming_begins_with_the_next_one() -> None:
 
 def test_summary() -> None:
     rows = [(1, 9, 0, 0, 0), (2, 3, 0, 0, 0), (3, 3, 0, 0, 0), (4, 0, 50, 70, 0), (5, 0, 40, 60, 0)]
-    assert Summary.of(rows, 10) == Summary((3, 2), 40, 5, 60, 2, 0, 50, 1, 5)
+    assert Summary.of(rows, 10) == Summary((3, 2), 40, 5, 60, 2, 0, 50, 1, 5, (0, 4))
+    assert [Summary.of(rows, 10).best_at(now) for now in (10, 39, 40)] == [(3, 2), (3, 2), (0, 4)]
+    assert [Summary.of(rows[3:], 10).best_at(now) for now in (39, 40)] == [None, (0, 4)]
+    assert Summary.of(rows, 60).best_at(60) == (0, 4)
     assert Summary.of([], 0) == Summary(None, None, 0, None)
 
 

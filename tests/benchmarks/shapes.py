@@ -1,0 +1,186 @@
+"""One round of each comparison in which messages, queues or workers have another shape than in `workloads`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from . import celery_app, clients
+from .celery_results import CHAIN
+from .clients import Content, Timing
+from .kombu_api import Exchange, Queue
+from .peers import Peer, our_broker
+from .processes import BenchError, Waiter, run_alone
+from .results import Results
+from .targets import OURS, RABBITMQ, REDIS
+from .workloads import PUBLISHERS, Comparison, Sizes, a_queue, publish_together, rate, work
+
+FAN = 10
+"""The queues of a fan-out."""
+PRIORITIES = 10
+PREFETCHES = (1, 8, 100)
+_KEY = "all"
+_serial = itertools.count(1)
+
+
+def method(sizes: Sizes) -> Iterator[str]:
+    """How these rows are measured, for the report."""
+    counts = (f"{count:,} of {key}" for key, (_, count) in bodies(sizes).items())
+    yield (
+        f"Sizes: one process publishes random bodies one at a time ({', '.join(counts)}), and then another one "
+        "consumes them. Prefetch: as many messages as in the row about consuming; with a prefetch of 1, a quarter "
+        "of them."
+    )
+    yield (
+        f"Fan-out: {sizes.publish:,} messages to an exchange of the type `fanout` with {FAN} queues. Redis has a "
+        "direct exchange with one key instead, because its transport does not store what goes to a fanout one."
+    )
+    yield (
+        f"Many queues: {sizes.publish:,} messages, or two for each queue if that is more, go to the queues in turn; "
+        "then one consumer takes them from all. The time includes the start of that consumer. Only ours has "
+        f"{sizes.queues:,} queues, in a broker of its own."
+    )
+    yield (
+        f"Priorities: {sizes.consume:,} messages with priorities in turn. RabbitMQ has `x-max-priority`, Redis "
+        "`priority_steps` (where 0 is delivered first). The deliveries must come in order of priority."
+    )
+    yield (
+        f"Canvas: a group of {sizes.chord:,} tasks, and {sizes.chord // CHAIN} chains of {CHAIN} one after the other; "
+        "one client and a solo worker, which is up already. Acks: as for the solo worker, with `task_acks_late` off "
+        "and on."
+    )
+
+
+def bodies(sizes: Sizes) -> dict[str, tuple[int, int]]:
+    """By the rows' names: bytes of a body, and how many messages a round publishes."""
+    return {
+        "100B": (100, sizes.consume // 2),
+        "10kB": (10_000, sizes.consume // 4),
+        "1MB": (1_000_000, sizes.consume // 100),
+        "10MB": (10_000_000, max(3, sizes.consume // 800)),
+    }
+
+
+@contextmanager
+def some_queues(peer: Peer, what: str, count: int) -> Iterator[list[str]]:
+    """New durable queues, deleted on the way out."""
+    names = [f"bench-{what}-{next(_serial)}" for _ in range(count)]
+    run_alone(clients.declare, peer, *names)
+    yield names
+    run_alone(clients.delete, peer, *names)
+
+
+def message_sizes(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
+    for key, (body_bytes, count) in bodies(sizes).items():
+        with a_queue(peer, f"sizes-{key}") as name:
+            published: Timing = run_alone(clients.publish, peer, name, count, "", (), Content(body_bytes=body_bytes))
+            consumed = _consume_all(peer, name, count)
+        each = body_bytes / 1e6 if key.endswith("MB") else 1
+        results.add(f"sizes.publish{key}", peer.name, rate(published) * each)
+        results.add(f"sizes.consume{key}", peer.name, rate(consumed) * each)
+
+
+def prefetch(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
+    for limit in PREFETCHES:
+        count = sizes.consume if limit > 1 else sizes.consume // 4
+        with a_queue(peer, f"prefetch{limit}") as name:
+            publish_together(peer, name, count // PUBLISHERS)
+            consumed = _consume_all(peer, name, count // PUBLISHERS * PUBLISHERS, limit)
+        results.add(f"prefetch.consume{limit}", peer.name, rate(consumed))
+
+
+def _consume_all(peer: Peer, name: str | list[str], count: int, prefetch_count: int = 100) -> Timing:
+    timing: Timing = run_alone(clients.consume, peer, name, count, prefetch_count)
+    if timing.messages != count:
+        raise BenchError(f"{timing.messages} deliveries of {count} messages")
+    return timing
+
+
+def fan_out(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
+    count = sizes.publish
+    with some_queues(peer, "fanout", FAN) as names:
+        exchange = f"{names[0]}-exchange"
+        run_alone(bind, peer, exchange, names)
+        published: Timing = run_alone(clients.publish, peer, _KEY, count, exchange)
+        consumed = _consume_all(peer, names, FAN * count)
+    results.add("fanout.publish", peer.name, rate(published))
+    results.add("fanout.deliver", peer.name, rate(consumed))
+
+
+def bind(barrier: Waiter, peer: Peer, exchange: str, names: list[str]) -> None:
+    """Binds queues to an exchange; in Redis a direct one, as a fanout one stores nothing there."""
+    kind = "direct" if peer.name == REDIS else "fanout"
+    with clients.connected(peer) as connection:
+        channel = connection.default_channel
+        for name in names:
+            Queue(name, Exchange(exchange, kind, durable=True), routing_key=_KEY, durable=True)(channel).declare()
+
+
+def many_queues(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
+    for queues in (1, 100):
+        with some_queues(peer, "queues", queues) as names:
+            _use_queues(str(queues), names, peer, sizes, results)
+    if peer.name == OURS and not results.of("queues.publishmost", OURS):
+        _use_most_queues(sizes, results, folder / "queues")
+
+
+def _use_most_queues(sizes: Sizes, results: Results, folder: Path) -> None:
+    """All rounds at once, as making so many queues, and deleting them one by one, takes longer than a round."""
+    with our_broker(folder) as own:
+        names = [f"bench-queues-{number}" for number in range(sizes.queues)]
+        run_alone(clients.declare, own, *names)
+        for _ in range(sizes.rounds):
+            _use_queues("most", names, own, sizes, results)
+
+
+def _use_queues(key: str, names: list[str], peer: Peer, sizes: Sizes, results: Results) -> None:
+    count = max(sizes.publish, 2 * len(names))
+    published: Timing = run_alone(clients.publish, peer, names[0], count, "", names)
+    consumed = _consume_all(peer, names, count)
+    results.add(f"queues.publish{key}", peer.name, rate(published))
+    results.add(f"queues.consume{key}", peer.name, rate(consumed))
+
+
+def priorities(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
+    levels = range(PRIORITIES)
+    if peer.name == RABBITMQ:
+        peer = replace(peer, arguments={"x-max-priority": PRIORITIES - 1})
+    if peer.name == REDIS:
+        peer = replace(peer, options={**peer.options, "priority_steps": list(levels)})
+    count = sizes.consume
+    with a_queue(peer, "priorities") as name:
+        run_alone(clients.publish, peer, name, count, "", (), Content(priorities=levels))
+        timing, seen = run_alone(consume_priorities, peer, name, count)
+    if seen != sorted(seen, reverse=peer.name != REDIS) or len(seen) != count:
+        raise BenchError(f"{len(seen)} deliveries of {count} messages, or not by priority")
+    results.add("priorities.rate", peer.name, rate(timing))
+
+
+def consume_priorities(barrier: Waiter, peer: Peer, name: str, count: int) -> tuple[Timing, list[int]]:
+    """Consumes messages; also gives their priorities, in the order of the deliveries."""
+    seen: list[int] = []
+    timing = clients.consume(
+        barrier, peer, name, count, look=lambda message: seen.append(message.properties["priority"])
+    )
+    return timing, seen
+
+
+def acks(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
+    for key, is_late in (("early", False), ("late", True)):
+        with a_queue(peer, f"acks-{key}") as name:
+            run = celery_app.Run(peer, name, sizes.tasks, str(folder / f"{name}.json"), acks_late=is_late)
+            run_alone(celery_app.send, run)
+            results.add(f"acks.{key}", peer.name, rate(work(run, folder / f"{name}.log")))
+
+
+COMPARED: dict[str, Comparison] = {
+    "sizes": message_sizes,
+    "prefetch": prefetch,
+    "fanout": fan_out,
+    "queues": many_queues,
+    "priorities": priorities,
+    "acks": acks,
+}
