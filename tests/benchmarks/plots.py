@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 from statistics import median
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes

@@ -17,7 +17,11 @@ from .staged_payloads import BatchReader, Place
 _MAX_GAP = 64
 _MIN_RUN = 8
 _SCAN_ROWS = 512
+#: of payloads that one call reads, about
+_CALL_BYTES = 256 << 10
 _READ_AHEAD_BYTES = 256 << 10
+#: of a large payload, read at the same time
+_CHUNKS_AT_ONCE = 16
 
 
 def dense_runs(ids: list[int], gap: int = _MAX_GAP) -> Iterator[list[int]]:
@@ -62,6 +66,7 @@ class Payloads:
         self._store = store
         self._cache_bytes = cache_bytes
         self._size = 0
+        self._mean_bytes = _CALL_BYTES // _SCAN_ROWS  # of the records that were read last
         self._hot: OrderedDict[int, bytes] = OrderedDict()  # taking the oldest of a plain dict costs its holes
         self.batches: BatchReader | None = None
         self.pending_staged: dict[int, NewMessage] = {}  # as `pending`, with ids that are not the newest
@@ -166,15 +171,14 @@ class Payloads:
             key = keys.payload_key(id)
             value = found.get(key) or self._unstored_uri(id) or await self._store.get(key)
             decoded = None if value is None else payload.decode(key, value)
-            place = self._place(id, decoded)
-            if place is None:
-                envelopes[id] = decoded if isinstance(decoded, bytes) else await self._fetch(id, key, decoded)
-            room -= place.length if place is not None else len(envelopes[id])
+            room -= len(decoded) if isinstance(decoded, bytes) else _size_at(decoded.uri) if decoded else 0
             if room < 0 and id != ids[0]:
-                envelopes.pop(id, None)
                 break  # it would evict the first, which a delivery waits for
+            place = self._place(id, decoded)
             if place is not None:
                 places.append(place)
+            else:
+                envelopes[id] = decoded if isinstance(decoded, bytes) else await self._fetch(id, key, decoded)
         broken: dict[int, CorruptRecord] = {}
         if places and self.batches is not None:
             staged, broken = await self.batches.read(places)
@@ -200,10 +204,15 @@ class Payloads:
         room = self._cache_bytes // 2
         for run in dense_runs(ids):
             first, last = keys.payload_key(run[0]), keys.payload_key(run[-1]) + b"\0"
-            batches = self._store.scan_batches(first, last, batch=_SCAN_ROWS, read_ahead_bytes=_READ_AHEAD_BYTES)
+            batches = self._store.scan_batches(
+                first, last, batch=max(1, min(_SCAN_ROWS, _CALL_BYTES // self._mean_bytes)),
+                read_ahead_bytes=_READ_AHEAD_BYTES, in_thread=True,
+            )  # fmt: skip
             async for rows in batches:
                 found.update(rows)
-                room -= sum(len(value) for _key, value in rows)
+                size = sum(len(value) for _key, value in rows)
+                self._mean_bytes = size // len(rows) + 1
+                room -= size
                 if room < 0:
                     return found
         return found
@@ -216,8 +225,11 @@ class Payloads:
             text = f"the payload of message {id} is at {at.uri}, which can't be read"
             raise CorruptRecord(text, key=key, offset=0)
         count, size = chunks
-        parts = [await self._store.get(keys.chunk_key(id, number)) or b"" for number in range(count)]
-        envelope = b"".join(parts)
+        parts: list[bytes | None] = []
+        for start in range(0, count, _CHUNKS_AT_ONCE):
+            numbers = range(start, min(start + _CHUNKS_AT_ONCE, count))
+            parts += await self._store.get_many([keys.chunk_key(id, number) for number in numbers])
+        envelope = b"".join(part or b"" for part in parts)
         if len(envelope) != size:
             raise CorruptRecord(
                 f"message {id}: its chunks hold {len(envelope)} bytes instead of {size}", key=key, offset=0
