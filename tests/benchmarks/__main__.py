@@ -93,7 +93,8 @@ def names(allowed: tuple[str, ...]) -> Callable[[click.Context, click.Parameter,
     "--backlog",
     "backlog_size",
     type=click.IntRange(1000),
-    help="The most messages that wait, in backlog, curves and peers_backlog: a multiple of 80 (default 1,000,000).",
+    help="The most messages that wait, in backlog, curves and peers_backlog: a multiple of 80 (default 10,000,000 in "
+    "backlog, 1,000,000 in the others).",
 )
 @click.option(
     "--dir",
@@ -260,7 +261,7 @@ def _rounds(sizes: Sizes) -> int:
 
 #: in the order of their measurement
 ALONE = {
-    "backlog": _ours(backlog.measure, backlog.steps),
+    "backlog": Workload(backlog.measure, backlog.steps),
     "staging": _ours(staging.measure, staging.steps),
     "filters": _quiet(filters.measure),
     "permissions": _quiet(permissions.measure),

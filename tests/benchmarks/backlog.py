@@ -1,39 +1,45 @@
-"""A million waiting messages in our broker: its memory, its rates against an empty queue, its restart.
+"""Ten million waiting messages in our broker: its memory, its rates against an empty queue, its restart.
 
 The rates on the empty queue are taken before the fill, on the same store and queue, with the same clients. Those with
-the backlog are taken right after the fill, while compactions of it are under way, and again when they are over.
+the backlog are taken right after the fill, while compactions of it are under way, and again when they are over. Then
+RabbitMQ is filled with as many, as far as it goes, and takes turns with ours.
 """
 
 from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection
+from contextlib import ExitStack
 from pathlib import Path
 
 from kombu_opendata import QueueClient
 
 from . import clients
-from .peers import Peer, broker_pid, our_broker, server_pid
-from .processes import BenchError, end, run_alone, wait_at_rest
+from .disk_samples import bytes_in
+from .peers import Peer, broker_pid, our_broker, server_pid, started
+from .processes import BenchError, end, run_alone, tree_of, wait_at_rest
 from .results import Results
-from .targets import EMPTY, OURS
+from .targets import EMPTY, OURS, RABBITMQ
 from .workloads import PUBLISHERS, Sizes, publish_and_consume, publish_together, rate, unconfirmed
 
 QUEUE = "bench-backlog"
 FILL_STEPS = 10
-_REST_SECONDS = 600.0
+_REST_SECONDS = 1800.0
+#: after which RabbitMQ gets no more messages
+_PEER_FILL_SECONDS = 900.0
 _AT_REST, _BUSY = "backlog.", "backlog.busy"
 
 
-def steps(sizes: Sizes) -> int:
+def steps(sizes: Sizes, names: Collection[str]) -> int:
     """How often `measure` calls back."""
-    return 3 * sizes.rounds + FILL_STEPS + 2 * sizes.restarts
+    return 3 * sizes.rounds + FILL_STEPS * (1 + (RABBITMQ in names)) + 2 * sizes.restarts
 
 
-def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], None]) -> None:
+def measure(names: Collection[str], sizes: Sizes, results: Results, folder: Path, step: Callable[[str], None]) -> None:
     """Measures everything about the backlog; calls `step` with a word of progress as it goes."""
-    with our_broker(folder / "backlog") as peer:
+    with our_broker(folder / "backlog") as peer, ExitStack() as stack:
         store = folder / "backlog" / "store"
         run_alone(clients.declare, peer, QUEUE)
         with QueueClient(peer.url, name="keeper") as keeper:  # without a client the broker would end
@@ -42,6 +48,7 @@ def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], 
                 step("rates on an empty queue")
             _fill(peer, sizes, results, step)
             results.add("backlog.memory", OURS, memory_mb(store, "VmRSS"))
+            results.add("backlog.diskfilled", OURS, bytes_in(store) / 1e6)
             compacting = 0
             for _ in range(sizes.rounds):
                 _sample_rates(peer, OURS, sizes, results, _BUSY)
@@ -50,10 +57,17 @@ def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], 
                 step("rates during compactions")
             results.remarks.append(f"Backlog: compactions ran after {compacting} of the {sizes.rounds} samples.")
             wait_at_rest(server_pid(peer), seconds=_REST_SECONDS)
+            results.add("backlog.disk", OURS, bytes_in(store) / 1e6)
+            beside = _filled_rabbitmq(sizes, results, folder / "backlog-rabbitmq", stack, step, names)
             for _ in range(sizes.rounds):
                 _sample_rates(peer, OURS, sizes, results, _AT_REST)
                 results.add("backlog.memory", OURS, memory_mb(store, "VmRSS"))
+                if beside is not None:
+                    _sample_rates(beside, RABBITMQ, sizes, results, _AT_REST)
+                    pids = tree_of(server_pid(beside))
+                    results.add("backlog.memory", RABBITMQ, sum(kilobytes(pid, "VmRSS") for pid in pids) / 1e3)
                 step("rates with the backlog")
+        stack.close()
         results.add("backlog.peak", OURS, memory_mb(store, "VmHWM"))
         _check_depth(peer, sizes)
         for key, number in (("backlog.term", signal.SIGTERM), ("backlog.kill", signal.SIGKILL)):
@@ -61,6 +75,36 @@ def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], 
                 _restart(peer, store, number, key, results)
                 step("restart")
         results.remarks.append(f"Memory after the last restart: {memory_mb(store, 'VmRSS'):.0f} MB.")
+
+
+def _filled_rabbitmq(
+    sizes: Sizes,
+    results: Results,
+    folder: Path,
+    stack: ExitStack,
+    step: Callable[[str], None],
+    names: Collection[str],
+) -> Peer | None:
+    """RabbitMQ with as many waiting messages, or those that it takes in a quarter of an hour, at rest."""
+    if RABBITMQ not in names:
+        return None
+    peer = started(RABBITMQ, folder, stack)
+    if isinstance(peer, str):
+        results.remarks.append(f"Backlog: RabbitMQ: {peer}")
+        return None
+    run_alone(clients.declare, peer, QUEUE)
+    began, each = time.monotonic(), sizes.backlog // PUBLISHERS // FILL_STEPS
+    for number in range(1, FILL_STEPS + 1):
+        if time.monotonic() - began < _PEER_FILL_SECONDS:
+            publish_together(unconfirmed(peer), QUEUE, each)
+        step(f"RabbitMQ filled to {number * each * PUBLISHERS:,}")
+    wait_at_rest(server_pid(peer), seconds=_REST_SECONDS)
+    waiting, seconds = run_alone(clients.depth, peer, QUEUE), time.monotonic() - began
+    results.remarks.append(
+        f"Backlog: RabbitMQ took {waiting:,} messages and was at rest after {seconds:,.0f} s; its disk had "
+        f"{bytes_in(folder) / 1e6:,.0f} MB then."
+    )
+    return peer
 
 
 def _sample_rates(peer: Peer, series: str, sizes: Sizes, results: Results, *prefixes: str) -> None:

@@ -21,7 +21,7 @@ from kombu_opendata.errors import OpenDataError
 from . import clients
 from .backlog import memory_mb
 from .curve_rows import BINDINGS_EACH, CURVES, PROCESSES, SMALL_PREFETCH, Curve
-from .disk import bytes_in
+from .disk_samples import bytes_in
 from .peers import Peer, broker_pid, our_broker
 from .processes import BenchError, beside, cpu_seconds, end, run_alone, run_together, wait_at_rest
 from .results import Results

@@ -7,7 +7,6 @@ nor deleted since, which take a scan of the store to count.
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import threading
 import time
@@ -22,7 +21,7 @@ from ..support.status import read_report
 from . import clients
 from .clients import Timing
 from .device_writes import written_bytes
-from .disk_samples import Sample, times_live, worst_times
+from .disk_samples import Sample, bytes_in, times_live, worst_times
 from .kombu_api import Queue
 from .peers import Peer, our_broker, server_pid, stop
 from .processes import Waiter, run_alone, wait_at_rest
@@ -162,15 +161,3 @@ def _consume(peer: Peer, name: str, is_over: threading.Event) -> None:
 
 def _live_bytes(peer: Peer) -> int:
     return int(read_report(peer.url)["instances"]["default"]["disk"]["live_bytes"])
-
-
-def bytes_in(folder: Path) -> int:
-    """The sizes of all files."""
-    total = 0
-    for place, _folders, names in os.walk(folder):
-        for name in names:
-            try:
-                total += os.stat(os.path.join(place, name)).st_size
-            except FileNotFoundError:  # deleted since it was listed
-                continue
-    return total

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from .clients import Timing
@@ -43,3 +45,15 @@ def worst_times(samples: Sequence[Sample], load: Timing, records: int) -> float 
         if load.start + _MINUTE < one.at <= load.end
     ]
     return max(found, default=None)
+
+
+def bytes_in(folder: Path) -> int:
+    """The sizes of all files."""
+    total = 0
+    for place, _folders, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.stat(os.path.join(place, name)).st_size
+            except FileNotFoundError:  # deleted since it was listed
+                continue
+    return total

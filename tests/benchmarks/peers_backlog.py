@@ -20,7 +20,7 @@ from kombu_opendata import QueueClient
 
 from . import clients
 from .backlog import FILL_STEPS, kilobytes
-from .disk import bytes_in
+from .disk_samples import bytes_in
 from .peers import Peer, our_broker, server_pid, started
 from .processes import BenchError, end, run_alone, tree_of, wait_at_rest, wait_until
 from .results import Results

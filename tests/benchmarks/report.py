@@ -293,8 +293,9 @@ def _method(sizes: Sizes) -> Iterable[str]:
         f"bytes. For the rates, producers publish for {sizes.s3_seconds:g} s over a connection each. A consumer takes "
         f"{sizes.publish:,} messages from a new broker, or 5,000 where its requests are counted.",
         f"Backlog: {sizes.backlog:,} messages wait in one queue of a store of its own. The rates are compared with "
-        "those on the same queue before it was filled: right after the fill, and when compactions are over. A restart "
-        "is timed from a new client's connect, which starts the broker, to the first message in its callback.",
+        "those on the same queue before it was filled: right after the fill, and when compactions are over. Then "
+        "RabbitMQ is filled for a quarter of an hour at most, and both take turns. A restart is timed from a new "
+        "client's connect, which starts the broker, to the first message in its callback.",
         f"Backlog in each broker: {sizes.peers_backlog:,} messages wait in one queue of each, in servers of their own. "
         "They are published as `publish without waiting` does; Kombu's Redis transport always waits. The rates are "
         "taken at rest, in turns. Memory is that of all processes of the server. A client tries to connect while the "

@@ -32,14 +32,14 @@ class Sizes:
     tasks: int = 5_000
     results: int = 1_000
     chord: int = 1_000
-    backlog: int = 1_000_000
+    backlog: int = 10_000_000
     backlog_sample_each: int = 1_000
     peers_backlog: int = 1_000_000
     staged: int = 1_000_000
     staged_rounds: int = 3
     replay: int = 200_000
     replay_live_each: int = 1_000
-    history: int = 1_000_000
+    history: int = 10_000_000
     spark: int = 1_000_000
     spark_slice: int = 4_000
     disk_seconds: int = 240
