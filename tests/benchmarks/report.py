@@ -260,7 +260,8 @@ def _method(sizes: Sizes) -> Iterable[str]:
         f"same moment, send {PUBLISHERS} × {sizes.publish_each:,}; their time is from the first start to the last end. "
         "64 processes send as many in all. PostgreSQL gets a tenth of these and of the following numbers.",
         f"Publish without waiting: one process sends {sizes.consume:,} messages; ours with `publish_mode: pipeline`, "
-        "whose confirms it has by the end of the measured time; RabbitMQ's without `confirm_publish`.",
+        "whose confirms it has by the end of the measured time; RabbitMQ's without `confirm_publish`. 8 and 64 "
+        "processes send twice as many in all.",
         f"Consume: from a queue of {sizes.consume:,} messages, with prefetch 100 and one ack per message, until the "
         "channel is closed.",
         f"Celery: {sizes.tasks:,} tasks are sent before the worker starts (`{' '.join(WORKER_ARGUMENTS)}`, results "

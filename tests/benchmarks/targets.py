@@ -127,6 +127,8 @@ ROWS: tuple[Row, ...] = (
     ),
     Row("pipeline.rate", "Kombu publish without waiting (RabbitMQ: unconfirmed)", "msg/s", (AtLeast(2.0, RABBITMQ),)),
     Row("pipeline.cpu", "client CPU per publish without waiting", "µs"),
+    Row("pipeline.rate8", "publish without waiting, 8 processes at once", "msg/s"),
+    Row("pipeline.rate64", "publish without waiting, 64 processes at once", "msg/s"),
     Row("pipeline.send", "Celery `apply_async` without waiting", "tasks/s", (AtLeast(1.5, RABBITMQ),)),
     Row(
         "consume.rate",

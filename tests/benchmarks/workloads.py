@@ -135,6 +135,10 @@ def publish_without_waiting(peer: Peer, sizes: Sizes, results: Results, folder: 
         wait_until(lambda: run_alone(clients.depth, peer, name) == count, f"{count} messages", seconds=60.0)
     results.add("pipeline.rate", peer.name, rate(timing))
     results.add("pipeline.cpu", peer.name, cpu_microseconds(timing))
+    for publishers in (PUBLISHERS, 64):
+        with a_queue(peer, "pipeline") as name:
+            timings = publish_together(peer, name, 2 * count // publishers, publishers)
+            results.add(f"pipeline.rate{publishers}", peer.name, rate(*timings))
     with a_queue(peer, "pipeline-send") as name:
         run = celery_app.Run(peer, name, sizes.tasks, "")
         results.add("pipeline.send", peer.name, rate(run_alone(celery_app.send, run)))

@@ -441,3 +441,13 @@ def test_a_decoder_does_not_remember_what_is_large() -> None:
     decoder.decode(b"", metadata.encode(1, 1, 2, 3, 4, {"k": "small"}))
     assert decoder._known
     assert decoder._layouts
+
+
+@given(available=entries, in_flight=entries)
+def test_columns_of_a_bucket(available: list[tuple[int, int, int, int, int]], in_flight: list[Any]) -> None:
+    columns = active.decode_columns(keys.active_key("q", 3), active.encode(available, in_flight))
+    if in_flight or not available:
+        assert columns is None
+    else:
+        assert columns is not None
+        assert list(zip(*columns, strict=True)) == [row[:4] for row in available]

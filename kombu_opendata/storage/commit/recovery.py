@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from itertools import repeat
-from typing import Any
 
 from ..clock import Clock
 from ..effects import codec
@@ -30,6 +29,7 @@ from ..records import (
     topology,
 )
 from ..records.header import StoreHeader
+from ..records.kinds import U64
 from ..slatedb.store_reads import Reads
 from ..slatedb.store_writer import SlateStore
 from ..state.history_log import HistoryLog
@@ -209,26 +209,36 @@ def _load_archives(state: StoreState, rows: Iterable[Row]) -> None:
 
 async def _load_active(store: Reads, state: StoreState, wanted: Wanted, now: int) -> None:
     """The queues' buckets: loaded if the journal or a lease needs them, else as a summary."""
-    tails: dict[str, tuple[int, Any]] = {}
+    tails: dict[str, tuple[int, bytes, bytes]] = {}
+    prefix: bytes | None = None
+    queue: Queue | None = None
     async for rows in store.scan_batches(*keys.kind_range(keys.RecordKind.ACTIVE)):
         for key, value in rows:
-            parsed = keys.parse(key)
-            queue = state.queues.get(parsed.name or "")
+            number = int.from_bytes(key[-U64.size :], "big")
+            if not number or key[: -U64.size] != prefix:  # no further bucket of the same queue
+                parsed = keys.parse(key)
+                queue, number = state.queues.get(parsed.name or ""), parsed.bucket or 0
+                prefix = keys.active_key(parsed.name or "")
             if queue is None:
                 continue
-            number = parsed.bucket or 0
-            lists = active.decode(key, value)
-            tails[queue.name] = (number, lists)
-            if number == 0 or lists[1] or (queue.name, number) in wanted:
-                queue.messages.restore(number, lists[0], lists[1], now)
+            tails[queue.name] = (number, key, value)
+            is_needed = number == 0 or (queue.name, number) in wanted
+            columns = None if is_needed else active.decode_columns(key, value)
+            if columns is not None:
+                queue.messages.note_cold(number, Summary.of_columns(columns, now))
+                continue
+            available, in_flight = active.decode(key, value)
+            if is_needed or in_flight:
+                queue.messages.restore(number, available, in_flight, now)
             else:
-                queue.messages.note_cold(number, Summary.of(lists[0], now))
-    for name, (number, lists) in tails.items():
+                queue.messages.note_cold(number, Summary.of(available, now))
+    for name, (number, key, value) in tails.items():
         messages = state.queues[name].messages
+        available, in_flight = active.decode(key, value)
         if number not in messages.buckets:
-            messages.restore(number, lists[0], lists[1], now)
+            messages.restore(number, available, in_flight, now)
         messages.tail = number
-        messages.tail_used = len(lists[0]) + len(lists[1])
+        messages.tail_used = len(available) + len(in_flight)
         messages.dirty.clear()
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Sequence, Set
 from typing import NamedTuple
 
 import msgspec
+
+from ..records.active import Columns
 
 #: a row of an active record: id, priority, visible or claimed at, deadline or end of the lease, attempts
 Row = tuple[int, int, int, int, int]
@@ -120,26 +122,39 @@ class Summary(NamedTuple):
 
     @classmethod
     def of(cls, rows: Sequence[Row], now: int) -> Summary:
+        """The summary of a bucket whose available messages these are."""
         if not rows:
             return cls(None, None, 0, None)
         ids, priorities, visible, deadlines, _attempts = zip(*rows, strict=True)
+        return cls.of_columns(Columns(ids, priorities, visible, deadlines), now)
+
+    @classmethod
+    def of_columns(cls, columns: Columns, now: int) -> Summary:
+        """As :meth:`of`, of at least one message."""
+        ids, priorities, visible, deadlines = columns
         first_visible, last_visible = min(visible), max(visible)
-        waiting = [at for at in visible if at > now] if last_visible > now else []
-        ready: Iterable[tuple[int, int]] = zip(priorities, ids, strict=True)
-        delayed: list[tuple[int, int]] = []
-        if waiting:
-            pairs = list(zip(ready, visible, strict=True))
-            ready = [pair for pair, at in pairs if at <= now]
-            delayed = [pair for pair, at in pairs if at > now]
+        lowest, highest, first_priority = min(ids), max(ids), min(priorities)
+        best: tuple[int, int] | None = None
+        best_delayed: tuple[int, int] | None = None
+        waiting: list[int] = []
+        if last_visible > now:
+            waiting = [at for at in visible if at > now]
+            pairs = list(zip(priorities, ids, visible, strict=True))
+            best = min([(priority, id) for priority, id, at in pairs if at <= now], default=None)
+            best_delayed = min([(priority, id) for priority, id, at in pairs if at > now])
+        elif first_priority == max(priorities):
+            best = first_priority, lowest
+        else:
+            best = min(zip(priorities, ids, strict=True))
         return cls(
-            min(ready, default=None),
+            best,
             min(waiting, default=None),
-            len(rows),
-            min(filter(None, deadlines), default=None),
+            len(ids),
+            min(filter(None, deadlines), default=None) if any(deadlines) else None,
             len(waiting),
             first_visible,
             last_visible,
-            min(ids),
-            max(ids),
-            min(delayed, default=None),
+            lowest,
+            highest,
+            best_delayed,
         )

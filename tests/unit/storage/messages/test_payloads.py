@@ -51,7 +51,7 @@ def test_large_payloads_and_a_small_cache(tmp_path: Path) -> None:
 
 
 def test_a_small_payload_before_ones_larger_than_the_cache(tmp_path: Path) -> None:
-    sizes = [400, 70_000, 300, 80_000, 90_000, 0, 70_000, 70_000, 1]
+    sizes = [400, 70_000, 300, 80_000, 90_000, 0, 70_000, 1_200_000, 70_000, 1]
 
     async def steps(world: World) -> None:
         for size in sizes:

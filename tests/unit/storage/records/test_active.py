@@ -44,3 +44,10 @@ def test_decode_refuses(value: bytes) -> None:
     with pytest.raises(CorruptRecord) as caught:
         active.decode(KEY, value)
     assert caught.value.values["key"] == KEY
+
+
+@pytest.mark.parametrize("value", [b"", b"\x01\x00\x00\x00", b"\x01\x00" + bytes(27), b"\x01\x00" + bytes(30)])
+def test_columns_are_refused_as_rows_are(value: bytes) -> None:
+    with pytest.raises(CorruptRecord) as caught:
+        active.decode_columns(KEY, value)
+    assert caught.value.values["key"] == KEY
