@@ -9,7 +9,6 @@ history, in turns.
 from __future__ import annotations
 
 import asyncio
-import os
 import statistics
 import time
 import uuid
@@ -26,9 +25,9 @@ from kombu_opendata.storage.history.lists import query
 from kombu_opendata.storage.state.store_state import Queue, QueueOptions
 from tests.support.clock import ManualClock
 
-from . import clients
+from . import clients, machine
 from .peers import Peer, broker_with
-from .processes import run_alone, wait_at_rest
+from .processes import run_alone
 from .results import Results
 from .targets import OURS, WITHOUT
 from .workloads import PUBLISHERS, Sizes, publish_together, rate
@@ -44,7 +43,7 @@ FAILED_REPORTS = [
     TaskReport.cut(TaskState.RAISED, 1000, 7, "", f"shop.errors.Error{number}", "it failed", "Traceback\n" * 40)
     for number in range(5)
 ]
-_REST_SECONDS = 900.0
+_REST_SECONDS = 1800.0
 #: a difference of a twentieth needs longer samples than `consume` alone
 _CONSUMES = 4
 
@@ -231,23 +230,29 @@ async def blocks() -> AsyncIterator[list[float]]:
         watching.cancel()
 
 
-async def _measure_pages(folder: Path, messages: int, step: Callable[[str], None]) -> tuple[list[list[Page]], Failures]:
-    clock = ManualClock()
-    began_ms = clock.now_ms()
-    engine = await Engine.open(f"file://{folder}/history", "default", clock, SETTINGS)
+async def _measure_pages(
+    folder: Path, messages: int, remarks: list[str], step: Callable[[str], None]
+) -> tuple[list[list[Page]], Failures]:
+    """The first pages from a tenth of the messages and from all, in two stores, and failures of the smaller one."""
+    sizes = (messages // 10, messages)
+    clocks = [ManualClock() for _ in sizes]
+    began_ms = clocks[0].now_ms()
+    engines = []
     try:
-        filler = Filler(engine, clock)
-        found: list[list[Page]] = []
-        failures: list[Failures] = []
-        for size in (messages // 10, messages):
-            await filler.fill(size)
-            await asyncio.to_thread(wait_at_rest, os.getpid(), seconds=_REST_SECONDS)
-            found.append(await ask_all(engine, clock, began_ms, size))
-            failures.append(await ask_failures(engine))
+        for size, clock in zip(sizes, clocks, strict=True):
+            engines.append(await Engine.open(f"file://{folder}/history-{size}", "default", clock, SETTINGS))
+            await Filler(engines[-1], clock).fill(size)
             step(f"history of {size:,}")
-        return found, failures[0]
+        busy = await asyncio.to_thread(machine.wait_until_idle, _REST_SECONDS)
+        remarks.append(f"History: before the pages were asked for, the machine was {100 * busy:.0f} % busy.")
+        found = [
+            await ask_all(engine, clock, began_ms, size)
+            for size, clock, engine in zip(sizes, clocks, engines, strict=True)
+        ]
+        return found, await ask_failures(engines[0])
     finally:
-        await engine.close()
+        for engine in engines:
+            await engine.close()
 
 
 # ---------------------------------------------------------------------- consumers
@@ -265,16 +270,7 @@ def steps(sizes: Sizes) -> int:
 
 def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], None]) -> None:
     """Measures everything about history."""
-    with broker_with(folder / "with") as ours, broker_with(folder / "without", "--history-days", "0") as without:
-        for peer in (ours, without):
-            run_alone(clients.declare, peer, "bench-history")
-        turns = [(without, WITHOUT), (ours, OURS)]
-        for _ in range(sizes.rounds):
-            for peer, series in turns:
-                _consume(peer, series, sizes, results)
-                step("consume + ack, history on and off")
-            turns.reverse()
-    (small, large), failed = asyncio.run(_measure_pages(folder, sizes.history, step))
+    (small, large), failed = asyncio.run(_measure_pages(folder, sizes.history, results.remarks, step))
     results.add("history.failures", OURS, failed.page)
     results.add("history.groups", OURS, failed.groups)
     results.remarks.append(
@@ -293,3 +289,12 @@ def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], 
             f"History, {page.name}, {page.order}, page of {page.items}: {page.milliseconds:.1f} ms "
             f"({page.cpu_milliseconds:.1f} ms), {before.milliseconds:.1f} ms ({before.cpu_milliseconds:.1f} ms)."
         )
+    with broker_with(folder / "with") as ours, broker_with(folder / "without", "--history-days", "0") as without:
+        for peer in (ours, without):
+            run_alone(clients.declare, peer, "bench-history")
+        turns = [(without, WITHOUT), (ours, OURS)]
+        for _ in range(sizes.rounds):
+            for peer, series in turns:
+                _consume(peer, series, sizes, results)
+                step("consume + ack, history on and off")
+            turns.reverse()

@@ -11,6 +11,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
 
+#: all processors are idle if they were busy for at most this share of each of the last seconds, so many of them
+_IDLE_SHARE, _IDLE_SECONDS = 0.05, 5
 PACKAGES = ("kombu-opendata", "kombu", "celery", "slatedb", "msgspec", "uvloop", "amqp", "redis")
 
 
@@ -41,6 +43,33 @@ def fsync_milliseconds(folder: Path, times: int = 100) -> float:
             taken.append((time.perf_counter() - start) * 1000)
     path.unlink()
     return median(taken)
+
+
+def wait_until_idle(seconds: float) -> float:
+    """Waits until all processors do next to nothing for some seconds, but not for ever.
+
+    Returns:
+        The share of the last second in which they were busy; 0 where there is no /proc/stat.
+    """
+    until, quiet = time.monotonic() + seconds, 0
+    before, busy = _processor_times(), 0.0
+    while before is not None and quiet < _IDLE_SECONDS and time.monotonic() < until:
+        time.sleep(1.0)
+        now = _processor_times() or before
+        busy = (now[0] - before[0]) / max(now[1] - before[1], 1)
+        quiet = quiet + 1 if busy <= _IDLE_SHARE else 0
+        before = now
+    return busy
+
+
+def _processor_times() -> tuple[int, int] | None:
+    """How long all processors were busy and how long in all, in ticks."""
+    for line in _lines("/proc/stat"):
+        if line.startswith("cpu "):
+            user, nice, system, idle, waiting, *more = map(int, line.split()[1:9])
+            in_all = user + nice + system + idle + waiting + sum(more)
+            return in_all - idle - waiting, in_all
+    return None
 
 
 def _commit() -> str:
