@@ -60,6 +60,7 @@ from .workloads import COMPARED, MAIN, PARTICIPANTS, QUICK, Sizes, sizes_for
 
 PEERS = (OURS, RABBITMQ, QUORUM, REDIS, ALWAYS, VOLATILE, POSTGRES)
 COMPARISONS = COMPARED | shapes.COMPARED | {"latency": latency.measure_round, "cpu": broker_cpu.measure_round}
+FLOORS = {"publish": floor.measure_publish, "celery": floor.measure_celery}
 Step = Callable[[str], None]
 SETTLE_SECONDS = 0.5
 """Between two measurements, so that one broker's afterwork does not fall into another one's turn."""
@@ -178,8 +179,8 @@ def _measure(
                         capacities = partial(latency.measure_capacities, chosen, sizes, results)
                         _guarded("latency, capacity", results, capacities)
                     _compare(name, chosen, sizes, results, folder, step)
-                    if name == "publish":
-                        floor.measure(sizes, results)
+                    if name in FLOORS:
+                        _guarded(f"{name} without a broker", results, partial(FLOORS[name], sizes, results, folder))
         for name, one in ALONE.items():
             if name in _alone(only, peers):
                 with recorded(name) as results:

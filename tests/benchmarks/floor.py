@@ -2,33 +2,62 @@
 
 from __future__ import annotations
 
-from statistics import median
+import json
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
 
-from . import clients
+from celery.signals import task_postrun
+from celery.worker import state
+
+from . import celery_app, clients
+from .clients import Timing
 from .kombu_api import Queue
 from .peers import Peer
 from .processes import Waiter, run_alone
 from .results import Results
-from .workloads import Sizes, cpu_microseconds
+from .targets import MEMORY
+from .workloads import Sizes, cpu_microseconds, rate
 
-MEMORY = Peer("memory", "memory://")
+PEER = Peer(MEMORY, "memory://")
 QUEUE = "bench-floor"
 
 
-def measure(sizes: Sizes, results: Results) -> None:
-    """Adds one remark with the medians of the rounds."""
-    rounds = [run_alone(round_trip, sizes.publish) for _ in range(sizes.rounds)]
-    publish, consume = (median(one) for one in zip(*rounds, strict=True))
-    results.remarks.append(
-        f"The floor, Kombu's in-memory transport: {publish:.0f} µs of client CPU per publish, "
-        f"{consume:.0f} µs per consume + ack."
-    )
+def measure_publish(sizes: Sizes, results: Results, folder: Path) -> None:
+    """Adds the CPU of Kombu's clients."""
+    for _ in range(sizes.rounds):
+        published, consumed = run_alone(round_trip, sizes.publish)
+        results.add("publish.cpu", MEMORY, cpu_microseconds(published))
+        results.add("consume.cpu", MEMORY, cpu_microseconds(consumed))
 
 
-def round_trip(barrier: Waiter, count: int) -> tuple[float, float]:
-    """CPU µs per publish and per consume + ack; the in-memory queues live as long as this process."""
-    with clients.connected(MEMORY) as connection:
+def round_trip(barrier: Waiter, messages: int) -> tuple[Timing, Timing]:
+    """Publishes and consumes; the in-memory queues live as long as this process."""
+    with clients.connected(PEER) as connection:
         Queue(QUEUE, durable=True)(connection.default_channel).declare()
-    published = clients.publish(barrier, MEMORY, QUEUE, count)
-    consumed = clients.consume(barrier, MEMORY, QUEUE, count)
-    return cpu_microseconds(published), cpu_microseconds(consumed)
+    return clients.publish(barrier, PEER, QUEUE, messages), clients.consume(barrier, PEER, QUEUE, messages)
+
+
+def measure_celery(sizes: Sizes, results: Results, folder: Path) -> None:
+    """Adds the rates of ``apply_async`` and of a solo worker in the same process."""
+    for number in range(sizes.rounds):
+        sent, worked = run_alone(send_and_work, sizes.tasks, str(folder / f"floor-{number}.json"))
+        results.add("celery.send", MEMORY, rate(sent))
+        results.add("celery.rate", MEMORY, rate(worked))
+        results.add("celery.cpu", MEMORY, cpu_microseconds(worked))
+
+
+def send_and_work(barrier: Waiter, tasks: int, path: str) -> tuple[Timing, Timing]:
+    """Sends tasks, and runs a worker until it has executed all of them."""
+    run = celery_app.Run(PEER, QUEUE, tasks, path)
+    sent, executed = celery_app.send(barrier, run), count(1)
+
+    def stop_after_last(**_: Any) -> None:
+        if next(executed) == tasks:
+            state.should_stop = 0
+
+    task_postrun.connect(stop_after_last)
+    with suppress(SystemExit):
+        celery_app.make_app(run).worker_main([*celery_app.WORKER_ARGUMENTS])
+    return sent, Timing(*json.loads(Path(path).read_text(encoding="ascii")))

@@ -22,13 +22,27 @@ from .curve_rows import CURVES, QUANTITIES, Curve
 from .peers import SETTINGS, Peer
 from .record import Measured
 from .results import Results
-from .targets import ALWAYS, OURS, POSTGRES, QUORUM, RABBITMQ, REDIS, ROWS, TITLES, VOLATILE, WORKLOADS, AtMost, Row
+from .targets import (
+    ALWAYS,
+    MEMORY,
+    OURS,
+    POSTGRES,
+    QUORUM,
+    RABBITMQ,
+    REDIS,
+    ROWS,
+    TITLES,
+    VOLATILE,
+    WORKLOADS,
+    AtMost,
+    Row,
+)
 from .workloads import PUBLISHERS, Sizes
 
 #: the series with a column of their own
 SERIES = (OURS, RABBITMQ, QUORUM, REDIS, ALWAYS)
 #: those with a table of their own, as few rows have them
-BESIDE = (VOLATILE, POSTGRES)
+BESIDE = (VOLATILE, POSTGRES, MEMORY)
 HEADINGS = ("work", *(TITLES[name] for name in SERIES), "ratio", "asked", "met?")
 BESIDE_HEADINGS = ("work", *(TITLES[name] for name in (OURS, *BESIDE)), *(f"over {TITLES[name]}" for name in BESIDE))
 WIDTH = 118
@@ -90,8 +104,9 @@ def _beside(results: Results) -> list[str]:
     """The rows that the brokers without a column have."""
     lines = beside_lines(results)
     explained = (
-        "Two more for scale: a Redis that keeps nothing on disk, so nothing is durable there, and what Kombu makes of "
-        "a database. Ratios are ours over theirs."
+        "For scale: a Redis that keeps nothing on disk, so nothing is durable there; what Kombu makes of a database; "
+        "and Kombu's in-memory transport, which has no broker and no other process, so that it is the floor of what "
+        "the same clients cost. Ratios are ours over theirs."
     )
     return [_filled(explained), _table(BESIDE_HEADINGS, lines)] if lines else []
 
@@ -301,9 +316,7 @@ def _method(sizes: Sizes) -> Iterable[str]:
         "They are published as `publish without waiting` does; Kombu's Redis transport always waits. The rates are "
         "taken at rest, in turns. Memory is that of all processes of the server. A client tries to connect while the "
         "server starts.",
-        "Client CPU is the process's user and system time over the measured period. For scale: Kombu's in-memory "
-        "transport, which has no broker, is the floor of what a Kombu client costs on this machine; see the remarks "
-        "above.",
+        "Client CPU is the process's user and system time over the measured period.",
         f"Tasks due in an hour: {PUBLISHERS} processes send {eta_tasks(sizes):,} tasks while a solo worker consumes "
         "their queue. The value is how much the worker's resident memory grew.",
         "Kill of the broker: the broker is killed while one process sends "

@@ -19,6 +19,9 @@ VOLATILE = "volatile"
 POSTGRES = "postgres"
 """Kombu's SQLAlchemy transport on PostgreSQL."""
 
+MEMORY = "memory"
+"""Kombu's in-memory transport, which has no broker: the floor of what its clients cost."""
+
 EMPTY = "empty"
 """The series that holds our own numbers on an empty queue, for the rows about a backlog."""
 
@@ -39,6 +42,7 @@ TITLES = {
     ALWAYS: "Redis `always`",
     VOLATILE: "Redis in memory",
     POSTGRES: "PostgreSQL",
+    MEMORY: "no broker",
     EMPTY: "an empty queue",
     WITHOUT: "ours without it",
     TWO: "two processes",
