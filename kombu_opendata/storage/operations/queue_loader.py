@@ -115,19 +115,20 @@ class QueueLoader:
         now = self._clock.now_ms()
         messages = queue.messages
         number = messages.cold.wanted(now, messages.peek(now))
-        upcoming: list[Entry] = []
-        found = -1
-        while number is not None or len(upcoming := messages.upcoming(count)) < count:
-            if number is None:
-                number = messages.cold.next()
-                if number is None or len(upcoming) <= found:
-                    break  # after a load that brought nothing upcoming, the cold buckets are for later
-                found = len(upcoming)
-            await self.load_bucket(queue, number)
-            if number in messages.cold:
-                return 0  # the queue was deleted, or the bucket changed meanwhile
-            messages.promote(now)
-            number = None
+        enough, found = 0, -1
+        while True:
+            while number is not None:
+                await self.load_bucket(queue, number)
+                if number in messages.cold:
+                    return 0  # the queue was deleted, or the bucket changed meanwhile
+                messages.promote(now)
+                number = messages.cold.next() if len(messages.available) < enough else None
+            upcoming = messages.upcoming(count)
+            if not found < len(upcoming) < count:
+                break  # enough, or the loads brought nothing upcoming, so that the other cold buckets are for later
+            found = len(upcoming)
+            enough = len(messages.available) + count - found
+            number = messages.cold.next()
         broken = await self._payloads.load_some([entry.id for entry in upcoming])
         queue.at_hand = len(upcoming) - len(broken)
         for id, exc in broken.items():
