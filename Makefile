@@ -11,7 +11,8 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 # In the order of the folders, so that short modules of unit tests are last, and all three end at the same time.
 PARALLEL := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
-# What make bench measures. The page keeps what is not measured again, but a row of it has all brokers.
+# What make bench measures. The page keeps what is not measured again. With PEERS it is not written: its rows have all
+# brokers.
 BENCH = $(if $(PEERS),,--out docs/benchmarks.md --samples docs/benchmarks/samples.json) \
   $(if $(ONLY),--only $(ONLY)) $(if $(PEERS),--peers $(PEERS)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
@@ -42,8 +43,8 @@ types: $(VENV)/.dev ## mypy, strict
 	$(BIN)/mypy $(ARGS)
 
 bench: $(VENV)/.bench ## measure against RabbitMQ and Redis, write docs/benchmarks.md and capacity.md; some of it: ONLY=latency,cpu PEERS=ours,rabbitmq ROUNDS=3
-	$(BIN)/python -m tests.benchmarks $(BENCH) $(ARGS)
-	-$(BIN)/python -m tests.benchmarks.capacity --out docs/capacity.md
+	$(BIN)/python -m tests.benchmarks $(BENCH) $(ARGS); status=$$?; \
+	  $(BIN)/python -m tests.benchmarks.capacity --out docs/capacity.md && exit $$status
 
 pictures: $(VENV)/.test ## make the pictures of docs/web.md anew, with a browser, workers and a beat
 	$(BIN)/python -m tests.web.pictures

@@ -19,11 +19,13 @@ module           job
 `broker_cpu`     one round of each comparison: CPU of the broker, bytes written to the device
 `disk_samples`   what follows from looking at a disk over and over (ours only)
 `device_writes`  bytes written to a folder's device
-`shapes`         the same for other sizes, prefetches, fan-out, many queues, priorities, late acks
-`floor`          the same clients on Kombu's in-memory transport
-`backlog`        a million waiting messages (ours only)
+`shapes`         one round of each comparison: sizes, prefetches, fan-out, many queues, priorities, late acks
+`floor`          the least that clients can cost: on Kombu's in-memory transport
+`history`        first pages of ten million messages, and what history costs consumers (ours only)
+`disk`           bytes on the disk and written, under a steady load (ours only)
+`backlog`        ten million waiting messages, in ours and in RabbitMQ
 `peers_backlog`  a million waiting messages in ours, RabbitMQ and Redis
-`curves`         one size at a time, from one to the largest (ours only)
+`curves`         one size at a time, from none or one to the largest (ours only)
 `curve_rows`     these sizes and what is measured, as data
 `staging`        a million rows as staged batches (ours only)
 `delayed`        a million messages that fall due at once (ours only)
@@ -31,7 +33,9 @@ module           job
 `celery_rows`    a worker that waits, and one whose broker is killed (ours only)
 `startup`        import time and the first connect (ours only)
 `machine`        facts about the machine and the versions
+`record`         the samples behind the page, in a file
 `report`         the Markdown page and the terminal table
+`capacity`       docs/capacity.md, with the model of `group_commit` and the constants of `capacity.toml`
 `plots`          the pictures of the page
 `reasons.toml`   by hand: why a number that is missed is missed
 ===============  =====================================================================

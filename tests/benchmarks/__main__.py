@@ -19,8 +19,6 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from kombu_opendata.errors import OpenDataError
-
 from . import (
     backlog,
     backups,
@@ -52,7 +50,6 @@ from . import (
     take_over,
 )
 from .peers import Peer, embedded, running
-from .processes import BenchError
 from .record import Record, measured
 from .results import Results
 from .targets import ALWAYS, OURS, POSTGRES, QUORUM, RABBITMQ, REDIS, VOLATILE, WORKLOADS
@@ -60,7 +57,7 @@ from .workloads import COMPARED, MAIN, PARTICIPANTS, QUICK, Sizes, sizes_for
 
 PEERS = (OURS, RABBITMQ, QUORUM, REDIS, ALWAYS, VOLATILE, POSTGRES)
 COMPARISONS = COMPARED | shapes.COMPARED | {"latency": latency.measure_round, "cpu": broker_cpu.measure_round}
-FLOORS = {"publish": floor.measure_publish, "celery": floor.measure_celery}
+FLOORS = {"publish": floor.measure_publish, "consume": floor.measure_consume, "celery": floor.measure_celery}
 Step = Callable[[str], None]
 SETTLE_SECONDS = 0.5
 """Between two measurements, so that one broker's afterwork does not fall into another one's turn."""
@@ -118,8 +115,10 @@ def main(
     """Measures this broker, RabbitMQ and Redis in one run and reports ratios."""
     if backlog_size and backlog_size % 80:
         raise click.UsageError("--backlog: 8 processes fill it in 10 equal steps, so it has to be a multiple of 80")
-    if samples is not None and (quick or peers != PEERS):
+    if samples is not None and (quick or backlog_size or peers != PEERS):
         raise click.UsageError("--samples is for full sizes and all brokers, as the page compares them")
+    if out is not None and (out.suffix != ".md" or not out.parent.is_dir()):
+        raise click.UsageError("--out: a file NAME.md in a folder that exists")
     # Every broker is ended on the way out, so there must be one.
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else each process of ours would compile all modules again
@@ -131,7 +130,7 @@ def main(
     console, record = Console(width=None if sys.stdout.isatty() else 160), Record(samples)
     folder = Path(tempfile.mkdtemp(prefix="opendata-bench-", dir=parent))
     try:
-        met, skipped = _measure(only, peers, sizes, record, folder, console)
+        met, skipped, failed = _measure(only, peers, sizes, record, folder, console)
     finally:
         if keep:
             console.print(f"data and logs: {folder}")
@@ -145,13 +144,13 @@ def main(
         pictures = plots.draw(results, out.with_suffix(""))
         out.write_text(report.markdown(run, reasons, pictures, out.stem), encoding="utf-8")
         console.print(f"written: {out}")
-    sys.exit(bool(results.failures))
+    sys.exit(failed)
 
 
 def _measure(
     only: tuple[str, ...], peers: tuple[str, ...], sizes: Sizes, record: Record, folder: Path, console: Console
-) -> tuple[list[Peer], dict[str, str]]:
-    """Runs the workloads chosen; returns the brokers that took part, and why others did not."""
+) -> tuple[list[Peer], dict[str, str], bool]:
+    """Runs the workloads chosen; returns the brokers that took part, why others did not, and if anything failed."""
     columns = (TextColumn("{task.description:<42}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     facts, about = machine.facts(folder), Results()
     with Progress(*columns, console=console) as progress:
@@ -185,8 +184,9 @@ def _measure(
             if name in _alone(only, peers):
                 with recorded(name) as results:
                     _guarded(name, results, partial(one.measure, peers, sizes, results, folder, step))
+    failed = bool(about.failures) or any(record.workloads[name].failures for name in only if name in record.workloads)
     about.skipped |= {name: text.splitlines()[-1] for name, text in about.failures.items()}
-    return brokers, about.skipped
+    return brokers, about.skipped, failed
 
 
 def _participants(name: str, brokers: list[Peer]) -> list[Peer]:
@@ -207,8 +207,8 @@ def _guarded(name: str, results: Results, measure: Callable[[], None]) -> None:
     """Runs one measurement; a failure is reported and the others go on."""
     try:
         measure()
-    except (BenchError, OpenDataError, OSError) as error:
-        results.failures[name] = str(error).strip()
+    except Exception as error:  # the others' numbers are not lost with it
+        results.failures[name] = str(error).strip() or repr(error)
 
 
 def _compare(name: str, brokers: list[Peer], sizes: Sizes, results: Results, folder: Path, step: Step) -> None:

@@ -47,7 +47,6 @@ def measure(names: Collection[str], sizes: Sizes, results: Results, folder: Path
                 _sample_rates(peer, EMPTY, sizes, results, _AT_REST, _BUSY)
                 step("rates on an empty queue")
             _fill(peer, sizes, results, step)
-            results.add("backlog.memory", OURS, memory_mb(store, "VmRSS"))
             results.add("backlog.diskfilled", OURS, bytes_in(store) / 1e6)
             compacting = 0
             for _ in range(sizes.rounds):
@@ -58,14 +57,17 @@ def measure(names: Collection[str], sizes: Sizes, results: Results, folder: Path
             results.remarks.append(f"Backlog: compactions ran after {compacting} of the {sizes.rounds} samples.")
             wait_at_rest(server_pid(peer), seconds=_REST_SECONDS)
             results.add("backlog.disk", OURS, bytes_in(store) / 1e6)
-            beside = _filled_rabbitmq(sizes, results, folder / "backlog-rabbitmq", stack, step, names)
+            beside = None
+            try:
+                beside = _filled_rabbitmq(sizes, results, folder / "backlog-rabbitmq", stack, step, names)
+            except BenchError as error:
+                results.remarks.append(f"Backlog: RabbitMQ could not be filled: {error}")
             for _ in range(sizes.rounds):
                 _sample_rates(peer, OURS, sizes, results, _AT_REST)
                 results.add("backlog.memory", OURS, memory_mb(store, "VmRSS"))
                 if beside is not None:
                     _sample_rates(beside, RABBITMQ, sizes, results, _AT_REST)
-                    pids = tree_of(server_pid(beside))
-                    results.add("backlog.memory", RABBITMQ, sum(kilobytes(pid, "VmRSS") for pid in pids) / 1e3)
+                    results.add("backlog.memory", RABBITMQ, tree_memory_mb(server_pid(beside)))
                 step("rates with the backlog")
         stack.close()
         results.add("backlog.peak", OURS, memory_mb(store, "VmHWM"))
@@ -85,7 +87,7 @@ def _filled_rabbitmq(
     step: Callable[[str], None],
     names: Collection[str],
 ) -> Peer | None:
-    """RabbitMQ with as many waiting messages, or those that it takes in a quarter of an hour, at rest."""
+    """RabbitMQ with as many waiting messages, or those that it took until a quarter of an hour was over, at rest."""
     if RABBITMQ not in names:
         return None
     peer = started(RABBITMQ, folder, stack)
@@ -158,10 +160,16 @@ def memory_mb(store: Path, what: str) -> float:
     return kilobytes(pid, what) * 1024 / 1e6
 
 
+def tree_memory_mb(pid: int) -> float:
+    """The resident memory of a process and of those that it started, in MB (10⁶ bytes)."""
+    return sum(kilobytes(one, "VmRSS") for one in tree_of(pid)) * 1024 / 1e6
+
+
 def kilobytes(pid: int, what: str) -> int:
-    """One field of a process's memory; where there is no /proc, what ``ps`` says is resident."""
+    """One field of a process's memory, or 0 if it has ended; where there is no /proc, what ``ps`` says is resident."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        return int(subprocess.check_output(["ps", "-o", "rss=", "-p", str(pid)], text=True))
-    return next(int(line.split()[1]) for line in lines if line.startswith(f"{what}:"))
+    except (FileNotFoundError, ProcessLookupError):
+        found = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], check=False, capture_output=True, text=True)
+        return int(found.stdout or 0)
+    return next((int(line.split()[1]) for line in lines if line.startswith(f"{what}:")), 0)

@@ -182,7 +182,7 @@ class Capacity:
                 ("publish, in a stream", self.cost("cpu.stream")),
                 ("consume and ack", self.cost("cpu.consumed")),
                 ("publish in a stream, consume and ack: a task", task),
-                ("a task in all: published in four ways, with the work in the background", self.cost("cpu.all")),
+                ("a task in all: published in four ways, with what follows in two seconds", self.cost("cpu.all")),
             )
         ]
         return _table(("work", "broker CPU", "a second on 80 % of a core"), rows)

@@ -39,11 +39,6 @@ EVENTS = ("--task-events", "--heartbeat-interval=2")
 IDLE_SECONDS = 30.0
 
 
-def eta_tasks(sizes: Sizes) -> int:
-    """How many tasks are due in an hour."""
-    return sizes.backlog // 10
-
-
 def make_app(url: str, ledger: str) -> Any:
     """The measured application, with the task ``bench.mark``."""
     app = Celery("bench", broker=url, set_as_current=False)
@@ -149,7 +144,7 @@ def bench(name: str, folder: Path, *arguments: str) -> Iterator[Bench]:
 
 def eta(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], None]) -> None:
     """The growth of a worker's memory while tasks that are due in an hour are sent to its queue."""
-    count = eta_tasks(sizes)
+    count = sizes.eta
     with bench("eta", folder, "--pool=solo", *QUIET) as one:
         before = kilobytes(one.worker.pid, "VmRSS")
         each = count // PUBLISHERS

@@ -26,6 +26,7 @@ from .processes import Waiter
 BODY = [[2, 2], {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}]
 HEADERS = {"lang": "py", "task": "bench.add", "id": "5a3f1f6e-7d7e-4f7b-9a55-0f1f6e7d7e4f", "retries": 0}
 WARM_UP = 50
+_RANDOM_BYTES = 8 << 20
 logging.getLogger("amqp").setLevel(logging.ERROR)  # or it tells of each message for a channel that is being closed
 TIMEOUT_SECONDS = 120.0
 LATENCY_SECONDS = 5.0
@@ -45,18 +46,24 @@ class Content:
     """What is published, if it is not Celery's message."""
 
     body_bytes: int = 0
-    """The length of a random body; 0 for Celery's."""
+    """The length of random bodies, of which no two that are near each other are alike; 0 for Celery's."""
     priorities: Sequence[int] = (0,)
     """Of the messages, in turn."""
     headers: dict[str, Any] = field(default_factory=lambda: HEADERS)
 
     def arguments(self) -> dict[str, Any]:
-        """Those of each publish."""
+        """Those of each publish, but for the body."""
         given: dict[str, Any] = {"delivery_mode": 2, "headers": self.headers}
         if not self.body_bytes:
-            return {**given, "body": BODY}
-        body = os.urandom(self.body_bytes)
-        return {**given, "body": body, "content_type": "application/octet-stream", "content_encoding": "binary"}
+            return given
+        return {**given, "content_type": "application/octet-stream", "content_encoding": "binary"}
+
+    def bodies(self) -> Iterator[Any]:
+        """Those of the publishes, without end."""
+        if not self.body_bytes:
+            return itertools.repeat(BODY)
+        count = max(1, _RANDOM_BYTES // self.body_bytes)
+        return itertools.cycle([os.urandom(self.body_bytes) for _ in range(count)])
 
 
 @contextmanager
@@ -113,12 +120,12 @@ def publish(
     """
     content = content or Content()
     arguments = {"exchange": exchange, **content.arguments()}
-    turns = zip(itertools.cycle(keys or [name]), itertools.cycle(content.priorities), strict=False)
+    turns = zip(itertools.cycle(keys or [name]), itertools.cycle(content.priorities), content.bodies(), strict=False)
     with connected(peer) as connection, connection.Producer(serializer="json") as producer:
 
         def send(number: int) -> None:
-            for key, priority in itertools.islice(turns, number):
-                producer.publish(routing_key=key, priority=priority, **arguments)
+            for key, priority, body in itertools.islice(turns, number):
+                producer.publish(body, routing_key=key, priority=priority, **arguments)
 
         warm_up = min(WARM_UP, count // 10)
         send(warm_up)

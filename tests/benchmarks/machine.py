@@ -46,7 +46,7 @@ def fsync_milliseconds(folder: Path, times: int = 100) -> float:
 
 
 def wait_until_idle(seconds: float) -> float:
-    """Waits until all processors do next to nothing for some seconds, but not for ever.
+    """Waits until all processors do next to nothing for some seconds, but at most for so many seconds.
 
     Returns:
         The share of the last second in which they were busy; 0 where there is no /proc/stat.

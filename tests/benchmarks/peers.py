@@ -52,7 +52,8 @@ SETTINGS = {
     QUORUM: "the same node; `x-queue-type: quorum`, which makes a queue a Raft log, here of one member.",
     REDIS: (
         "`appendonly yes`, `appendfsync everysec`, `save ''`; Kombu's transport options have their defaults. A power "
-        "loss loses the answered publishes of the last second, so this durability is weaker than that of the other two."
+        "loss loses the answered publishes of the last second, so this durability is weaker than that of ours and of "
+        "RabbitMQ."
     ),
     ALWAYS: "a second server with `appendfsync always`, which syncs each command before its answer.",
     VOLATILE: "a third server with `appendonly no`, `save ''`: what it holds is lost with its process.",
@@ -168,6 +169,8 @@ def broker_with(folder: Path, *options: str) -> Iterator[Peer]:
     command = [*program, "--store", f"file://{store}", "--listen", f"unix:{listening}", *options]
     with server(command, log=str(folder / "log")) as process:
         wait_until(lambda: listening.exists() or process.poll() is not None, "a broker", seconds=30.0)
+        if process.poll() is not None:  # else the first client would start one without these options
+            raise BenchError(f"the broker has ended with exit code {process.returncode}; see its log with --keep")
         yield embedded(store)
 
 

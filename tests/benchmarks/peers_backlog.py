@@ -19,10 +19,10 @@ from urllib.parse import urlsplit
 from kombu_opendata import QueueClient
 
 from . import clients
-from .backlog import FILL_STEPS, kilobytes
+from .backlog import FILL_STEPS, tree_memory_mb
 from .disk_samples import bytes_in
 from .peers import Peer, our_broker, server_pid, started
-from .processes import BenchError, end, run_alone, tree_of, wait_at_rest, wait_until
+from .processes import BenchError, end, run_alone, wait_at_rest, wait_until
 from .results import Results
 from .targets import OURS, RABBITMQ, REDIS
 from .workloads import PUBLISHERS, Sizes, publish_and_consume, publish_together, rate, unconfirmed
@@ -64,8 +64,7 @@ def measure(names: Collection[str], sizes: Sizes, results: Results, folder: Path
                 results.add("peers_backlog.consume", broker.peer.name, consumed)
                 step(f"{broker.peer.title} with a backlog, round {number}")
         for broker in running:
-            pids = tree_of(server_pid(broker.peer))
-            results.add("peers_backlog.memory", broker.peer.name, sum(kilobytes(pid, "VmRSS") for pid in pids) / 1e3)
+            results.add("peers_backlog.memory", broker.peer.name, tree_memory_mb(server_pid(broker.peer)))
             results.add("peers_backlog.disk", broker.peer.name, bytes_in(broker.folder) / 1e6)
             restarted = _restart_ours(broker) if broker.peer.name == OURS else _restart_peer(broker)
             results.add("peers_backlog.restart", broker.peer.name, restarted)

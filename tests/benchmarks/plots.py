@@ -24,7 +24,7 @@ from . import shapes
 from .curve_rows import CURVES, QUANTITIES, Curve
 from .report import Picture
 from .results import Results
-from .targets import OURS, ROWS, TITLES, Row
+from .targets import MEMORY, OURS, ROWS, TITLES, Row
 from .workloads import COMPARED
 
 COLUMNS = 3
@@ -55,8 +55,9 @@ THEMES = (
 def draw(results: Results, folder: Path) -> list[Picture]:
     """Draws what was measured; pictures of an earlier run in this folder are removed."""
     folder.mkdir(exist_ok=True)
-    for old in folder.glob("*.svg"):
+    for old in folder.glob("*-light.svg"):
         old.unlink()
+        old.with_name(old.name.replace("-light", "-dark")).unlink(missing_ok=True)
     return [_saved(picture, paint, folder) for picture, paint in _pictures(results)]
 
 
@@ -67,7 +68,13 @@ def _pictures(results: Results) -> Iterator[tuple[Picture, Paint]]:
     for name, text, keys, units in (
         ("compared", "The rates of all brokers; longer bars are better", COMPARED, "/s"),
         ("shapes", "The rates with other messages, queues and settings", shapes.COMPARED, "/s"),
-        ("peers-backlog", "Each broker with as many waiting messages", ("peers_backlog",), ""),
+        (
+            "peers-backlog",
+            "Each broker with 1,000,000 waiting messages: rates, of which longer bars are better, and memory, disk and "
+            "the time of a restart, of which shorter ones are",
+            ("peers_backlog",),
+            "",
+        ),
     ):
         rows = [row for row in ROWS if row.key.partition(".")[0] in keys and row.unit.endswith(units)]
         measured = [row for row in rows if any(results.of(row.key, peer) for peer in TITLES)]
@@ -115,7 +122,7 @@ def _panels(count: int, height: float, heights: Sequence[float] | None = None) -
 # ------------------------------------------------------------ bars
 def _bars(results: Results, rows: Sequence[Row], theme: Theme) -> Figure:
     """A panel for each row, with a bar for each broker."""
-    measured = {row.key: [name for name in TITLES if results.of(row.key, name)] for row in rows}
+    measured = {row.key: [name for name in TITLES if name != MEMORY and results.of(row.key, name)] for row in rows}
     groups = [rows[start : start + COLUMNS] for start in range(0, len(rows), COLUMNS)]
     heights = [0.9 + _BAR_HEIGHT * max(len(measured[row.key]) for row in group) for group in groups]
     figure, axes = _panels(len(rows), sum(heights), heights)

@@ -96,6 +96,8 @@ def beside(function: Callable[..., None], *arguments: Any) -> Iterator[None]:
         if child.is_alive():
             child.kill()
             child.join()
+    if child.exitcode:
+        raise BenchError(f"{function.__name__} has ended with exit code {child.exitcode}")
 
 
 def _child(answers: Any, barrier: Any, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:

@@ -81,7 +81,9 @@ class Record:
         self.workloads[name] = found
         if self._path is not None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.write_bytes(msgspec.json.format(msgspec.json.encode(self.workloads), indent=1))
+            part = self._path.with_suffix(".part")
+            part.write_bytes(msgspec.json.format(msgspec.json.encode(self.workloads), indent=1))
+            part.replace(self._path)
 
     def results(self, skipped: dict[str, str]) -> Results:
         """All of them together."""

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from . import broker_cpu, delayed, latency, shapes
 from .celery_app import WORKER_ARGUMENTS
-from .celery_rows import IDLE_SECONDS, eta_tasks
+from .celery_rows import IDLE_SECONDS
 from .clients import BODY, HEADERS
 from .curve_rows import CURVES, QUANTITIES, Curve
 from .peers import SETTINGS, Peer
@@ -104,9 +104,9 @@ def _beside(results: Results) -> list[str]:
     """The rows that the brokers without a column have."""
     lines = beside_lines(results)
     explained = (
-        "For scale: a Redis that keeps nothing on disk, so nothing is durable there; what Kombu makes of a database; "
-        "and Kombu's in-memory transport, which has no broker and no other process, so that it is the floor of what "
-        "the same clients cost. Ratios are ours over theirs."
+        "For scale: Redis without any file, where nothing is durable; PostgreSQL through Kombu's SQLAlchemy transport; "
+        "and Kombu's in-memory transport, which needs no broker and no second process. Its CPU is the least that the "
+        "same clients can cost, and its rates are the most that they can reach. Ratios are ours over theirs."
     )
     return [_filled(explained), _table(BESIDE_HEADINGS, lines)] if lines else []
 
@@ -139,10 +139,11 @@ def markdown(run: Run, reasons: dict[str, str], pictures: Sequence[Picture] = ()
     parts = [
         "# Benchmarks",
         _filled(
-            "`make bench` writes this page; do not edit it by hand. The brokers of a row ran side by side, in one run "
-            "on one machine, and took turns round by round; [the runs](#the-runs) are below. Values are medians over "
-            "the rounds. A ratio is one median divided by the other. The smallest and the largest ratio of a single "
-            "round are in parentheses."
+            "`make bench` writes this page; do not edit it by hand. Where a row has several brokers, they ran on one "
+            "machine in one run and took turns, round by round; only the backlogs were filled one after the other. "
+            "[The "
+            "runs](#the-runs) are below. Values are medians over the rounds. A ratio is our median divided by theirs. "
+            "The smallest and the largest ratio of a single round are in parentheses."
         ),
         shown.get("compared", ""),
         _table(HEADINGS, (cells(row, run.results) for row in ROWS if _is_measured(row, run.results))),
@@ -164,7 +165,7 @@ def markdown(run: Run, reasons: dict[str, str], pictures: Sequence[Picture] = ()
             f"All workloads took {sum(one.minutes for one in run.workloads.values()):.0f} minutes. Those that began at "
             "the same moment are from one run."
         ),
-        _table(("begun", "commit", "rounds", "load average before", "workloads: minutes"), _runs(run)),
+        _table(("begun", "commit", "rounds", "load average before", "disk", "workloads: minutes"), _runs(run)),
         *_machines(run),
         "## Run it again",
         "```\nmake bench                        # everything, writes docs/benchmarks.md\n"
@@ -229,8 +230,8 @@ def _curves(run: Run, pictures: Mapping[str, str]) -> Iterable[str]:
     if measured:
         yield "## Curves"
         yield _filled(
-            "How our broker's numbers change with one size at a time. Each point has a new store. It is measured when "
-            "compactions of what was published to get there are over. Values are medians; the pictures show the range "
+            "How our broker's numbers change with one size at a time. Each point has a new store. It is measured after "
+            "the store's compactions have finished. Values are medians; the pictures show the range "
             f"of the samples, too. 8 processes publish {run.sizes.curve_sample_each:,} messages each, or fewer where "
             "that would take more than some 20 s. One client consumes as many. The broker's CPU is that of all of its "
             "threads from the clients' start to their end."
@@ -274,8 +275,9 @@ def _method(sizes: Sizes) -> Iterable[str]:
         f"Publish: one process sends {sizes.publish:,} messages a round. {PUBLISHERS} processes, which start at the "
         f"same moment, send {PUBLISHERS} × {sizes.publish_each:,}; their time is from the first start to the last end. "
         "64 processes send as many in all. PostgreSQL gets a tenth of these and of the following numbers.",
-        f"Publish without waiting: one process sends {sizes.consume:,} messages; ours with `publish_mode: pipeline`, "
-        "whose confirms it has by the end of the measured time; RabbitMQ's without `confirm_publish`. 8 and 64 "
+        f"Publish without waiting: one process sends {sizes.consume:,} messages. Ours uses `publish_mode: pipeline` "
+        "and "
+        "has all confirms by the end of the measured time; RabbitMQ's client is without `confirm_publish`. 8 and 64 "
         "processes send twice as many in all.",
         f"Consume: from a queue of {sizes.consume:,} messages, with prefetch 100 and one ack per message, until the "
         "channel is closed.",
@@ -293,13 +295,16 @@ def _method(sizes: Sizes) -> Iterable[str]:
         "consumes them all. A message in all: what the whole round took, and the "
         f"{broker_cpu.AFTERWORK_SECONDS:g} s after it, over the number of its messages.",
         "Bytes written to the device: by `/proc/diskstats`, between two syncs of all file systems. All that the "
-        "machine writes meanwhile is in it. How much of that lives is measured by the workload `disk` only, as a round "
-        "of seconds is over before what it wrote is compacted.",
+        "machine writes meanwhile is in it. Only the workload `disk` measures how much of that is still in use: these "
+        "rounds last seconds, and end before what they wrote is compacted.",
+        "Except in the workload `disk` and in bodies of a given size, all messages are alike, so our compressed tables "
+        "take far less disk than real messages would. RabbitMQ and Redis do not compress.",
         f"Disk: one process publishes 580 tasks/s for {sizes.disk_seconds} s, which another one consumes and acks, and "
         "which are kept as done ones; each has an id and arguments of its own. In use: the tables of the current "
         "manifest, which are compressed. Live records: the keys and values that a scan of the store finds, at the end "
-        "of the load and at rest, uncompressed; they grow evenly meanwhile. The largest is that after the first "
-        "minute. A device writes whole blocks, so a small commit that is synced by itself takes some kilobytes there; "
+        "of the load and at rest, uncompressed. The load is steady, so the live records of a moment are taken as the "
+        "same share of those at the end. “At its largest” leaves out the first minute. A device writes whole blocks, "
+        "so a small commit that is synced by itself takes some kilobytes there; "
         "the broker's process passes just its bytes to the calls that write, and its answers to clients.",
         *shapes.method(sizes),
         *delayed.method(sizes),
@@ -310,14 +315,15 @@ def _method(sizes: Sizes) -> Iterable[str]:
         f"{sizes.publish:,} messages from a new broker, or 5,000 where its requests are counted.",
         f"Backlog: {sizes.backlog:,} messages wait in one queue of a store of its own. The rates are compared with "
         "those on the same queue before it was filled: right after the fill, and when compactions are over. Then "
-        "RabbitMQ is filled for a quarter of an hour at most, and both take turns. A restart is timed from a new "
-        "client's connect, which starts the broker, to the first message in its callback.",
+        "RabbitMQ gets the same messages, and no more of them after a quarter of an hour, and the two brokers take "
+        "turns. A restart is timed from a new client's connect, which starts the broker, to the first message in its "
+        "callback.",
         f"Backlog in each broker: {sizes.peers_backlog:,} messages wait in one queue of each, in servers of their own. "
         "They are published as `publish without waiting` does; Kombu's Redis transport always waits. The rates are "
         "taken at rest, in turns. Memory is that of all processes of the server. A client tries to connect while the "
         "server starts.",
         "Client CPU is the process's user and system time over the measured period.",
-        f"Tasks due in an hour: {PUBLISHERS} processes send {eta_tasks(sizes):,} tasks while a solo worker consumes "
+        f"Tasks due in an hour: {PUBLISHERS} processes send {sizes.eta:,} tasks while a solo worker consumes "
         "their queue. The value is how much the worker's resident memory grew.",
         "Kill of the broker: the broker is killed while one process sends "
         f"{sizes.tasks:,} tasks to a prefork worker of two. The value is the longest time after the kill in which no "
@@ -338,17 +344,18 @@ def _runs(run: Run) -> Iterable[tuple[str, ...]]:
     """A line for each run."""
     together: dict[tuple[str, ...], list[str]] = {}
     for name, one in run.workloads.items():
-        date, commit, load = (one.facts.get(fact, "") for fact in _OF_A_RUN)
-        together.setdefault((date, commit, str(one.rounds), load), []).append(f"{name}: {one.minutes:g}")
+        date, commit, load, disk = (one.facts.get(fact, "") for fact in (*_OF_A_RUN, "disk"))
+        together.setdefault((date, commit, str(one.rounds), load, disk), []).append(f"{name}: {one.minutes:g}")
     return ((*key, ", ".join(names)) for key, names in sorted(together.items()))
 
 
 def _machines(run: Run) -> Iterable[str]:
-    """What all runs say of the machine; more than one table if they differ."""
-    found = {
-        tuple((fact, text) for fact, text in one.facts.items() if fact not in (*_OF_A_RUN, "disk")): one.facts
-        for one in run.workloads.values()
-    }
+    """What all runs say of the machine; more than one table if they differ. The disk is that of the first workload."""
+    found: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
+    for name in WORKLOADS:
+        if (one := run.workloads.get(name)) is not None:
+            same = tuple((fact, text) for fact, text in one.facts.items() if fact not in (*_OF_A_RUN, "disk"))
+            found.setdefault(same, one.facts)
     for facts in found.values():
         yield "## Machine"
         yield _table(("", ""), ((fact, text) for fact, text in facts.items() if fact not in _OF_A_RUN))

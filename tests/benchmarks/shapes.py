@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,14 +14,13 @@ from .peers import Peer, our_broker
 from .processes import BenchError, Waiter, run_alone
 from .results import Results
 from .targets import OURS, RABBITMQ, REDIS
-from .workloads import PUBLISHERS, Comparison, Sizes, a_queue, publish_together, rate, work
+from .workloads import PUBLISHERS, Comparison, Sizes, a_queue, publish_together, rate, some_queues, work
 
 FAN = 10
 """The queues of a fan-out."""
 PRIORITIES = 10
 PREFETCHES = (1, 8, 100)
 _KEY = "all"
-_serial = itertools.count(1)
 
 
 def method(sizes: Sizes) -> Iterator[str]:
@@ -62,15 +59,6 @@ def bodies(sizes: Sizes) -> dict[str, tuple[int, int]]:
         "1MB": (1_000_000, sizes.consume // 100),
         "10MB": (10_000_000, max(3, sizes.consume // 800)),
     }
-
-
-@contextmanager
-def some_queues(peer: Peer, what: str, count: int) -> Iterator[list[str]]:
-    """New durable queues, deleted on the way out."""
-    names = [f"bench-{what}-{next(_serial)}" for _ in range(count)]
-    run_alone(clients.declare, peer, *names)
-    yield names
-    run_alone(clients.delete, peer, *names)
 
 
 def message_sizes(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:

@@ -20,7 +20,7 @@ POSTGRES = "postgres"
 """Kombu's SQLAlchemy transport on PostgreSQL."""
 
 MEMORY = "memory"
-"""Kombu's in-memory transport, which has no broker: the floor of what its clients cost."""
+"""Kombu's in-memory transport, which has no broker: the least that the same clients can cost."""
 
 EMPTY = "empty"
 """The series that holds our own numbers on an empty queue, for the rows about a backlog."""
@@ -42,7 +42,7 @@ TITLES = {
     ALWAYS: "Redis `always`",
     VOLATILE: "Redis in memory",
     POSTGRES: "PostgreSQL",
-    MEMORY: "no broker",
+    MEMORY: "in memory, no broker",
     EMPTY: "an empty queue",
     WITHOUT: "ours without it",
     TWO: "two processes",
@@ -131,8 +131,8 @@ ROWS: tuple[Row, ...] = (
     ),
     Row("pipeline.rate", "Kombu publish without waiting (RabbitMQ: unconfirmed)", "msg/s", (AtLeast(2.0, RABBITMQ),)),
     Row("pipeline.cpu", "client CPU per publish without waiting", "µs"),
-    Row("pipeline.rate8", "publish without waiting, 8 processes at once", "msg/s"),
-    Row("pipeline.rate64", "publish without waiting, 64 processes at once", "msg/s"),
+    Row("pipeline.rate8", "Kombu publish without waiting, 8 processes at once (RabbitMQ: unconfirmed)", "msg/s"),
+    Row("pipeline.rate64", "Kombu publish without waiting, 64 processes at once (RabbitMQ: unconfirmed)", "msg/s"),
     Row("pipeline.send", "Celery `apply_async` without waiting", "tasks/s", (AtLeast(1.5, RABBITMQ),)),
     Row(
         "consume.rate",
@@ -170,8 +170,8 @@ ROWS: tuple[Row, ...] = (
     Row("cpu.stream2", "– two such publishers", "µs", (AtMost(35),)),
     Row("cpu.eight", "– 8 publishers, each confirmed", "µs"),
     Row("cpu.consumed", "broker CPU per consume + ack, prefetch 100", "µs", (AtMost(20),)),
-    Row("cpu.all", "broker CPU for a message in all, with the work in the background", "µs"),
-    Row("cpu.written", "bytes written to the device for a message in all", "B"),
+    Row("cpu.all", "broker CPU for a message in all, until 2 s after the last one", "µs"),
+    Row("cpu.written", "bytes written to the device meanwhile, for a message", "B"),
     Row("canvas.group", "Celery group of 1,000, to its last result (Redis keeps the peers' results)", "tasks/s"),
     Row("canvas.chain", "Celery chains of 50, one after the other, to their last result", "tasks/s"),
     Row("acks.early", "Celery solo worker that acks before it runs a task (`task_acks_late` off)", "tasks/s"),

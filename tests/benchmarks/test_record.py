@@ -14,7 +14,13 @@ from .results import Results
 from .targets import OURS, RABBITMQ
 from .workloads import Sizes
 
-FACTS = {"date": "2026-01-02 03:04 UTC", "commit": "abc1234", "load average before": "0.10", "Python": "3.11"}
+FACTS = {
+    "date": "2026-01-02 03:04 UTC",
+    "commit": "abc1234",
+    "load average before": "0.10",
+    "disk": "ext4",
+    "Python": "3.11",
+}
 
 
 def results(key: str, *values: float) -> Results:
@@ -58,7 +64,7 @@ def test_the_report_names_each_run_and_all_brokers(record: Record) -> None:
     assert (sizes.backlog, sizes.peers_backlog) == (80, Sizes().peers_backlog)
     assert [(peer.name, peer.version) for peer in peers] == [(OURS, "2"), (RABBITMQ, "4")]
     page = report.markdown(report.Run(record.results({}), sizes, peers, record.workloads), {})
-    assert "| 2026-01-02 03:04 UTC | abc1234 | 5 | 0.10 | publish: 1.5, backlog: 0.5 |" in page
+    assert "| 2026-01-02 03:04 UTC | abc1234 | 5 | 0.10 | ext4 | publish: 1.5, backlog: 0.5 |" in page
     assert "restart: could not be measured: too late" in page
     assert "| Python | 3.11 |" in page
     unmeasured = page[page.index("Not measured yet:") :].split("\n\n")[0]

@@ -58,6 +58,7 @@ class Sizes:
     curve_connections: tuple[int, ...] = (1, 100, 1_000)
     curve_sample_each: int = 1_000
     curve_latency: int = 500
+    eta: int = 100_000
     delayed: int = 1_000_000
     queues: int = 10_000
     s3_seconds: float = 8.0
@@ -96,6 +97,7 @@ QUICK = Sizes(
     curve_connections=(1, 50),
     curve_sample_each=200,
     curve_latency=100,
+    eta=5_000,
     delayed=20_000,
     queues=1_000,
     s3_seconds=2.0,
@@ -105,10 +107,19 @@ QUICK = Sizes(
 @contextmanager
 def a_queue(peer: Peer, what: str) -> Iterator[str]:
     """A new durable queue, deleted on the way out."""
-    name = f"bench-{what}-{next(_serial)}"
-    run_alone(clients.declare, peer, name)
-    yield name
-    run_alone(clients.delete, peer, name)
+    with some_queues(peer, what, 1) as (name,):
+        yield name
+
+
+@contextmanager
+def some_queues(peer: Peer, what: str, count: int) -> Iterator[list[str]]:
+    """New durable queues, deleted on the way out."""
+    names = [f"bench-{what}-{next(_serial)}" for _ in range(count)]
+    run_alone(clients.declare, peer, *names)
+    try:
+        yield names
+    finally:
+        run_alone(clients.delete, peer, *names)
 
 
 def publish_one_by_one(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
