@@ -355,6 +355,22 @@ ROWS: tuple[Row, ...] = (
     Row("idle.commits", "idle worker with events on: commits per minute", "commits", (AtMost(0),)),
 )
 
+
+def _names() -> dict[str, str]:
+    """The rows' texts by their keys, where a row is not below the one that its text continues."""
+    names, head = {}, ""
+    for row in ROWS:
+        rest = row.work.removeprefix("the same").removeprefix("–")
+        if rest == row.work:
+            head = row.work.partition(", p50")[0]
+            names[row.key] = row.work
+        else:
+            names[row.key] = f"{head}{rest}" if rest[0] in ",:" else f"{head}, {rest.strip()}"
+    return names
+
+
+NAMES = _names()
+
 WORKLOADS = (
     "publish", "publish8", "publish64", "pipeline", "consume", "celery", "prefork", "threads", "gevent", "results",
     "latency", "cpu",

@@ -12,6 +12,7 @@ import pytest
 
 from kombu_opendata.broker import memory
 from kombu_opendata.broker.delivery.delivery import Delivery
+from kombu_opendata.broker.model.sessions import ConsumedQueue
 
 from ..support.kombu_client import connected, declare, drain_until, send
 
@@ -59,3 +60,39 @@ def test_what_a_free_place_costs_does_not_depend_on_the_number_of_queues(
         bodies = [message.body for message in taken]
     assert sorted(bodies) == sorted(f"{name} {number}" for name in names for number in range(EACH))
     assert list(dict.fromkeys(body.split()[0] for body in bodies)) == names  # each gets its turn, in order
+
+
+def test_a_channel_forgets_queues_that_it_no_longer_consumes_from(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would be kept in memory, with their messages, for as long as the channel is full."""
+    waiting: set[Any] = set()
+    starve = ConsumedQueue.starve
+
+    def noted(self: ConsumedQueue) -> None:
+        starve(self)
+        waiting.update(consumer.channel for consumer in self.consumers)
+
+    monkeypatch.setattr(ConsumedQueue, "starve", noted)
+    with connected(url) as connection:
+        producer, channel = connection.default_channel, connection.channel()
+        channel.basic_qos(0, 1, False)
+        taken: list[Any] = []
+        names = ["held", "cancelled", "deleted", "kept"]
+        for name in names:
+            declare(producer, name)
+        send(producer, "held", "first")
+        tags = {
+            name: channel.basic_consume(name, callback=taken.append, no_ack=False, on_cancel=lambda _tag: None)
+            for name in names
+        }
+        drain_until(connection, lambda: len(taken) == 1)
+        tags["again"] = channel.basic_consume("kept", callback=taken.append, no_ack=False)
+        for name in names[1:]:
+            send(producer, name, name)
+        channel.basic_cancel(tags["cancelled"])
+        channel.basic_cancel(tags["again"])
+        producer.queue_delete("deleted")
+        (full,) = waiting
+        assert [queue.name for queue in full.starved] == ["kept"]
+        taken[0].ack()
+        drain_until(connection, lambda: len(taken) == 2)
+        assert taken[1].body == "kept"

@@ -99,9 +99,12 @@ class Queues(dict[str, BrokerQueue]):
     def remove_consumer(self, consumer: Consumer) -> None:
         """Remove a consumer; its leases stay. An auto-delete queue is deleted with its last consumer."""
         queue = consumer.queue
-        consumer.channel.consumers.pop(consumer.tag, None)
+        channel = consumer.channel
+        channel.consumers.pop(consumer.tag, None)
         if consumer in queue.consumers:
             queue.consumers.remove(consumer)
+        if not any(other.channel is channel for other in queue.consumers):
+            channel.starved.pop(queue, None)
         if queue.active == consumer.key:
             queue.active = None
             self.wake(queue)
@@ -151,6 +154,7 @@ class Queues(dict[str, BrokerQueue]):
         """Cancel the consumers of a queue that is being deleted, answer its getters, and give back credit."""
         for consumer in queue.consumers:
             consumer.channel.consumers.pop(consumer.tag, None)
+            consumer.channel.starved.pop(queue, None)
             self._outbox.reply(consumer.session, Cancelled(consumer.channel.number, consumer.tag, "queue deleted"))
         queue.consumers.clear()
         for getter in queue.getters:

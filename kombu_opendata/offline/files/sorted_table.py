@@ -44,6 +44,7 @@ _HAS_EXPIRY, _HAS_CREATION = 2, 4
 # the fields of SsTableInfo, of the index, and of its blocks
 _FIRST, _INDEX_AT, _INDEX_BYTES, _FILTER_AT, _FILTER_BYTES, _CODEC, _KIND, _LAST, _STATS_AT, _STATS_BYTES = range(10)
 _PLAIN, _LZ4 = 0, 3
+_LZ4_LARGEST_RATIO = 255
 _BLOCKS = 0
 _BLOCK_AT, _BLOCK_FIRST = range(2)
 
@@ -184,6 +185,9 @@ def _plain(info: Info, part: bytes) -> bytes:
         return part
     if info.codec != _LZ4:
         raise ValueError(f"codec {info.codec} is not known")
+    size = int.from_bytes(part[:4], "little")
+    if size > _LZ4_LARGEST_RATIO * len(part):  # its memory would be reserved before anything is decompressed
+        raise ValueError(f"{len(part)} bytes that are compressed can't be {size}")
     return bytes(lz4.block.decompress(part))
 
 

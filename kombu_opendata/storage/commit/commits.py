@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Set
 from typing import Protocol
 
-from ...errors import OpenDataError, StoreError, StoreFull
+from ...errors import OpenDataError, StoreError, StoreFull, StoreUnwritable
 from ..clock import Clock
 from ..effects import codec
 from ..effects.effect import Effect
@@ -157,26 +157,34 @@ class Commits:
 
         Raises:
             StoreFull: no room; the effects stay pending and must not be shown.
+            StoreError: the disk or a checkpoint failed, now or before; the engine must be given up.
         """
         assert self._journal is not None
+        if self.failure is not None:
+            raise self.failure
         if not self.effects and not self.needs_sync:
             return
         began = stopwatch()
         count = len(self.effects)
         size = 0
+        try:
+            if count:
+                self._state.newest_ms = newest = max(self._state.newest_ms, self._clock.now_ms())
+                payload = codec.encode([*self.effects, Time(newest)])
+                self._journal.append(payload, sync=self.needs_sync)
+                size = len(payload)
+            else:
+                self._journal.sync()
+        except StoreUnwritable as exc:
+            self.failure = exc  # the journal may have the effects, so nothing may write them again
+            raise
         if count:
-            self._state.newest_ms = newest = max(self._state.newest_ms, self._clock.now_ms())
-            payload = codec.encode([*self.effects, Time(newest)])
-            self._journal.append(payload, sync=self.needs_sync)
-            size = len(payload)
             self.count += 1
             self.effects.clear()
             self.new_bytes = 0
             if self.batch.nbytes + self.text_bytes >= LARGE_BATCH_BYTES:
                 self.is_large.set()
         if self.needs_sync:
-            if not count:
-                self._journal.sync()
             self.needs_sync = self.sync_soon = False
         self._figures.committed(stopwatch() - began, count, size)
 

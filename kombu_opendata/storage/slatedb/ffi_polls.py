@@ -69,7 +69,7 @@ class Polls:
         self._numbers = itertools.count(1)
         self._bells: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Bell] = weakref.WeakKeyDictionary()
         self._callback = generated._UNIFFI_RUST_FUTURE_CONTINUATION_CALLBACK(self._polled)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="slatedb-read")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="store-read")
         self._since_turn = 0  # rows read since the last turn of the event loop
 
     async def ready(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import lz4.block
 import pytest
 
 from kombu_opendata.offline.files.flatbuffer import DAMAGED, Table
-from kombu_opendata.offline.files.sorted_table import check_table
+from kombu_opendata.offline.files.sorted_table import _LZ4, Info, _plain, check_table
 from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
 from kombu_opendata.storage.slatedb.store_writer import SlateStore
 
@@ -85,3 +86,12 @@ def test_a_damaged_block_loses_its_own_keys_only(files: list[Path], tmp_path: Pa
 def test_what_is_no_flatbuffer(data: bytes) -> None:
     with pytest.raises(DAMAGED):
         Table(data)
+
+
+def test_a_part_whose_size_can_not_be() -> None:
+    """A damaged or crafted size must not reserve gigabytes."""
+    info = Info(None, None, 0, 0, 0, 0, _LZ4, 0, 0)
+    good = lz4.block.compress(b"row" * 100)
+    assert _plain(info, good) == b"row" * 100
+    with pytest.raises(ValueError, match="can't be"):
+        _plain(info, (0x7F000000).to_bytes(4, "little") + good[4:])

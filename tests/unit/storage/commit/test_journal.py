@@ -309,7 +309,7 @@ def test_a_disk_that_fails_is_no_full_disk(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("flags", [0, getattr(os, "RWF_DSYNC", 0)])
 def test_a_synced_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: int) -> None:
-    """One call if nothing before it waits for a sync; two if something does, or the first call fails."""
+    """One call if nothing before it waits for a sync; two if something does, or the file system can't do it in one."""
     calls: list[str] = []
     pwritev, fdatasync = os.pwritev, os.fdatasync
 
@@ -323,8 +323,8 @@ def test_a_synced_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags:
         calls.append("sync")
         fdatasync(fd)
 
-    journal, _ = opened(tmp_path)
     monkeypatch.setattr(module, "_DSYNC", flags)
+    journal, _ = opened(tmp_path)
     monkeypatch.setattr(os, "pwritev", write)
     monkeypatch.setattr(os, "fdatasync", sync)
     at_once = ["synced write"] if flags else ["write", "sync"]
@@ -337,8 +337,32 @@ def test_a_synced_append(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags:
     calls[:] = ["fail"]
     journal.append(b"four", sync=True)
     assert calls[1:] == ([*at_once, "write", "sync"] if flags else at_once)
+    calls.clear()
+    journal.append(b"five", sync=True)
+    assert calls == ["write", "sync"]
     journal.close()
-    assert replayed(tmp_path) == [b"one", b"two", b"three", b"four"]
+    assert replayed(tmp_path) == [b"one", b"two", b"three", b"four", b"five"]
+
+
+@pytest.mark.skipif(not hasattr(os, "RWF_DSYNC"), reason="this system writes and syncs with two calls")
+@pytest.mark.parametrize(("number", "error"), [(errno.EIO, StoreUnwritable), (errno.ENOSPC, StoreFull)])
+def test_a_synced_append_that_fails_is_not_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, error: type[Exception]
+) -> None:
+    """The system tells of a failed write once: a second one would seem to succeed."""
+    journal, _ = opened(tmp_path)
+    calls = []
+
+    def write(*arguments: Any) -> int:
+        calls.append(arguments)
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "pwritev", write)
+    with pytest.raises(error):
+        journal.append(b"one", sync=True)
+    assert len(calls) == 1
+    assert journal.sequence == 0
+    journal.close()
 
 
 def test_a_folder_without_the_right_to_write(tmp_path: Path) -> None:
