@@ -38,5 +38,6 @@ module           job
 `capacity`       docs/capacity.md, with the model of `group_commit` and the constants of `capacity.toml`
 `plots`          the pictures of the page
 `reasons.toml`   by hand: why a number that is missed is missed
+`limits.md`      by hand: what bounds the main numbers
 ===============  =====================================================================
 """

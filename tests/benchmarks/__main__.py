@@ -142,7 +142,8 @@ def main(
     if out is not None:
         reasons = report.read_reasons(Path(__file__).with_name("reasons.toml"))
         pictures = plots.draw(results, out.with_suffix(""))
-        out.write_text(report.markdown(run, reasons, pictures, out.stem), encoding="utf-8")
+        limits = Path(__file__).with_name("limits.md").read_text(encoding="utf-8")
+        out.write_text(report.markdown(run, reasons, pictures, out.stem, limits), encoding="utf-8")
         console.print(f"written: {out}")
     sys.exit(failed)
 

@@ -134,8 +134,10 @@ def _ratios(row: Row, results: Results) -> str:
     return ", ".join(texts) or "–"
 
 
-def markdown(run: Run, reasons: dict[str, str], pictures: Sequence[Picture] = (), folder: str = "") -> str:
-    """The whole page; the pictures are in this folder beside it."""
+def markdown(
+    run: Run, reasons: dict[str, str], pictures: Sequence[Picture] = (), folder: str = "", limits: str = ""
+) -> str:
+    """The whole page, with the text about limits; the pictures are in this folder beside it."""
     shown = {one.name: _picture(one, folder) for one in pictures}
     parts = [
         "# Benchmarks",
@@ -153,6 +155,7 @@ def markdown(run: Run, reasons: dict[str, str], pictures: Sequence[Picture] = ()
         shown.get("peers-backlog", ""),
         *_beside(run.results),
         *_misses(run.results, reasons),
+        limits.strip(),
         *_curves(run, shown),
         "## The rounds",
         _table(("work", "broker", "lowest", "median", "highest", "rounds"), _spread(run.results)),
