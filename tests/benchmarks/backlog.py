@@ -28,7 +28,7 @@ QUEUE = "bench-backlog"
 FILL_STEPS = 10
 _REST_SECONDS = 1800.0
 #: after which RabbitMQ gets no more messages
-_PEER_FILL_SECONDS = 900.0
+_PEER_FILL_SECONDS = 600.0
 _AT_REST, _BUSY = "backlog.", "backlog.busy"
 
 
@@ -87,7 +87,7 @@ def _filled_rabbitmq(
     step: Callable[[str], None],
     names: Collection[str],
 ) -> Peer | None:
-    """RabbitMQ with as many waiting messages, or those that it took until a quarter of an hour was over, at rest."""
+    """RabbitMQ with as many waiting messages, or those that it took until ten minutes were over, at rest."""
     if RABBITMQ not in names:
         return None
     peer = started(RABBITMQ, folder, stack)

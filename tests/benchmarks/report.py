@@ -319,7 +319,7 @@ def _method(sizes: Sizes) -> Iterable[str]:
         f"{sizes.publish:,} messages from a new broker, or 5,000 where its requests are counted.",
         f"Backlog: {sizes.backlog:,} messages wait in one queue of a store of its own. The rates are compared with "
         "those on the same queue before it was filled: right after the fill, and when compactions are over. Then "
-        "RabbitMQ gets the same messages, and no more of them after a quarter of an hour, and the two brokers take "
+        "RabbitMQ gets the same messages, and no more of them after ten minutes, and the two brokers take "
         "turns. A restart is timed from a new client's connect, which starts the broker, to the first message in its "
         "callback.",
         f"Backlog in each broker: {sizes.peers_backlog:,} messages wait in one queue of each, in servers of their own. "
