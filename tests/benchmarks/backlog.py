@@ -29,6 +29,8 @@ FILL_STEPS = 10
 _REST_SECONDS = 1800.0
 #: after which RabbitMQ gets no more messages
 _PEER_FILL_SECONDS = 600.0
+#: it gets so many at a time, so that little more is sent when the time is over
+_PEER_STEP = 100_000
 _AT_REST, _BUSY = "backlog.", "backlog.busy"
 
 
@@ -61,7 +63,8 @@ def measure(names: Collection[str], sizes: Sizes, results: Results, folder: Path
             try:
                 beside = _filled_rabbitmq(sizes, results, folder / "backlog-rabbitmq", stack, step, names)
             except BenchError as error:
-                results.remarks.append(f"Backlog: RabbitMQ could not be filled: {error}")
+                stack.close()  # or ours would be measured beside what it still does
+                results.remarks.append(f"Backlog: RabbitMQ could not be filled: {str(error).splitlines()[-1]}")
             for _ in range(sizes.rounds):
                 _sample_rates(peer, OURS, sizes, results, _AT_REST)
                 results.add("backlog.memory", OURS, memory_mb(store, "VmRSS"))
@@ -95,11 +98,13 @@ def _filled_rabbitmq(
         results.remarks.append(f"Backlog: RabbitMQ: {peer}")
         return None
     run_alone(clients.declare, peer, QUEUE)
-    began, each = time.monotonic(), sizes.backlog // PUBLISHERS // FILL_STEPS
-    for number in range(1, FILL_STEPS + 1):
+    began, steps = time.monotonic(), max(FILL_STEPS, sizes.backlog // _PEER_STEP)
+    each = sizes.backlog // PUBLISHERS // steps
+    for number in range(1, steps + 1):
         if time.monotonic() - began < _PEER_FILL_SECONDS:
             publish_together(unconfirmed(peer), QUEUE, each)
-        step(f"RabbitMQ filled to {number * each * PUBLISHERS:,}")
+        if number % (steps // FILL_STEPS) == 0:
+            step(f"RabbitMQ filled to {number * each * PUBLISHERS:,}")
     wait_at_rest(server_pid(peer), seconds=_REST_SECONDS)
     waiting, seconds = run_alone(clients.depth, peer, QUEUE), time.monotonic() - began
     results.remarks.append(

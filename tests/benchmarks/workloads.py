@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -19,6 +20,9 @@ from .results import Results
 from .targets import ALWAYS, OURS, POSTGRES, QUORUM, RABBITMQ, REDIS, VOLATILE
 
 PUBLISHERS = 8
+#: of Linux; Python has the name there only
+_TCP_USER_TIMEOUT = getattr(socket, "TCP_USER_TIMEOUT", 18)
+_FLOW_CONTROL_MS = 600_000
 _serial = itertools.count(1)
 
 
@@ -156,8 +160,15 @@ def publish_without_waiting(peer: Peer, sizes: Sizes, results: Results, folder: 
 
 
 def unconfirmed(peer: Peer) -> Peer:
-    """Clients of this peer wait for no publish: ours for all at the end, RabbitMQ's not at all."""
-    return replace(peer, options={"publish_mode": "pipeline"} if peer.name == OURS else {})
+    """Clients of this peer wait for no publish: ours for all at the end, RabbitMQ's not at all.
+
+    RabbitMQ stops reading from clients that are too fast for it. Its client, py-amqp, gives up after a second of that,
+    unless it is asked to wait longer.
+    """
+    if peer.name == OURS:
+        return replace(peer, options={"publish_mode": "pipeline"})
+    settings = {_TCP_USER_TIMEOUT: _FLOW_CONTROL_MS} if peer.name in (RABBITMQ, QUORUM) else {}
+    return replace(peer, options={"socket_settings": settings} if settings else {})
 
 
 def consume_and_ack(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
