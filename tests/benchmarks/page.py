@@ -56,7 +56,7 @@ def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], 
     home = folder / "page"
     store = home / "store"
     store.mkdir(parents=True, mode=0o700)
-    asyncio.run(fill(store, sizes.history))
+    asyncio.run(fill(store, sizes.page))
     step("a store for the page")
     peer = embedded(store)
     try:

@@ -25,7 +25,6 @@ from .results import Results
 from .targets import (
     ALWAYS,
     MEMORY,
-    NAMES,
     OURS,
     POSTGRES,
     QUORUM,
@@ -212,7 +211,7 @@ def _table(headings: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
 
 def _misses(results: Results, reasons: dict[str, str]) -> list[str]:
     missed = [row for row in ROWS if any(results.verdict(row, one) is False for one in row.asked)]
-    lines = [f"{NAMES[row.key]}: {reasons.get(row.key, 'The reason is not known yet.')}" for row in missed]
+    lines = [f"{row.work}: {reasons.get(row.key, 'The reason is not known yet.')}" for row in missed]
     lines += [f"{name}: could not be measured: {text.splitlines()[-1]}" for name, text in results.failures.items()]
     return ["## Missed, and why", _items(lines)] if lines else []
 
@@ -267,7 +266,7 @@ def _spread(results: Results) -> Iterable[tuple[str, ...]]:
             if values:
                 middle = results.median(row.key, name)
                 shown = (number(one, row.unit) for one in (min(values), middle, max(values)))
-                yield (NAMES[row.key], title, *shown, str(len(values)))
+                yield (row.work, title, *shown, str(len(values)))
 
 
 def _method(sizes: Sizes) -> Iterable[str]:

@@ -44,6 +44,7 @@ class Sizes:
     replay: int = 200_000
     replay_live_each: int = 1_000
     history: int = 10_000_000
+    page: int = 1_000_000
     spark: int = 1_000_000
     spark_slice: int = 4_000
     disk_seconds: int = 240
@@ -83,6 +84,7 @@ QUICK = Sizes(
     replay=20_000,
     replay_live_each=100,
     history=20_000,
+    page=20_000,
     spark=50_000,
     spark_slice=500,
     disk_seconds=75,
