@@ -75,8 +75,9 @@ class StoredQueue(BrokerQueue):
 
     # ------------------------------------------------------------------ delivering
     def next_entry(self, now: int) -> tuple[Entry | None, bool]:
-        entry, payloads = self.messages.peek(now), self._payloads
-        if entry is None or entry.deadline or self.messages.cold or (
+        messages, payloads = self.messages, self._payloads
+        entry = None if messages.cold else messages.peek(now)
+        if entry is None or entry.deadline or (
             entry.id not in payloads.pending and payloads.find(entry.id) is None
         ):  # fmt: skip
             return self._loader.next_entry(self.stored, now)

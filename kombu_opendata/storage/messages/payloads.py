@@ -174,11 +174,12 @@ class Payloads:
             room -= len(decoded) if isinstance(decoded, bytes) else _size_at(decoded.uri) if decoded else 0
             if room < 0 and id != ids[0]:
                 break  # it would evict the first, which a delivery waits for
-            place = self._place(id, decoded)
-            if place is not None:
+            if isinstance(decoded, bytes):
+                envelopes[id] = decoded
+            elif (place := self._place(id, decoded)) is not None:
                 places.append(place)
             else:
-                envelopes[id] = decoded if isinstance(decoded, bytes) else await self._fetch(id, key, decoded)
+                envelopes[id] = await self._fetch(id, key, decoded)
         broken: dict[int, CorruptRecord] = {}
         if places and self.batches is not None:
             staged, broken = await self.batches.read(places)

@@ -25,6 +25,7 @@ _AHEAD_MIN = 512
 _AT_ONCE = 256
 #: seconds after which a queue that could not be read is tried again
 _RETRY_SECONDS = 1.0
+_READ_AHEAD_BYTES = 256 << 10
 #: the session that fails messages whose payloads are lost
 _BROKER_SESSION = bytes(16)
 
@@ -52,7 +53,7 @@ class QueueLoader:
         """
         messages = queue.messages
         queue.at_hand -= 1
-        if queue.at_hand < _AHEAD_MIN and messages.cold and messages.cold.next() is not None:
+        if queue.at_hand < _AHEAD_MIN and queue.name not in self._loading and messages.cold.next() is not None:
             self._load(queue)  # ahead of need
         while True:
             entry = messages.peek(now)
@@ -73,6 +74,21 @@ class QueueLoader:
         if current and self._state.queues.get(queue.name) is queue:
             lists = active.decode(key, value or b"")
             queue.messages.restore(number, lists[0], lists[1], self._clock.now_ms())
+
+    async def _load_buckets(self, queue: Queue, numbers: list[int]) -> None:
+        """Bring consecutive cold buckets into memory, as far as they are as they were and the queue is."""
+        if len(numbers) == 1:
+            await self.load_bucket(queue, numbers[0])
+            return
+        messages, cold = queue.messages, queue.messages.cold
+        summaries = [cold[number] for number in numbers]
+        first, last = keys.active_key(queue.name, numbers[0]), keys.active_key(queue.name, numbers[-1]) + b"\0"
+        rows = dict(await self._store.scan(first, last, read_ahead_bytes=_READ_AHEAD_BYTES, in_thread=True))
+        for number, summary in zip(numbers, summaries, strict=True):
+            if cold.get(number) is summary and self._state.queues.get(queue.name) is queue:
+                key = keys.active_key(queue.name, number)
+                messages.restore(number, *active.decode(key, rows.get(key, b"")), self._clock.now_ms())
+            await asyncio.sleep(0)  # the rows of a bucket take half a millisecond
 
     async def find_entries(self, queue: Queue, ids: Iterable[int]) -> None:
         """Load the cold buckets that may have these messages, usually one for each: ids ascend with the buckets."""
@@ -118,7 +134,7 @@ class QueueLoader:
         enough, found = 0, -1
         while True:
             while number is not None:
-                await self.load_bucket(queue, number)
+                await self._load_buckets(queue, messages.cold.following(number, enough - len(messages.available)))
                 if number in messages.cold:
                     return 0  # the queue was deleted, or the bucket changed meanwhile
                 messages.promote(now)

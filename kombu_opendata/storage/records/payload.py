@@ -86,6 +86,10 @@ def encode_uri(uri: str) -> bytes:
 
 def decode(key: bytes, value: bytes) -> bytes | PayloadURI:
     """The body, or its URI."""
+    if len(value) >= _HEAD.size:  # nearly all are whole and inline
+        tag, size = _HEAD.unpack_from(value)
+        if tag == _INLINE and _HEAD.size + size == len(value):
+            return value[_HEAD.size :]
     tag, size = types.read(_HEAD, key, value, 0)
     if tag == _INLINE:
         if _HEAD.size + size != len(value):

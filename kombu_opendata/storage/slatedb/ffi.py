@@ -80,8 +80,10 @@ class Binding(ABC):
         """The value of `key`."""
 
     @abstractmethod
-    async def scan(self, db: Any, start: bytes, end: bytes | None, settings: ScanSettings) -> Any:
-        """An iterator over ``start <= key < end``, for :meth:`next_batch`."""
+    async def scan(
+        self, db: Any, start: bytes, end: bytes | None, settings: ScanSettings, *, in_thread: bool = False
+    ) -> Any:
+        """An iterator over ``start <= key < end``, for :meth:`next_batch`, which has ``in_thread``, too."""
 
     @abstractmethod
     async def next_batch(self, iterator: Any, limit: int, *, in_thread: bool = False) -> list[Pair]:
@@ -161,7 +163,9 @@ class StockBinding(Binding):
         value: bytes | None = await db.get(key)
         return value
 
-    async def scan(self, db: Any, start: bytes, end: bytes | None, settings: ScanSettings) -> Any:
+    async def scan(
+        self, db: Any, start: bytes, end: bytes | None, settings: ScanSettings, *, in_thread: bool = False
+    ) -> Any:
         keys = public().KeyRange(start=start or None, start_inclusive=True, end=end, end_inclusive=False)
         return await db.scan_with_options(keys, stock_scan_options(settings))
 

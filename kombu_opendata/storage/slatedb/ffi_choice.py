@@ -105,7 +105,8 @@ async def _check_reads(fast: Binding, db: Any) -> None:
     if await fast.scan_many(db, ranges, 2, ScanSettings()) != [expected[2:4], [], expected[:1]]:
         raise SelfCheckFailed("scans that run together do not give the stored pairs")
     for descending in (False, True):
-        iterator = await fast.scan(db, expected[1][0], expected[4][0], ScanSettings(descending=descending))
+        settings = ScanSettings(descending=descending)
+        iterator = await fast.scan(db, expected[1][0], expected[4][0], settings, in_thread=descending)
         pairs = await fast.next_batch(iterator, 2) + await fast.next_batch(iterator, 9, in_thread=descending)
         if pairs != sorted(expected[1:4], reverse=descending):
             raise SelfCheckFailed("a scan does not give the stored pairs")

@@ -124,13 +124,16 @@ class _Native:
             raise cancelled  # only now, because nobody else would free the buffer
         return found
 
-    async def call_for_iterator(self, future: int) -> Any:
+    async def call_for_iterator(self, future: int, *, in_thread: bool = False) -> Any:
         """Wait for a native future that gives a scan iterator."""
         try:
-            await self._polls.ready(future, self.poll_handle, 1)
-            return self._take_iterator(future)
+            cancelled = await self._polls.ready(future, self.poll_handle, 1, in_thread=in_thread)
+            found = self._take_iterator(future)
         finally:
             self.free_handle_future(future)
+        if cancelled is not None:
+            raise cancelled
+        return found
 
     async def call_all(self, futures: Sequence[int]) -> list[bytes]:
         """Wait for several native futures that give buffers."""
@@ -259,8 +262,10 @@ class FastBinding(Binding):
         futures = [start(native.handle(db), key) for key in lowered]
         return list(map(decode_optional_bytes, await native.call_all(futures)))
 
-    async def scan(self, db: Any, start: bytes, end: bytes | None, settings: ScanSettings) -> Any:
-        return await self._native.call_for_iterator(self._begin_scan(db, start, end, settings))
+    async def scan(
+        self, db: Any, start: bytes, end: bytes | None, settings: ScanSettings, *, in_thread: bool = False
+    ) -> Any:
+        return await self._native.call_for_iterator(self._begin_scan(db, start, end, settings), in_thread=in_thread)
 
     def _begin_scan(self, db: Any, start: bytes, end: bytes | None, settings: ScanSettings) -> int:
         """The native future of an iterator."""

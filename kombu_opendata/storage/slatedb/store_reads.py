@@ -128,13 +128,13 @@ class Reads:
             descending: start with the last key.
             read_ahead_bytes: how much to fetch ahead.
             cache_blocks: keep the blocks that are read in the block cache.
-            in_thread: read rows in a thread, so that many of them don't block the event loop.
+            in_thread: run SlateDB's code in a thread, so that many rows don't block the event loop.
         """
         settings = ScanSettings(descending, read_ahead_bytes, cache_blocks=cache_blocks)
         found: list[Pair] = []
         rows = _ROWS_PER_CALL if limit is None else min(limit, _ROWS_PER_CALL)
         next_batch = functools.partial(self.binding.next_batch, in_thread=in_thread)
-        async for pairs in self._batches(start, end, rows, settings, next_batch):
+        async for pairs in self._batches(start, end, rows, settings, next_batch, in_thread=in_thread):
             found += pairs
             if limit is not None and len(found) >= limit:
                 return found[:limit]
@@ -156,7 +156,7 @@ class Reads:
         """
         next_batch = functools.partial(self.binding.next_batch, in_thread=in_thread)
         settings = ScanSettings(descending, read_ahead_bytes, self.keeps_blocks)
-        return self._batches(start, end, batch, settings, next_batch)
+        return self._batches(start, end, batch, settings, next_batch, in_thread=in_thread)
 
     def scan_rows(self, start: bytes, end: bytes | None, *, batch: int = _ROWS_PER_CALL) -> AsyncGenerator[Rows, None]:
         """As :meth:`scan_batches`, with each batch in one piece of memory; in ascending order only."""
@@ -169,6 +169,8 @@ class Reads:
         rows: int,
         settings: ScanSettings,
         next_part: Callable[[Any, int], Awaitable[_Part]],
+        *,
+        in_thread: bool = False,
     ) -> AsyncGenerator[_Part, None]:
         if rows <= 0 or (end is not None and start >= end):
             return
@@ -177,7 +179,7 @@ class Reads:
         period = self._ongoing.begin()
         try:
             with translated(self.url):
-                iterator = await self.binding.scan(self._db, start, end, settings)
+                iterator = await self.binding.scan(self._db, start, end, settings, in_thread=in_thread)
             is_first = True
             while True:
                 with translated(self.url):

@@ -7,6 +7,10 @@ from heapq import heapify, heappop, heappush
 
 from .queue_buckets import Entry, Summary
 
+_NEVER = 1 << 63
+#: after every (priority, id)
+_LAST = (1 << 16, 0)
+
 
 class ColdSummaries(dict[int, Summary]):
     """The summaries by bucket. Changed by :meth:`note` and :meth:`take` only.
@@ -20,7 +24,7 @@ class ColdSummaries(dict[int, Summary]):
         sizes: the sizes of each bucket's messages, in the order of its rows, if the queue counts bytes.
     """
 
-    __slots__ = ("_deadlines", "_delayed", "_ready", "first", "messages", "sizes")
+    __slots__ = ("_deadlines", "_delayed", "_next", "_ready", "_unwanted_until", "first", "messages", "sizes")
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,10 +34,14 @@ class ColdSummaries(dict[int, Summary]):
         self._ready: list[tuple[int, int, int]] = []
         self._delayed: list[tuple[int, int]] = []
         self._deadlines: list[tuple[int, int]] = []
+        # None is wanted before this time and for a better message than this, (priority, id): what `wanted` found last
+        self._unwanted_until = 0
+        self._next = (0, 0)
 
     def note(self, number: int, summary: Summary) -> None:
         """Add a bucket, which is in the store only."""
         self[number] = summary
+        self._unwanted_until = 0
         self.first = min(self.first, number)
         self.messages += summary.messages
         if summary.best is not None:
@@ -52,6 +60,7 @@ class ColdSummaries(dict[int, Summary]):
         summary = self.pop(number, None)
         if summary is not None:
             self.messages -= summary.messages
+            self._unwanted_until = 0
             if not self:
                 for heap in (self._ready, self._delayed, self._deadlines):
                     heap.clear()
@@ -59,6 +68,8 @@ class ColdSummaries(dict[int, Summary]):
 
     def wanted(self, now: int, best: Entry | None) -> int | None:
         """The bucket that must be loaded before ``best`` (or anything, if None) may be claimed."""
+        if best is not None and now < self._unwanted_until and (best.priority, best.id) < self._next:
+            return None
         while (due := self.next_visible_at) is not None and due <= now:
             _at, number = heappop(self._delayed)
             summary = self[number]
@@ -66,12 +77,28 @@ class ColdSummaries(dict[int, Summary]):
                 heappush(self._ready, (*summary.best_delayed, number))
             if summary.last_visible_at > now:  # the figures of the queue change until then
                 heappush(self._delayed, (summary.last_visible_at, number))
-        if not self._ready or self.next() is None:
-            return None
-        priority, id, number = self._ready[0]
-        if best is None or (priority, id) < (best.priority, best.id):
-            return number
+        is_any = self.next() is not None
+        self._unwanted_until = _NEVER if due is None else due
+        self._next = self._ready[0][:2] if is_any else _LAST
+        if is_any and (best is None or self._next < (best.priority, best.id)):
+            return self._ready[0][2]
         return None
+
+    def following(self, first: int, messages: int) -> list[int]:
+        """This bucket and those after it that are probably next, with about so many messages in all.
+
+        Ids ascend with the buckets, so these are the next ones as long as their best messages have the same priority.
+        """
+        best = self[first].best
+        numbers = [first]
+        messages -= self[first].messages
+        while messages > 0 and best is not None:
+            summary = self.get(numbers[-1] + 1)
+            if summary is None or summary.best is None or summary.best[0] != best[0]:
+                break
+            numbers.append(numbers[-1] + 1)
+            messages -= summary.messages
+        return numbers
 
     def next(self) -> int | None:
         """The bucket that may have the best visible message."""

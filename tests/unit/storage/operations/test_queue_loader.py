@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kombu_opendata.storage.operations import queue_loader
+from kombu_opendata.storage.records import keys
+from kombu_opendata.storage.slatedb.rows import Pair
+from kombu_opendata.storage.state.cold_summaries import ColdSummaries
+from kombu_opendata.storage.state.queue_buckets import Summary
 from tests.support.engine import World, run, small_buckets
 
 
@@ -79,3 +84,70 @@ def test_an_urgent_message_does_not_load_the_backlog_before_it(tmp_path: Path) -
 
     with small_buckets(4, 3):
         run(tmp_path / "s", steps)
+
+
+def test_buckets_that_follow_each_other_are_read_by_one_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_loader, "_AHEAD", 80)
+
+    async def steps(world: World) -> None:
+        ids = [world.publish("q") for _ in range(400)]
+        await world.engine.commits.checkpoint()
+        store, keys_read = world.engine.store, 0
+        get = store.get
+
+        async def count(key: bytes) -> bytes | None:
+            nonlocal keys_read
+            keys_read += key.startswith(keys.active_key("q"))
+            return await get(key)
+
+        monkeypatch.setattr(store, "get", count)
+        for id in ids:
+            assert (await world.claim("q")).id == id
+        assert keys_read < 10, "of more than 90 cold buckets"
+
+    with small_buckets(4, 3):
+        run(tmp_path / "s", steps)
+
+
+def test_buckets_that_left_during_their_scan_are_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_loader, "_AHEAD", 80)
+
+    async def steps(world: World) -> None:
+        for _ in range(400):
+            world.publish("q")
+        await world.engine.commits.checkpoint()
+        store, queue = world.engine.store, world.queue("q")
+        scan, loads = store.scan, 0
+
+        async def slow(first: bytes, *arguments: Any, **options: Any) -> list[Pair]:
+            nonlocal loads
+            found = await scan(first, *arguments, **options)
+            if first.startswith(keys.active_key("q")):
+                loads += 1
+                for number in list(queue.messages.cold):
+                    queue.messages.cold.take(number)
+            return found
+
+        monkeypatch.setattr(store, "scan", slow)
+        before = len(queue.messages.available)
+        delivered = 0
+        while (await world.next("q")) is not None:
+            world.engine.operations.ack(queue, (await world.claim("q"),))
+            delivered += 1
+        assert loads == 1
+        assert delivered <= before + 4, "those that were in memory, and the bucket that a delivery waited for"
+
+    with small_buckets(4, 3):
+        run(tmp_path / "s", steps)
+
+
+def test_the_buckets_that_follow_end_at_another_priority_a_gap_and_when_there_are_enough() -> None:
+    cold = ColdSummaries()
+    for number, priority in ((3, 1), (4, 1), (5, 1), (6, 2), (7, 2), (9, 2)):
+        cold.note(number, Summary((priority, 10 * number), None, 4, None))
+    assert cold.following(3, 100) == [3, 4, 5]
+    assert cold.following(3, 5) == [3, 4]
+    assert cold.following(3, -1) == [3]
+    assert cold.following(6, 100) == [6, 7]
+    cold.note(8, Summary(None, 1000, 4, None))
+    assert cold.following(7, 100) == [7]
