@@ -37,7 +37,7 @@ _STEPS = 16
 #: messages whose header hashes are cached for their attempts
 REMEMBERED = 16_384
 #: most metadata records of one read, and the widest gap between their ids
-_READ_AT_ONCE = 32
+_READ_AT_ONCE = 128
 _MAX_GAP = 16
 _NOTHING = Values((), ())
 
