@@ -13,6 +13,7 @@ from ..messages.payloads import Payloads
 from ..records import active, keys
 from ..slatedb.store_writer import SlateStore
 from ..state.queue_buckets import Entry
+from ..state.queue_state import BUCKET_ENTRIES
 from ..state.store_state import Queue, StoreState
 from .message_operations import Operations
 
@@ -84,11 +85,15 @@ class QueueLoader:
         summaries = [cold[number] for number in numbers]
         first, last = keys.active_key(queue.name, numbers[0]), keys.active_key(queue.name, numbers[-1]) + b"\0"
         rows = dict(await self._store.scan(first, last, read_ahead_bytes=_READ_AHEAD_BYTES, in_thread=True))
+        restored = 0
         for number, summary in zip(numbers, summaries, strict=True):
             if cold.get(number) is summary and self._state.queues.get(queue.name) is queue:
                 key = keys.active_key(queue.name, number)
                 messages.restore(number, *active.decode(key, rows.get(key, b"")), self._clock.now_ms())
-            await asyncio.sleep(0)  # the rows of a bucket take half a millisecond
+            restored += summary.messages
+            if restored >= BUCKET_ENTRIES:
+                restored = 0
+                await asyncio.sleep(0)  # the rows of a bucket take half a millisecond
 
     async def find_entries(self, queue: Queue, ids: Iterable[int]) -> None:
         """Load the cold buckets that may have these messages, usually one for each: ids ascend with the buckets."""

@@ -10,6 +10,8 @@ from .queue_buckets import Entry, Summary
 _NEVER = 1 << 63
 #: after every (priority, id)
 _LAST = (1 << 16, 0)
+#: buckets that are loaded together at most, so that none of them is soon evicted again
+_TOGETHER = 12
 
 
 class ColdSummaries(dict[int, Summary]):
@@ -85,14 +87,16 @@ class ColdSummaries(dict[int, Summary]):
         return None
 
     def following(self, first: int, messages: int) -> list[int]:
-        """This bucket and those after it that are probably next, with about so many messages in all.
+        """The next bucket and those after it that are probably next, with about so many messages in all.
 
         Ids ascend with the buckets, so these are the next ones as long as their best messages have the same priority.
         """
         best = self[first].best
         numbers = [first]
         messages -= self[first].messages
-        while messages > 0 and best is not None:
+        if best is None or self._ready[0] != (*best, first):
+            return numbers  # it is the next one because of a delayed message
+        while messages > 0 and len(numbers) < _TOGETHER:
             summary = self.get(numbers[-1] + 1)
             if summary is None or summary.best is None or summary.best[0] != best[0]:
                 break

@@ -145,9 +145,20 @@ def test_the_buckets_that_follow_end_at_another_priority_a_gap_and_when_there_ar
     cold = ColdSummaries()
     for number, priority in ((3, 1), (4, 1), (5, 1), (6, 2), (7, 2), (9, 2)):
         cold.note(number, Summary((priority, 10 * number), None, 4, None))
-    assert cold.following(3, 100) == [3, 4, 5]
     assert cold.following(3, 5) == [3, 4]
     assert cold.following(3, -1) == [3]
+    assert cold.following(3, 100) == [3, 4, 5]
+    for number in (3, 4, 5):
+        cold.take(number)
+    assert cold.next() == 6
     assert cold.following(6, 100) == [6, 7]
-    cold.note(8, Summary(None, 1000, 4, None))
-    assert cold.following(7, 100) == [7]
+    cold.note(5, Summary((2, 50), 10, 4, None, best_delayed=(0, 51)))
+    assert cold.wanted(20, None) == 5
+    assert cold.following(5, 100) == [5], "the delayed message is why it is next"
+    for number in range(10, 60):
+        cold.note(number, Summary((2, 10 * number), None, 1, None))
+    cold.take(5)
+    cold.take(6)
+    cold.take(7)
+    assert cold.next() == 9
+    assert cold.following(9, 100) == list(range(9, 21)), "no more than stay in memory"
