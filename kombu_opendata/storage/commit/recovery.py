@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
 from itertools import repeat
 
 from ..clock import Clock
@@ -34,7 +35,7 @@ from ..slatedb.store_reads import Reads
 from ..slatedb.store_writer import SlateStore
 from ..state.history_log import HistoryLog
 from ..state.queue_buckets import Summary
-from ..state.settled_list import SettledList, bucket_key
+from ..state.settled_list import ListName, bucket_key
 from ..state.store_state import Queue, QueueOptions, StoreState
 from .journal import Journal
 from .queue_sizes import measure
@@ -122,8 +123,10 @@ _SETTINGS = (
     keys.RecordKind.EXCHANGE, keys.RecordKind.BINDING, keys.RecordKind.PRODUCER, keys.RecordKind.REMOVAL,
     keys.RecordKind.OVERRIDES,
 )  # fmt: skip
-#: queues whose settled lists are read at once
-_QUEUES_AT_ONCE = 32
+#: rows of one read of settled lists, some of which have tens of kilobytes
+_LIST_ROWS = 16
+_LIST_READ_AHEAD_BYTES = 256 << 10
+_LIST_KINDS: dict[ListName, keys.RecordKind] = {"done": keys.RecordKind.DONE, "failed": keys.RecordKind.FAILED}
 
 
 async def _load_settings(store: Reads, state: StoreState) -> None:
@@ -168,14 +171,8 @@ async def _load_marks(store: Reads, state: StoreState) -> None:
 
 
 async def _load_queues(store: Reads, state: StoreState, stored: Iterable[Row], configs: dict[bytes, bytes]) -> None:
-    free = asyncio.Semaphore(_QUEUES_AT_ONCE)
-
-    async def load_lists(queue: Queue, first: options.QueueOptions) -> None:
-        async with free:
-            await _load_log(store, queue.done, keys.done_key(queue.name), first.first_done_bucket)
-            await _load_log(store, queue.failed, keys.failed_key(queue.name), first.first_failed_bucket)
-
-    declared = []
+    first_done: dict[str, int] = {}
+    first_failed: dict[str, int] = {}
     for key, value in stored:
         name, found = keys.parse(key).name or "", options.decode(key, value)
         limits = config.decode(keys.config_key(name), configs.get(keys.config_key(name), b""))
@@ -183,14 +180,47 @@ async def _load_queues(store: Reads, state: StoreState, stored: Iterable[Row], c
             limits.max_attempts, limits.done_retention_seconds, found.failed_retention_seconds, found.lease_seconds,
             found.arguments,
         )  # fmt: skip
-        declared.append(load_lists(state.declare_queue(name, kept), found))
-    await asyncio.gather(*declared)
+        state.declare_queue(name, kept)
+        first_done[name], first_failed[name] = found.first_done_bucket, found.first_failed_bucket
+    lists: list[tuple[ListName, dict[str, int]]] = [("done", first_done), ("failed", first_failed)]
+    for which, firsts in lists:
+        async with aclosing(_tails(store, which)) as tails:
+            async for name, key, value in tails:
+                if (queue := state.queues.get(name)) is not None:
+                    rows = settled.decode(key, value)
+                    queue.settled_list(which).restore(firsts[name], keys.parse(key).bucket or 0, rows)
 
 
-async def _load_log(store: Reads, log: SettledList, prefix: bytes, first: int) -> None:
-    rows = await store.scan(*keys.prefix_range(prefix), limit=1, descending=True)
-    for key, value in rows:
-        log.restore(first, keys.parse(key).bucket or 0, settled.decode(key, value))
+async def _tails(store: Reads, which: ListName) -> AsyncGenerator[tuple[str, bytes, bytes], None]:
+    """The last bucket of this settled list of each queue: the queue's name and the record.
+
+    There may be thousands of queues with one bucket each, and queues with thousands of buckets. So all records are
+    read in order, but the rest of a list is left out after a read that had nothing else.
+    """
+    start, end = keys.kind_range(_LIST_KINDS[which])
+    while True:
+        last: tuple[str, bytes, bytes] | None = None
+        is_long = False
+        batches = store.scan_batches(start, end, batch=_LIST_ROWS, read_ahead_bytes=_LIST_READ_AHEAD_BYTES)
+        async with aclosing(batches) as reading:
+            async for rows in reading:
+                names = [keys.parse(key).name or "" for key, _value in rows]
+                is_long = len(rows) == _LIST_ROWS and names[0] == names[-1]
+                for name, (key, value) in zip(names, rows, strict=True):
+                    if last is not None and last[0] != name:
+                        yield last
+                    last = name, key, value
+                if is_long:
+                    break
+        if last is None:
+            return
+        if not is_long:
+            yield last
+            return
+        whole = keys.prefix_range(bucket_key(last[0], which, 0))
+        for key, value in await store.scan(*whole, limit=1, descending=True):
+            yield last[0], key, value
+        start = whole[1]
 
 
 def _load_archives(state: StoreState, rows: Iterable[Row]) -> None:

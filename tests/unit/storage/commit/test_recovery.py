@@ -1,0 +1,61 @@
+"""What an engine knows of its queues after it was opened again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kombu_opendata.storage.commit import recovery
+from kombu_opendata.storage.state import settled_list
+from kombu_opendata.storage.state.settled_list import SettledList
+from kombu_opendata.storage.state.store_state import QueueOptions
+from tests.support.engine import World, run
+
+#: how many messages were done and how many failed, by queue: lists of none, one and many buckets, side by side
+_SETTLED = {
+    "a": (40, 0),
+    "ab": (0, 0),
+    "b": (3, 30),
+    "c": (24, 25),
+    "d": (1, 0),
+    "e": (0, 4),
+    "é": (30, 30),
+    "z": (7, 2),
+}
+
+
+@pytest.mark.parametrize("rows_of_a_read", [1, 2, 3, 16])
+def test_the_settled_lists_of_all_queues_are_found_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_of_a_read: int
+) -> None:
+    monkeypatch.setattr(settled_list, "BUCKET_ENTRIES", 4)
+    monkeypatch.setattr(recovery, "_LIST_ROWS", rows_of_a_read)
+    before: dict[str, list[tuple[int, int, list[bytes]]]] = {}
+
+    def lists(world: World) -> dict[str, list[tuple[int, int, list[bytes]]]]:
+        return {name: [_shown(queue.done), _shown(queue.failed)] for name, queue in world.engine.state.queues.items()}
+
+    async def fill(world: World) -> None:
+        for name, (done, failed) in _SETTLED.items():
+            world.engine.definitions.declare_queue(name, QueueOptions(max_attempts=2))
+            for number in range(done + failed):
+                world.publish(name)
+                entry = await world.claim(name)
+                if number < done:
+                    world.engine.operations.ack(world.queue(name), (entry,))
+                else:
+                    world.engine.operations.fail(world.queue(name), (entry,), "worker", "")
+            await world.engine.commits.checkpoint()
+        before.update(lists(world))
+
+    async def look(world: World) -> None:
+        assert lists(world) == before
+        assert before["a"][0][1] > 8, "many buckets"
+
+    run(tmp_path / "s", fill)
+    run(tmp_path / "s", look)
+
+
+def _shown(one: SettledList) -> tuple[int, int, list[bytes]]:
+    return one.first, one.tail, list(one.rows)
