@@ -126,7 +126,8 @@ _SETTINGS = (
 #: rows of one read of settled lists, some of which have tens of kilobytes
 _LIST_ROWS = 16
 _LIST_READ_AHEAD_BYTES = 256 << 10
-_LIST_KINDS: dict[ListName, keys.RecordKind] = {"done": keys.RecordKind.DONE, "failed": keys.RecordKind.FAILED}
+#: parts of the queues whose lists are read at the same time: a request to a bucket takes long
+_PARTS = 16
 
 
 async def _load_settings(store: Reads, state: StoreState) -> None:
@@ -182,22 +183,32 @@ async def _load_queues(store: Reads, state: StoreState, stored: Iterable[Row], c
         )  # fmt: skip
         state.declare_queue(name, kept)
         first_done[name], first_failed[name] = found.first_done_bucket, found.first_failed_bucket
-    lists: list[tuple[ListName, dict[str, int]]] = [("done", first_done), ("failed", first_failed)]
-    for which, firsts in lists:
-        async with aclosing(_tails(store, which)) as tails:
+
+    async def load_lists(which: ListName, firsts: dict[str, int], names: list[str]) -> None:
+        async with aclosing(_tails(store, which, names[0], names[-1])) as tails:
             async for name, key, value in tails:
                 if (queue := state.queues.get(name)) is not None:
                     rows = settled.decode(key, value)
                     queue.settled_list(which).restore(firsts[name], keys.parse(key).bucket or 0, rows)
 
+    names = sorted(first_done, key=keys.done_key)
+    size = -(-len(names) // _PARTS) or 1
+    parts = [names[at : at + size] for at in range(0, len(names), size)]
+    await asyncio.gather(
+        *(load_lists("done", first_done, part) for part in parts),
+        *(load_lists("failed", first_failed, part) for part in parts),
+    )
 
-async def _tails(store: Reads, which: ListName) -> AsyncGenerator[tuple[str, bytes, bytes], None]:
-    """The last bucket of this settled list of each queue: the queue's name and the record.
+
+async def _tails(
+    store: Reads, which: ListName, first_name: str, last_name: str
+) -> AsyncGenerator[tuple[str, bytes, bytes], None]:
+    """The last bucket of this settled list of each queue from ``first_name`` to ``last_name``: its name and the record.
 
     There may be thousands of queues with one bucket each, and queues with thousands of buckets. So all records are
     read in order, but the rest of a list is left out after a read that had nothing else.
     """
-    start, end = keys.kind_range(_LIST_KINDS[which])
+    start, end = bucket_key(first_name, which, 0), keys.prefix_range(bucket_key(last_name, which, 0))[1]
     while True:
         last: tuple[str, bytes, bytes] | None = None
         is_long = False

@@ -12,7 +12,7 @@ from ..clock import Clock
 from ..messages.payloads import Payloads
 from ..records import active, keys
 from ..slatedb.store_writer import SlateStore
-from ..state.queue_buckets import Entry
+from ..state.queue_buckets import Entry, Summary
 from ..state.queue_state import BUCKET_ENTRIES
 from ..state.store_state import Queue, StoreState
 from .message_operations import Operations
@@ -71,25 +71,26 @@ class QueueLoader:
         key = keys.active_key(queue.name, number)
         summary = queue.messages.cold.get(number)
         value = await self._store.get(key)
+        self._restore(queue, number, summary, value)
+
+    def _restore(self, queue: Queue, number: int, summary: Summary | None, value: bytes | None) -> None:
+        """Load the record of a bucket that was read, if the bucket and its queue are still what they were before."""
         current = summary is not None and queue.messages.cold.get(number) is summary
         if current and self._state.queues.get(queue.name) is queue:
-            lists = active.decode(key, value or b"")
-            queue.messages.restore(number, lists[0], lists[1], self._clock.now_ms())
+            available, in_flight = active.decode(keys.active_key(queue.name, number), value or b"")
+            queue.messages.restore(number, available, in_flight, self._clock.now_ms())
 
     async def _load_buckets(self, queue: Queue, numbers: list[int]) -> None:
         """Bring consecutive cold buckets into memory, as far as they are as they were and the queue is."""
         if len(numbers) == 1:
             await self.load_bucket(queue, numbers[0])
             return
-        messages, cold = queue.messages, queue.messages.cold
-        summaries = [cold[number] for number in numbers]
+        summaries = [queue.messages.cold[number] for number in numbers]
         first, last = keys.active_key(queue.name, numbers[0]), keys.active_key(queue.name, numbers[-1]) + b"\0"
         rows = dict(await self._store.scan(first, last, read_ahead_bytes=_READ_AHEAD_BYTES, in_thread=True))
         restored = 0
         for number, summary in zip(numbers, summaries, strict=True):
-            if cold.get(number) is summary and self._state.queues.get(queue.name) is queue:
-                key = keys.active_key(queue.name, number)
-                messages.restore(number, *active.decode(key, rows.get(key, b"")), self._clock.now_ms())
+            self._restore(queue, number, summary, rows.get(keys.active_key(queue.name, number)))
             restored += summary.messages
             if restored >= BUCKET_ENTRIES:
                 restored = 0

@@ -25,12 +25,13 @@ _SETTLED = {
 }
 
 
-@pytest.mark.parametrize("rows_of_a_read", [1, 2, 3, 16])
+@pytest.mark.parametrize(("rows_of_a_read", "parts"), [(1, 1), (2, 1), (3, 2), (16, 3), (2, 16)])
 def test_the_settled_lists_of_all_queues_are_found_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_of_a_read: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_of_a_read: int, parts: int
 ) -> None:
     monkeypatch.setattr(settled_list, "BUCKET_ENTRIES", 4)
     monkeypatch.setattr(recovery, "_LIST_ROWS", rows_of_a_read)
+    monkeypatch.setattr(recovery, "_PARTS", parts)
     before: dict[str, list[tuple[int, int, list[bytes]]]] = {}
 
     def lists(world: World) -> dict[str, list[tuple[int, int, list[bytes]]]]:
