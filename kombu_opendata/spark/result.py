@@ -64,19 +64,21 @@ class SubmitResult:
         return dict(self.status().queues)
 
     def wait(self, timeout: float | None = None, *, progress: bool = False) -> JobInfo:
-        """Wait until each task is done, failed or removed; returns the job as it is then.
+        """Wait until each task has ended; returns the job as it is then.
 
-        Logs a warning if something, such as a full queue, keeps tasks out of their queues for seconds.
+        A task ends when its message is done, failed or removed and, if the worker acknowledged it before it ran, when
+        the worker reports its end, or is lost. Logs a warning if something, such as a full queue, keeps tasks out of
+        their queues for seconds.
 
         Args:
             timeout: seconds; None means no limit.
             progress: show a progress bar.
 
         Raises:
-            TimeoutError: some tasks are not settled yet; the text says what blocks them, if anything.
+            TimeoutError: some tasks have not ended; the text says what blocks them, if anything.
         """
         with _bar(self.rows, progress) as show:
-            return self._poll(lambda job: job.is_settled, timeout, show)
+            return self._poll(lambda job: job.has_ended, timeout, show)
 
     def _poll(
         self, reached: Callable[[JobInfo], bool], timeout: float | None, show: Callable[[JobInfo], None]
@@ -92,7 +94,7 @@ class SubmitResult:
                 if reached(job):
                     return job
                 if deadline is not None and time.monotonic() > deadline:
-                    text = f"job {self.job_id} is {job.state} after {timeout:g} s: {_open(job)} tasks are not settled"
+                    text = f"job {self.job_id} is {job.state} after {timeout:g} s: {_open(job)} tasks have not ended"
                     raise TimeoutError(f"{text}; {job.blocked}" if job.blocked else text)
                 time.sleep(pause)
                 pause = min(2 * pause, POLL_SECONDS)
@@ -176,7 +178,7 @@ def _bar(rows: int, shown: bool) -> Iterator[Callable[[JobInfo], None]]:
 
         def show(job: JobInfo) -> None:
             removed = sum(counts.removed for counts in job.queues.values())
-            ended = job.done + job.failed + removed + job.unroutable + job.damaged
+            ended = job.done + job.failed + removed + job.unroutable + job.damaged - job.running
             what = f"tasks ({job.failed:,} failed)" if job.failed else "tasks"
             what += f"; {job.blocked.reason}" if job.blocked else ""
             total = max(rows, sum(counts.routed for counts in job.queues.values()) + job.unroutable + job.damaged)
@@ -192,7 +194,7 @@ def _of(job: JobInfo) -> JobInfo:
 
 
 def _open(job: JobInfo) -> int:
-    return job.rows - job.routed + sum(counts.waiting for counts in job.queues.values())
+    return job.rows - job.routed + sum(counts.waiting for counts in job.queues.values()) + job.running
 
 
 def find_job(

@@ -88,6 +88,11 @@ class JobInfo(Job, array_like=True, frozen=True):
         """Whether each message is done, failed or removed."""
         return self.state == "settled"
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether each message is settled and no task runs."""
+        return self.is_settled and not self.running
+
 
 def check_job_id(job_id: str) -> None:
     """Check a job id; raises RequestError if it is empty, over 255 bytes, or not valid Unicode."""

@@ -9,10 +9,15 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata.client.calls.staged_jobs import StagingClient
+from kombu_opendata.client.connection_options import Options
+from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.errors import NotFound, RequestError
+from kombu_opendata.protocol.messages import Outcome
+from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 from kombu_opendata.spark import SubmitResult, submit
 from kombu_opendata.spark.broker_access import BrokerAccess
 from kombu_opendata.spark.write.commit_report import CommitReport
+from kombu_opendata.url import parse
 
 from ..support.batches import Sink, stage
 from ..support.processes import wait_until
@@ -43,7 +48,7 @@ def test_what_is_said_while_a_queue_is_full(
     wait_until(lambda: result.status().blocked is not None, 60, lambda: repr(result.status()))
     assert result.status().routed == 10
 
-    with pytest.raises(TimeoutError, match=f"25 tasks are not settled; {FULL}"):
+    with pytest.raises(TimeoutError, match=f"25 tasks have not ended; {FULL}"):
         result.wait(timeout=0.1)
     assert caplog.records == []
     with pytest.raises(TimeoutError, match=FULL):
@@ -80,3 +85,30 @@ def test_a_job_goes_on_when_there_is_room(result: SubmitResult, sink: Sink) -> N
     other = SubmitResult(None, result._access, type(job)("other"))
     with pytest.raises(NotFound):
         other.wait(timeout=1)
+
+
+@pytest.mark.parametrize("end", ["reported", "lost"])
+def test_waiting_ends_when_tasks_that_were_acknowledged_early_have_ended(sink: Sink, broker_url: str, end: str) -> None:
+    """Settled messages of running tasks do not end the wait, and tasks that are lost with their worker do."""
+    sink.declare("early")
+    client = StagingClient(sink.connection)
+    committed = client.commit_job("early", stage(client.staging_target(), "early", [[b"1", b"2"]], routing_key="early"))
+    job = SubmitResult(None, BrokerAccess(broker_url), committed)
+    job.wait_routed(timeout=60)
+    worker = BrokerConnection(parse(broker_url), Options(name="worker"))
+    worker.connect()
+    leases = [delivery[2:5] for _ in range(2) if (delivery := worker.get(1, "early", no_ack=False)) is not None]
+    worker.settle(1, Outcome.START, leases)
+    wait_until(lambda: job.status().is_settled, 60, lambda: repr(job.status()))
+
+    assert (job.status().done, job.status().running) == (2, 2)
+    assert [one.running for one in client.list_jobs() if one.job_id == "early"] == [2]
+    with pytest.raises(TimeoutError, match="2 tasks have not ended"):
+        job.wait(timeout=0.1)
+    if end == "reported":
+        for lease in leases:
+            worker.settle_task(1, Outcome.REPORT, lease, TaskReport(TaskState.SUCCEEDED))
+    worker.close()
+    ended = job.wait(timeout=60)
+
+    assert (ended.state, ended.done, ended.running) == ("settled", 2, 0)

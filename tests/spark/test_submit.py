@@ -484,6 +484,6 @@ def test_a_job_for_a_full_queue_is_there_and_says_what_it_waits_for(spark: Any, 
     result = submit_tasks(spark.range(rows), TASK, app=app, queue="small")
 
     assert result.added
-    with pytest.raises(TimeoutError, match=rf"{rows} tasks are not settled; queue 'small' is full \(its maximum is 20"):
+    with pytest.raises(TimeoutError, match=rf"{rows} tasks have not ended; queue 'small' is full \(its maximum is 20"):
         result.wait(timeout=2)
     assert len(taken(broker_url, "small")) >= 20

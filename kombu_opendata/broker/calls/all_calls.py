@@ -93,7 +93,7 @@ class InstanceCalls:
             HistoryCalls(engine.history),
             FailureCalls(engine.failures, state, bulks, clock),
             ScheduleCalls(i.queues, periodic, clock),
-            StagingCalls(i.name, i.staging, engine.staging, largest),
+            StagingCalls(i.name, i.staging, engine.staging, state.running, largest),
             SendCalls(self.publishing, keys, operations, commits, i.upkeep),
             reads,
             SettleCalls(i.leases, i.timed, holders, i.queues, i.outbox, clock),

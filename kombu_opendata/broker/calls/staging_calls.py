@@ -11,6 +11,7 @@ from ...protocol.messages.staging_messages import Job, QueueCounts
 from ...staging.batch_reader import path_of
 from ...staging.job import INLINE_BYTES, INLINE_ROWS, BatchInfo, check_job_id
 from ...storage.operations.staged_jobs import Staging
+from ...storage.state.running_state import RunningTasks
 from ...storage.state.staged_job import StagedJob
 from ..instance.staged_job_commits import StagingService
 from .dispatch import required_rights as needs
@@ -33,6 +34,7 @@ class StagingCalls:
     _instance_name: str
     _service: StagingService
     _staging: Staging
+    _running: RunningTasks
     _max_message_bytes: int
 
     @handles(m.GetStagingTarget, needs=needs.on_staged_jobs())
@@ -55,7 +57,8 @@ class StagingCalls:
             path_of(batch, msg.job_id)
         job, added = await self._service.commit(msg.job_id, batches)
         same = job.rows == sum(batch.rows for batch in batches)
-        return m.JobReport(msg.rid, _job(job), added, same, self._service.router.blocked(job.id))
+        (report,) = self._reports([job])
+        return m.JobReport(msg.rid, report, added, same, self._service.router.blocked(job.id))
 
     @handles(m.AbortJob, needs=needs.on_staged_jobs())
     async def abort_job(self, call: Context, msg: m.AbortJob) -> m.Count:
@@ -66,8 +69,8 @@ class StagingCalls:
     async def get_job(self, call: Context, msg: m.GetJob) -> m.JobReport:
         check_job_id(msg.job_id)
         job = await self._staging.find(msg.job_id)
-        blocked = self._service.router.blocked(msg.job_id)
-        return m.JobReport(msg.rid, _job(job) if job is not None else Job(msg.job_id), blocked=blocked)
+        (report,) = [Job(msg.job_id)] if job is None else self._reports([job])
+        return m.JobReport(msg.rid, report, blocked=self._service.router.blocked(msg.job_id))
 
     @handles(m.ListJobs, needs=needs.on_staged_jobs(or_role="monitor"))
     async def list_jobs(self, call: Context, msg: m.ListJobs) -> m.Jobs:
@@ -78,13 +81,17 @@ class StagingCalls:
         jobs, more = await self._staging.page(msg.after, msg.limit)
         router = self._service.router
         blocked = {job.id: why for job in jobs if (why := router.blocked(job.id)) is not None}
-        return m.Jobs(msg.rid, [_job(job) for job in jobs], more, blocked)
+        return m.Jobs(msg.rid, self._reports(jobs), more, blocked)
+
+    def _reports(self, jobs: list[StagedJob]) -> list[Job]:
+        """Return jobs in the form of an answer."""
+        running = self._running.count([(job.first_id, job.first_id + job.rows - 1) for job in jobs])
+        return [_report(job, tasks) for job, tasks in zip(jobs, running, strict=True)]
 
 
-def _job(job: StagedJob) -> Job:
-    """A job in the form of an answer."""
+def _report(job: StagedJob, running: int) -> Job:
     queues = {name: QueueCounts(*counts) for name, counts in job.queues.items()}
     return Job(
         job.id, job.state, job.first_id, job.rows, job.batches, job.bytes, job.committed_at_ms, job.routed,
-        job.unroutable, job.damaged, queues,
+        job.unroutable, job.damaged, queues, running,
     )  # fmt: skip

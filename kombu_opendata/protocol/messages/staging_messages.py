@@ -70,6 +70,7 @@ class Job(msgspec.Struct, array_like=True, frozen=True):
         unroutable: rows that match no queue; they are dropped, as a publish would be.
         damaged: rows that could not be read for routing; the broker's log says why.
         queues: counts by queue; beyond 500 queues, the rest together under an empty name.
+        running: started tasks that have not ended although their messages are done: they were acknowledged early.
     """
 
     job_id: str
@@ -83,6 +84,7 @@ class Job(msgspec.Struct, array_like=True, frozen=True):
     unroutable: int = 0
     damaged: int = 0
     queues: dict[str, QueueCounts] = msgspec.field(default_factory=dict)
+    running: int = 0
 
 
 # ------------------------------------------------------------------ client → broker

@@ -5,7 +5,8 @@ A task belongs to the session that started it. A checkpoint writes one record fo
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Sequence
 
 from ..records import keys, running_tasks
 from ..records.running_tasks import RunningTask
@@ -65,6 +66,11 @@ class RunningTasks:
     def ids(self, queues: Collection[str] = ()) -> set[int]:
         """The messages whose tasks run, of these queues, or of all if none is named."""
         return {id for queue, id, _token in self.by_lease if not queues or queue in queues}
+
+    def count(self, ranges: Sequence[tuple[int, int]]) -> list[int]:
+        """Return for each range of message ids, both ends included, the number of tasks that run."""
+        ids = sorted(id for _queue, id, _token in self.by_lease)
+        return [bisect_right(ids, last) - bisect_left(ids, first) for first, last in ranges]
 
     # ------------------------------------------------------------------ the store
     async def load(self, store: Reads) -> None:

@@ -62,7 +62,8 @@ class SparkJob:
     Attributes:
         state: ``routing`` (its rows are put into queues), ``routed`` or ``settled``.
         routed: rows that were put into queues, or had none.
-        share: how much of it is settled, 0 to 1.
+        running: tasks that have not ended although their messages are done.
+        share: how much of it has ended, 0 to 1.
         routed_share: how much of it was routed, 0 to 1.
         blocked: why its rows can't be put into queues now; empty if they can.
         damaged: rows that could not be read.
@@ -77,6 +78,7 @@ class SparkJob:
     damaged: int
     done: int
     failed: int
+    running: int
     share: float
     routed_share: float
     blocked: str
@@ -143,7 +145,7 @@ def job_of(job: JobInfo) -> SparkJob:
         JobQueue(name, one.routed, one.waiting, one.done, one.failed, one.removed)
         for name, one in sorted(job.queues.items())
     )
-    ended = sum(one.done + one.failed + one.removed for one in queues) + job.unroutable + job.damaged
+    ended = sum(one.done + one.failed + one.removed for one in queues) + job.unroutable + job.damaged - job.running
     whole = sum(one.routed for one in queues) + job.rows - job.routed + job.unroutable + job.damaged
     return SparkJob(
         job.job_id,
@@ -155,7 +157,8 @@ def job_of(job: JobInfo) -> SparkJob:
         job.damaged,
         job.done,
         job.failed,
-        1.0 if job.is_settled else _share(ended, whole),
+        job.running,
+        1.0 if job.has_ended else _share(max(ended, 0), whole),
         _share(job.routed, job.rows),
         "" if job.blocked is None else str(job.blocked),
         moment(job.committed_at_ms),
