@@ -1,12 +1,14 @@
-"""JSON values for what the clients return: times in UTC as ISO 8601, bytes as base64."""
+"""JSON values for what the clients return: times as ISO 8601, in UTC if they have a zone, bytes as base64."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 
 def moment(ms: int) -> datetime | None:
@@ -19,8 +21,12 @@ def plain(value: Any) -> Any:
 
     Bytes become ``{"base64": …}``; NaN and infinities, which JSON does not have, become texts.
     """
-    if isinstance(value, datetime):
+    if isinstance(value, datetime) and value.tzinfo is not None:
         return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if isinstance(value, (date, time)):
+        return value.isoformat()
+    if isinstance(value, (Decimal, UUID)):
+        return str(value)
     if isinstance(value, bytes):
         from base64 import b64encode
 

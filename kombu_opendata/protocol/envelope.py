@@ -6,7 +6,7 @@ envelope (msgpack array)  type
 body                      bytes, or text as the serializer made it
 content_type              text or nil
 content_encoding          text or nil
-headers                   map with any values that msgpack supports
+headers                   map with any values that msgpack supports, or extensions (header_types.py)
 properties                map of AMQP's properties: priority, correlation_id, reply_to, …
 exchange                  text
 routing_key               text
@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 
 from ..errors import InvalidMessage
+from .header_types import restore, with_extensions
 
 #: what an envelope decodes to; the body is bytes or text
 Envelope = tuple[Any, str | None, str | None, dict[Any, Any], dict[Any, Any], str, str]
@@ -46,7 +47,7 @@ _SURELY_FITS = MAX_HEADER_BYTES // 4
 
 #: raises what msgspec raises for values that it can't encode
 encode_fields = msgspec.msgpack.Encoder().encode
-decode = msgspec.msgpack.Decoder(Envelope).decode
+decode = msgspec.msgpack.Decoder(Envelope, ext_hook=restore).decode
 _open = msgspec.msgpack.Decoder(_Closed).decode
 _open_fields = msgspec.msgpack.Decoder(dict[Any, Any]).decode
 
@@ -64,11 +65,14 @@ def encode_envelope(
     routing_key: str,
 ) -> bytes:
     """An envelope; raises what msgspec raises for values that it can't encode."""
+    headers, properties = with_extensions(headers), with_extensions(properties)
     return encode_fields((body, content_type, content_encoding, headers, properties, exchange, routing_key))
 
 
 def open_envelope(envelope: bytes, max_bytes: int = MAX_OPENED_BYTES) -> Opened | None:
     """The envelope with its body undecoded; None if it is not an envelope, as nobody has checked what a client sent.
+
+    Extensions in headers and properties stay :class:`msgspec.msgpack.Ext`.
 
     Args:
         max_bytes: the limit for headers and properties; an envelope with more counts as invalid.

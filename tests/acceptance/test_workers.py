@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,6 +77,13 @@ def test_every_task_runs_once(farm: Farm, ledger: Ledger) -> None:
     ledger.wait_count(200)
     farm.broker.wait_queue("celery", 0, 0)
     ledger.assert_once(names)
+
+
+def test_a_task_sees_the_types_of_its_headers(farm: Farm, ledger: Ledger) -> None:
+    sent = {"price": Decimal("1.50"), "due": [datetime(2026, 1, 2)]}
+    farm.send("note_headers", str(ledger), headers=sent)
+    ledger.wait_count(1)
+    ledger.assert_once([str({"headers": sent, "price": sent["price"]})])
 
 
 def test_a_worker_idles_while_its_queue_is_paused(farm: Farm, ledger: Ledger) -> None:

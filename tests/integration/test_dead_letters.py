@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ def counted(folder: Path, what: str) -> int:
         watch.close()
 
 
+NAIVE, PRICE = datetime(2026, 1, 2, 3, 4, 5), Decimal("1.50")
 STORED = {"durable": True, "auto_delete": False}
 TRANSIENT = {"durable": False, "auto_delete": False}
 kinds_of_queues = pytest.mark.parametrize("properties", [STORED, TRANSIENT], ids=["stored", "transient"])
@@ -59,7 +61,15 @@ def test_a_rejected_message(channel: Any, name: str, properties: dict[str, Any])
     before = datetime.now(UTC).replace(microsecond=0)
     channel.queue_declare(name, arguments=dead_letters_to("", f"{name}.dead"), **properties)
     declare(channel, f"{name}.dead")
-    send(channel, name, "body", headers={"mine": [1, {"a": None}]}, priority=7, expiration="600000", reply_to="me")
+    send(
+        channel,
+        name,
+        "body",
+        headers={"mine": [1, {"a": NAIVE}], "price": PRICE},
+        priority=7,
+        expiration="600000",
+        reply_to="me",
+    )
     channel.basic_get(name).reject(requeue=False)
     message = wait_get(channel, f"{name}.dead")
     assert message.body == "body"
@@ -78,7 +88,8 @@ def test_a_rejected_message(channel: Any, name: str, properties: dict[str, Any])
         "original-expiration": "600000",
     }
     assert headers == {
-        "mine": [1, {"a": None}],
+        "mine": [1, {"a": NAIVE}],
+        "price": PRICE,
         "x-first-death-queue": name,
         "x-first-death-reason": "rejected",
         "x-first-death-exchange": "",

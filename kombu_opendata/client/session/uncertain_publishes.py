@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from ...protocol.envelope import open_envelope
+from ...protocol.envelope import encode_fields, open_envelope
 from ...protocol.framing import client_messages
 from ...protocol.messages import Publish, Send
 
@@ -66,5 +66,5 @@ def content_of(message: Publish | Send) -> bytes:
         else:
             body, content_type, encoding, headers, properties, *_ = opened
             timeless = {name: value for name, value in properties.items() if name != "timestamp"}
-            digest.update(repr((bytes(body), content_type, encoding, headers, timeless)).encode())
+            digest.update(encode_fields((body, content_type, encoding, headers, timeless)))
     return digest.digest()

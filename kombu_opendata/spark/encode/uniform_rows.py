@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...protocol.envelope import encode_fields, metadata_headers
+from ...protocol.header_types import extended
 from ...protocol.message_properties import priority_of, ttl_ms_of, visible_at_ms_of
 from .argument_columns import Argument, Column, Constant, values
 from .arrow_text import Piece, join, packed_texts
@@ -142,7 +143,7 @@ def _microseconds(column: pa.Array) -> list[Any]:
 
 
 def _encoded(given: Iterable[Any]) -> pa.Array:
-    return pa.array(list(map(encode_fields, given)), pa.binary())
+    return pa.array([encode_fields(extended(value)) for value in given], pa.binary())
 
 
 # ---- envelopes: what all rows share is encoded once, and the envelope of a row is a join of bytes
@@ -176,5 +177,5 @@ def _map_pieces(values: Mapping[str, Any], columns: Mapping[str, pa.Array], ids:
         if value == ID_MARKER:
             pieces.append(ids)
         else:
-            pieces.append(columns[name] if name in columns else encode_fields(value))
+            pieces.append(columns[name] if name in columns else encode_fields(extended(value)))
     return pieces

@@ -10,7 +10,8 @@ any-with-x         as any, likewise
 =================  ====================================================================
 
 An argument of None (AMQP's void) matches a header of any value. Numbers are compared as numbers; a boolean equals only
-a boolean. Without arguments ``all`` matches every message and ``any`` none.
+a boolean. A header of an extension type (a Decimal, a date …) equals its text. Without arguments ``all`` matches every
+message and ``any`` none.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from typing import Any
+
+from msgspec.msgpack import Ext
 
 from ...errors import RequestError
 from ...selectors import tree
@@ -70,6 +73,8 @@ def _wanted(arguments: Mapping[str, Any]) -> tuple[bool, list[tuple[str, Any]]]:
 def _equal(wanted: Any, value: Any) -> bool:
     if wanted is None:
         return True
+    if type(value) is Ext:
+        return isinstance(wanted, str) and bool(value.data == wanted.encode())
     return isinstance(wanted, bool) == isinstance(value, bool) and bool(wanted == value)
 
 

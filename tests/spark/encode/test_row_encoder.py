@@ -204,6 +204,7 @@ def test_no_arguments_and_several(app: Any, published: Published) -> None:
         {"compression": "zlib"},
         {"compression": "bzip2", "serializer": "pickle"},
         {"headers": {"tenant": "a", "n": 1, "deep": {"x": [1]}}},
+        {"headers": {"price": Decimal("1.50"), "due": dt.datetime(2026, 1, 2), "deep": {"x": [dt.date(2026, 1, 2)]}}},
         {"time_limit": 30, "soft_time_limit": 20, "ignore_result": True, "shadow": "shown"},
         {"eta": dt.datetime(2040, 1, 2, 3, 4, 5, 678_901, tzinfo=dt.UTC)},
         {"delivery_mode": 1},
@@ -242,9 +243,11 @@ def test_columns_of_options(app: Any, published: Published) -> None:
             "tenant": ["a", None, "c"],
             "size": [1, 2, None],
             "tags": pa.array([["x"], None, []], pa.list_(pa.string())),
+            "price": pa.array([Decimal("1.50"), None, Decimal(2)], pa.decimal128(9, 2)),
+            "due": pa.array([dt.datetime(2026, 1, 2, 3), None, None], pa.timestamp("us")),
         }
     )
-    headers = {"tenant": "tenant", "size": "size", "tags": "tags"}
+    headers = {name: name for name in ("tenant", "size", "tags", "price", "due")}
     columns = Columns(priority="priority", eta="eta", headers=headers)
     rows = encoded(app, columns, table, priority=4, headers={"fixed": "f"})
 

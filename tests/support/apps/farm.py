@@ -46,6 +46,11 @@ def work(ledger: str, line: str, seconds: float) -> None:
     write(ledger, line)
 
 
+@app.task(bind=True)
+def note_headers(task: Task, ledger: str) -> None:
+    write(ledger, {"headers": task.request.headers, "price": task.request.get("price")})
+
+
 @app.task(acks_late=True)
 def note_late(ledger: str, line: str) -> None:
     write(ledger, line)

@@ -1,0 +1,78 @@
+"""Extension types of msgpack for values of headers and properties that msgpack would turn into text.
+
+====  =============================  ==============================
+code  type                           data, as UTF-8
+====  =============================  ==============================
+1     datetime without a time zone   ISO 8601
+2     Decimal                        its digits, sign and exponent
+3     date                           ISO 8601
+4     time                           ISO 8601
+5     UUID                           hexadecimal, with hyphens
+====  =============================  ==============================
+
+A datetime with a time zone is msgpack's own timestamp. Producers encode these types and consumers restore them. The
+broker does not: it copies an extension as it is, and compares it by its text.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import operator
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec.msgpack import Ext
+
+#: values that msgpack represents, found without a look at their contents
+_PLAIN = frozenset({str, int, float, bool, type(None), bytes})
+_ARRAYS = (list, tuple, set, frozenset)
+
+#: code, type, and the functions that make its text and restore the value; datetime is before its base
+_TYPES: tuple[tuple[int, type, Callable[[Any], str], Callable[[str], Any]], ...] = (
+    (1, dt.datetime, dt.datetime.isoformat, dt.datetime.fromisoformat),
+    (2, decimal.Decimal, str, decimal.Decimal),
+    (3, dt.date, dt.date.isoformat, dt.date.fromisoformat),
+    (4, dt.time, dt.time.isoformat, dt.time.fromisoformat),
+    (5, uuid.UUID, str, uuid.UUID),
+)
+_RESTORE = {code: restored for code, _type, _text_of, restored in _TYPES}
+
+
+def with_extensions(values: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    """Return headers or properties in which extensions stand for the values of the types above, also nested ones."""
+    changed: dict[Any, Any] | None = None
+    for name, value in values.items():
+        if type(value) not in _PLAIN and (encoded := extended(value)) is not value:
+            changed = dict(values) if changed is None else changed
+            changed[name] = encoded
+    return values if changed is None else changed
+
+
+def extended(value: Any) -> Any:
+    """Return what msgpack shall encode for a value: the value itself, unless it has or contains one of the types."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if isinstance(value, dict):
+        return with_extensions(value)
+    if isinstance(value, _ARRAYS):
+        if _PLAIN.issuperset(map(type, value)):
+            return value
+        items = [extended(item) for item in value]
+        return value if all(map(operator.is_, items, value)) else items
+    if isinstance(value, dt.datetime) and value.tzinfo is not None:
+        return value if kind is dt.datetime else dt.datetime.fromisoformat(value.isoformat(timespec="microseconds"))
+    for code, known, text_of, _restored in _TYPES:
+        if isinstance(value, known):
+            return Ext(code, text_of(value).encode())
+    return value
+
+
+def restore(code: int, data: memoryview) -> Any:
+    """Return the value of an extension; an extension that this version does not know, or can't read, stays one."""
+    try:
+        return _RESTORE[code](str(data, "utf-8"))
+    except (KeyError, ValueError, ArithmeticError):
+        return Ext(code, bytes(data))
