@@ -110,11 +110,16 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         super().forget(task_id)
         self.result_consumer.cancel_for(task_id)
 
-    def on_task_call(self, producer: Any, task_id: str) -> None:
-        """A task is about to be published. Its message says where its result goes in case it expires."""
+    def on_task_call(self, producer: Any, task_id: str) -> dict[str, Any]:
+        """Note the task that is about to be published: its message says where its result goes if it expires.
+
+        Returns:
+            No options: ``Signature.election`` adds them to the task's.
+        """
         key = self.get_key_for_task(task_id)
         self.client.note_sent(key)
         published_task.set(PublishedTask(task_id, self._places, (key.decode(), self._chord_prefix, self._ttl_ms)))
+        return {}
 
     def decode(self, payload: Any) -> Any:
         if isinstance(payload, bytes) and payload.startswith(revocation.MARK):
@@ -275,10 +280,13 @@ def _bytes(encoded: str | bytes) -> bytes:
 
 
 def _may_have_run(request: Any, task_id: str) -> bool:
-    """Whether the broker may have a result of this task that is not in its memory."""
-    if request is None or request.id != task_id:
+    """Return whether the broker may have a result of this task that is not in its memory.
+
+    A request for an unknown task has no attribute but its name and whom to tell.
+    """
+    if getattr(request, "id", None) != task_id:
         return True
-    return (request.delivery_info or {}).get("redelivered") is not False
+    return (getattr(request, "delivery_info", None) or {}).get("redelivered") is not False
 
 
 def _retrying(app: Any, publish: Any, *args: Any) -> None:

@@ -15,7 +15,8 @@ float NaN and infinities        ``nan``, ``inf``, ``-inf``
 int over 64 bits                decimal digits
 ==============================  =======================================================
 
-Tuples and sets are restored as lists; enums, dataclasses and msgspec structs as plain values.
+Tuples and sets are restored as lists; subclasses of str, int and float as these types; enums, dataclasses and msgspec
+structs as plain values.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from kombu.utils.json import textual_types
 
 import kombu_opendata  # noqa: F401 - registers the transports
 
@@ -73,8 +75,15 @@ _UNTAGGED: dict[str, Callable[[str], Any]] = {
 
 
 def _unknown(value: Any) -> Any:
+    """Return a plain value for one that msgspec does not know, as Kombu's own JSON does."""
     if hasattr(value, "__json__"):
         return value.__json__()
+    kind = type(value)
+    for plain in (str, int, float):  # such as Django's SafeString; a subclass of str may have another __str__
+        if issubclass(kind, plain):
+            return str.__str__(value) if plain is str else plain(value)
+    if isinstance(value, textual_types):  # Django's lazy translations
+        return str(value)
     raise TypeError(f"{type(value).__module__}.{type(value).__qualname__} can't be represented in JSON")
 
 
@@ -114,7 +123,7 @@ def _tag(value: Any) -> Any:
     if _is_plain(value):
         return value
     if isinstance(value, dict):
-        return {key if isinstance(key, (str, int, float)) else str(key): _tag(item) for key, item in value.items()}
+        return {_key(key): _tag(item) for key, item in value.items()}
     if isinstance(value, _CONTAINERS):
         return [_tag(item) for item in value]
     for kind, name, text_of in _TAGGED:
@@ -125,6 +134,13 @@ def _tag(value: Any) -> Any:
     if type(value) is int:
         return {"__type__": "int", "__value__": str(value)}
     return value
+
+
+def _key(key: Any) -> Any:
+    """Return a dictionary's key in a form that msgspec encodes; true, false and null as JSON writes them."""
+    if key is None or isinstance(key, bool):
+        return _encode(key).decode()
+    return key if isinstance(key, (str, int, float)) else str(key)
 
 
 def _untag(value: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from celery import group, states
+from celery.exceptions import NotRegistered
 from celery.exceptions import TimeoutError as ResultTimeout
 from celery.result import GroupResult, ResultSet
 
@@ -62,6 +63,19 @@ def test_an_error_and_an_unknown_task(grove: Orchard) -> None:
         with pytest.raises(ResultTimeout):
             grove.app.AsyncResult("nobody").get(timeout=timeout)
     assert grove.app.AsyncResult("nobody").state == states.PENDING
+
+
+@pytest.mark.parametrize("protocol", [1, 2])
+def test_a_message_for_a_task_that_the_worker_does_not_know(grove: Orchard, protocol: int) -> None:
+    grove.app.conf.task_protocol, usual = protocol, grove.app.conf.task_protocol
+    try:
+        unknown = grove.app.send_task("farm.renamed", (1,))
+    finally:
+        grove.app.conf.task_protocol = usual
+    with pytest.raises(NotRegistered, match=r"farm\.renamed"):
+        unknown.get(timeout=SECONDS)
+    assert unknown.state == states.FAILURE
+    assert grove.delay("add", 1, 1).get(timeout=SECONDS) == 2
 
 
 def test_states_on_the_way_are_pushed(grove: Orchard, tmp_path: Path) -> None:

@@ -103,6 +103,15 @@ def test_success_is_kept_and_failure_is_not(url: str) -> None:
         assert backend.get_task_meta(task_id, cache=False)["result"] == 1
 
 
+def test_a_task_for_an_elected_worker(url: str) -> None:
+    app = backend_of(url).app
+
+    @app.task(name="elected")
+    def task() -> None: ...
+
+    assert app.AsyncResult(task.s().election().id).state == states.PENDING
+
+
 def test_a_failure_that_is_too_large_says_so(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     backend = backend_of(url, result_extended=True)
     backend.client.get([b"x"])

@@ -76,6 +76,30 @@ def test_an_object_may_say_what_it_is_in_json() -> None:
     assert round_trip([Lazy()]) == ["said"]
 
 
+class Markup(str):
+    """A string of its own type, as Django's templates and forms hand out."""
+
+    __slots__ = ()
+
+
+class Meters(int):
+    pass
+
+
+class Rate(float):
+    pass
+
+
+@pytest.mark.parametrize(
+    "value", [Markup("<b>"), Meters(5), Rate(0.5), [Markup("x")], {"a": Meters(1)}, {Markup("k"): 1}]
+)
+@pytest.mark.parametrize("key", ["k", 1, 1.5, None, True, False])
+def test_what_kombus_json_takes_is_taken(value: Any, key: Any) -> None:
+    content_type, encoding, data = kombu.dumps({key: value}, serializer="json")
+    usual = kombu.loads(data, content_type, encoding, accept={content_type})
+    assert round_trip({key: value}) == usual
+
+
 def test_what_has_no_form_is_named() -> None:
     with pytest.raises(EncodeError, match="object can't be represented in JSON"):
         kombu.dumps(object(), serializer="msgspec")
