@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import stat
 from types import TracebackType
 from urllib.parse import quote
@@ -19,7 +20,7 @@ _RIGHTS_OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class PrivateFolder:
-    """A folder of this user that no other user may write to, created if it does not exist; a context manager.
+    """A folder of this user that no other user may write to, made by :func:`make_folder`; a context manager.
 
     Raises:
         StoreUnwritable: it can't be created, or this user can't use it, or it is a database in a store.
@@ -38,7 +39,7 @@ class PrivateFolder:
     def _open(self) -> None:
         path = self.path
         try:
-            os.makedirs(path, mode=0o700, exist_ok=True)
+            make_folder(path)
             self._fd = _open_folder(path)
             self._check()
         except (FileExistsError, NotADirectoryError) as exc:
@@ -176,6 +177,29 @@ class PrivateFolder:
 
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
+
+
+def make_folder(path: str) -> None:
+    """Make a folder for this user alone, unless it exists. The folder above it must exist: a path may be mistyped.
+
+    Raises:
+        StoreUnwritable: there is no folder above it.
+        OSError: it can't be made.
+    """
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
+    except FileNotFoundError as exc:
+        above = nearest = os.path.dirname(path)
+        while not os.path.isdir(nearest):
+            nearest = os.path.dirname(nearest)
+        raise StoreUnwritable(
+            f"{path} can't be created, because there is no folder {above}; the nearest one that exists is {nearest}. "
+            f"Check the path, or run: mkdir -p {shlex.quote(above)}",
+            folder=path,
+        ) from exc
 
 
 def _open_folder(path: str) -> int:

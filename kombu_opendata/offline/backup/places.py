@@ -14,6 +14,7 @@ from urllib.parse import unquote
 from ...errors import InvalidURL, StoreError, StoreFull, StoreUnwritable
 from ...folder_sync import sync_folder
 from ...masked_url import masked
+from ...private_folder import make_folder
 from ...staging.bucket_folder import Bucket
 
 _CHUNK_BYTES = 4 << 20
@@ -156,12 +157,12 @@ class FolderPlace(Place):
         return status.f_bavail * status.f_frsize
 
     def _make_folder(self, folder: Path) -> None:
-        """Make a folder and those above it durably."""
+        """Make a folder, and those above it up to the root, durably."""
         if folder.is_dir():
             return
-        self._make_folder(folder.parent)
-        with contextlib.suppress(FileExistsError):  # another thread was faster
-            folder.mkdir(mode=0o700)
+        if folder != self.root:
+            self._make_folder(folder.parent)
+        make_folder(str(folder))  # another thread may be faster
         sync_folder(folder.parent)
 
     @contextlib.contextmanager

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ...boot import boot_id
 from ...errors import StoreUnwritable
+from ...private_folder import make_folder
 
 #: processes of one host that may have a database in their caches at the same time, as during a take-over
 _SLOTS = 8
@@ -34,7 +35,7 @@ class DiskCache:
     def __init__(self, root: Path, url: str, database: str) -> None:
         name = hashlib.blake2b(f"{url}\0{database}".encode(), digest_size=8).hexdigest()
         try:
-            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(str(root))
             _check(root)
             number, self._lock = _first_free(root, name)
             self.folder = root / f"{name}-{number}"

@@ -99,6 +99,16 @@ def test_the_destination(target: Path, tmp_path: Path) -> None:
     refused("restore", tmp_path / "none", tmp_path / "r", code=1, text="there is no backup in")
 
 
+def test_a_mistyped_path(store: Path, target: Path, tmp_path: Path) -> None:
+    """As that of a disk which is not mounted: nothing is written below the mount point's place."""
+    for arguments in (
+        ("backup", tmp_path / "mnt/disk/backups", store),
+        ("restore", target, tmp_path / "mnt/disk/new"),
+    ):
+        refused(*arguments, code=3, text=f"the nearest one that exists is {tmp_path}.")
+    assert not (tmp_path / "mnt").exists()
+
+
 def test_no_space(store: Path, target: Path, tmp_path: Path) -> None:
     with small_disk("size=4m", "mode=0700") as disk:
         refused("backup", disk / "backups", store, code=5, text="free space")

@@ -14,6 +14,7 @@ import pytest
 
 from kombu_opendata import errors
 from kombu_opendata.storage.records import header, keys
+from kombu_opendata.storage.slatedb.disk_cache import DiskCache
 from kombu_opendata.storage.slatedb.store_writer import SlateStore
 
 from ...support.broker import EmbeddedBroker
@@ -50,6 +51,24 @@ def test_a_path_that_is_a_file(tmp_path: Path, below: str) -> None:
     assert isinstance(error, amqp.IrrecoverableConnectionError)
     assert f"{file}{below} can't be the store's folder: the path, or a part of it, is a file" in str(error)
     assert file.read_text() == "precious"
+
+
+def test_a_path_whose_folder_does_not_exist(tmp_path: Path, started: Children) -> None:
+    """A mistyped path makes no store."""
+    path = tmp_path / "vra" / "lib" / "queue"
+    error = refused(f"opendata://{path}")
+    assert isinstance(error, errors.StoreUnwritable)
+    assert isinstance(error, amqp.IrrecoverableConnectionError)
+    assert f"there is no folder {path.parent}; the nearest one that exists is {tmp_path}." in str(error)
+    assert f"mkdir -p {path.parent}" in str(error)
+    served = ServedBroker(tmp_path, "--store", f"file://{path}", "--listen", "tcp:127.0.0.1:0")
+    started.add(served)
+    assert served.report["code"] == "store_unwritable"
+    assert f"the nearest one that exists is {tmp_path}." in served.report["text"]
+    assert served.wait(60) == 1
+    with pytest.raises(errors.StoreUnwritable, match=f"the nearest one that exists is {tmp_path}"):
+        DiskCache(path, "s3://bucket", "default")
+    assert not (tmp_path / "vra").exists()
 
 
 @pytest.mark.damages_store
