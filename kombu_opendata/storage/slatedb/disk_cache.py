@@ -16,7 +16,6 @@ from pathlib import Path
 
 from ...boot import boot_id
 from ...errors import StoreUnwritable
-from ...private_folder import make_folder
 
 #: processes of one host that may have a database in their caches at the same time, as during a take-over
 _SLOTS = 8
@@ -35,7 +34,7 @@ class DiskCache:
     def __init__(self, root: Path, url: str, database: str) -> None:
         name = hashlib.blake2b(f"{url}\0{database}".encode(), digest_size=8).hexdigest()
         try:
-            make_folder(str(root))
+            root.mkdir(mode=0o700, exist_ok=True)  # the folder above must exist: the path may be mistyped
             _check(root)
             number, self._lock = _first_free(root, name)
             self.folder = root / f"{name}-{number}"

@@ -21,7 +21,6 @@ from urllib.parse import unquote, urlsplit
 
 from ... import errors
 from ...bucket_credentials import read_credential_files
-from ...private_folder import make_folder
 from . import ffi
 
 _PROVIDERS = {"s3": "S3", "s3a": "S3", "gs": "GCS", "az": "AZURE", "azure": "AZURE", "abfs": "AZURE", "abfss": "AZURE"}
@@ -116,7 +115,7 @@ def _local(url: str, path: str, create: bool) -> Location:
 def _make_writable(url: str, root: Path, folder: Path) -> None:
     """Create `folder` and see that a file can be made in it."""
     try:
-        make_folder(str(root))
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
         for step in [*reversed(folder.relative_to(root).parents), folder.relative_to(root)]:
             (root / step).mkdir(mode=0o700, exist_ok=True)
         probe = folder / f".probe-{os.getpid()}"
