@@ -12,8 +12,9 @@ from typing import Any
 import amqp.exceptions as amqp
 import pytest
 
-from kombu_opendata import errors
+from kombu_opendata import QueueClient, errors
 from kombu_opendata.broker import memory
+from kombu_opendata.broker.model.argument_table import KNOWN
 from kombu_opendata.broker.wire.broker_settings import BrokerSettings
 from kombu_opendata.protocol.messages.queue_messages import GetMetrics
 from kombu_opendata.transport import topology_channel as declaring
@@ -120,6 +121,54 @@ def test_two_apps_with_different_options(connect: Callable[..., Any], broker_url
     with pytest.raises(amqp.PreconditionFailed, match="exists with x-max-length=5, declared again without"):
         make(second, "shared", message_ttl=1000)
     make(second, "shared", message_ttl=1000, max_length=5)
+
+
+#: an example of each argument without effect, known or not
+WITHOUT_EFFECT = {
+    argument.name: {int: 1, str: "x"}[argument.kind] if not argument.choices else argument.choices[0]
+    for argument in KNOWN
+    if not argument.field
+} | {"x-cancel-on-ha-failover": True, "note": "for another broker"}
+
+
+@pytest.mark.filterwarnings("ignore::kombu_opendata.errors.UnknownArgumentWarning")
+@pytest.mark.parametrize(
+    "extra", [{"x-max-priority": 10}, {"x-queue-type": "quorum"}, WITHOUT_EFFECT], ids=["priority", "type", "all"]
+)
+@KINDS
+def test_arguments_without_effect_are_not_compared(channel: Any, name: str, durable: bool, extra: Any) -> None:
+    def make_with(more: dict[str, Any], length: int = 5) -> None:
+        declare(channel, name, durable=durable, arguments={"x-max-length": length, **more})
+
+    make_with({})
+    make_with(extra)
+    channel.queue_delete(name)
+    make_with(extra)
+    make_with({})
+    with pytest.raises(errors.PreconditionFailed, match="with x-max-length=5, declared again with x-max-length=6"):
+        make_with(extra, 6)
+    with pytest.raises(errors.RequestError, match="x-max-priority must be an integer from 1 to 255"):
+        make_with({"x-max-priority": 300})
+
+
+def test_an_argument_of_stored_queues_is_not_compared_in_memory(channel: Any, name: str) -> None:
+    make(channel, name, durable=False)
+    make(channel, name, durable=False, delivery_limit=5)
+    make(channel, f"{name}.stored")
+    with pytest.raises(errors.PreconditionFailed, match="x-delivery-limit"):
+        make(channel, f"{name}.stored", delivery_limit=5)
+
+
+def test_an_altered_queue_takes_declarations_with_arguments_without_effect(
+    channel: Any, name: str, broker_url: str
+) -> None:
+    make(channel, name, max_length=5)
+    with QueueClient(broker_url) as client:
+        client.alter(name, {"x-max-length": 7})
+    for length in (5, 7):
+        make(channel, name, max_length=length, queue_type="classic")
+    with pytest.raises(errors.PreconditionFailed, match="x-max-length=5, declared again with x-max-length=6"):
+        make(channel, name, max_length=6)
 
 
 # ------------------------------------------------------------------ time to live

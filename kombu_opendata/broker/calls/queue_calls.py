@@ -126,13 +126,23 @@ class QueueCalls:
 
 
 def _check_equal(queue: BrokerQueue, properties: QueueProperties) -> None:
-    """Refuse, by :class:`PreconditionFailed`, a queue that exists with other properties."""
+    """Refuse, by :class:`PreconditionFailed`, a queue that exists with other properties.
+
+    Arguments without effect don't count. Those in effect may differ from the declared ones after an alteration, which
+    apps may follow.
+    """
     for field, have, want in zip(properties._fields, queue.properties, properties, strict=True):
-        if have == want or (field == "arguments" and want == queue.effective):  # apps may follow an alteration
+        if have == want:
             continue
         argument, ours, theirs = field, f"with {field}={have!r}", f"with {field}={want!r}"
         if field == "arguments":
-            argument, ours, theirs = queue_arguments.difference(queue.properties.arguments, properties.arguments)
+            declared, again, altered = (
+                queue_arguments.with_effect(arguments, stored=properties.stored)
+                for arguments in (queue.properties.arguments, properties.arguments, queue.effective)
+            )
+            if again in (declared, altered):
+                continue
+            argument, ours, theirs = queue_arguments.difference(declared, again)
         raise PreconditionFailed(
             f"queue {queue.name!r} exists {ours}, declared again {theirs}: delete it, alter it or declare it alike",
             queue=queue.name,

@@ -190,6 +190,15 @@ def refuse_unknown(queue: str, arguments: Iterable[str]) -> None:
         raise RequestError(f"{text} To keep it for another broker, use force (--force).", queue=queue)
 
 
+def with_effect(arguments: Mapping[str, Any], *, stored: bool) -> dict[str, Any]:
+    """Return the arguments that make a declaration differ from another: those that have an effect on such a queue."""
+    return {
+        name: value
+        for name, value in arguments.items()
+        if (known := BY_NAME.get(name)) is not None and known.field and (stored or not known.stored_only)
+    }
+
+
 def difference(have: Mapping[str, Any], want: Mapping[str, Any]) -> tuple[str, str, str]:
     """The name of the first argument that differs, and descriptions of both sides."""
     name = min(name for name in have.keys() | want.keys() if have.get(name, have) != want.get(name, want))

@@ -181,9 +181,9 @@ class Topology:
         old = self.exchanges.get(name)
         if old is None:
             return True
-        theirs = {"type": type, "durable": durable, "auto_delete": auto_delete, "arguments": arguments}
+        theirs = {"type": type, "durable": durable, "auto_delete": auto_delete, ALTERNATE_EXCHANGE: alternate}
         for key, value in theirs.items():
-            have = getattr(old, key)
+            have = old.arguments.get(key) if key == ALTERNATE_EXCHANGE else getattr(old, key)
             if have != value:
                 raise PreconditionFailed(
                     f"exchange {name!r} exists with {key}={have!r}, declared again with {value!r}: "

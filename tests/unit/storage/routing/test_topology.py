@@ -131,10 +131,11 @@ def test_declaring_again() -> None:
     same: tuple[Any, ...] = ("events", "topic", True, False, {})
     assert not made.check_declare(*same)
     assert made.check_declare("new", "topic", True, False, {})
-    for position, other in ((1, "direct"), (2, False), (3, True), (4, {"x": 1})):
+    for position, other in ((1, "direct"), (2, False), (3, True), (4, {"alternate-exchange": "a"})):
         changed = (*same[:position], other, *same[position + 1 :])
         with pytest.raises(PreconditionFailed, match="'events'"):
             made.check_declare(*changed)
+    assert not made.check_declare(*same[:4], {"x-delayed-type": "direct"})  # has no effect
     with pytest.raises(RequestError, match="'x-random'"):
         made.check_declare("new", "x-random", True, False, {})
     with pytest.raises(RequestError, match="alternate-exchange must be the name"):
