@@ -1,4 +1,4 @@
-"""Credentials of buckets from files.
+"""Settings of buckets: credentials from files, and nothing in URLs.
 
 SlateDB and obstore read credentials from environment variables, from the cloud's metadata service (instance and task
 roles) or with a token file (``AWS_WEB_IDENTITY_TOKEN_FILE``), and not from ``~/.aws/credentials``. For what is a static
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 
-from .errors import StoreError
+from .errors import InvalidURL, StoreError
+from .masked_url import masked
 from .private_file import read_private
 
 VARIABLES = (
@@ -36,3 +37,18 @@ def read_credential_files() -> None:
             except (UnicodeDecodeError, ValueError) as exc:
                 text = f"the file of ${name}_FILE, {path} is not text: write the value alone into it"
                 raise StoreError(text, path=path) from exc
+
+
+def refuse_query(url: str) -> None:
+    """Refuse a bucket's URL with settings in it, which would have no effect.
+
+    Raises:
+        InvalidURL: the URL has a query or a fragment.
+    """
+    if "?" in url or "#" in url:
+        shown = masked(url)
+        raise InvalidURL(
+            f"the bucket's URL {shown!r} has settings after '?' or '#': set the environment variables of its provider, "
+            "such as AWS_REGION. In a name, write %3F or %23",
+            url=shown,
+        )

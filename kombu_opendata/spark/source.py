@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from ..errors import RequestError
 from .arrow_schema import arrow_schema
+from .option_text import did_you_mean
 from .read import bounds
 from .read.tables import TABLES, check_columns, check_table, schema_of
 from .worker_python import check_worker_python
@@ -60,8 +61,7 @@ class OpenDataSource(DataSource):
         check_columns(table, schema.names)
         for option in self.options:
             if option.lower() not in _READ:
-                known = ", ".join(sorted(_READ - {"path"}))
-                raise RequestError(f"unknown option {option!r}: choose from {known}", option=option)
+                raise RequestError(f"unknown option {option!r}{did_you_mean(option, _READ - {'path'})}", option=option)
         store = self._store()
         partitions = self.options.get("partitions", "0")
         if not partitions.isdecimal():

@@ -65,7 +65,8 @@ def submit_tasks(
         headers: names of headers and their constants or ``Column``s.
         job_id: a job whose id was committed before is returned, and nothing is added. Random by default.
         transport_options: Celery's ``broker_transport_options``, with ``broker_url``.
-        options: further options of ``apply_async``: ``countdown``, ``serializer``, ``compression``, ``link``, ….
+        options: further options of ``apply_async``: those of :data:`.task_arguments.APPLY_OPTIONS`, such as
+            ``countdown``, ``serializer``, ``compression`` and ``link``.
 
     Raises:
         RequestError: an argument, the task, or a queue with other arguments is refused. Nothing was sent.

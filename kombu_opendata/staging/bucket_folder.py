@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
-from ..bucket_credentials import read_credential_files
+from ..bucket_credentials import read_credential_files, refuse_query
 from ..errors import CorruptRecord, InvalidURL, StoreError
 from .batch_uri import FILE_NAME
 from .folder import Folder, Found, Output, missing
@@ -41,6 +41,7 @@ class Bucket(Folder):
         parts = urlsplit(url)
         if parts.scheme not in _SCHEMES or not parts.netloc:
             raise InvalidURL(f"{url!r} is not an object-store URL: use file:///folder or s3://bucket/prefix", url=url)
+        refuse_query(url)
         self.url = url
         self._obs = _obstore()
         self._missing = (FileNotFoundError, self._obs.exceptions.NotFoundError)

@@ -90,7 +90,7 @@ class JobInfo(Job, array_like=True, frozen=True):
 
     @property
     def has_ended(self) -> bool:
-        """Whether each message is settled and no task runs."""
+        """Return whether each message is settled and no task runs."""
         return self.is_settled and not self.running
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import Depends, FastAPI, Request, Response
 from fastapi.staticfiles import StaticFiles
 
+from ..errors import RequestError
 from ..version import __version__
 from .access.guard import Guard, is_api
 from .access.headers import BodyLimit, SecurityHeaders
@@ -131,12 +132,27 @@ def _api(site: Site) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         responses=RESPONSES,
+        dependencies=[Depends(_refuse_unknown)],
     )
     api.state.site = site
     answer_errors(api, error_json)
     for part in _API:
         api.include_router(part.router)
     return api
+
+
+async def _refuse_unknown(request: Request) -> None:
+    """Refuse a query with a parameter that the route does not have: without a misspelt filter the answer is larger.
+
+    Raises:
+        RequestError: the text names the parameters that the route has.
+    """
+    described = request.app.openapi()["paths"][request.scope["route"].path][request.method.lower()]
+    known = sorted(one["name"] for one in described.get("parameters", ()) if one["in"] == "query")
+    for name in request.query_params:
+        if name not in known:
+            has = f"choose from {', '.join(known)}" if known else "it has none"
+            raise RequestError(f"there is no parameter {name!r:.100}: {has}", name=name[:100])
 
 
 def api_description() -> dict[str, Any]:

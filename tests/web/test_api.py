@@ -95,6 +95,8 @@ def test_everything_is_described(described: dict[str, Any]) -> None:
         ("GET", "/workers?page=x", 422, "bad_request"),
         ("GET", "/worker?id=zz", 404, "not_found"),
         ("GET", "/exchanges/route?headers=x", 422, "bad_request"),
+        ("GET", "/failures?taks=mail.letter", 422, "bad_request"),
+        ("GET", "/store?page=2", 422, "bad_request"),
         ("POST", "/actions/delete-exchange", 422, "bad_request"),
     ],
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from difflib import get_close_matches
 from numbers import Real
 from typing import Any
 
@@ -13,18 +12,35 @@ from pyspark.sql import Column
 
 from ...errors import RequestError
 from ...protocol.message_properties import priority_of
+from ..option_text import did_you_mean
 
 Args = Sequence[Any] | None
 Kwargs = Mapping[str, Any] | Sequence[str] | None
 
-#: options that a misspelt one may stand for
-_NAMES = (
-    "app", "args", "broker_url", "compression", "countdown", "eta", "exchange", "expires", "headers", "job_id",
-    "kwargs", "priority", "queue", "routing_key", "serializer", "task_id", "transport_options",
+#: arguments of ``submit_tasks`` that are not options of ``apply_async``
+_ARGUMENTS = ("app", "broker_url", "job_id", "task", "transport_options")
+#: those that are, but may differ from row to row
+_COLUMNS = ("args", "kwargs", "task_id")
+#: options of ``apply_async`` that a message can have
+_CELERY_OPTIONS = (
+    "argsrepr", "chain", "chord", "compression", "countdown", "declare", "delivery_mode", "eta", "exchange",
+    "exchange_type", "expires", "group_id", "group_index", "headers", "ignore_result", "kwargsrepr", "link",
+    "link_error", "origin", "parent_id", "priority", "queue", "retries", "root_id", "routing_key",
+    "serializer", "shadow", "soft_time_limit", "stamped_headers", "time_limit",
 )  # fmt: skip
+#: properties of AMQP messages, which ``apply_async`` takes as well; an option of another name would become one, too
+_PROPERTIES = (
+    "app_id", "cluster_id", "correlation_id", "expiration", "message_id", "reply_to", "timestamp", "type", "user_id",
+)  # fmt: skip
+APPLY_OPTIONS = frozenset((*_CELERY_OPTIONS, *_PROPERTIES))
 _TIMES = ("eta", "expires")
 #: arguments of ``apply_async`` that are given by this package
-_OURS = ("args", "connection", "kwargs", "name", "producer", "publisher", "task_id")
+_OURS = (*_COLUMNS, "connection", "name", "producer", "publisher")
+#: arguments of ``apply_async`` about its call, of which a job has none for each task
+_OF_CALLS = (
+    "add_to_parent", "confirm_timeout", "immediate", "mandatory", "result_cls", "retry", "retry_policy", "router",
+    "timeout",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -83,17 +99,16 @@ class TaskArguments:
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Check further options of ``apply_async``.
+    """Check further options of ``apply_async``. The list is closed: no unknown name becomes a property of messages.
 
     Raises:
-        RequestError: one is not valid; the text says what is meant, or what to write.
+        RequestError: an option is unknown or not valid; the text names the nearest one, or says what to write.
     """
+    stamps = options.get("stamped_headers")
+    known = APPLY_OPTIONS | set(stamps if isinstance(stamps, (list, tuple, set)) else ())
     for option, value in options.items():
-        meant = get_close_matches(option, _NAMES, 1, 0.8)
-        if meant and option not in _NAMES:  # a `jobid` would become a property, and a second run would send all again
-            raise RequestError(f"there is no option {option!r}: do you mean {meant[0]!r}?", option=option)
-        if option in _OURS:
-            raise RequestError(f"{option!r} can't be among the options of apply_async: it is set here", option=option)
+        if option not in known:
+            raise RequestError(_refusal(option), option=option)
         if option in _TIMES:
             _check_time(option, value)
         elif isinstance(value, Column):
@@ -103,6 +118,17 @@ def check_options(options: Mapping[str, Any]) -> None:
     if not isinstance(countdown, (Real, type(None))) or isinstance(countdown, bool):
         raise RequestError(f"countdown is {countdown!r:.200} and must be a number of seconds", option="countdown")
     priority_of(options.get("priority"))
+
+
+def _refusal(option: str) -> str:
+    """Return why an option is not one that a job's messages can have."""
+    if option in _OURS:
+        return f"{option!r} can't be among the options of apply_async: it is set here"
+    if option in _ARGUMENTS:
+        return f"{option!r} can't be among the options of apply_async: give it beside them"
+    if option in _OF_CALLS:
+        return f"{option!r} has no effect on the tasks of a job: leave it out"
+    return f"there is no option {option!r}{did_you_mean(option, {*APPLY_OPTIONS, *_ARGUMENTS, *_COLUMNS})}"
 
 
 def _check_time(option: str, value: Any) -> None:

@@ -16,8 +16,8 @@ option                 meaning
 ``eta_column``         a timestamp; null means at once
 ``expires_column``     a timestamp; null means never
 ``header_columns``     a JSON object of header → column
-``options``            a JSON object of further options of ``apply_async``: ``priority``, ``countdown``, ``expires``,
-                       ``serializer``, ``compression``, ``exchange``, ``routing_key``, ``headers``, …
+``options``            a JSON object of further options of ``apply_async``: those of
+                       :data:`.task_arguments.APPLY_OPTIONS`
 ``transport_options``  a JSON object: Celery's ``broker_transport_options``, with ``broker_url``
 =====================  ================================================================================================
 """
@@ -37,7 +37,7 @@ import pyarrow as pa
 from ...errors import RequestError
 from ..broker_access import BrokerAccess, access_of
 from ..encode.plan import Columns, Plan
-from ..option_text import json_of, names_of
+from ..option_text import did_you_mean, json_of, names_of
 from .commit_report import CommitReport
 from .task_arguments import check_options
 
@@ -45,8 +45,10 @@ from .task_arguments import check_options
 _COLUMNS = ("task", "queue", "task_id", "priority", "eta", "expires")
 _KNOWN = frozenset((
     "broker_url", "app", "job_id", "task", "args", "kwargs", "queue", "header_columns", "options", "transport_options",
-    "plan", "report", *(f"{name}_column" for name in _COLUMNS),
+    *(f"{name}_column" for name in _COLUMNS),
 ))  # fmt: skip
+#: the options that ``submit_tasks`` and ``stream_tasks`` set; the plan has all that the others say
+_PLANNED = frozenset(("broker_url", "job_id", "plan", "report"))
 #: Spark's own options, which every source gets
 _SPARKS = frozenset(("checkpointlocation", "outputmode", "queryname"))
 
@@ -82,9 +84,13 @@ def parse_write_options(options: Mapping[str, str], schema: pa.Schema, refused: 
             "option broker_url",
             option="path",
         )
-    unknown = sorted(given.keys() - _KNOWN - _SPARKS)
-    if unknown:
-        raise RequestError(f"unknown option {unknown[0]!r}: choose from {', '.join(sorted(_KNOWN))}", option=unknown[0])
+    known = _PLANNED if "plan" in given else _KNOWN
+    for name in sorted(given.keys() - known - _SPARKS):
+        if name in _KNOWN:
+            raise RequestError(f"the option {name} has no effect here: give it to the call as an argument", option=name)
+        raise RequestError(f"unknown option {name!r}{did_you_mean(name, _KNOWN)}", option=name)
+    if given.get("job_id") == "":
+        raise RequestError("the option job_id is empty: name the job, or leave the option out", option="job_id")
     if "plan" in given:
         plan, access = pickle.loads(base64.b64decode(given["plan"]))
         access = replace(access, url=given["broker_url"])

@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from ... import errors
-from ...bucket_credentials import read_credential_files
+from ...bucket_credentials import read_credential_files, refuse_query
 from . import ffi
 
 _PROVIDERS = {"s3": "S3", "s3a": "S3", "gs": "GCS", "az": "AZURE", "azure": "AZURE", "abfs": "AZURE", "abfss": "AZURE"}
@@ -74,6 +74,7 @@ def locate(url: str, path: str, *, create: bool = True) -> Location:
         return _local(url, path, create)
     if parts.scheme not in _PROVIDERS or not parts.netloc:
         raise errors.InvalidURL(f"{url!r} is no object-store URL: use file:///folder or s3://bucket/prefix", url=url)
+    refuse_query(url)
     prefix = unquote(parts.path).strip("/")
     return Location(url, _bucket(url), f"{prefix}/{path}" if prefix else path, name=path)
 

@@ -111,7 +111,12 @@ def test_what_a_start_would_find(file: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("store", "fault"),
-    [("nonsense://x", "is no object-store URL"), ("s3://", "is no object-store URL"), ("/", "names no folder")],
+    [
+        ("nonsense://x", "is no object-store URL"),
+        ("s3://", "is no object-store URL"),
+        ("/", "names no folder"),
+        ("s3://bucket/x?region=eu", "'s3://bucket/x?region=**' has settings after '?' or '#': set the environment"),
+    ],
 )
 def test_stores_that_can_not_be(store: str, fault: str) -> None:
     assert any(fault in one for one in check("--store", store, "--listen", "tcp:"))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from celery import Celery
 from kombu.entity import Exchange, Queue
@@ -16,6 +17,7 @@ from kombu_opendata.errors import NotFound, PreconditionFailed, RequestError, St
 from kombu_opendata.spark.broker_access import access_of
 from kombu_opendata.spark.encode.plan import Columns, Plan
 from kombu_opendata.spark.write.task_arguments import check_options
+from kombu_opendata.spark.write.write_options import WriteOptions, pack_plan, parse_write_options
 from kombu_opendata.transport import amqp_errors as transport_errors
 
 from ...support.kombu_client import connected
@@ -53,6 +55,73 @@ def test_times_that_can_be() -> None:
         check_options({"eta": eta})
     for expires in (None, NOW, 5, 0.5, "2026-01-02T03:04:05+01:00"):
         check_options({"expires": expires, "countdown": 1.5})
+
+
+# ---------------------------------------------------------------------- names of options
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("jobid", "job_id"),
+        ("jobId", "job_id"),
+        ("JOB-ID", "job_id"),
+        ("job", "job_id"),
+        ("job_name", "job_id"),
+        ("taskId", "task_id"),
+        ("task_ids", "task_id"),
+        ("prio", "priority"),
+        ("kwarg", "kwargs"),
+        ("queue_name", "queue"),
+        ("count_down", "countdown"),
+    ],
+)
+def test_an_option_in_another_spelling(name: str, meant: str) -> None:
+    """It would become a property of the messages, so that a second run of the job sends all tasks again."""
+    with pytest.raises(RequestError, match=f"no option '{name}': do you mean '{meant}'"):
+        check_options({name: "x"})
+
+
+def test_options_that_do_not_apply_to_jobs() -> None:
+    with pytest.raises(RequestError, match=r"no option 'dry_run': choose from app, app_id, .*countdown"):
+        check_options({"dry_run": True})
+    with pytest.raises(RequestError, match="'retry' has no effect on the tasks of a job"):
+        check_options({"retry": True})
+    with pytest.raises(RequestError, match="'job_id' can't be among the options of apply_async: give it beside them"):
+        check_options({"job_id": "nightly"})
+
+
+def test_stamps_are_named_by_an_option() -> None:
+    check_options({"stamped_headers": ["tenant"], "tenant": "a"})
+    with pytest.raises(RequestError, match="no option 'tennant'"):
+        check_options({"stamped_headers": ["tenant"], "tennant": "a"})
+
+
+def written(**options: str) -> WriteOptions:
+    """The options of ``df.write``, as Spark gives them."""
+    given = {"broker_url": "opendata+memory://none", "task": "mail.letter", **options}
+    return parse_write_options(given, pa.schema([("n", pa.int64())]), {})
+
+
+def test_names_of_writer_options() -> None:
+    """Spark makes all names lower case."""
+    assert written(jOb_ID="nightly", queryname="spark's own").job_id == "nightly"
+    for name in ("jobid", "jobId", "job"):
+        with pytest.raises(RequestError, match=f"unknown option '{name.lower()}': do you mean 'job_id'"):
+            written(**{name: "nightly"})
+    with pytest.raises(RequestError, match="unknown option 'dry_run': choose from app, args, broker_url, "):
+        written(dry_run="true")
+    with pytest.raises(RequestError, match="no option 'jobId': do you mean 'job_id'"):
+        written(options='{"jobId": "nightly"}')
+    with pytest.raises(RequestError, match="job_id is empty"):
+        written(job_id="")
+
+
+def test_options_beside_those_of_a_call() -> None:
+    """``stream_tasks`` returns a writer that takes more options, but all about tasks are decided."""
+    plan = pack_plan(Plan(Columns(), task="mail.letter"), access_of("opendata+memory://none"))
+    given = {"broker_url": "opendata+memory://none", "plan": plan, "checkpointLocation": "/c"}
+    assert parse_write_options(given, pa.schema([]), {}).plan.task == "mail.letter"
+    with pytest.raises(RequestError, match="the option queue has no effect here"):
+        parse_write_options({**given, "queue": "other"}, pa.schema([]), {})
 
 
 # ---------------------------------------------------------------------- tasks
