@@ -148,7 +148,7 @@ async def _refuse_unknown(request: Request) -> None:
         RequestError: the text names the parameters that the route has.
     """
     described = request.app.openapi()["paths"][request.scope["route"].path][request.method.lower()]
-    known = sorted(one["name"] for one in described.get("parameters", ()) if one["in"] == "query")
+    known = sorted(given["name"] for given in described.get("parameters", ()) if given["in"] == "query")
     for name in request.query_params:
         if name not in known:
             has = f"choose from {', '.join(known)}" if known else "it has none"
