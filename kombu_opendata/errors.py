@@ -152,6 +152,12 @@ class PreconditionFailed(RequestError, code="precondition_failed"):
     """It exists already with other properties, or is in use, or is not empty."""
 
 
+class ConsumerTagInUse(PreconditionFailed, code="consumer_tag_in_use"):
+    """The channel has a consumer with this tag already."""
+
+    tag: str
+
+
 class MessageNotFound(NotFound, code="message_not_found"):
     """The queue does not have this message, or no longer: it was settled, it expired or it was purged."""
 

@@ -231,9 +231,14 @@ class Channel(VirtualChannel):
         Args:
             callback: gets each message.
             on_cancel: gets the tag if the broker ends the consumer.
+
+        Raises:
+            ConsumerTagInUse: the channel has a consumer with this tag, which continues.
         """
         connection = self._connection()
         tag = consumer_tag or f"ctag{self.channel_id}.{next(_consumer_numbers)}"
+        with translated:
+            connection.check_tag(self.channel_id, tag)
         if callback is not None:
             self._callbacks[tag] = callback
         if on_cancel is not None:
@@ -247,6 +252,9 @@ class Channel(VirtualChannel):
         except OpenDataError as exc:
             self._forget_consumer(tag)
             raise translate(exc) from exc
+        except BaseException:
+            self._forget_consumer(tag)
+            raise
         self._consumers.add(tag)
         self._tag_to_queue[tag] = queue
         self._active_queues.append(queue)
@@ -263,9 +271,7 @@ class Channel(VirtualChannel):
             raise translate(exc) from exc
         finally:
             self._forget_consumer(consumer_tag)
-        if self.can_consume is not None:
-            self.set_gate(self.can_consume)  # the granted delivery may have gone back to its queue
-            self.grant()
+        self._grant_again()
 
     # ------------------------------------------------------------ one delivery at a time
     def set_gate(self, can_consume: Callable[[], bool]) -> None:
@@ -284,6 +290,12 @@ class Channel(VirtualChannel):
         if self.can_consume():
             self._granted = True
             self.connection.set_credit(self.channel_id, 1)
+
+    def _grant_again(self) -> None:
+        """The granted delivery may have gone back to its queue."""
+        if self.can_consume is not None:
+            self.set_gate(self.can_consume)
+            self.grant()
 
     def _forget_consumer(self, tag: str) -> Callable[[str], Any] | None:
         self._callbacks.pop(tag, None)
@@ -346,8 +358,18 @@ class Channel(VirtualChannel):
             callback(message)
 
     def _return_unwanted(self, delivery: Delivery) -> None:
-        if self.connection is not None and delivery[1] not in self.no_ack_consumers:
-            self.connection.settle(self.channel_id, Outcome.RELEASE, [delivery[2:5]])
+        """Return a message that no callback takes, and end its consumer: the broker would deliver it again."""
+        if self.connection is None:
+            return
+        tag, connection = delivery[1], self.connection
+        if tag in self._consumers:
+            log.warning("consumer %s of queue %s has no callback and is cancelled", tag, delivery[2])
+        with translated:
+            connection.end_consumer(self.channel_id, tag)
+            if tag not in self.no_ack_consumers:
+                connection.settle(self.channel_id, Outcome.RELEASE, [delivery[2:5]])
+        self._forget_consumer(tag)
+        self._grant_again()
 
     def _consumer_ended(self, event: Cancelled) -> None:
         known = event.tag in self._callbacks

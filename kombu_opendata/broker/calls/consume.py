@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...errors import AccessRefused, PreconditionFailed, RequestError
+from ...errors import AccessRefused, ConsumerTagInUse, RequestError
 from ...protocol import messages as m
 from ...protocol.messages.message_base import Message
 from ...storage.clock import Clock
@@ -72,7 +72,7 @@ class ConsumeCalls:
             raise RequestError(f"the consumer tag is over {MAX_NAME_BYTES} bytes", limit=MAX_NAME_BYTES)
         channel = call.session.channel(msg.channel)
         if msg.tag in channel.consumers:
-            raise PreconditionFailed(f"consumer tag {msg.tag!r} is in use on this channel", tag=msg.tag)
+            raise ConsumerTagInUse(f"consumer tag {msg.tag!r} is in use on this channel: choose another", tag=msg.tag)
         if queue.consumers and (msg.exclusive or queue.consumers[0].exclusive):
             raise AccessRefused(f"queue {queue.name!r} has an exclusive consumer", queue=queue.name)
         priority = msg.arguments.get("x-priority", 0)
@@ -87,7 +87,8 @@ class ConsumeCalls:
 
     @handles(m.Cancel, needs=needs.entry)
     def cancel(self, call: Context, msg: m.Cancel) -> None:
-        consumer = call.session.channel(msg.channel).consumers.get(msg.tag)
+        channel = call.session.channels.get(msg.channel)
+        consumer = channel.consumers.get(msg.tag) if channel is not None else None
         if consumer is not None:
             self._queues.remove_consumer(consumer)
         call.reply(m.Ok(msg.rid))

@@ -167,7 +167,10 @@ class DeadLetters:
             return
         now = self._clock.now_ms()
         key, priority = copy.routing_key, 255 - letter.priority
-        message = Publish(0, 0, letter.exchange, key, copy.envelope, copy.metadata, priority, now)
+        names = [target.name for target in targets] if letter.reason == "rejected" else []
+        delay_ms = x_death_headers.return_delay_ms(names, copy.deaths)
+        visible_at_ms = now + delay_ms if delay_ms else 0
+        message = Publish(0, 0, letter.exchange, key, copy.envelope, copy.metadata, priority, now, visible_at_ms)
         try:
             store(message, targets)
         except StoreFull:

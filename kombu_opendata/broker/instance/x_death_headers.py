@@ -16,6 +16,7 @@ contain anything: headers of another shape are replaced, and bytes that are not 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -26,6 +27,9 @@ from ...protocol.envelope import UNREADABLE, Opened, encode_fields, metadata_hea
 from ...storage.records.dead_letter import DeadLetter
 
 _COUNT_LIMIT = 1 << 53
+#: rejections of a message in one queue before each further one delays its return there
+FREE_REJECTIONS = 100
+_FIRST_DELAY_MS, _MAX_DELAY_MS = 10, 1000
 
 
 class Copy(NamedTuple):
@@ -101,6 +105,18 @@ def _record(headers: dict[Any, Any], death: dict[str, Any]) -> None:
     for part in ("queue", "reason", "exchange"):
         headers.setdefault(f"x-first-death-{part}", death[part])
         headers[f"x-last-death-{part}"] = death[part]
+
+
+def return_delay_ms(queues: Collection[str], deaths: list[Any]) -> int:
+    """After how long a dead letter is visible: one that consumers reject back into their queue without end is delayed.
+
+    Args:
+        queues: the names of those that get it.
+    """
+    rejected = [death for death in deaths if isinstance(death, dict) and death.get("reason") == "rejected"]
+    counts = [death.get("count") for death in rejected if death.get("queue") in queues]
+    over = max((count for count in counts if type(count) is int), default=0) - FREE_REJECTIONS
+    return min(_FIRST_DELAY_MS << min(over, 10), _MAX_DELAY_MS) if over >= 0 else 0
 
 
 def is_cycle(queue: str, deaths: list[Any]) -> bool:

@@ -48,16 +48,21 @@ class Peer(Protocol):
 class Channel:
     """A channel with ``held`` unsettled deliveries. A ``prefetch`` of 0 and a ``credit`` of None mean no limit.
 
-    ``starved`` are the queues that had messages for it while it held as many as its prefetch, in this order.
+    ``starved`` are the queues that had messages for it while it held as many as its prefetch, in this order. ``returned``
+    counts the deliveries that came back since the last one that was handled; while it ``is_waiting`` because of them,
+    its consumers get nothing.
     """
 
-    __slots__ = ("consumers", "credit", "held", "number", "prefetch", "starved")
+    __slots__ = ("consumers", "credit", "held", "is_waiting", "number", "prefetch", "returned", "starved", "waits")
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.prefetch = 0
         self.held = 0
         self.credit: int | None = None
+        self.returned = 0
+        self.is_waiting = False
+        self.waits = 0  # since the last delivery that was handled
         self.consumers: dict[str, Consumer] = {}
         self.starved: dict[ConsumedQueue, None] = {}
 
@@ -104,7 +109,7 @@ class Consumer:
         if self.session.turn_bytes >= TURN_BYTES:
             return False
         channel = self.channel
-        if channel.credit is not None and channel.credit <= 0:
+        if channel.is_waiting or (channel.credit is not None and channel.credit <= 0):
             return False
         return self.no_ack or not channel.is_full
 

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ...errors import ConnectionLost, OpenDataError, RequestError
+from ...errors import ConnectionLost, ConsumerTagInUse, OpenDataError, RequestError
 from ...protocol.framing import frame
 from ...protocol.messages import (
     Cancel,
@@ -193,9 +193,14 @@ class BrokerConnection:
 
     # ------------------------------------------------------------ consuming
     def consume(self, message: Consume) -> None:
-        """Start a consumer."""
+        """Start a consumer.
+
+        Raises:
+            ConsumerTagInUse: the channel has one with this tag, which continues.
+        """
         key = (message.channel, message.tag)
         with self.link.lock:
+            self.check_tag(*key)
             self.link.ensure_open()  # a resume starts the session's consumers again
             self.session.consumers[key] = message  # its deliveries may come before the answer
             try:
@@ -204,16 +209,25 @@ class BrokerConnection:
                 self.session.consumers.pop(key, None)
                 raise
 
+    def check_tag(self, channel: int, tag: str) -> None:
+        """Raise :class:`ConsumerTagInUse` if the channel has a consumer with this tag."""
+        if (channel, tag) in self.session.consumers:
+            raise ConsumerTagInUse(f"consumer tag {tag!r} is in use on channel {channel}: choose another one", tag=tag)
+
     def cancel(self, channel: int, tag: str) -> None:
         """Stop a consumer. Its deliveries that nobody has taken go back to their queue."""
         with self.link.lock:
+            if (channel, tag) in self.session.consumers:
+                self.end_consumer(channel, tag)
+
+    def end_consumer(self, channel: int, tag: str) -> None:
+        """As :meth:`cancel`, also for a consumer that only the broker has, as the call that started it was interrupted."""
+        with self.link.lock:
             consumer = self.session.consumers.get((channel, tag))
-            if consumer is None:
-                return
             self.call(Cancel(0, channel, tag))
             self.session.cancelled(channel, tag)
             unread = self.session.take_deliveries(channel, tag)
-            if unread and not consumer.no_ack:
+            if unread and not (consumer is not None and consumer.no_ack):
                 self.settle(channel, Outcome.RELEASE, [delivery[2:5] for delivery in unread])
 
     def get(self, channel: int, queue: str, *, no_ack: bool) -> Delivery | None:
@@ -282,10 +296,11 @@ class BrokerConnection:
         with self.link.lock:
             if self.channels.pop(number, None) is None:
                 return
-            self.session.close_channel(number)
-            if self.link.current is not None and not self.closed:
-                self.call(CloseChannel(0, number))
-                self.session.close_channel(number)  # what came in before the answer was given back as well
+            try:
+                if self.link.current is not None and not self.closed:
+                    self.call(CloseChannel(0, number))
+            finally:
+                self.session.close_channel(number)
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until every publish is durable, see :meth:`PublishPipeline.flush`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 
 from kombu_opendata import errors
 from kombu_opendata.broker import memory
+from kombu_opendata.broker.delivery.leases.lease_tokens import FREE_RETURNS
+from kombu_opendata.broker.instance.x_death_headers import FREE_REJECTIONS
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.protocol import messages as m
@@ -26,6 +29,7 @@ from ...support.kombu_client import declare, drain_until, send, take, take_bodie
 from ...support.plain_store import PlainStore
 from ...support.processes import Child, wait_until
 from ...support.raw import RawClient
+from ...support.served import ServedBroker
 
 
 def _run_in_child(work: Callable[[], None]) -> int:
@@ -184,3 +188,44 @@ def test_a_resume_with_an_unknown_settlement_releases_the_message(
         (held,) = first.wait_deliveries(1)
         second.hello(first.session, resume=True, settles=[(outcome, *held[2:5])])
         assert channel.basic_get("q").body == "body"
+
+
+@pytest.mark.parametrize("durable", [True, False], ids=["stored", "transient"])
+@pytest.mark.parametrize("outcome", [m.Outcome.RELEASE, m.Outcome.REQUEUE])
+def test_a_client_that_only_returns_messages_is_slowed_down(
+    store_folder: Path, serve: Callable[..., ServedBroker], durable: bool, outcome: m.Outcome
+) -> None:
+    serve()
+    with RawClient(f"{store_folder}/by-hand.sock") as client:
+        client.hello()
+        client.call(m.DeclareQueue(0, "q", durable, False, False, {"x-delivery-limit": -1} if durable else {}, False))
+        client.consume("q")
+        client.publish("q", 1)
+        began, settled = time.monotonic(), 0
+        while time.monotonic() - began < 1.5:
+            delivery = client.wait_deliveries(settled + 1)[-1]
+            settled += 1
+            client.send(m.Settle(settled, outcome, 1, [delivery[2:5]]))
+        assert FREE_RETURNS < settled < FREE_RETURNS + 12
+        delivery = client.wait_deliveries(settled + 1)[-1]
+        client.send(m.Settle(settled + 1, m.Outcome.ACK, 1, [delivery[2:5]]))
+        client.publish("q", 2)
+        client.wait_deliveries(settled + 2)
+
+
+def test_a_message_that_is_rejected_into_its_own_queue_is_slowed_down(
+    store_folder: Path, serve: Callable[..., ServedBroker]
+) -> None:
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q"}
+    serve()
+    with RawClient(f"{store_folder}/by-hand.sock") as client:
+        client.hello()
+        client.call(m.DeclareQueue(0, "q", True, False, False, arguments, False))
+        client.consume("q")
+        client.publish("q", 1)
+        began, settled = time.monotonic(), 0
+        while time.monotonic() - began < 1.5:
+            delivery = client.wait_deliveries(settled + 1)[-1]
+            settled += 1
+            client.send(m.Settle(settled, m.Outcome.REJECT, 1, [delivery[2:5]]))
+        assert settled < FREE_REJECTIONS + 12

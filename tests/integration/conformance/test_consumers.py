@@ -92,6 +92,31 @@ def test_an_exclusive_consumer_is_alone(another: Callable[[], Any], channel: Any
     assert isinstance(caught.value, amqp.ResourceLocked)
 
 
+def test_a_used_tag_is_refused_and_its_consumer_continues(connection: Any, channel: Any, queue: str) -> None:
+    inbox = Inbox()
+    inbox.consume(channel, queue, consumer_tag="mine")
+    with pytest.raises(errors.ConsumerTagInUse, match="'mine' is in use") as caught:
+        Inbox().consume(channel, queue, consumer_tag="mine", no_ack=True, on_cancel=lambda tag: None)
+    assert isinstance(caught.value, amqp.NotAllowed)
+    send(channel, queue, "a")
+    drain_until(connection, lambda: inbox)
+    inbox[0].ack()
+    channel.basic_cancel("mine")
+    inbox.consume(channel, queue, consumer_tag="mine")
+    send(channel, queue, "b")
+    drain_until(connection, lambda: len(inbox) == 2)
+    assert inbox.bodies == ["a", "b"]
+
+
+def test_a_consumer_without_a_callback_ends_at_its_first_message(
+    another: Callable[[], Any], connection: Any, channel: Any, queue: str
+) -> None:
+    channel.basic_consume(queue)
+    send(channel, queue, "a")
+    drain_until(connection, lambda: channel._size(queue) == 1)
+    assert take_bodies(another().channel(), queue) == ["a"]
+
+
 def test_a_consumer_learns_that_its_queue_was_deleted(
     another: Callable[[], Any], connection: Any, channel: Any, queue: str
 ) -> None:

@@ -36,7 +36,7 @@ class Connection:
     def call(self, message: Any, timeout: float | None = None) -> Any:
         self.said.append(message)
         answer = self.answers.popleft() if self.answers else m.Ok(0)
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         return answer
 
@@ -51,6 +51,11 @@ class Connection:
 
     def cancel(self, channel: int, tag: str) -> None:
         self.call(m.Cancel(0, channel, tag))
+
+    end_consumer = cancel
+
+    def check_tag(self, channel: int, tag: str) -> None:
+        """No tag is in use."""
 
     def settle(self, channel: int, outcome: int, leases: list[m.Lease]) -> None:
         self.settled.append((outcome, *leases))
@@ -186,6 +191,17 @@ def test_a_message_of_an_ended_consumer_goes_back(channel: Channel, connection: 
     consume(channel)
     channel.basic_cancel("t")
     channel.deliver(delivery(1))
+    assert connection.settled == [(m.Outcome.RELEASE, ("q", 1, 7))]
+
+
+def test_a_consumer_whose_start_was_interrupted_is_ended_at_its_first_message(
+    channel: Channel, connection: Connection
+) -> None:
+    connection.answers.append(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        consume(channel)
+    channel.deliver(delivery(1))
+    assert connection.said[-1] == m.Cancel(0, 1, "t")
     assert connection.settled == [(m.Outcome.RELEASE, ("q", 1, 7))]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import get_running_loop
 from collections.abc import Iterable, Mapping
 
 from ....protocol.messages import Outcome, Reported
@@ -9,7 +10,7 @@ from ....protocol.task_reports import FAILED, TaskReport
 from ....storage.operations.task_runs import TaskRuns
 from ....storage.state.queue_buckets import Entry
 from ...model.queue import BrokerQueue
-from ...model.sessions import Session
+from ...model.sessions import Channel, Session
 from ..outbox import Outbox
 from ..queues import Queues
 from ..task_outcomes import TaskOutcomes
@@ -17,6 +18,10 @@ from ..task_outcomes import TaskOutcomes
 #: plain numbers, compared for each message: reading a member of an enumeration costs more than the comparison
 _ACK, _START, _REPORT = int(Outcome.ACK), int(Outcome.START), int(Outcome.REPORT)
 _FAILED = frozenset(map(int, FAILED))
+_RETURNED = frozenset((int(Outcome.REQUEUE), int(Outcome.RELEASE)))
+#: deliveries that a channel may return, none handled in between, before its consumers have to wait
+FREE_RETURNS = 100
+_FIRST_WAIT_SECONDS, _MAX_WAIT_SECONDS = 0.01, 1.0
 
 
 class Leases:
@@ -140,12 +145,32 @@ class Leases:
         channel = session.lease_channels.pop(key, None)
         if channel is not None:
             channel.held -= 1
+            if outcome in _RETURNED:
+                self._note_return(channel)
+            elif channel.returned:
+                channel.returned = channel.waits = 0
             if channel.starved and not channel.is_full:
                 self._queues.refill(channel)
         session.leases.pop(key, None)
         queue.end(entry, outcome, session.name, report=report, delay_ms=delay_ms, lease_expired=lease_expired)
         if outcome != _ACK and outcome != _START:
             self._queues.wake(queue)
+
+    def _note_return(self, channel: Channel) -> None:
+        """Let the consumers of a channel wait that returns all it gets, so that it and the broker don't spin.
+
+        The wait doubles each time until a delivery is handled. Other consumers get the messages meanwhile.
+        """
+        channel.returned += 1
+        if channel.returned > FREE_RETURNS and not channel.is_waiting:
+            channel.is_waiting = True
+            seconds = min(_FIRST_WAIT_SECONDS * 2**channel.waits, _MAX_WAIT_SECONDS)
+            channel.waits = min(channel.waits + 1, 10)
+            get_running_loop().call_later(seconds, self._end_wait, channel)
+
+    def _end_wait(self, channel: Channel) -> None:
+        channel.is_waiting = False
+        self._queues.wake_channel(channel)
 
     def close_channel(self, session: Session, number: int) -> None:
         """Close a channel: remove its consumers, and release what it holds."""

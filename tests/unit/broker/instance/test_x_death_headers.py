@@ -113,3 +113,10 @@ def death(queue: str, reason: str) -> dict[str, Any]:
 )
 def test_cycles(history: list[Any], cycle: bool) -> None:
     assert x_death_headers.is_cycle("a", history) is cycle
+
+
+@pytest.mark.parametrize(("count", "delay_ms"), [(99, 0), (100, 10), (103, 80), (1 << 40, 1000), ("many", 0)])
+def test_a_message_that_is_rejected_into_its_queue_again_and_again_is_delayed(count: Any, delay_ms: int) -> None:
+    deaths = [{"queue": ["odd"], "reason": "rejected"}, {"queue": "q", "reason": "rejected", "count": count}, 7]
+    assert x_death_headers.return_delay_ms(["other", "q"], deaths) == delay_ms
+    assert x_death_headers.return_delay_ms(["other"], deaths) == 0
