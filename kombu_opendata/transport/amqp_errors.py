@@ -103,7 +103,7 @@ class PreconditionFailed(errors.PreconditionFailed, amqp.PreconditionFailed, cod
     """It exists already with other properties, or it is in use, or the delivery tag is stale."""
 
 
-class ConsumerTagInUse(errors.ConsumerTagInUse, amqp.NotAllowed, code=530):
+class NotAllowed(errors.ConsumerTagInUse, amqp.NotAllowed, code=530):
     """The channel has a consumer with this tag, which continues (RabbitMQ answers 530 as well)."""
 
 
@@ -168,7 +168,7 @@ _TRANSLATED: dict[type[errors.OpenDataError], Any] = {
         for cls in (
             ConnectionLost, ProtocolError, VersionMismatch, StartError, StartInterrupted, SocketPathTooLong,
             StoreUnwritable, UnsafeFolder, UnsupportedFormat, NewerFormat, StoreError, InvalidURL, InstanceNotFound,
-            BadRequest, NotFound, PreconditionFailed, ConsumerTagInUse, AccessRefused, MessageTooLarge, InvalidMessage, SelectorError,
+            BadRequest, NotFound, PreconditionFailed, NotAllowed, AccessRefused, MessageTooLarge, InvalidMessage, SelectorError,
             LimitExceeded, ConnectionLimitExceeded,
             Unroutable, PublishFailed, RetryLater, StoreFull, QueueFull, QueuePaused,
         )

@@ -159,7 +159,7 @@ class Leases:
     def _note_return(self, channel: Channel) -> None:
         """Let the consumers of a channel wait that returns all it gets, so that it and the broker don't spin.
 
-        The wait doubles each time until a delivery is handled. Other consumers get the messages meanwhile.
+        The wait doubles each time until a delivery is handled. Other consumers can get the messages.
         """
         channel.returned += 1
         if channel.returned > FREE_RETURNS and not channel.is_waiting:
