@@ -168,8 +168,8 @@ _TRANSLATED: dict[type[errors.OpenDataError], Any] = {
         for cls in (
             ConnectionLost, ProtocolError, VersionMismatch, StartError, StartInterrupted, SocketPathTooLong,
             StoreUnwritable, UnsafeFolder, UnsupportedFormat, NewerFormat, StoreError, InvalidURL, InstanceNotFound,
-            BadRequest, NotFound, PreconditionFailed, NotAllowed, AccessRefused, MessageTooLarge, InvalidMessage, SelectorError,
-            LimitExceeded, ConnectionLimitExceeded,
+            BadRequest, NotFound, PreconditionFailed, NotAllowed, AccessRefused, MessageTooLarge, InvalidMessage,
+            SelectorError, LimitExceeded, ConnectionLimitExceeded,
             Unroutable, PublishFailed, RetryLater, StoreFull, QueueFull, QueuePaused,
         )
     },

@@ -48,9 +48,9 @@ class Peer(Protocol):
 class Channel:
     """A channel with ``held`` unsettled deliveries. A ``prefetch`` of 0 and a ``credit`` of None mean no limit.
 
-    ``starved`` are the queues that had messages for it while it held as many as its prefetch, in this order. ``returned``
-    counts the deliveries that came back since the last one that was handled; while it ``is_waiting`` because of them,
-    its consumers get nothing.
+    ``starved`` are the queues that had messages for it while it held as many as its prefetch, in this order.
+    ``returned`` counts the deliveries that came back since the last one that was handled; while the channel
+    ``is_waiting`` because of them, its consumers get nothing.
     """
 
     __slots__ = ("consumers", "credit", "held", "is_waiting", "number", "prefetch", "returned", "starved", "waits")

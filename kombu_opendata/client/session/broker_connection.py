@@ -221,7 +221,7 @@ class BrokerConnection:
                 self.end_consumer(channel, tag)
 
     def end_consumer(self, channel: int, tag: str) -> None:
-        """As :meth:`cancel`, also for a consumer that only the broker has, as the call that started it was interrupted."""
+        """As :meth:`cancel`, also for a consumer that only the broker has, because its start was interrupted."""
         with self.link.lock:
             consumer = self.session.consumers.get((channel, tag))
             self.call(Cancel(0, channel, tag))
