@@ -194,6 +194,10 @@ class MessageTooLarge(RequestError, code="message_too_large"):
     """The message is over the configured maximum."""
 
 
+class BodyTooLarge(RequestError, code="body_too_large"):
+    """The body would take too much memory to display it: save it, and decode it with a program of yours."""
+
+
 class LimitExceeded(RequestError, code="limit_exceeded"):
     """A limit of a user, an instance or a connection is reached; see docs/limits.md."""
 

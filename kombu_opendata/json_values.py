@@ -16,11 +16,17 @@ def moment(ms: int) -> datetime | None:
     return datetime.fromtimestamp(ms / 1000, UTC) if ms else None
 
 
-def plain(value: Any) -> Any:
-    """A JSON value for anything that a client returns.
+#: what is nested deeper becomes ``…``: headers may be nested deeper than Python's stack
+_MAX_DEPTH = 200
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """Return a JSON value for anything that a client returns.
 
     Bytes become ``{"base64": …}``; NaN and infinities, which JSON does not have, become texts.
     """
+    if depth > _MAX_DEPTH:
+        return "…"
     if isinstance(value, datetime) and value.tzinfo is not None:
         return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     if isinstance(value, (date, time)):
@@ -32,11 +38,11 @@ def plain(value: Any) -> Any:
 
         return {"base64": b64encode(value).decode()}
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value) if field.repr}
+        return {field.name: plain(getattr(value, field.name), depth + 1) for field in fields(value) if field.repr}
     if isinstance(value, Mapping):
-        return {str(name): plain(one) for name, one in value.items()}
+        return {str(name): plain(one, depth + 1) for name, one in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(one) for one in value]
+        return [plain(one, depth + 1) for one in value]
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)
     return value

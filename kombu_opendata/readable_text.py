@@ -40,7 +40,10 @@ def value_text(value: Any, limit: int = 0) -> str:
             return shown(repr(value[:1000] if limit else value), limit)
     if isinstance(value, str):
         return shown(value, limit)
-    return shown(json.dumps(value, ensure_ascii=False, default=str), limit)
+    try:
+        return shown(json.dumps(value, ensure_ascii=False, default=str), limit)
+    except RecursionError:
+        return shown("(nested too deep to display)", limit)
 
 
 def pairs(values: Mapping[str, Any], limit: int = 0) -> str:

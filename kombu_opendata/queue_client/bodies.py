@@ -10,24 +10,28 @@ any other JSON value     ``application/json``               the value; also from
 (by Kombu)               anything else, or damaged          the bytes
 =======================  =================================  =============================================
 
-Bodies that Kombu compressed (header ``compression``) are decompressed, up to :data:`MAX_DECOMPRESSED_BYTES`.
+Bodies that Kombu compressed (header ``compression``) are decompressed. Pickle and YAML are never loaded.
+
+A :class:`Budget` limits what a body may become in memory: a few kilobytes may decompress to gigabytes, and each byte of
+a small body may become an object of a hundred bytes. Its elements are counted before it is decoded: in JSON the commas
+and brackets outside of texts; in msgpack each byte may be an element.
 """
 
 from __future__ import annotations
 
-import bz2
-import lzma
+import codecs
 import math
-import zlib
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
-from ..errors import InvalidMessage
+from ..errors import BodyTooLarge, InvalidMessage
+from .decompression import TooMuch, command, decompress
 
-#: a body that would be larger stays compressed
-MAX_DECOMPRESSED_BYTES = 256 << 20
+#: levels of a value that is displayed: values are walked by recursive functions
+MAX_DISPLAYED_DEPTH = 100
 
 _BINARY = ("application/data", "binary")
 _TEXT = ("text/plain", "utf-8")
@@ -36,6 +40,10 @@ _JSON = ("application/json", "utf-8")
 _encode_json = msgspec.json.Encoder().encode
 _decode_json = msgspec.json.Decoder().decode
 _decode_msgpack = msgspec.msgpack.Decoder().decode
+
+_TEXTS_IN_JSON = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+#: their time is quadratic
+_SLOW_ENCODINGS = frozenset(("idna", "punycode"))
 
 _DECODERS: dict[str, Callable[[bytes], Any]] = {
     "application/json": _decode_json,
@@ -80,42 +88,107 @@ def _refuse_what_json_has_not(value: Any) -> None:
             _refuse_what_json_has_not(one)
 
 
-def decode(body: Any, content_type: str | None, content_encoding: str | None, headers: Mapping[Any, Any]) -> Any:
-    """The value that was sent, or the bytes if they can't be decoded."""
-    raw = body.encode("utf-8", "surrogatepass") if isinstance(body, str) else bytes(body)
-    compression = headers.get("compression")
-    if compression is not None:
-        plain = _decompress(raw, str(compression))
-        if plain is None:
-            return raw
-        raw = plain
-    kind = (content_type or "").partition(";")[0].strip().lower()
+class Budget:
+    """Limits on what bodies may become in memory; those of a page share one."""
+
+    def __init__(self, plain_bytes: int, elements: int) -> None:
+        self.plain_bytes = plain_bytes
+        self.elements = elements
+
+    @classmethod
+    def of_display(cls) -> Budget:
+        """Return that of a body, or of a page of bodies, that a person looks at."""
+        return cls(4 << 20, 250_000)
+
+    @classmethod
+    def of_use(cls) -> Budget:
+        """Return that of a compressed body that a program receives; any other was sent as large as it is."""
+        return cls(64 << 20, 2_000_000)
+
+
+def decode(raw: bytes, content_type: str, content_encoding: str, headers: Mapping[Any, Any]) -> Any:
+    """Return the value that was sent; the bytes if they can't be decoded, or would take too much memory."""
+    try:
+        budget = Budget.of_use() if headers.get("compression") is not None else None
+        return _decoded(raw, content_type, content_encoding, headers, budget)
+    except BodyTooLarge:
+        return raw
+
+
+def displayed(
+    raw: bytes, content_type: str, content_encoding: str, headers: Mapping[Any, Any], budget: Budget | None = None
+) -> Any:
+    """Return the value to display; the bytes if they can't be decoded.
+
+    Args:
+        budget: that of the page; its default is one for this body.
+
+    Raises:
+        BodyTooLarge: it is too large, or nested too deep.
+    """
+    value = _decoded(raw, content_type, content_encoding, headers, budget or Budget.of_display())
+    if is_deeper(value, MAX_DISPLAYED_DEPTH):
+        raise _too_large(raw, headers, f"it is nested more than {MAX_DISPLAYED_DEPTH} levels deep")
+    return value
+
+
+def json_elements(raw: bytes, enough: int) -> int:
+    """Return how many elements a JSON text may have; at most ``enough`` are counted exactly."""
+    count = sum(map(raw.count, (b",", b"[", b"{")))
+    return count if count <= enough else sum(map(_TEXTS_IN_JSON.sub(b"", raw).count, (b",", b"[", b"{")))
+
+
+def _decoded(
+    raw: bytes, content_type: str, content_encoding: str, headers: Mapping[Any, Any], budget: Budget | None
+) -> Any:
+    plain = _plain(raw, headers, budget) if budget is not None else raw
+    if plain is None:
+        return raw
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind in _DECODERS and budget is not None:
+        elements = len(plain) if kind == "application/x-msgpack" else json_elements(plain, budget.elements)
+        if elements > budget.elements:
+            raise _too_large(raw, headers, f"it may have more than {budget.elements:,} elements")
+        budget.elements -= elements
     try:
         if kind in _DECODERS:
-            return _DECODERS[kind](raw)
-        if kind.startswith("text/") or (kind == "" and isinstance(body, str)):
-            encoding = content_encoding if content_encoding not in (None, "", "binary") else "utf-8"
-            return raw.decode(encoding or "utf-8")
+            return _DECODERS[kind](plain)
+        if kind.startswith("text/"):
+            encoding = codecs.lookup(content_encoding if content_encoding not in ("", "binary") else "utf-8").name
+            return plain.decode(encoding) if encoding not in _SLOW_ENCODINGS else plain
     except (ValueError, LookupError, RecursionError):  # msgspec's are ValueErrors
-        return raw
-    return raw
+        return plain
+    return plain
 
 
-def _decompress(raw: bytes, kind: str) -> bytes | None:
-    """The decompressed bytes; None if the kind is unknown, the data is damaged, or the result would be too large."""
+def _plain(raw: bytes, headers: Mapping[Any, Any], budget: Budget) -> bytes | None:
+    """Return the decompressed body; None if that is not possible."""
+    method = headers.get("compression")
     try:
-        if kind in ("application/x-gzip", "gzip", "zlib"):
-            inflater = zlib.decompressobj()
-            plain = inflater.decompress(raw, MAX_DECOMPRESSED_BYTES)
-            return plain if inflater.eof else None
-        if kind in ("application/x-bz2", "bzip2", "bzip"):
-            unpacker = bz2.BZ2Decompressor()
-            plain = unpacker.decompress(raw, MAX_DECOMPRESSED_BYTES)
-            return plain if unpacker.eof else None
-        if kind in ("application/x-lzma", "lzma", "xz"):
-            unpacked = lzma.LZMADecompressor()
-            plain = unpacked.decompress(raw, MAX_DECOMPRESSED_BYTES)
-            return plain if unpacked.eof else None
-    except (zlib.error, OSError, lzma.LZMAError, EOFError):
-        return None
-    return None
+        plain = raw if method is None else decompress(raw, str(method), budget.plain_bytes)
+    except TooMuch:
+        reason = f"its {len(raw):,} bytes decompress to more than {budget.plain_bytes:,}"
+        raise _too_large(raw, headers, reason) from None
+    if method is not None and plain is not None:
+        budget.plain_bytes -= len(plain)
+    return plain
+
+
+def _too_large(raw: bytes, headers: Mapping[Any, Any], reason: str) -> BodyTooLarge:
+    with_command = command(str(headers.get("compression", "")))
+    advice = f"decompress it yourself with `{with_command}`" if with_command else "read it with a program of yours"
+    return BodyTooLarge(f"The body is too large to display: {reason}. Save it and {advice}.", size=len(raw))
+
+
+def is_deeper(value: Any, limit: int) -> bool:
+    """Return whether containers are nested deeper, without recursion."""
+    level = [value]
+    for _ in range(limit):
+        level = [
+            item for container in level
+            for item in (container.values() if isinstance(container, dict) else container)
+            if isinstance(item, (dict, list))
+        ] if isinstance(level[0], (dict, list)) else []  # fmt: skip
+        if not level:
+            return False
+    return True

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
-from ..errors import OpenDataError, from_wire
+from ..errors import BodyTooLarge, OpenDataError, from_wire
 from ..protocol import messages as m
 from ..protocol.envelope import UNREADABLE
 from ..protocol.envelope import decode as open_envelope
@@ -26,7 +28,6 @@ class Message:
     Attributes:
         id: its number, which is never used again; ids ascend with time.
         queue: the queue in which it was found.
-        body: as it was sent: a JSON value, text, or bytes if it has another content type.
         headers: the headers of the message, as they were sent.
         content_type: that of the body.
         content_encoding: that of the body.
@@ -44,7 +45,6 @@ class Message:
 
     id: int
     queue: str
-    body: Any
     headers: dict[str, Any] = field(default_factory=dict)
     content_type: str = ""
     content_encoding: str = ""
@@ -61,19 +61,38 @@ class Message:
     #: the subscription that it came from, which settles it
     source: Any = field(default=None, repr=False, compare=False)
 
+    @cached_property
+    def body(self) -> Any:
+        """The body as it was sent: a JSON value, text, or bytes if it has another content type.
+
+        Bytes, too, if it was compressed, and would become larger than 64 MiB or have more than 2,000,000 elements.
+        """
+        return bodies.decode(self.raw, self.content_type, self.content_encoding, self.headers)
+
+    def displayed(self, budget: bodies.Budget | None = None) -> Any:
+        """Return the body to display it.
+
+        Raises:
+            BodyTooLarge: it would become larger than 4 MiB, have more than 250,000 elements, or be nested more than 100
+                levels deep.
+        """
+        return bodies.displayed(self.raw, self.content_type, self.content_encoding, self.headers, budget)
+
+    def __repr__(self) -> str:
+        return f"Message(id={self.id}, queue={self.queue!r}, body={self.body!r}, headers={self.headers!r})"
+
 
 def message_of(id: int, queue: str, envelope: bytes, **fields: Any) -> Message:
     """A message from its envelope; bytes that are not an envelope become its body."""
     try:
         body, content_type, content_encoding, headers, properties, exchange, key = open_envelope(envelope)
     except UNREADABLE:
-        return Message(id, queue, envelope, raw=envelope, **fields)
+        return Message(id, queue, raw=envelope, **fields)
     return Message(
         id,
         queue,
-        bodies.decode(body, content_type, content_encoding, headers),
         {str(name): value for name, value in headers.items()},
-        content_type or "",
+        content_type or ("text/plain" if isinstance(body, str) else ""),
         content_encoding or "",
         {str(name): value for name, value in properties.items()},
         exchange,
@@ -83,9 +102,18 @@ def message_of(id: int, queue: str, envelope: bytes, **fields: Any) -> Message:
     )
 
 
-def body_of(envelope: bytes) -> Any:
-    """The body in an envelope, as it was sent."""
-    return message_of(0, "", envelope).body
+def bodies_of_page() -> Callable[[bytes], Any]:
+    """Return a function that returns the body in an envelope: the bytes, if those of a page would become too large."""
+    budget = bodies.Budget.of_display()
+
+    def body_of(envelope: bytes) -> Any:
+        message = message_of(0, "", envelope)
+        try:
+            return message.displayed(budget)
+        except BodyTooLarge:
+            return message.raw
+
+    return body_of
 
 
 def messages_read(queue: str, answer: q.ReadMessages) -> list[Message]:

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..errors import BodyTooLarge
 from ..protocol import revocation
 from ..protocol.messages.failure_messages import FailureInfo
 from ..protocol.messages.history_messages import AttemptInfo, MessageInfo, QueueStatus
+from . import bodies
 from .message_models import Message
 
 #: what Celery's backends put before a task's id
@@ -23,7 +25,7 @@ class TaskResult:
     """A result in the broker's store. A pickle is never loaded.
 
     Attributes:
-        encoding: ``json``; or ``pickle`` or ``unknown``, and then everything else is empty.
+        encoding: ``json``; or ``pickle``, ``unknown`` or ``too large`` to display, and then everything else is empty.
         size: of the stored result, in bytes.
         state: Celery's: ``SUCCESS``, ``FAILURE``, …
         value: what the task returned; of a failure, a mapping with ``exc_type`` and ``exc_message``.
@@ -40,9 +42,14 @@ class TaskResult:
 
 
 def result_of(stored: bytes) -> TaskResult:
-    """A result as it is stored."""
+    """Return a result as it is stored."""
+    limit = bodies.Budget.of_display().elements
+    if bodies.json_elements(stored, limit) > limit:
+        return TaskResult("too large", len(stored))
     try:
         found = revocation.decode(stored) if stored.startswith(revocation.MARK) else json.loads(stored)
+        if bodies.is_deeper(found, bodies.MAX_DISPLAYED_DEPTH):
+            return TaskResult("too large", len(stored))
         state, traceback, done = (str(found.get(name) or "") for name in ("status", "traceback", "date_done"))
         return TaskResult("json", len(stored), state, found.get("result"), traceback, done)
     except (ValueError, AttributeError, RecursionError):
@@ -68,8 +75,7 @@ class Task:
             for a task that ended, what its last attempt reported, such as ``raised``; ``collected`` if nothing says.
         queues: where its newest message is.
         message_ids: its messages, the oldest first.
-        args, kwargs: None if the body can't be shown: it is no longer stored, or encoded otherwise than as JSON or
-            msgpack. A pickle is never loaded.
+        args, kwargs: None if the body can't be displayed; ``arguments_note`` has the reason. A pickle is never loaded.
         content_type: of the body.
         headers: of the newest message, as texts.
         attempts: those that ended, the oldest first, with tracebacks if the user may read them.
@@ -95,16 +101,23 @@ class Task:
     failures: tuple[FailureInfo, ...]
     handled: tuple[FailureInfo, ...]
     again: tuple[RelatedTask, ...] = field(default=())
+    arguments_note: str = ""
 
 
-def arguments_of(message: Message | None) -> tuple[list[Any] | None, dict[str, Any] | None]:
-    """The positional and named arguments of a task's message; None for each if its body is not decoded."""
-    match message.body if message is not None else None:
+def arguments_of(message: Message | None) -> tuple[list[Any] | None, dict[str, Any] | None, str]:
+    """Return the positional and named arguments of a task's message; or None for each, and why they can't be shown."""
+    if message is None:
+        return None, None, "The message is no longer stored."
+    try:
+        body = message.displayed()
+    except BodyTooLarge as exc:
+        return None, None, str(exc)
+    match body:
         case [list(args), dict(kwargs), dict()]:
-            return args, kwargs
+            return args, kwargs, ""
         case {"args": list(args), "kwargs": dict(kwargs)}:  # Celery's first protocol
-            return args, kwargs
-    return None, None
+            return args, kwargs, ""
+    return None, None, f"The body is encoded as {message.content_type or 'something else'}, which is not loaded."
 
 
 def related(message: MessageInfo) -> RelatedTask:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,6 +78,31 @@ def test_numbers_with_too_many_digits(site: httpx.Client) -> None:
     assert "Give the number of a message" in site.get("filters/explain", params={"id": DIGITS}).text
     refused(site.get("message", params={"id": DIGITS}), 422)
     refused(site.get("api/v1/message", params={"id": DIGITS}), 422)
+
+
+@pytest.mark.parametrize("path", ["api/v1/actions/move", "api/v1/actions/send/preview"])
+@pytest.mark.parametrize("content_type", ["application/json", "text/plain", "application/vnd.x+json"])
+def test_json_with_too_many_elements(site: httpx.Client, path: str, content_type: str) -> None:
+    text = b'{"queue": "mail", "target": "mail", "ids": [' + b"{}," * 300_000 + b"{}]}"
+    answer = site.post(path, content=text, headers={"Content-Type": content_type})
+    refused(answer, 413)
+    assert "250,000 elements" in answer.text
+
+
+def test_a_text_of_many_commas_is_sent(site: httpx.Client) -> None:
+    assert site.post("api/v1/actions/send", json={"queue": "mail", "body": "a,[" * 300_000}).status_code == 200
+
+
+def test_a_decompression_bomb_is_shown_as_a_sentence(site: httpx.Client, url: str) -> None:
+    bomb = zlib.compress(b"[" + b"{}," * 3_000_000 + b"{}]")
+    with QueueClient(url) as client:
+        number = client.send("mail", bomb, {"compression": "application/x-gzip"})
+    told = site.get("api/v1/message", params={"id": number}).json()["body"]
+    assert (told["kind"], told["size"]) == ("too large", len(bomb))
+    page = site.get("message", params={"id": number})
+    assert "too large to display" in page.text
+    assert "decompress it yourself with `pigz -dz`." in page.text
+    assert site.get("message/body", params={"id": number}).content == bomb
 
 
 def test_json_that_is_nested_too_deep_is_sent_as_text(site: httpx.Client, url: str) -> None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...errors import BodyTooLarge
 from ...json_values import plain
-from ...readable_text import age, pairs, value_text
+from ...readable_text import age, pairs, shown, value_text
 from ..exit_codes import Command
 from ..option_types import MESSAGE_ID, limit_option
 from ..target import Target, complete_queues, look_options, queue_argument
@@ -59,7 +60,7 @@ def _row(one: Message, limit: int) -> tuple[Any, ...]:
     wait = (one.visible_at - datetime.now(UTC)).total_seconds() if one.visible_at is not None else 0
     due = f"in {age(wait)}" if wait > 0 else ""
     priority = one.properties.get("priority") or 0
-    body = value_text(one.body, limit)
+    body = _body(one, limit)
     return str(one.id), one.received_at, due, priority, one.attempts, pairs(one.headers, _CELL), body
 
 
@@ -75,11 +76,15 @@ def _peeked(client: QueueClient, queue: str, limit: int, after: int) -> Iterator
 @click.command(cls=Command, epilog="Example: opendata-queue message 1234")
 @click.argument("id", type=MESSAGE_ID)
 @click.option("--queue", default="", help="show only its state in this queue", shell_complete=complete_queues)
+@click.option("--save", type=click.File("wb"), help="write the body as it is stored to this file; - for stdout")
 @look_options
-def message(id: int, queue: str, target: Target, as_json: bool) -> None:
+def message(id: int, queue: str, save: Any, target: Target, as_json: bool) -> None:
     """Show a message by its id: body, headers and states."""
     with target.client(looks=True) as client:
         found = client.get(id, queue)
+    if save is not None:
+        save.write(found.message.raw)
+        return
     if as_json:
         states = [{name: value for name, value in plain(state).items() if name != "token"} for state in found.states]
         print_json({**plain(found), "message": _as_json(found.message), "states": states})
@@ -101,7 +106,14 @@ def message(id: int, queue: str, target: Target, as_json: bool) -> None:
     columns = [("queue", False), ("state", False), ("attempts", True), ("since or until", False), ("holder", False)]
     rows = [(*_state(state), state.holder) for state in found.states]
     print_table(columns, rows, none="The message is in no queue.")
-    say(f"body: {value_text(one.body)}")
+    say(f"body: {_body(one)}")
+
+
+def _body(one: Message, limit: int = 0) -> str:
+    try:
+        return value_text(one.displayed(), limit)
+    except BodyTooLarge as exc:
+        return shown(f"({exc})", limit)
 
 
 def _state(state: MessageState) -> tuple[Any, ...]:
@@ -110,5 +122,10 @@ def _state(state: MessageState) -> tuple[Any, ...]:
 
 
 def _as_json(one: Message) -> dict[str, Any]:
-    """A message without the fields of a lease, as nothing was claimed."""
-    return {name: value for name, value in plain(one).items() if name not in ("token", "leased_until")}
+    """A message without the fields of a lease, as nothing was claimed; a body that is too large is bytes."""
+    try:
+        body = plain(one.displayed())
+    except BodyTooLarge:
+        body = plain(one.raw)
+    document = {name: value for name, value in plain(one).items() if name not in ("token", "leased_until")}
+    return {"id": one.id, "queue": one.queue, "body": body, **document}

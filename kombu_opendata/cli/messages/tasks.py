@@ -105,8 +105,7 @@ def _state(found: Task) -> str:
 
 def _arguments(found: Task) -> dict[str, str]:
     if found.args is None or found.kwargs is None:
-        kind = found.content_type
-        return {"arguments": f"({kind}: not shown, a pickle is never loaded)" if kind else "(no longer stored)"}
+        return {"arguments": f"({found.arguments_note})"}
     return {"args": value_text(found.args), "kwargs": value_text(found.kwargs)}
 
 
@@ -119,7 +118,7 @@ def _result(result: TaskResult | None) -> str:
 
 
 def _unread(result: TaskResult) -> str:
-    kind = "a pickle" if result.encoding == "pickle" else "not JSON"
+    kind = {"pickle": "a pickle", "too large": "too large to display: a result"}.get(result.encoding, "not JSON")
     return f"{kind} of {result.size:,} bytes, not loaded"
 
 

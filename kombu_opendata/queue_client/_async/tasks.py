@@ -51,7 +51,7 @@ class AsyncTasks(AsyncPeeking, AsyncHistory, AsyncFailures):
         handled = (await self.list_failures(task_ids=[id], handled=True, limit=_MOST)).items
         failures = (await self.list_failures(task_ids=[id], limit=_MOST)).items
         again = await self._again(handled)
-        args, kwargs = arguments_of(message)
+        args, kwargs, note = arguments_of(message)
         return Task(
             id,
             newest.headers.get("task", "") if newest is not None else _name_of(*failures, *handled),
@@ -68,6 +68,7 @@ class AsyncTasks(AsyncPeeking, AsyncHistory, AsyncFailures):
             failures,
             handled,
             again,
+            note,
         )
 
     async def task_result(self, id: str, *, key: str = "") -> TaskResult | None:

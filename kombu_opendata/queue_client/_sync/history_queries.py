@@ -19,7 +19,7 @@ from ...client.calls.history_queries import (
     messages_of,
 )  # fmt: skip
 from ...protocol.messages.history_messages import AttemptInfo, MessageInfo, RetrieveAttempt, RetrieveMessage
-from ..message_models import body_of
+from ..message_models import bodies_of_page
 from .base import Base
 
 
@@ -42,9 +42,9 @@ class History(Base):
         """A page of the finished attempts, ordered by the time they ended; otherwise as :meth:`list_messages`.
 
         Attempts are kept for some time after their messages are collected. With ``bodies=True``, each has the body of
-        its message, while that is stored; a page then ends early at 4 MiB.
+        its message, while that is stored; a page then ends early at 4 MiB. Bodies that would become larger are bytes.
         """
-        return attempts_of(self._calls.call_apart(history_queries.list_attempts_request(asked)), body_of)
+        return attempts_of(self._calls.call_apart(history_queries.list_attempts_request(asked)), bodies_of_page())
 
     def iter_messages(self, **asked: Unpack[MessageQuery]) -> Generator[MessageInfo, None, None]:
         """All messages from a page on, requested page by page."""
@@ -77,7 +77,7 @@ class History(Base):
         Raises:
             RequestError: it is not the id of an attempt.
         """
-        items = attempts_of(self._calls.call_apart(RetrieveAttempt(0, id, bodies)), body_of).items
+        items = attempts_of(self._calls.call_apart(RetrieveAttempt(0, id, bodies)), bodies_of_page()).items
         return items[0] if items else None
 
     def count_messages(self, **asked: Unpack[MessageCount]) -> tuple[Bucket, ...]:

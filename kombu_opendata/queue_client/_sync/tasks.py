@@ -52,7 +52,7 @@ class Tasks(Peeking, History, Failures):
         handled = (self.list_failures(task_ids=[id], handled=True, limit=_MOST)).items
         failures = (self.list_failures(task_ids=[id], limit=_MOST)).items
         again = self._again(handled)
-        args, kwargs = arguments_of(message)
+        args, kwargs, note = arguments_of(message)
         return Task(
             id,
             newest.headers.get("task", "") if newest is not None else _name_of(*failures, *handled),
@@ -69,6 +69,7 @@ class Tasks(Peeking, History, Failures):
             failures,
             handled,
             again,
+            note,
         )
 
     def task_result(self, id: str, *, key: str = "") -> TaskResult | None:

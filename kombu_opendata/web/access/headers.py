@@ -6,6 +6,8 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ...queue_client.bodies import json_elements
+
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -17,6 +19,8 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+#: of a body of JSON; each takes about a hundred bytes of memory
+_MOST_ELEMENTS = 250_000
 #: files whose address has the version
 _FOREVER = "public, max-age=31536000, immutable"
 
@@ -48,7 +52,7 @@ class SecurityHeaders:
 
 
 class BodyLimit:
-    """Refuses larger bodies, also those that don't say how large they are."""
+    """Limits on the bytes of a request's body, also of unknown length, and on the elements of a body of JSON."""
 
     def __init__(self, app: ASGIApp, most: int) -> None:
         self._app = app
@@ -56,6 +60,8 @@ class BodyLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         came = 0
+        parts: list[bytes] = []
+        is_form = scope["type"] == "http" and b"form" in dict(scope["headers"]).get(b"content-type", b"")
 
         async def limited() -> Message:
             nonlocal came
@@ -63,6 +69,10 @@ class BodyLimit:
             came += len(message.get("body", b""))
             if came > self._most:
                 raise HTTPException(413, f"a request may have {self._most:,} bytes at most")
+            if not is_form:  # the routes may read it as JSON
+                parts.append(message.get("body", b""))
+                if not message.get("more_body") and json_elements(b"".join(parts), _MOST_ELEMENTS) > _MOST_ELEMENTS:
+                    raise HTTPException(413, f"a request may have {_MOST_ELEMENTS:,} elements at most")
             return message
 
         await self._app(scope, limited, send)

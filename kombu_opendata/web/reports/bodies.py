@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
 
+from ...errors import BodyTooLarge
 from ...json_values import plain
 from ...queue_client.message_models import Message
 from ..masking import MAX_DEPTH, Masking
@@ -24,7 +25,7 @@ class Body:
     """A body.
 
     Attributes:
-        kind: ``json`` (or what decodes to the same values), ``text``, ``pickle`` or ``bytes``.
+        kind: ``json`` (or what decodes to the same values), ``text``, ``pickle``, ``bytes`` or ``too large``.
         text: what is shown, with masked values.
         size: in bytes, as it is stored.
         is_cut: whether there is more than is shown.
@@ -37,16 +38,20 @@ class Body:
 
 
 def body_of(message: Message, masking: Masking) -> Body:
-    """What can be shown of a message's body."""
+    """Return what can be displayed of a message's body; large ones take a part of a second."""
     size = len(message.raw)
-    if message.content_type in _PICKLES or (isinstance(message.body, bytes) and message.body.startswith(_PICKLE)):
+    try:
+        body = message.displayed()
+    except BodyTooLarge as exc:
+        return Body("too large", str(exc), size)
+    if message.content_type in _PICKLES or (isinstance(body, bytes) and body.startswith(_PICKLE)):
         return Body("pickle", f"a pickle of {size:,} bytes, which is not loaded: {message.raw[:32].hex(' ')} …", size)
-    if isinstance(message.body, bytes):
-        return Body("bytes", message.body[:256].hex(" "), size, size > 256)
-    if isinstance(message.body, str):
-        text = masking.text(message.body[: MAX_SHOWN + 1])
-        return Body("text", text[:MAX_SHOWN], size, len(message.body) > MAX_SHOWN)
-    text, is_cut = _json(message.body, masking)
+    if isinstance(body, bytes):
+        return Body("bytes", body[:256].hex(" "), size, len(body) > 256)
+    if isinstance(body, str):
+        text = masking.text(body[: MAX_SHOWN + 1])
+        return Body("text", text[:MAX_SHOWN], size, len(body) > MAX_SHOWN)
+    text, is_cut = _json(body, masking)
     return Body("json", text, size, is_cut)
 
 

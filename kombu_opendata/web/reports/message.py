@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -80,7 +81,8 @@ async def message_report(broker: Broker, masking: Masking, id: int) -> MessageRe
         if not attempts:
             raise
         return MessageReport(id, "", "", None, {}, {}, "", "", "", None, None, None, (), attempts)
-    return _report(stored, masking, await _attempts_of(broker, masking, stored))
+    attempts = await _attempts_of(broker, masking, stored)
+    return await asyncio.to_thread(_report, stored, masking, attempts)  # other visitors need not wait for a large body
 
 
 def _report(stored: StoredMessage, masking: Masking, attempts: tuple[Attempt, ...]) -> MessageReport:

@@ -45,7 +45,7 @@ class TaskReport:
     """A task.
 
     Attributes:
-        args, kwargs: as JSON; None if they can't be shown.
+        args, kwargs: as JSON; None if they can't be displayed, and ``arguments_note`` has the reason.
         attempts: those that ended, the oldest first, and one that goes on.
         result: as JSON; None if there is none here. ``result_note`` says why it is not shown.
         tree: the canvas, parents before children; empty if the task is alone.
@@ -59,6 +59,7 @@ class TaskReport:
     queues: tuple[Place, ...]
     args: str | None
     kwargs: str | None
+    arguments_note: str
     content_type: str
     headers: dict[str, str]
     attempts: tuple[Attempt, ...]
@@ -87,8 +88,8 @@ async def task_report(broker: Broker, masking: Masking, id: str) -> TaskReport:
         task.id, task.name, task.state, task.message_ids, places,
         None if task.args is None else shown_json(task.args, masking),
         None if task.kwargs is None else shown_json(task.kwargs, masking),
-        task.content_type, masking.value(dict(task.headers)), tuple(attempts), result, note, len(task.failures),
-        task.again, tree, is_whole,
+        task.arguments_note, task.content_type, masking.value(dict(task.headers)), tuple(attempts), result, note,
+        len(task.failures), task.again, tree, is_whole,
     )  # fmt: skip
 
 
@@ -100,6 +101,8 @@ def _result(task: Task, masking: Masking) -> tuple[str | None, str]:
     found = task.result
     if found is None:
         return None, ""
+    if found.encoding == "too large":
+        return None, f"The result of {found.size:,} bytes is too large to display."
     if found.encoding != "json":
         return None, f"a result of {found.size:,} bytes ({found.encoding}), which is not loaded"
     return shown_json(found.value, masking), found.state

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -300,6 +302,36 @@ def test_headers_are_shown_as_messages_finds_them(client: QueueClient, invoke: C
     assert "ok=true none=null nested=" in invoke("peek", "told").stdout
     for given in ("ok=true", "n=1.5", "text=True"):
         assert json.loads(invoke("messages", "-H", given, "-q", "told", "--json").stdout)["items"][0]["id"] == id
+
+
+def test_a_decompression_bomb_is_not_displayed_and_can_be_saved(
+    client: QueueClient, invoke: Callable[..., Any], tmp_path: Path
+) -> None:
+    bomb = zlib.compress(b"[" + b"{}," * 3_000_000 + b"{}]")
+    client.create("bombs")
+    id = client.send("bombs", bomb, {"compression": "application/x-gzip"})
+    one = invoke("message", str(id)).stdout
+    assert "body: (The body is too large to display: its " in one
+    assert "Save it and decompress it yourself with `pigz -dz`." in one
+    assert "too large to display" in invoke("peek", "bombs", "--full").stdout
+    for words in (("message", str(id)), ("peek", "bombs")):
+        found = json.loads(invoke(*words, "--json").stdout)
+        body = found.get("message", found)["body"]
+        assert base64.b64decode(body["base64"]) == bomb
+    assert invoke("message", str(id), "--save", str(tmp_path / "body")).exit_code == 0
+    assert (tmp_path / "body").read_bytes() == bomb
+
+
+def test_what_is_nested_deep_is_displayed_in_part(client: QueueClient, invoke: Callable[..., Any]) -> None:
+    value: Any = 1
+    for _ in range(300):
+        value = [value]
+    client.create("deep")
+    id = client.send("deep", value, {"nested": value})
+    assert "nested more than 100 levels deep" in invoke("message", str(id)).stdout
+    found = json.loads(invoke("message", str(id), "--json").stdout)["message"]
+    assert "base64" in found["body"]
+    assert "…" in json.dumps(found["headers"], ensure_ascii=False)
 
 
 def test_top_goes_on_when_its_broker_was_restarted(store_folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from kombu_opendata.queue_client.message_models import Message
@@ -20,7 +21,8 @@ class Counting(Masking):
 
 
 def body(value: Any, masking: Masking | None = None) -> Body:
-    return body_of(Message(1, "q", value, content_type="application/json", raw=b"x"), masking or Masking())
+    raw = json.dumps(value).encode()
+    return body_of(Message(1, "q", content_type="application/json", raw=raw), masking or Masking())
 
 
 def test_only_the_beginning_is_masked() -> None:
@@ -47,8 +49,10 @@ def test_what_is_left_out_is_said() -> None:
 
 def test_what_is_nested_too_deep_is_not_shown() -> None:
     value: Any = "deep"
-    for _ in range(100_000):
+    for _ in range(60):
         value = [value]
-    text = body(value).text
-    assert "…" in text
-    assert "deep" not in text
+    assert "…" in body(value).text
+    assert "deep" not in body(value).text
+    deeper = body(json.loads("[" * 150 + "]" * 150))
+    assert deeper.kind == "too large"
+    assert deeper.text.startswith("The body is too large to display: it is nested more than 100 levels deep. Save it")
