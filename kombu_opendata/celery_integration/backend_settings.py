@@ -6,9 +6,11 @@ from typing import Any
 
 from celery.exceptions import ImproperlyConfigured
 
-from ..client.connection_options import SECONDS, Options, check_broker_options
+from ..client.connection_options import BACKEND_OPTIONS, SECONDS, Options, check_names, read_values, report_tls
 from ..errors import InvalidURL, RequestError
 from ..url import Address, parse
+
+_PLACE = "result_backend_transport_options"
 
 
 def broker_url(conf: Any) -> str:
@@ -40,18 +42,20 @@ def milliseconds(seconds: float | None, setting: str) -> int:
 
 def options(conf: Any, url: str) -> Options:
     """The settings of the backend's connection; where the URL is the broker's, the broker's are the defaults."""
-    given = dict(conf.get("result_backend_transport_options") or {})
-    if url == conf.broker_url:
-        given = {**(conf.broker_transport_options or {}), "ssl": conf.broker_use_ssl, **given}
+    given = conf.get(_PLACE) or {}
+    tls_setting = f"{_PLACE}: 'ssl'" if "ssl" in given else "broker_use_ssl"
     try:
-        numbers: dict[str, Any] = {
-            name: float(given[name]) for name in (*SECONDS, "connect_timeout") if given.get(name) is not None
-        }
-    except (TypeError, ValueError) as exc:
-        raise ImproperlyConfigured(f"result_backend_transport_options: not a number of seconds: {exc}") from exc
-    try:
-        broker_options = check_broker_options(given.get("broker_options"))
+        check_names(_PLACE, given, BACKEND_OPTIONS)
+        if url == conf.broker_url:
+            given = {**(conf.broker_transport_options or {}), "ssl": conf.broker_use_ssl, **given}
+        values = read_values(_PLACE, given)
     except RequestError as exc:
-        raise ImproperlyConfigured(f"result_backend_transport_options: {exc}") from exc
-    name = str(given.get("consumer_name") or "")
-    return Options(name=name, tls=given.get("ssl") or None, broker_options=broker_options, **numbers)
+        raise ImproperlyConfigured(exc.text) from exc
+    same = (*SECONDS, "connect_timeout", "broker_options")
+    found = Options(
+        name=str(values.get("consumer_name", "")),
+        tls=values.get("ssl") or None,
+        **{name: values[name] for name in same if name in values},
+    )
+    report_tls(tls_setting, found, addresses(url))
+    return found

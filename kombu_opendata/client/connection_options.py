@@ -1,20 +1,118 @@
-"""The settings of a connection."""
+"""The settings of a connection, and the options of users that they come from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
 
 from ..errors import RequestError
+from ..url import Address
+from .foreign_options import BY_NAME, ForeignOptions
+
+if TYPE_CHECKING:
+    from ..configuration.kinds import Kind
+
+log = logging.getLogger(__name__)
 
 #: names of the fields that users set in seconds
 SECONDS = ("start_timeout", "reconnect_timeout", "resume_timeout", "close_timeout", "idle_exit")
+#: all that users may set for a transport
+TRANSPORT_OPTIONS = (
+    *SECONDS, "publish_mode", "pipeline_depth", "task_outcomes", "broker_options", "consumer_name", "deadletter_queue",
+    "body_encoding",
+)  # fmt: skip
+#: all that users may set for the result backend
+BACKEND_OPTIONS = (*SECONDS, "connect_timeout", "broker_options", "consumer_name", "ssl", "global_keyprefix")
+#: options that Kombu reads or adds, whatever the transport
+KOMBU_OPTIONS = frozenset((
+    "callback", "connect_retries_timeout", "errback", "interval_max", "interval_start", "interval_step", "max_retries",
+    "on_revive", "retry_errors",
+))  # fmt: skip
+#: the broker remembers each of a session's last 1,024 publishes
+MAX_PIPELINE_DEPTH = 1000
 #: options of the broker that a client may set for the one that it starts
 BROKER_OPTIONS = (
     "metrics", "log_retention", "log_format", "log_level", "max_message_bytes", "memory_limit", "retention_bytes",
     "socket_group",
 )  # fmt: skip
+
+
+#: settings that were reported in this process
+_reported: set[str] = set()
+
+
+def check_names(place: str, given: Mapping[str, Any], own: Collection[str]) -> None:
+    """Report options without effect, each once in a process, with what applies in their place.
+
+    Args:
+        place: the setting that has the options.
+        own: the options that have an effect there.
+
+    Raises:
+        RequestError: no broker has such an option.
+    """
+    for name in given:
+        if name in own or name in KOMBU_OPTIONS:
+            continue
+        foreign = BY_NAME.get(name) or _of_other_place(name)
+        if foreign is None:
+            close = get_close_matches(str(name), [*own, *BY_NAME], n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(own)}"
+            raise RequestError(f"{place}: the option {name!r} is unknown; {hint}", option=str(name))
+        report_unused(f"{place}: {name!r} (an option of {foreign.brokers})", foreign.instead)
+
+
+def _of_other_place(name: str) -> ForeignOptions | None:
+    if name in BACKEND_OPTIONS:
+        return ForeignOptions((name,), "the result backend", "set it in result_backend_transport_options")
+    if name in TRANSPORT_OPTIONS:
+        return ForeignOptions((name,), "the transport", "set it in broker_transport_options")
+    return None
+
+
+def report_unused(setting: str, instead: str) -> None:
+    """Log, once in a process, that a setting has no effect.
+
+    The report is no :class:`Warning`: two brokers may share settings on purpose, and Python would show a line of this
+    package with it, or raise it in a test suite that makes errors of warnings.
+    """
+    if setting not in _reported:
+        _reported.add(setting)
+        log.warning("%s has no effect with this broker: %s", setting, instead)
+
+
+def read_values(place: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of the options that have one. A number, a time and a truth value may be given as texts.
+
+    Raises:
+        RequestError: a value is not what the option takes.
+    """
+    kinds = _kinds() if given else {}
+    values = {name: value for name, value in given.items() if value is not None and value != ""}
+    for name, value in values.items():
+        if name not in kinds:
+            continue
+        try:
+            values[name] = kinds[name].read(str(value) if type(value) is int else value)
+        except ValueError as exc:
+            raise RequestError(f"{place}: {name}: {exc}", option=name) from exc
+    if "broker_options" in values:
+        values["broker_options"] = check_broker_options(values["broker_options"])
+    return values
+
+
+def _kinds() -> Mapping[str, Kind[Any]]:
+    from ..configuration.kinds import Choice, Flag, Seconds, Whole  # most clients give no options
+
+    return {
+        **dict.fromkeys((*SECONDS, "connect_timeout"), Seconds()),
+        "publish_mode": Choice("confirm", "pipeline"),
+        "pipeline_depth": Whole(1, MAX_PIPELINE_DEPTH),
+        "task_outcomes": Flag(),
+    }
 
 
 def check_broker_options(given: Any) -> Mapping[str, str]:
@@ -108,3 +206,9 @@ class Options:
 
 
 DEFAULTS = Options()
+
+
+def report_tls(setting: str, options: Options, addresses: Iterable[Address]) -> None:
+    """Report that TLS was requested for connections that all stay on this machine."""
+    if options.tls and not any(address.kind == "tcp" for address in addresses):
+        report_unused(setting, "the connection stays on this machine, and the broker checks the user of the process")

@@ -14,10 +14,17 @@ from kombu.transport import virtual
 from kombu.utils.imports import symbol_by_name
 
 from .. import url as urls
-from ..client.connection_options import SECONDS, Options, check_broker_options
+from ..client.connection_options import (
+    SECONDS,
+    TRANSPORT_OPTIONS,
+    Options,
+    check_names,
+    read_values,
+    report_tls,
+)
 from ..client.session.broker_connection import BrokerConnection
 from ..client.session.session import channel_of
-from ..errors import ConnectionLost, OpenDataError, RequestError, RetryLater, StartError, StoreError, VersionMismatch
+from ..errors import ConnectionLost, OpenDataError, RetryLater, StartError, StoreError, VersionMismatch
 from ..masked_url import masked
 from ..version import __version__
 from . import channel as channels
@@ -28,9 +35,7 @@ from .connection_fields import address_of
 from .event_loop import LoopReader
 from .kombu_message import OutgoingMessage
 
-PUBLISH_MODES = ("confirm", "pipeline")
-#: the broker remembers each of a session's last 1,024 publishes
-MAX_PIPELINE_DEPTH = 1000
+_PLACE = "transport options"
 
 
 class Connection(BrokerConnection):
@@ -87,7 +92,9 @@ class Transport(virtual.Transport):
         client: Any = self.client
         try:
             connection_fields.check_alternates(client)
-            connection = self.Connection(address_of(client), options_of(client))
+            address, options = address_of(client), options_of(client)
+            report_tls("broker_use_ssl", options, [address])
+            connection = self.Connection(address, options)
             connection.client = client
             connection.connect()
         except (StartError, StoreError, VersionMismatch) as exc:
@@ -228,30 +235,22 @@ class TLSTransport(Transport):
 
 
 def options_of(client: Any) -> Options:
-    """The settings of a kombu.Connection. Unknown transport options are ignored: they are Kombu's own."""
+    """Return the settings of a kombu.Connection.
+
+    Raises:
+        RequestError: a transport option is unknown, or its value is not what the option takes.
+    """
     given = client.transport_options or {}
-    mode = given.get("publish_mode") or "confirm"
-    if mode not in PUBLISH_MODES:
-        raise RequestError(f"publish_mode {mode!r} is not one of {', '.join(PUBLISH_MODES)}", option="publish_mode")
-    numbers: dict[str, Any] = {name: float(given[name]) for name in SECONDS if given.get(name) is not None}
+    check_names(_PLACE, given, TRANSPORT_OPTIONS)
+    values = read_values(_PLACE, given)
+    same = (*SECONDS, "pipeline_depth", "task_outcomes", "broker_options")
     return Options(
-        name=str(given.get("consumer_name") or ""),
+        name=str(values.get("consumer_name", "")),
         user=client.userid or "",
         secret=client.password if callable(client.password) else str(client.password or ""),
         tls=client.ssl or None,
         connect_timeout=float(client.connect_timeout or Options.connect_timeout),
         heartbeat=float(client.heartbeat or 0),
-        broker_options=check_broker_options(given.get("broker_options")),
-        pipelined=mode == "pipeline",
-        pipeline_depth=_depth_of(given.get("pipeline_depth")),
-        task_outcomes=given.get("task_outcomes") is not False,
-        **numbers,
+        pipelined=values.get("publish_mode") == "pipeline",
+        **{name: values[name] for name in same if name in values},
     )
-
-
-def _depth_of(value: Any) -> int:
-    if value is None:
-        return Options.pipeline_depth
-    if type(value) is not int or not 1 <= value <= MAX_PIPELINE_DEPTH:
-        raise RequestError(f"pipeline_depth {value!r} is not a number from 1 to {MAX_PIPELINE_DEPTH}")
-    return value

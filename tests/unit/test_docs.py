@@ -16,14 +16,14 @@ import kombu_opendata  # noqa: F401 - registers the URLs
 from kombu_opendata import url
 from kombu_opendata.broker.instance.maintenance import DUTIES
 from kombu_opendata.celery_integration import setup_maintenance
-from kombu_opendata.client.connection_options import BROKER_OPTIONS, SECONDS
+from kombu_opendata.client.connection_options import BROKER_OPTIONS, SECONDS, TRANSPORT_OPTIONS
 from kombu_opendata.client.connection_options import DEFAULTS as CLIENT
+from kombu_opendata.client.foreign_options import FOREIGN_OPTIONS
 from kombu_opendata.client.socket.tls import TLS_OPTIONS
 from kombu_opendata.configuration.options import public_specs
 from kombu_opendata.storage.effects.codec import Stored
 from kombu_opendata.storage.effects.effect import Effect
 from kombu_opendata.transport import Channel
-from kombu_opendata.transport.transport import PUBLISH_MODES, options_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SETTINGS = (DOCS / "settings.md").read_text()
@@ -93,7 +93,8 @@ def test_every_transport_option_is_there_with_its_default() -> None:
     (rows,) = tables(section("Transport options"))
     shown = defaults_by_name(rows, "option")
     assert shown.pop("consumer_name") == "`host:pid`"
-    assert shown.pop("publish_mode") == text(PUBLISH_MODES[0])
+    assert set(shown) | {"consumer_name"} == set(TRANSPORT_OPTIONS), "all that the transport takes"
+    assert shown.pop("publish_mode") == "`confirm`"
     assert not CLIENT.pipelined
     options = (*SECONDS, "pipeline_depth", "task_outcomes")
     assert shown.pop("broker_options") == "none"
@@ -101,8 +102,6 @@ def test_every_transport_option_is_there_with_its_default() -> None:
     assert [shown.pop(name) for name in Channel.from_transport_options] == ["`base64`", "none"]
     assert shown == {name: text(getattr(CLIENT, name)) for name in options}
     shown["broker_options"] = "none"
-    read = re.findall(r'given\.get\("(\w+)"\)', inspect.getsource(options_of))
-    assert set(read) | set(options) == {*shown, "consumer_name", "publish_mode"}, "all that the transport reads"
     mentioned = next(row["meaning"] for row in rows if "broker_options" in row["option"])
     assert names(mentioned) == list(BROKER_OPTIONS)
     fields = {field.name for field in dataclasses.fields(CLIENT)}
@@ -110,6 +109,12 @@ def test_every_transport_option_is_there_with_its_default() -> None:
         "name", "user", "secret", "tls", "connect_timeout", "heartbeat", "pipelined", "may_start", "patient", "act_as",
     }  # fmt: skip
     assert fields - set(shown) == elsewhere, "given by other settings"
+
+
+def test_the_options_of_other_brokers_are_those_of_the_table() -> None:
+    text = (DOCS / "migrating.md").read_text().split("\n## Transport options of other brokers\n")[1].split("\n## ")[0]
+    (rows,) = tables(text)
+    assert [(tuple(names(row["option"])), row["of"], row["instead"]) for row in rows] == list(FOREIGN_OPTIONS)
 
 
 def test_every_tls_option_is_there() -> None:

@@ -154,6 +154,20 @@ def test_transport_options() -> None:
     assert (options.reconnect_timeout, options.idle_exit, options.name, options.start_timeout) == (2, 5, "me", 15)
 
 
+def test_transport_options_may_be_texts_as_in_an_ini_file() -> None:
+    given = {"pipeline_depth": "100", "publish_mode": "pipeline", "task_outcomes": "false", "close_timeout": "2"}
+    options = options_of(KombuConnection("opendata://host", transport_options=given))
+    assert (options.pipeline_depth, options.pipelined, options.task_outcomes, options.close_timeout) == (
+        100, True, False, 2,
+    )  # fmt: skip
+
+
+def test_an_unknown_transport_option_is_refused_at_connect() -> None:
+    connection = KombuConnection("opendata://host", transport_options={"pipeline_dept": 3})
+    with pytest.raises(errors.RequestError, match="'pipeline_dept' is unknown; did you mean 'pipeline_depth'"):
+        connection.connect()
+
+
 def test_the_tls_scheme_turns_tls_on() -> None:
     connection = KombuConnection("opendatas://host")
     assert isinstance(connection.transport, TLSTransport)
