@@ -52,10 +52,10 @@ def options(conf: Any, url: str) -> Options:
     except RequestError as exc:
         raise ImproperlyConfigured(exc.text) from exc
     same = (*SECONDS, "connect_timeout", "broker_options")
-    found = Options(
+    settings = Options(
         name=str(values.get("consumer_name", "")),
         tls=values.get("ssl") or None,
         **{name: values[name] for name in same if name in values},
     )
-    report_tls(tls_setting, found, addresses(url))
-    return found
+    report_tls(tls_setting, settings, addresses(url))
+    return settings

@@ -89,7 +89,7 @@ FOREIGN_OPTIONS = (
     ForeignOptions(
         ("channel_max", "frame_handler", "frame_max", "frame_writer", "locale", "on_blocked", "on_open", "on_tune_ok",
          "on_unblocked"),
-        "RabbitMQ", "the broker has a protocol of its own",
+        "RabbitMQ", "they concern AMQP, and the broker uses another protocol",
     ),
     ForeignOptions(
         ("client-config", "is_secure", "port", "region", "regioninfo", "sts_role_arn", "sts_token_buffer_time",

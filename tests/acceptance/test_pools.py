@@ -80,6 +80,25 @@ def test_tasks_run_once(farm: Farm, ledger: Ledger) -> None:
     ledger.assert_once(names)
 
 
+@with_pools("gevent", "eventlet")
+def test_a_green_worker_does_not_wait_after_each_delivery(farm: Farm, ledger: Ledger) -> None:
+    """Celery's loop would wait 0.1 s for heartbeats each time: 300 tasks would take 30 s at the least."""
+    names = [f"task {number}" for number in range(300)]
+    with Heard(farm.app) as heard:
+        ids = [farm.send("note", str(ledger), name) for name in names]
+        began = time.monotonic()
+        ledger.wait_count(300)
+        assert time.monotonic() - began < 20
+        wait_until(
+            lambda: sum(event["type"] == "task-succeeded" for event in heard.events) == 300,
+            PATIENCE_SECONDS,
+            lambda: f"{len(heard.events)} events",
+        )
+    assert heard.types(ids[-1]) == ["task-received", "task-started", "task-succeeded"]
+    settled(farm)
+    ledger.assert_once(names)
+
+
 def test_a_late_acknowledged_task_is_in_flight_while_it_runs(farm: Farm, ledger: Ledger, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     farm.send("hold_late", str(ledger), "late", str(gate))

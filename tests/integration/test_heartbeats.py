@@ -21,6 +21,7 @@ from kombu_opendata.transport import amqp_errors
 
 from ..support.broker import EmbeddedBroker
 from ..support.kombu_client import connected, declare, drain_until, open_connection, send, take_bodies
+from ..support.farm import Heard
 from ..support.ledger import Ledger
 from ..support.processes import Children, wait_until
 from ..support.served import ServedBroker
@@ -53,7 +54,7 @@ class Proxy:
     """Forwards TCP until it is told to stop: then it is a network that drops everything, and says nothing."""
 
     def __init__(self, port: int) -> None:
-        self._target = port
+        self.target = port
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port = self._server.getsockname()[1]
         self._pairs: dict[socket.socket, socket.socket] = {}
@@ -81,7 +82,7 @@ class Proxy:
                         self._cut = False
                 elif sock is self._server:
                     near, _ = self._server.accept()
-                    far = socket.create_connection(("127.0.0.1", self._target))
+                    far = socket.create_connection(("127.0.0.1", self.target))
                     self._pairs.update({near: far, far: near})
                 elif sock in self._pairs:
                     self._forward(sock, self._pairs[sock])
@@ -174,6 +175,24 @@ def test_an_event_loop_notices_a_dead_network(proxy: Proxy) -> None:
             hub.run_once()
         got[0].ack()
     hub.close()
+
+
+def test_a_green_worker_notices_a_dead_network(proxy: Proxy, tmp_path: Path, started: Children) -> None:
+    """Both on the connection that it consumes on and on that of its events."""
+    ledger = Ledger(tmp_path / "ran")
+    worker = Worker(f"opendata://127.0.0.1:{proxy.port}", tmp_path, "green", "-E", pool="gevent", concurrency=2)
+    started.add(worker)
+    worker.wait_ready()
+    with sender(f"opendata://127.0.0.1:{proxy.target}") as app, Heard(app) as heard:
+        for turn in ("before", "after"):
+            task_id = app.send_task("farm.note", (str(ledger), turn)).id
+            ledger.wait_for(turn)
+            wait_until(lambda: "task-succeeded" in heard.types(task_id), 60, lambda: str(heard.events))  # noqa: B023
+            proxy.cut()
+        beats = heard.heartbeats()
+        wait_until(lambda: heard.heartbeats() > beats, 60, "a heartbeat of the worker after the last cut")
+    assert worker.terminate() == 0
+    ledger.assert_once(["before", "after"])
 
 
 def test_a_stopped_broker_is_noticed_and_resumed_when_it_goes_on(serve: Callable[..., ServedBroker]) -> None:
