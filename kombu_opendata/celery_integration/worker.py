@@ -7,8 +7,8 @@ before it looks.
 
 Its connections, and those of its pool processes, have its node name (``celery@host``) for the broker.
 
-Also, a worker waits before it tries to connect again after an error that a person must repair, and a worker of gevent or
-eventlet does not wait for heartbeats after each delivery.
+Also, a worker waits before it tries to connect again after an error that a person must repair, and a worker of gevent
+or eventlet does not wait for heartbeats after each delivery.
 """
 
 from __future__ import annotations

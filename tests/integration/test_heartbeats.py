@@ -20,8 +20,8 @@ from kombu.connection import Connection as _Connection
 from kombu_opendata.transport import amqp_errors
 
 from ..support.broker import EmbeddedBroker
-from ..support.kombu_client import connected, declare, drain_until, open_connection, send, take_bodies
 from ..support.farm import Heard
+from ..support.kombu_client import connected, declare, drain_until, open_connection, send, take_bodies
 from ..support.ledger import Ledger
 from ..support.processes import Children, wait_until
 from ..support.served import ServedBroker
