@@ -49,7 +49,7 @@ bench: $(VENV)/.bench ## measure against RabbitMQ and Redis, write docs/benchmar
 pictures: $(VENV)/.test ## make the pictures of docs/web.md anew, with a browser, workers and a beat
 	$(BIN)/python -m tests.web.pictures
 
-docs: $(VENV)/.dev ## the site of the documentation in site/, refused if a link or a page's place is missing
+docs: $(VENV)/.docs ## the site of the documentation in site/, refused if a link or a page's place is missing
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 build: $(VENV)/.dev ## wheel and source distribution in dist/, checked as a package index does
@@ -85,7 +85,12 @@ $(VENV)/.bench: pyproject.toml | $(BIN)/python
 	@$(PIP) install --quiet --editable '.[test,bench]'
 	@touch $@ $(VENV)/.test $(VENV)/.demo
 
+$(VENV)/.docs: pyproject.toml | $(BIN)/python
+	@echo "installing into $(VENV), with what makes the site …"
+	@$(PIP) install --quiet --editable '.[docs]'
+	@touch $@ $(VENV)/.demo
+
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@echo "installing the development tools into $(VENV) …"
 	@$(PIP) install --quiet --editable '.[dev]'
-	@touch $@ $(VENV)/.test $(VENV)/.demo
+	@touch $@ $(VENV)/.docs $(VENV)/.test $(VENV)/.demo

@@ -28,6 +28,7 @@ _FILE = click.Path(exists=True, dir_okay=False)
 @click.option("--start", START, is_flag=True, help="start the folder's broker if none runs")
 @click.option("--https-cert", metavar="FILE", type=_FILE, help="the page's certificate (PEM), for HTTPS")
 @click.option("--https-key", metavar="FILE", type=_FILE, help="its private key (PEM), if it is not in that file")
+@click.option("--behind-https", is_flag=True, help="browsers reach it by the HTTPS of a proxy: cookies are for HTTPS")
 @click.option("--allowed-host", "hosts", multiple=True, metavar="NAME", help="a name of the page; may be repeated")
 @click.option(
     "--trusted-proxy", "proxies", multiple=True, metavar="CIDR", help="the network of a proxy that logs users in"
@@ -74,7 +75,7 @@ def _settings(place: Place, host: str, *, starts: bool, **given: Any) -> WebSett
         given["read_only"],
         (*NAMES, *given["mask"]),
         is_open=_is_loopback(host),
-        is_secure=bool(given["https_cert"]),
+        is_secure=bool(given["https_cert"]) or given["behind_https"],
         hosts=given["hosts"],
         proxies=networks,
         user_header=given["user_header"],

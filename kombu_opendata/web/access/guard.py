@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...errors import OpenDataError
@@ -18,6 +18,8 @@ from . import forgery
 from .visitors import Visitor, Visitors
 
 Answer = Callable[[Request, Answered], Response]
+#: answered to every request: probes know neither a user nor a name of the web UI
+HEALTH = "/healthz"
 
 
 class Guard:
@@ -37,8 +39,11 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request = Request(scope, receive)
         path = path_of(scope)
+        if path == HEALTH:
+            await PlainTextResponse("ok\n")(scope, receive, send)
+            return
+        request = Request(scope, receive)
         body: list[Message] = []
         said: Response | Answered | None
         try:

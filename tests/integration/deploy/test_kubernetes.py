@@ -37,6 +37,7 @@ def _documents() -> Iterator[dict[str, Any]]:
 MANIFESTS = {(one["kind"], one["metadata"]["name"]): one for one in _documents()}
 BROKER = MANIFESTS["StatefulSet", "opendata-queue"]
 WORKER = MANIFESTS["Deployment", "celery-worker"]
+WEB_POD = MANIFESTS["Deployment", "opendata-queue-web"]["spec"]["template"]["spec"]
 BROKER_POD, WORKER_POD = (one["spec"]["template"]["spec"] for one in (BROKER, WORKER))
 BROKER_CONTAINER, WORKER_CONTAINER = (pod["containers"][0] for pod in (BROKER_POD, WORKER_POD))
 
@@ -66,7 +67,7 @@ def test_the_kustomization_has_every_file() -> None:
     assert found["namespace"] == MANIFESTS["Namespace", "opendata-queue"]["metadata"]["name"]
 
 
-@pytest.mark.parametrize("pod", [BROKER_POD, WORKER_POD], ids=["broker", "worker"])
+@pytest.mark.parametrize("pod", [BROKER_POD, WORKER_POD, WEB_POD], ids=["broker", "worker", "web"])
 def test_a_pod_fulfils_the_restricted_standard(pod: dict[str, Any]) -> None:
     assert pod["securityContext"]["runAsNonRoot"]
     assert pod["securityContext"]["runAsUser"] > 0

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 BROKERS = ["opendata-queue.service", "opendata-queue-standby.service"]
-UNITS = [*BROKERS, "opendata-queue-backup.service", "celery-worker.service"]
+UNITS = [*BROKERS, "opendata-queue-backup.service", "opendata-queue-web.service", "celery-worker.service"]
 #: as systemd-analyze counts it, times ten: up to 2.0 it says "OK"
 MOST_EXPOSED = 20
 #: what a process can do of the unit's confinement: prctl with PR_SET_NO_NEW_PRIVS, and with PR_SET_MDWE (Linux 6.3),
