@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -42,14 +43,27 @@ def test_the_demo_installs_nothing_where_the_tests_ran(venv: Path) -> None:
     assert installed("demo", venv) == installed("test", venv) == []
 
 
-@pytest.mark.parametrize("target", ["test", "test-long", "lint", "bench"])
+@pytest.mark.parametrize("target", ["test", "test-long", "lint", "bench", "docs"])
 def test_an_environment_of_the_demo_gets_what_another_target_needs(target: str, venv: Path) -> None:
     (venv / ".demo").touch()
     assert installed("demo", venv) == []
     assert installed(target, venv) != []
 
 
-@pytest.mark.parametrize("stamp", [".test", ".bench", ".dev"])
+@pytest.mark.parametrize("stamp", [".test", ".bench", ".docs", ".dev"])
 def test_a_stamp_of_more_is_also_one_of_the_demo(stamp: str) -> None:
     (rule,) = re.findall(rf"(?m)^\$\(VENV\)/\{stamp}:.*\n(?:\t.*\n)+", (ROOT / "Makefile").read_text())
     assert re.search(r"touch \$@ .*\$\(VENV\)/\.demo\b", rule)
+
+
+def test_the_site_installs_no_spark_and_nothing_where_the_linters_ran(venv: Path) -> None:
+    assert installed("docs", venv) == ["'.[docs]'"]
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    needed = " ".join([*extras["docs"], *extras["web"]])
+    assert re.findall(r"kombu-opendata\[([^]]+)\]", needed) == ["web"]
+    assert not re.search("spark|pandas|pytest|mypy", needed)
+    (rule,) = re.findall(r"(?m)^\$\(VENV\)/\.dev:.*\n(?:\t.*\n)+", (ROOT / "Makefile").read_text())
+    for stamp in (".dev", *re.findall(r"\$\(VENV\)/(\.\w+)", rule.partition("touch")[2])):
+        (venv / stamp).touch()
+    for target in ("lint", "types", "docs", "build", "test-long", "test"):  # as .ci/run does
+        assert installed(target, venv) == []

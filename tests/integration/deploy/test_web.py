@@ -70,7 +70,8 @@ def test_it_serves_logins_and_nothing_without_one(where: str, store_folder: Path
     web = Child(command, store_folder / "web.log", cwd=Path("/"), env=environment)
     started.add(web)
     found = r"https?://127\.0\.0\.1:\d+/"
-    wait_until(lambda: web.check() or re.search(found, web.log.read_text()), 60, web.log.read_text)
+    wait_until(lambda: web.ended or re.search(found, web.log.read_text()) is not None, 60, web.log.read_text)
+    web.check()
     address = re.findall(found, web.log.read_text())[0]
     with httpx.Client(base_url=address, verify=False, timeout=60, headers={"Host": "10.1.2.3:8443"}) as probe:
         assert (probe.get("healthz").status_code, probe.get("healthz").text) == (200, "ok\n")
