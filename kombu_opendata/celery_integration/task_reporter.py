@@ -1,16 +1,25 @@
-"""Sends the reports of tasks whose messages were acknowledged when they began.
+"""Reports of tasks that do not go with a settlement of their messages.
 
-A task may outlive the connection over which its message came, so a worker's reporter has the present one.
+Tasks whose messages were acknowledged when they began are reported when they end. A task may outlive the connection
+over which its message came, so a worker's reporter has the present one.
+
+Tasks whose messages are acknowledged at their end are reported once they have run for a second. So a task that hangs is
+known, and the short ones, which are nearly all, cost nothing: the reporter looks at the active requests now and then.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from collections import deque
+from collections.abc import Callable, Iterable
+from itertools import islice
+from time import time
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
+from ..client.socket.framed_socket import FramedSocket
 from ..errors import ConnectionLost
 from ..protocol.messages import Lease, Outcome
 from ..protocol.task_reports import TaskReport
@@ -21,22 +30,61 @@ log = logging.getLogger(__name__)
 _REPORT = int(Outcome.REPORT)  # a plain number is encoded faster
 #: reports of tasks that ended while the worker was without a connection; the broker gives up waiting before
 MAX_WAITING = 10_000
+#: tasks that run are reported after this time, and looked for as often
+RUNNING_SECONDS = 1.0
+#: running tasks in one report
+MAX_RUNNING = 1_000
 
 
 class Reporter:
     """The reports of one worker.
+
+    Args:
+        active: returns when each task began whose message is not acknowledged yet, by lease.
 
     Attributes:
         channel: that of the worker's consumer; None before its first connection.
         lock: of the connection, while a message is settled: a task's end may come in another thread.
     """
 
-    __slots__ = ("__weakref__", "_waiting", "channel", "lock")
+    __slots__ = ("__weakref__", "_active", "_running", "_socket", "_timer", "_waiting", "channel", "lock")
 
-    def __init__(self) -> None:
+    def __init__(self, active: Callable[[Reporter], Iterable[tuple[Lease, float]]]) -> None:
         self.channel: Channel | None = None
         self.lock = threading.RLock()
+        self._active = active
         self._waiting: deque[tuple[Lease, TaskReport]] = deque(maxlen=MAX_WAITING)
+        self._running: set[Lease] = set()  # as they were reported, over this socket
+        self._socket: FramedSocket | None = None
+        self._timer: Any = None
+
+    def watch(self, timer: Any) -> None:
+        """Look for running tasks by the worker's timer, or without one in a thread: its event loop runs the tasks."""
+        if timer is not None:
+            if self._timer is not None:
+                self._timer.cancel()  # a worker that connects again clears its timer, but not each kind of timer
+            self._timer = timer.call_repeatedly(RUNNING_SECONDS, self.report_running)
+        elif self._timer is None:
+            self._timer = threading.Thread(target=_watch, args=(weakref.ref(self),), name="opendata-tasks", daemon=True)
+            self._timer.start()
+
+    def report_running(self) -> None:
+        """Report the tasks that run for long, unless these are those of the last report. Raises nothing."""
+        connection = None if self.channel is None else self.channel.connection
+        if connection is None or connection.closed:
+            return
+        now = time()
+        try:
+            active = [(lease, now - began) for lease, began in self._active(self) if now - began >= RUNNING_SECONDS]
+            found = dict(islice(sorted(active, key=lambda each: -each[1]), MAX_RUNNING))
+            if found or self._running:
+                same = self._socket if found.keys() == self._running else None
+                running = [(*lease, int(1000 * seconds)) for lease, seconds in found.items()]
+                self._socket, self._running = connection.report_running(running, same), set(found)
+        except ConnectionLost:
+            self._socket = None
+        except Exception:
+            log.exception("the running tasks could not be reported")
 
     def connect(self, channel: Channel) -> None:
         """The worker has a new connection: report what ended since it lost the last one."""
@@ -63,6 +111,15 @@ class Reporter:
             self._waiting.append((lease, report))
         except Exception:
             log.exception("the outcome of message %d of queue %s could not be reported", lease[1], lease[0])
+
+
+def _watch(of: weakref.ref[Reporter]) -> None:
+    """Report the running tasks of a worker, as long as there is one."""
+    pause = threading.Event()
+    while (reporter := of()) is not None:
+        reporter.report_running()
+        del reporter
+        pause.wait(RUNNING_SECONDS)
 
 
 #: by pool: a worker's pool outlives its connections

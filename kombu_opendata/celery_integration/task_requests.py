@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
@@ -20,6 +21,7 @@ from billiard.einfo import ExceptionInfo
 from celery.exceptions import NotRegistered
 
 from ..client.session.task_messages import Run
+from ..protocol.messages import Lease
 from ..protocol.task_reports import MAX_NAME, TaskReport, TaskState, shortened
 from ..transport.kombu_message import DeliveredMessage
 from .task_failures import exception_texts, failure_report
@@ -232,6 +234,25 @@ class ReportingRequest(_Base):
             self.__killed = before
             self.__expect(before)
             raise
+
+
+def running_late(reporter: Reporter) -> Iterator[tuple[Lease, float]]:
+    """The leases of a worker's tasks that run and whose messages are not acknowledged, and when they began.
+
+    These are the tasks with ``acks_late``, and all of a solo worker, whose event loop acknowledges when it runs again.
+    """
+    for request in _active_requests():
+        if isinstance(request, ReportingRequest) and request.opendata_task.reporter is reporter:
+            message, began = request.message, request.time_start
+            if began and message.run is _BEGUN:
+                yield message.lease, began
+
+
+def _active_requests() -> list[Any]:
+    active: Any = import_module("celery.worker.state").active_requests
+    while True:
+        with suppress(RuntimeError):  # another thread began or ended a task meanwhile
+            return list(active)
 
 
 def _refusing(refuse: Callable[..., Any], reporters: Reporters) -> Callable[..., Any]:

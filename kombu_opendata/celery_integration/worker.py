@@ -23,7 +23,7 @@ from kombu.transport import virtual
 
 from ..errors import OpenDataError
 from .task_reporter import Reporter, Reporters
-from .task_requests import report_outcomes
+from .task_requests import report_outcomes, running_late
 
 _PACKAGE = "celery.worker.consumer"
 #: between attempts to connect after an error that the next attempt will meet too
@@ -56,8 +56,8 @@ def adapt(transport: type[virtual.Transport]) -> None:
 def _wrap_start(start: Any, transport_class: type[virtual.Transport], reporters: Reporters) -> Any:
     """``Tasks.start``, which sets its prefetch gate only if ``driver_type`` is "redis"; our channels have its hook.
 
-    The event loop of a solo worker stands still in each task, so such a worker also gets a thread that keeps its
-    session. The classes of requests are made in this step, so the pool's reporter is there before.
+    The event loop of a solo worker stands still in each task, so such a worker also gets threads that keep its session
+    and report its task. The classes of requests are made in this step, so the pool's reporter is there before.
     """
 
     @wraps(start)
@@ -67,11 +67,13 @@ def _wrap_start(start: Any, transport_class: type[virtual.Transport], reporters:
             reporters.pop(c.pool, None)
             start(tasks, c)
             return
-        if _runs_tasks_in_its_loop(c.pool):
+        if is_solo := _runs_tasks_in_its_loop(c.pool):
             c.connection.connection.link.start_reconnect_thread()
         if getattr(c.pool, "is_green", False) and c.event_dispatcher is not None:
             _drain_without_waiting(c.event_dispatcher.connection)
-        reporters.setdefault(c.pool, Reporter()).connect(c.connection.default_channel)
+        reporter = reporters.setdefault(c.pool, Reporter(running_late))
+        reporter.connect(c.connection.default_channel)
+        reporter.watch(None if is_solo else c.timer)
         if not getattr(c.app.conf, "worker_disable_prefetch", False):  # Celery 5.5 has no such setting
             start(tasks, c)
             return

@@ -269,8 +269,9 @@ class Worker:
         connected: whether it has a connection now.
         connections: how many connections it has now. Each waiting read and each iterator has one of its own.
         suspended: whether it gets no messages until it is resumed.
-        held: how many messages it holds.
-        running: how many tasks it runs whose messages it acknowledged when they began.
+        held: how many messages it holds whose tasks have not begun. A task that is acknowledged at its end counts as
+            begun once it has run for a second or two.
+        running: how many tasks it runs.
         consumers: the queues that it consumes.
         reader: whether it holds messages by reads and not only as a consumer.
         prefetch: how many messages of stored queues its consumers may hold together; 0 means no limit, None that it

@@ -182,6 +182,24 @@ def test_tasks_that_are_terminated(farm: Reported, ledger: Ledger, tmp_path: Pat
     assert farm.wait_of(farm.send("fine")).state == "succeeded"
 
 
+@pytest.mark.parametrize("name", ["hangs", "hangs_late"])
+def test_a_task_that_hangs_is_seen(farm: Reported, ledger: Ledger, tmp_path: Path, name: str) -> None:
+    """Whether its message was acknowledged or not; the other tasks of the worker are not taken for running."""
+    gate = tmp_path / "gate"
+    hangs = farm.send(name, str(ledger), name, str(gate))
+    ledger.wait_for(f"{name} began")
+
+    def running() -> list[str]:
+        found = farm.client.list_messages(statuses=["running"]).items
+        return [one.headers["id"] for one in found for at in one.queues if at.consumer == farm.worker.name]
+
+    wait_until(lambda: running() == [hangs], PATIENCE_SECONDS, lambda: str(running()))
+    assert sum(one.running for one in farm.client.workers() if one.name == farm.worker.name) == 1
+    gate.touch()
+    assert farm.wait_of(hangs).state == "succeeded"
+    assert running() == []
+
+
 @with_pools("prefork", "gevent")
 def test_tasks_over_their_hard_time_limit(farm: Reported, ledger: Ledger, tmp_path: Path) -> None:
     for name in ("hangs", "hangs_late"):

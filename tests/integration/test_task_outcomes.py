@@ -111,6 +111,44 @@ def test_a_started_task_is_shown_as_running(worker: Worker, module_store_folder:
     assert [one.queues[0].status for one in listed.items] == ["done"]
 
 
+def test_a_task_whose_message_is_held_is_shown_as_running(worker: Worker, module_store_folder: Path) -> None:
+    lease, waits = worker.claim("held"), worker.claim("held")
+    other = Worker(module_store_folder, "worker-2")
+    with QueueClient(f"opendata://{module_store_folder}") as client:
+
+        def seen() -> tuple[list[tuple[int, str]], list[tuple[int, int]]]:
+            listed = client.list_messages(queues=["held"], order="asc").items
+            holders = [(one.held, one.running) for one in client.workers() if one.name == "worker-1"]
+            return [(one.id, one.queues[0].status) for one in listed], holders
+
+        other.connection.report_running([(*lease, 5_000)], None)
+        other.connection.call(Ping(0))
+        assert seen() == ([(lease[1], "in_flight"), (waits[1], "in_flight")], [(2, 0)]), "it is not its lease"
+        socket = worker.connection.report_running([(*lease, 5_000)], None)
+        worker.connection.call(Ping(0))
+        assert seen() == ([(lease[1], "running"), (waits[1], "in_flight")], [(1, 1)])
+        (status,) = client.list_messages(statuses=["running"], queues=["held"]).items[0].queues
+        assert lease[2] - 5_000 < status.at_ms <= lease[2] + 60_000
+        (found,) = client.get(lease[1]).states
+        assert (found.state, found.holder, found.token) == ("running", "worker-1", lease[2])
+        assert found.running_since is not None
+        states = {one.id: one.state for of in client.workers() for one in client.worker_messages(of.id)}
+        assert states == {lease[1]: "running", waits[1]: "in_flight"}
+        assert worker.connection.report_running([], socket) is socket, "nothing is sent twice over a socket"
+        worker.connection.link.drop()
+        worker.connection.call(Ping(0))
+        assert seen()[1] == [(1, 1)], "the session kept its leases"
+        assert worker.connection.report_running([], socket) is not socket
+        worker.connection.call(Ping(0))
+        assert seen()[1] == [(2, 0)]
+        worker.connection.report_running([(*lease, 5_000)], None)
+        worker.end(lease, Outcome.ACK, SUCCEEDED)
+        worker.connection.settle(1, Outcome.RELEASE, [waits])
+        worker.connection.call(Ping(0))
+        assert seen() == ([(lease[1], "done"), (waits[1], "available")], [(0, 0)])
+    other.connection.close()
+
+
 def test_a_task_is_lost_with_its_session(worker: Worker, module_store_folder: Path) -> None:
     other = Worker(module_store_folder, "worker-2")
     lease = other.start("lost")

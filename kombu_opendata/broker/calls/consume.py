@@ -128,6 +128,8 @@ class ConsumeCalls:
                 raise RequestError(f"report outcome {outcome} is unknown, or comes without a report")
             if report is not None and report.fault:
                 raise RequestError(report.fault)
+        if msg.running is not None:
+            self._leases.note_running(call.session, msg.running)
         self._leases.report(call.session, msg.items)
 
     @handles(m.CloseChannel, needs=needs.entry)

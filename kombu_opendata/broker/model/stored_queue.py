@@ -191,8 +191,12 @@ class StoredQueue(BrokerQueue):
         if envelope is None:
             return Located(None, None, reads)
         row, reads = await self._pages.state_of(self.stored, id, received_at_ms, reads)
-        if row is None or row.state == "done":
-            running = self._storage.state.running.find(self.name, id)
+        tasks, entry = self._storage.state.running, self.stored.messages.in_flight.get(id)
+        if entry is not None:
+            since = tasks.late_since_ms(entry.session, (self.name, id, entry.claimed_at))
+            row = queue_pages.row_in_flight(entry, since)
+        elif row is None or row.state == "done":
+            running = tasks.find(self.name, id)
             row = row if running is None else queue_pages.row_running(*running)
         return Located(row, envelope, reads)
 

@@ -29,11 +29,13 @@ from ...protocol.messages import (
     Outcome,
     Qos,
     QueueInfo,
+    RunningLate,
 )
 from ...protocol.task_reports import TaskReport, TaskState
 from ...url import Address
 from ..clock import SYSTEM, Clock
 from ..connection_options import DEFAULTS, Options
+from ..socket.framed_socket import FramedSocket
 from .publish_pipeline import PublishPipeline
 from .session import Event, Session
 from .session_io import SessionIO
@@ -184,6 +186,22 @@ class BrokerConnection:
             elif succeeded and (observer := link.observer) is not None and observer.will_flush():
                 return
             self.io.post(b"")
+
+    def report_running(self, running: list[RunningLate], socket: FramedSocket | None) -> FramedSocket | None:
+        """Report all tasks that run and whose messages are not acknowledged, in place of the last report.
+
+        Args:
+            socket: the one over which the same was reported, if it was: nothing is sent twice over a socket. After a
+                resume the broker may be another one, which remembers nothing of it.
+
+        Returns:
+            The socket over which it is reported now; None while there is none.
+        """
+        with self.link.lock:
+            current = self.link.current
+            if current is not None and current is not socket and self.link.takes_reports:
+                self.io.post(self.session.settlements.take_reports(running))
+            return current
 
     def flush_reports(self) -> None:
         """Send the reports that wait for the next frame."""

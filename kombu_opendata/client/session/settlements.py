@@ -7,7 +7,7 @@ from collections import deque
 from msgspec.structs import replace
 
 from ...protocol.framing import frame
-from ...protocol.messages import Lease, Reported, ReportTasks, Settle
+from ...protocol.messages import Lease, Reported, ReportTasks, RunningLate, Settle
 from ...protocol.task_reports import TaskReport
 
 #: texts of unconfirmed reports beyond which others go without theirs: a Resume has all of them in one frame
@@ -53,10 +53,10 @@ class Settlements:
         self._settled += 1
         self._reported = self._settled
 
-    def take_reports(self) -> bytes:
-        """The frame with the reports that wait, of which there are some."""
+    def take_reports(self, running: list[RunningLate] | None = None) -> bytes:
+        """The frame with the reports that wait, of which there are some, and the tasks that run if these are given."""
         reports, self.reports = self.reports, []
-        return frame(ReportTasks(self._reported, reports))
+        return frame(ReportTasks(self._reported, reports, running))
 
     def confirm(self, settled: int) -> None:
         """The broker has applied this many of the connection's settlements."""

@@ -17,7 +17,7 @@ from .admin_messages import (
 from .alter_messages import AlterQueue, PauseQueue, QueueAltered, QueuePause, ResumeQueue
 from .delivery_messages import (  # noqa: F401
     Cancel, Cancelled, CloseChannel, Consume, Credit, Deliver, Delivery, Get, Got, Lease, Outcome, Publish, Published,
-    Qos, Reported, ReportTasks, Settle, Settled,
+    Qos, Reported, ReportTasks, RunningLate, Settle, Settled,
 )  # fmt: skip
 from .failure_messages import (
     DismissFailures, FailureGroups, FailurePage, FailuresDismissed, FailuresRetried, GroupFailures, ListFailures,

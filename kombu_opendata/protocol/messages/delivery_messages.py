@@ -14,6 +14,8 @@ Lease = tuple[str, int, int]
 #: how a task's message is settled, or REPORT; its lease: queue, message id, token; and what became of the task, None
 #: with START only
 Reported = tuple[int, str, int, int, TaskReport | None]
+#: a task that runs although its message is not acknowledged: its lease, and for how many ms
+RunningLate = tuple[str, int, int, int]
 #: channel, consumer tag, queue, message id, lease token, attempts (this one included), envelope, redelivered
 Delivery = tuple[int, str, str, int, int, int, bytes, bool]
 
@@ -102,11 +104,13 @@ class Settle(Message, tag=15):
 class ReportTasks(Message, tag=200):
     """Settle messages with what became of their tasks, or report tasks that were started. Confirmed as Settle is.
 
-    ``seq`` counts these as Settle's does.
+    ``seq`` counts these as Settle's does. ``running`` lists the session's tasks that have run for a second or more and
+    whose messages it will acknowledge at their end; it replaces the list before, and None leaves that.
     """
 
     seq: int
     items: Many[Reported]
+    running: Many[RunningLate] | None = None
 
 
 class CloseChannel(Numbered, tag=16):

@@ -13,7 +13,7 @@ class QueueStatus(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The status of a message in one queue.
 
     Attributes:
-        status: ``available``, ``in_flight``, ``running`` (acknowledged when its task began), ``done`` or ``failed``; if
+        status: ``available``, ``in_flight``, ``running`` (its task began), ``done`` or ``failed``; if
             it left the queue without being claimed, ``expired``, ``dropped`` (the queue was full), ``moved`` (to
             another queue) or ``removed``.
         attempts: how often it was claimed.

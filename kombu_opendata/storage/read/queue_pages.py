@@ -26,7 +26,7 @@ from .stored_messages import read_metadata
 
 AVAILABLE, IN_FLIGHT, DELAYED = "available", "in_flight", "delayed"
 STATES = (AVAILABLE, IN_FLIGHT, DELAYED, *LISTS)
-#: of a message that was acknowledged when its task began; its queue has it in its done list
+#: of a message whose task runs: it was acknowledged before, and is in its queue's done list, or is still in flight
 RUNNING = "running"
 #: most buckets that one call reads from the store
 MAX_READS = 256
@@ -65,10 +65,12 @@ def row_of(entry: Entry, now: int) -> Row:
     return Row(entry.id, state, entry.priority, entry.visible_at, entry.attempts)
 
 
-def row_in_flight(entry: Entry) -> Row:
-    """The row of a message that a consumer holds."""
-    until = entry.lease_until
-    return Row(entry.id, IN_FLIGHT, entry.priority, 0, entry.attempts, entry.claimed_at, until, entry.session)
+def row_in_flight(entry: Entry, running_since_ms: int = 0) -> Row:
+    """The row of a message that a consumer holds, and whose task may run."""
+    until, state = entry.lease_until, RUNNING if running_since_ms else IN_FLIGHT
+    return Row(
+        entry.id, state, entry.priority, 0, entry.attempts, entry.claimed_at, until, entry.session, running_since_ms
+    )  # fmt: skip
 
 
 def row_running(session: bytes, task: RunningTask) -> Row:

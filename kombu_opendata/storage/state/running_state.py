@@ -1,12 +1,16 @@
 """Running tasks: messages that were acknowledged when their tasks began, until these are reported.
 
 A task belongs to the session that started it. A checkpoint writes one record for each session whose tasks changed.
+
+Tasks whose messages are acknowledged at their end are remembered in memory only, because their leases are stored. Their
+sessions report them again after a restart.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Sequence
+from itertools import chain
 
 from ..records import keys, running_tasks
 from ..records.running_tasks import RunningTask
@@ -24,12 +28,15 @@ class RunningTasks:
         by_lease: the session of each task.
         by_session: the tasks of each session that has any.
         dirty: the sessions whose tasks changed since the last checkpoint.
+        late: when the tasks of leases that each session still has began. It may have leases that ended since the
+            session's last report; no message in flight has their tokens.
     """
 
     def __init__(self) -> None:
         self.by_lease: dict[Lease, bytes] = {}
         self.by_session: dict[bytes, dict[Lease, RunningTask]] = {}
         self.dirty: set[bytes] = set()
+        self.late: dict[bytes, dict[Lease, int]] = {}
         self._stored: set[bytes] = set()
 
     def start(self, session: bytes, queue: str, task: RunningTask) -> None:
@@ -64,8 +71,20 @@ class RunningTasks:
         return session, self.by_session[session][lease]
 
     def ids(self, queues: Collection[str] = ()) -> set[int]:
-        """The messages whose tasks run, of these queues, or of all if none is named."""
-        return {id for queue, id, _token in self.by_lease if not queues or queue in queues}
+        """The messages whose tasks run, and some that have ended, of these queues, or of all if none is named."""
+        leases = chain(self.by_lease, *self.late.values())
+        return {id for queue, id, _token in leases if not queues or queue in queues}
+
+    def set_late(self, session: bytes, began_at_ms: dict[Lease, int]) -> None:
+        """Replace the tasks of leases that a session still has; with none, forget it."""
+        if began_at_ms:
+            self.late[session] = began_at_ms
+        else:
+            self.late.pop(session, None)
+
+    def late_since_ms(self, session: bytes, lease: Lease) -> int:
+        """When the task of a message in flight began; 0 if that is not known."""
+        return self.late[session].get(lease, 0) if session in self.late else 0
 
     def count(self, ranges: Sequence[tuple[int, int]]) -> list[int]:
         """Return for each range of message ids, both ends included, the number of tasks that run."""

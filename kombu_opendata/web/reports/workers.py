@@ -64,7 +64,7 @@ class HeldMessage(Identified):
     """A message that a worker holds or runs.
 
     Attributes:
-        state: ``in_flight``, or ``running``: acknowledged when its task began.
+        state: ``in_flight``, or ``running``: its task began.
         task: the name of its task; empty if it is not known.
         since: when the worker got it, or its task began.
         received_at: when the broker received it; None if its metadata is no longer stored.

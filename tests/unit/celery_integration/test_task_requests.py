@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from time import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,11 +44,19 @@ class Channel:
         self.connection = self.link = self
         self.lock = None
         self.sent: list[Any] = []
+        self.closed = not is_open
+        self.socket = ""
+        self.running: list[Any] = []
 
     def settle_task(self, channel: int, outcome: int, lease: Any, report: TaskReport) -> None:
         if not self.is_open:
             raise ConnectionLost("closed")
         self.sent.append((lease, report))
+
+    def report_running(self, running: Any, socket: str | None) -> str:
+        if socket != self.socket:
+            self.running.append(running)
+        return self.socket
 
 
 def test_workers_without_a_reporter_have_celerys_own_class() -> None:
@@ -55,15 +64,32 @@ def test_workers_without_a_reporter_have_celerys_own_class() -> None:
     task: Any = SimpleNamespace(name="t", acks_late=False)
     create = reporting(lambda base, task, pool: base, reporters := Reporters())
     assert create(request.Request, task, pool) is request.Request
-    reporters[pool] = Reporter()
+    reporters[pool] = Reporter(lambda _: ())
     assert create(request.Request, task, pool) is request.Request, "it has no connection"
     reporters[pool].connect(Channel())  # type: ignore[arg-type]
     assert issubclass(create(request.Request, task, pool), request.Request)
 
 
 def test_reports_wait_for_the_next_connection() -> None:
-    reporter, lease, report = Reporter(), ("q", 1, 2), TaskReport(TaskState.SUCCEEDED)
+    reporter, lease, report = Reporter(lambda _: ()), ("q", 1, 2), TaskReport(TaskState.SUCCEEDED)
     reporter.connect(closed := Channel(is_open=False))  # type: ignore[arg-type]
     reporter.report(lease, report)
     reporter.connect(channel := Channel())  # type: ignore[arg-type]
     assert (closed.sent, channel.sent) == ([], [(lease, report)])
+
+
+def test_tasks_that_run_for_long_are_reported_once_over_each_socket() -> None:
+    long, short = ("q", 1, 2), ("q", 3, 4)
+    active = {long: time() - 5.0, short: time() + 60.0}
+    reporter = Reporter(lambda _: active.items())
+    reporter.report_running()
+    reporter.connect(channel := Channel())  # type: ignore[arg-type]
+    for socket in ("first", "first", "second"):
+        channel.socket = socket
+        reporter.report_running()
+    del active[long]
+    reporter.report_running()
+    reporter.report_running()
+    leases = [[task[:3] for task in running] for running in channel.running]
+    assert leases == [[long], [long], []]
+    assert 5_000 <= channel.running[0][0][3] < 60_000

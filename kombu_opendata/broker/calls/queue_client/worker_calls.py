@@ -54,24 +54,28 @@ class WorkerCalls:
     @handles(q.ListWorkers, needs=needs.role("monitor", "see the workers"), query=True)
     async def list_workers(self, call: Context, msg: q.ListWorkers) -> q.Workers:
         leases: Counter[bytes] = Counter()
+        late: Counter[bytes] = Counter()
         oldest: dict[bytes, tuple[int, int]] = {}  # since when, and the message
         pace = Pace()
         async for queue in pace.over(list(self._queues.values())):
             if queue.messages.in_flight and not queue.deleting:
                 async for entry in pace.over(list(queue.messages.in_flight.values())):
-                    leases[entry.session] += 1
-                    _note(oldest, self._holders.worker(entry.session), entry.claimed_at, entry.id)
+                    since = self._running_since_ms(queue, entry)
+                    leases[entry.session] += not since
+                    late[entry.session] += bool(since)
+                    _note(oldest, self._holders.worker(entry.session), since or entry.claimed_at, entry.id)
         sessions = self._sessions()
         held: Counter[bytes] = Counter()
+        running: Counter[bytes] = Counter()
         names: dict[bytes, str] = {}
         readers = set()
         for holder, count in leases.items():
             worker = self._holders.worker(holder)
             held[worker] += count
+            running[worker] += late[holder]
             names[worker] = names.get(worker) or self._holders.name(holder)
             if is_timed(holder):
                 readers.add(worker)
-        running: Counter[bytes] = Counter()
         for holder, tasks in self._running.by_session.items():
             worker = self._holders.worker(holder)
             running[worker] += len(tasks)
@@ -98,13 +102,20 @@ class WorkerCalls:
     @handles(q.WorkerMessages, needs=needs.role("monitor", "see the workers"))
     def worker_messages(self, call: Context, msg: q.WorkerMessages) -> None:
         check_quantity(msg.limit, MAX_PAGE)
-        rows = [(queue.name, row_in_flight(entry)) for queue, entry in self._held(msg.session)]
+        rows = [
+            (queue.name, row_in_flight(entry, self._running_since_ms(queue, entry)))
+            for queue, entry in self._held(msg.session)
+        ]
         rows += [
             (lease[0], row_running(session, task))
             for session, tasks in self._running.by_session.items() if self._holders.worker(session) == msg.session
             for lease, task in tasks.items()
         ]  # fmt: skip
         call.reply(q.HeldMessages(msg.rid, [(queue, self._holders.row(row)) for queue, row in rows[: msg.limit]]))
+
+    def _running_since_ms(self, queue: BrokerQueue, entry: Entry) -> int:
+        """When the task of a message in flight began; 0 if that is not known."""
+        return self._running.late_since_ms(entry.session, (queue.name, entry.id, entry.claimed_at))
 
     def _in_flight(self) -> list[tuple[BrokerQueue, Entry]]:
         """The messages in flight in all queues."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import get_running_loop
 from collections.abc import Iterable, Mapping
 
-from ....protocol.messages import Outcome, Reported
+from ....protocol.messages import Outcome, Reported, RunningLate
 from ....protocol.task_reports import FAILED, TaskReport
 from ....storage.operations.task_runs import TaskRuns
 from ....storage.state.queue_buckets import Entry
@@ -76,6 +76,15 @@ class Leases:
             else:
                 self.settle_one(session, outcome, name, id, token, report)
         self._outbox.talk(session)
+
+    def note_running(self, session: Session, running: Iterable[RunningLate]) -> None:
+        """Remember which tasks of a session run whose messages it still holds; other leases are ignored."""
+        held = {
+            (name, id, token): for_ms
+            for name, id, token, for_ms in running
+            if self.find(session, name, id, token) is not None
+        }
+        self._runs.note_late(session.id, held)
 
     def settle_one(
         self, session: Session, outcome: int, name: str, id: int, token: int, report: TaskReport | None

@@ -182,6 +182,7 @@ class SessionLifecycle:
             if self._queues.get(gone.name) is gone:
                 gone.drop()
         self._sessions.pop(session.id, None)
+        self._state.running.set_late(session.id, {})
         if not tasks_go_on:
             self._leases.lose_tasks(session.id)
         if outcome == Outcome.RELEASE and session.id not in self._state.running.by_session:

@@ -150,6 +150,8 @@ class Reader:
             entry = queue.messages.in_flight.get(id)
             if entry is not None:
                 who = self._state.session_names.get(entry.session, "")
+                if since := self.running.late_since_ms(entry.session, (name, id, entry.claimed_at)):
+                    return QueueStatus(name, RUNNING, entry.attempts, since, who, 0)
                 return QueueStatus(name, IN_FLIGHT, entry.attempts, entry.claimed_at, who, 0)
             entry = queue.messages.available.get(id)
             if entry is not None:

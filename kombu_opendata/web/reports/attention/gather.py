@@ -142,9 +142,11 @@ def _held(message: MessageInfo, now: float) -> list[Busy]:
 
 
 def _joined(one: Busy, other: Busy) -> Busy:
-    """Two of the same task and worker: the one that surely runs, or the older one."""
+    """Two of the same task and worker: the one that runs, or the older one."""
     first, second = sorted((one, other), key=lambda each: (not each.running, -each.seconds))
-    return replace(first, count=first.count + second.count)
+    if first.running == second.running:
+        return replace(first, count=first.count + second.count, waiting=first.waiting + second.waiting)
+    return replace(first, waiting=first.waiting + second.count)
 
 
 async def _usual_seconds(broker: Broker, task: str) -> float | None:

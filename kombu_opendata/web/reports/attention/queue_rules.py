@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from ....queue_client.queue_models import QueueMetrics
@@ -9,6 +10,7 @@ from ....readable_text import age, counted, number
 from ..figures.recent_figures import Trend
 from .finding import Finding, Severity
 from .seen import Seen
+from .task_rules import hangs
 
 #: a queue grows if so many messages more are ready, and so much of what was ready before
 GROWN_MESSAGES, GROWN_SHARE = 20, 0.1
@@ -20,6 +22,9 @@ TREND_SECONDS = 60.0
 
 def queue_findings(seen: Seen) -> Iterator[Finding]:
     """Findings about queues."""
+    hanging = Counter[str]()
+    for busy in filter(hangs, seen.busy):
+        hanging[busy.queue] += busy.count
     for queue in seen.queues:
         trend = seen.trends.get(queue.queue)
         if queue.paused or queue.publishes_paused:
@@ -27,7 +32,7 @@ def queue_findings(seen: Seen) -> Iterator[Finding]:
         elif _is_abandoned(queue):
             yield _abandoned(queue)
         elif trend is not None and _grows(queue, trend):
-            yield _growing(queue, trend)
+            yield _growing(queue, trend, hanging[queue.queue])
         if seen.leases_expired.get(queue.queue):
             yield _leases(queue, seen.leases_expired[queue.queue])
 
@@ -70,13 +75,15 @@ def _grows(queue: QueueMetrics, trend: Trend) -> bool:
     )
 
 
-def _growing(queue: QueueMetrics, trend: Trend) -> Finding:
+def _growing(queue: QueueMetrics, trend: Trend, hanging: int) -> Finding:
     per_second = (queue.visible - trend.ready_before) / trend.seconds
     in_an_hour = int(queue.visible + 3600 * per_second)
     after = (
         f" grows: {number(queue.visible)} ready, {number(trend.ready_before)} {age(trend.seconds)} ago; "
         f"at this pace {number(in_an_hour)} in an hour."
     )
+    if hanging:
+        after += f" {number(hanging)} of its tasks {'hangs' if hanging == 1 else 'hang'}."
     return _finding("growing", "warn", "Queue ", queue, after, per_second)
 
 

@@ -32,9 +32,11 @@ class Busy:
     Attributes:
         task: its name; empty for a message that is no task.
         task_id, message_id: of the oldest.
-        running: whether the worker said that the task began; otherwise it may only hold the message.
+        running: whether the worker reported that the task began; otherwise it only holds the message.
         seconds: for how long, the oldest.
+        count: how many of them run, or how many are held if none runs.
         usual_seconds: how long 95 of 100 runs of the task took; None if that is not known.
+        waiting: how many the worker holds beside those that run.
     """
 
     task: str
@@ -46,6 +48,7 @@ class Busy:
     seconds: float
     count: int
     usual_seconds: float | None
+    waiting: int = 0
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ FAILING_SHARE, FAILING_COUNT = 0.05, 100
 HANGS_TIMES, HANGS_SECONDS = 10.0, 10.0
 #: if no run of it is known, it is bad only after so long
 SURELY_HANGS_SECONDS = 30.0
-#: a message that is held, and nothing says whether its task began
+#: a message is held for too long, by a program or behind a task of its worker
 HELD_SECONDS = 300.0
 #: reasons of failures without an exception
 _REASONS = {
@@ -30,9 +30,8 @@ def task_findings(seen: Seen) -> Iterator[Finding]:
     """Findings about tasks and workers."""
     for failing in seen.failures:
         yield _failing(failing, seen)
-    for busy in seen.busy:
-        if _hangs(busy):
-            yield _hanging(busy)
+    for busy in filter(hangs, seen.busy):
+        yield _hanging(busy, seen)
     for worker in seen.workers:
         if worker.held + worker.running and not worker.connected:
             yield _gone(worker)
@@ -60,21 +59,29 @@ def _failing(failing: TaskFailures, seen: Seen) -> Finding:
     )  # fmt: skip
 
 
-def _hangs(busy: Busy) -> bool:
-    if busy.usual_seconds is not None:
-        return busy.seconds >= max(HANGS_SECONDS, HANGS_TIMES * busy.usual_seconds)
-    return busy.seconds >= (HANGS_SECONDS if busy.running else HELD_SECONDS)
+def hangs(busy: Busy) -> bool:
+    """Whether a task runs for too long, or a message is held for too long: it may wait behind a task of its worker."""
+    if not busy.running:
+        return busy.seconds >= HELD_SECONDS
+    return busy.seconds >= max(HANGS_SECONDS, HANGS_TIMES * (busy.usual_seconds or 0))
 
 
-def _hanging(busy: Busy) -> Finding:
-    since, more = age(busy.seconds), f" (and {busy.count - 1:,} more there)" if busy.count > 1 else ""
+def _hanging(busy: Busy, seen: Seen) -> Finding:
+    others = [f"{busy.count - 1:,} more there"] * (busy.count > 1) + [f"{busy.waiting:,} more held"] * (
+        busy.waiting > 0
+    )
+    since, more = age(busy.seconds), f" (and {', '.join(others)})" if others else ""
     is_known = busy.usual_seconds is not None
     usual = f"; it usually takes {_short(busy.usual_seconds)}" if busy.usual_seconds is not None else ""
     if busy.running and not is_known:
         usual = "; how long it usually takes is not known"
     does = "has run for" if busy.running else "has been held for"
     after = f" {does} {since} at {busy.worker or 'a worker without a name'}{more}{usual}."
-    severity: Severity = "bad" if is_known or (busy.running and busy.seconds >= SURELY_HANGS_SECONDS) else "warn"
+    queue = next((one for one in seen.queues if one.queue == busy.queue), None)
+    if queue is not None and queue.visible and not (queue.delivered_per_second or queue.paused):
+        are_ready = f"{counted(queue.visible, 'message')} {'is' if queue.visible == 1 else 'are'} ready"
+        after += f" Queue {queue.queue} delivers nothing: {are_ready}."
+    severity: Severity = "bad" if busy.running and (is_known or busy.seconds >= SURELY_HANGS_SECONDS) else "warn"
     if busy.task_id:
         query = {"id": busy.task_id}
         return Finding("hanging", severity, "Task ", busy.task or busy.task_id, after, "task", query, busy.seconds)

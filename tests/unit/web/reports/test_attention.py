@@ -114,6 +114,14 @@ SAID: dict[str, tuple[Seen, tuple[str, str, str]]] = {
         seen(busy=[busy(seconds=12.0)]),
         ("hanging", "warn", "Task app.slow has run for 12s at w@host; how long it usually takes is not known."),
     ),
+    "hanging in all processes": (
+        seen(queue(visible=120), busy=[busy(count=4, waiting=12, usual_seconds=0.25)]),
+        (
+            "hanging", "bad",
+            "Task app.slow has run for 14m at w@host (and 3 more there, 12 more held); it usually takes 0.25 s. "
+            "Queue mail delivers nothing: 120 messages are ready.",
+        ),
+    ),
     "held by a program": (
         seen(busy=[busy(running=False, task="", task_id="")]),
         ("hanging", "warn", "Message 7 of queue mail has been held for 14m at w@host."),
@@ -202,6 +210,7 @@ CALM: dict[str, Callable[[], Seen]] = {
     "a queue that was filled just now": lambda: seen(queue(visible=500), trends={"mail": Trend(30.0, 0, 500, 0)}),
     "a task that always takes long": lambda: seen(busy=[busy(seconds=840.0, usual_seconds=600.0)]),
     "a task of nine seconds": lambda: seen(busy=[busy(seconds=9.0)]),
+    "a message that waits in its worker": lambda: seen(busy=[busy(seconds=60.0, running=False, usual_seconds=0.25)]),
     "a message that a program holds": lambda: seen(busy=[busy(seconds=60.0, running=False)]),
     "a worker": lambda: seen(workers=[worker(held=4)]),
     "a broker that never had a standby": lambda: seen(status=instance()),
@@ -212,6 +221,16 @@ CALM: dict[str, Callable[[], Seen]] = {
 @pytest.mark.parametrize("case", CALM)
 def test_what_is_normal_is_not_said(case: str) -> None:
     assert told(CALM[case]()) == []
+
+
+def test_a_queue_that_grows_because_its_tasks_hang() -> None:
+    now = seen(
+        queue(visible=700, delivered_per_second=0.1),
+        trends={"mail": TEN_MINUTES},
+        busy=[busy(count=3), busy(queue="x")],
+    )
+    (grows,) = [one.text for one in findings(now) if one.kind == "growing"]
+    assert grows == "Queue mail grows: 700 ready, 100 10m ago; at this pace 4,300 in an hour. 3 of its tasks hang."
 
 
 def test_the_most_severe_comes_first() -> None:
