@@ -193,6 +193,8 @@ def make_folder(path: str) -> None:
             raise
     except FileNotFoundError as exc:
         above = nearest = os.path.dirname(path)
+        if os.path.isdir(above):
+            raise  # a file system without folders, such as /proc
         while not os.path.isdir(nearest):
             nearest = os.path.dirname(nearest)
         raise StoreUnwritable(

@@ -140,7 +140,8 @@ class MessageState:
     """The state of a message in a queue.
 
     Attributes:
-        state: ``available``, ``delayed``, ``in_flight``, ``running`` (its task began), ``done``, ``failed`` or ``archived_failed``.
+        state: ``available``, ``delayed``, ``in_flight``, ``running`` (its task began), ``done``, ``failed``
+            or ``archived_failed``.
         priority: higher comes first; 0 for settled messages.
         attempts: how often it was delivered.
         visible_at: when it can be read.

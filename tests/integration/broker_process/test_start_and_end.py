@@ -26,7 +26,7 @@ from ...support.served import ServedBroker
 
 
 def test_the_first_client_starts_it(connect: Callable[..., Any], store_folder: Path, broker: EmbeddedBroker) -> None:
-    folder = store_folder / "new" / "store"
+    folder = store_folder / "new"
     connect(f"opendata://{folder}")
     pid = int((folder / "broker.pid").read_text())
     assert is_running(pid)

@@ -98,7 +98,7 @@ def test_without_a_target_it_says_how_to_name_one() -> None:
 def test_a_reader_that_leaves_is_no_error(client: QueueClient, url: str) -> None:
     client.create("long")
     client.send_batch("long", ["x" * 1000] * 500)
-    script = f"{COMMAND} peek long -n 500 --json --url {url} | head -n 1"
+    script = f"'{COMMAND}' peek long -n 500 --json --url {url} | head -n 1"
     told = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert json.loads(told.stdout)["queue"] == "long"
     assert told.stderr == ""
@@ -117,7 +117,7 @@ def test_a_reader_that_leaves_is_no_error(client: QueueClient, url: str) -> None
     ],
 )
 def test_a_closed_stream_is_an_empty_one(words: str, code: int, told: str, url: str) -> None:
-    script = f"OPENDATA_QUEUE_URL={url} {COMMAND} {words}"
+    script = f"OPENDATA_QUEUE_URL={url} '{COMMAND}' {words}"
     ended = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == code, ended.stderr
     assert told in ended.stderr
