@@ -8,7 +8,7 @@ from kombu_opendata.client.calls import history_queries as requests
 from kombu_opendata.client.calls.history_queries import Bucket, Page, attempts_of, buckets_of, messages_of
 from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.protocol.messages.history_messages import AttemptInfo, MessageInfo, RetrieveAttempt, RetrieveMessage
-from kombu_opendata.queue_client.message_models import body_of
+from kombu_opendata.queue_client.message_models import bodies_of_page
 
 
 def list_messages(connection: BrokerConnection, **asked: Any) -> Page[MessageInfo]:
@@ -16,7 +16,7 @@ def list_messages(connection: BrokerConnection, **asked: Any) -> Page[MessageInf
 
 
 def list_attempts(connection: BrokerConnection, **asked: Any) -> Page[AttemptInfo]:
-    return attempts_of(connection.call(requests.list_attempts_request(asked)), body_of)  # type: ignore[arg-type]
+    return attempts_of(connection.call(requests.list_attempts_request(asked)), bodies_of_page())  # type: ignore[arg-type]
 
 
 def retrieve_message(connection: BrokerConnection, id: int) -> MessageInfo | None:
@@ -24,7 +24,7 @@ def retrieve_message(connection: BrokerConnection, id: int) -> MessageInfo | Non
 
 
 def retrieve_attempt(connection: BrokerConnection, id: str, *, bodies: bool = False) -> AttemptInfo | None:
-    return next(iter(attempts_of(connection.call(RetrieveAttempt(0, id, bodies)), body_of).items), None)
+    return next(iter(attempts_of(connection.call(RetrieveAttempt(0, id, bodies)), bodies_of_page()).items), None)
 
 
 def count_messages(connection: BrokerConnection, **asked: Any) -> tuple[Bucket, ...]:

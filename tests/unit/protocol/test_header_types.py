@@ -22,7 +22,7 @@ from kombu_opendata.storage.routing import header_match
 
 NAIVE = dt.datetime(2026, 1, 2, 3, 4, 5)
 AWARE = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.timezone(dt.timedelta(hours=2)))
-REFUSED = object()
+REFUSED = type("REFUSED", (), {})  # a name in the ids of tests, which all processes of a run must agree on
 UUID = uuid.UUID("12345678123456781234567812345678")
 
 
