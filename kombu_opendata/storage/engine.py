@@ -121,8 +121,9 @@ class Engine:
         """
         settings = settings or EngineSettings()
         folder = Path(unquote(url.removeprefix("file://"))) / instance if url.startswith("file://") else None
+        power_lost = False
         if folder is not None:
-            await prepare(
+            power_lost = await prepare(
                 url, instance, folder,
                 sync=settings.sync, room_bytes=settings.journal_max_bytes, seconds=settings.close_seconds,
             )  # fmt: skip
@@ -146,7 +147,7 @@ class Engine:
                     sync=settings.sync,
                 )
             engine = cls(store, journal, clock, settings, StoreFiles(folder, sync=settings.sync))
-            await engine._recover()
+            await engine._recover(power_lost=power_lost)
         except BaseException:
             await store.close()
             if journal is not None:
@@ -154,9 +155,9 @@ class Engine:
             raise
         return engine
 
-    async def _recover(self) -> None:
+    async def _recover(self, *, power_lost: bool) -> None:
         history = await self.history.load() if self.settings.history else None
-        commits = await recovery.read_journal(self.store, self.journal)
+        commits = await recovery.read_journal(self.store, self.journal, power_lost=power_lost)
         await recovery.rebuild(self.state, self.store, commits, self.clock, history)
         self.log_sweep.configure(self.settings.log_retention_seconds)
         for shelf in (self.state.results.results, self.state.results.parts):

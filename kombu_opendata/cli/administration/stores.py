@@ -1,4 +1,4 @@
-"""``store``: inspect, verify, stats. They read a store without its broker, whether one runs or not.
+"""``store``: inspect, verify, stats, repair. They read a store without its broker, whether one runs or not.
 
 :mod:`.backups` has backup and restore.
 """
@@ -20,11 +20,12 @@ from ..terminal.output import print_facts, print_json, print_json_line, say
 from ..terminal.tables import Column, print_table
 
 _CELL = 100
+_SHOWN_IDS = 20
 
 
 @click.group("store", cls=Group)
 def store_group() -> None:
-    """Stores: inspect, verify, stats, back up, restore."""
+    """Stores: inspect, verify, repair, stats, back up, restore."""
 
 
 store_options = with_options(
@@ -98,6 +99,54 @@ def _print_report(report: Any) -> None:
         f"{word}: {counted(report.files, 'file')}, {counted(records, 'record')} and "
         f"{counted(report.messages, 'message')} checked"
     )
+
+
+# ---------------------------------------------------------------------- repair
+@store_group.command(epilog="Example: opendata-queue store repair --drop-damaged /var/lib/app-queue")
+@store_options
+@click.option("--drop-damaged", is_flag=True, help="give up what is damaged, so that a broker can start")
+def repair(store: str | None, url: str | None, instance: str | None, as_json: bool, drop_damaged: bool) -> None:
+    """List what is lost with a damaged journal, and give it up.
+
+    Without --drop-damaged, nothing is changed, and the exit status is 4 if the journal is damaged. Try to restore the
+    damaged file first. No broker may run. The files as they were are kept beside the journal.
+    """
+    from ...offline.repair import repair as run
+
+    found = asyncio.run(run(store_location(store, url), instance, drop_damaged=drop_damaged))
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        _print_repair(found)
+    if not drop_damaged and not found.is_sound:
+        raise Failure("the journal is damaged: restore its files, or repeat this with --drop-damaged", DAMAGED)
+
+
+def _print_repair(found: Any) -> None:
+    if found.is_sound:
+        say("the journal is not damaged, so nothing was changed; store verify checks the other files")
+    for path in found.headers:
+        say(f"the header of {path} is damaged; nothing is lost with it")
+    if found.first is not None:
+        say(f"record {found.first.sequence} at byte {found.first.offset} of {found.first.path} is damaged or missing")
+        say(f"lost with it: {counted(found.records, 'complete record')} after it")
+        if found.unread:
+            say(f"{counted(found.unread, 'record')} can't be read, so this list is not complete")
+        if found.uncertain:
+            say(f"{counted(found.uncertain, 'damaged record')} could be read in part, so the list may be wrong there")
+    for queue, ids in sorted(found.published.items()):
+        say(f"lost from queue {shown(queue)}: {counted(len(ids), 'message')}: {_some(ids)}")
+    for queue, ids in sorted(found.settled.items()):
+        say(f"returned to queue {shown(queue)}: {counted(len(ids), 'settled message')}: {_some(ids)}")
+    if found.other:
+        say(f"lost besides: {counted(found.other, 'other change')}, such as deliveries, definitions and results")
+    for path in found.kept:
+        say(f"kept as it was: {path}")
+
+
+def _some(ids: list[int]) -> str:
+    rest = len(ids) - _SHOWN_IDS
+    return ", ".join(map(str, ids[:_SHOWN_IDS])) + (f" and {rest:,} more (--json lists all)" if rest > 0 else "")
 
 
 # ---------------------------------------------------------------------- stats

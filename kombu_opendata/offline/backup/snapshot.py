@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ...errors import CorruptRecord, StoreChanged, StoreError
 from ...staging.batch_uri import FILE_NAME
-from ...storage.commit import journal, journal_segment
+from ...storage.commit import journal_records, journal_segment
 from ...storage.slatedb.object_store import locate
 from ...storage.slatedb.replaced_tables import SlateAdmin
 from ..records.offline_store import OfflineStore
@@ -78,7 +78,7 @@ async def take(store: OfflineStore, source: Place, keep: Keep) -> Snapshot:
     for _ in range(_TRIES):
         before = _segments(location.journal)
         wal = _wal(source, name, manifest.replay_after_wal)
-        if _read_journal(found, location.journal, before, keep):
+        if _read_journal(found, store, before, keep):
             break
     else:
         raise StoreChanged(f"the journal of {location} was released {_TRIES} times while it was read; try again")
@@ -108,10 +108,12 @@ def _segments(folder: Path | None) -> list[Path]:
     return sorted(folder.glob("*.journal")) if folder is not None and folder.is_dir() else []
 
 
-def _read_journal(found: Snapshot, folder: Path | None, before: list[Path], keep: Keep) -> bool:
+def _read_journal(found: Snapshot, store: OfflineStore, before: list[Path], keep: Keep) -> bool:
     """Keep the complete records of each segment; False if segments were released since ``before``."""
     found.journal, found.last_commit = [], 0
-    for path in _segments(folder):
+    folder, position = store.location.journal, store.journal.position if store.journal is not None else 0
+    paths = _segments(folder)
+    for path, following in zip(paths, [*paths[1:], None], strict=True):
         try:
             data = path.read_bytes()
         except FileNotFoundError:
@@ -123,8 +125,13 @@ def _read_journal(found: Snapshot, folder: Path | None, before: list[Path], keep
             if not path.exists():
                 return False
             raise _damaged(f"{path} does not begin with a journal header that this version knows")
-        records = [(number, end) for number, end, _payload in journal.whole_records(data, header.first)]
-        last, end = records[-1] if records else (header.first - 1, journal_segment.HEADER_BYTES)
+        last, end = header.first - 1, journal_segment.HEADER_BYTES
+        for record in journal_records.complete_records(data, header.first, position, _first(following)):
+            if record.sequence != last + 1 and record.sequence > position + 1:
+                if store.broker_pid is not None:
+                    return False  # the broker is writing the record before this one
+                break  # torn by a power loss: the store could be opened
+            last, end = record.sequence, record.end
         if found.journal and header.first != found.last_commit + 1:
             if not path.exists() or not before[0].exists():
                 return False
@@ -133,6 +140,18 @@ def _read_journal(found: Snapshot, folder: Path | None, before: list[Path], keep
         assert folder is not None
         found.journal.append(keep(f"{folder.name}/{path.name}", data[:end]))
     return all(path.exists() for path in before)
+
+
+def _first(path: Path | None) -> int | None:
+    """The number of a segment's first record; None if there is no such segment any more."""
+    if path is None:
+        return None
+    try:
+        with path.open("rb") as file:
+            header = journal_segment.parse_header(file.read(journal_segment.HEADER_BYTES))
+    except FileNotFoundError:
+        return None
+    return header.first if header is not None else None
 
 
 def _damaged(what: str) -> CorruptRecord:

@@ -6,18 +6,16 @@ writing and cleans up while it reads. The same functions parse the formats.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from ...errors import CorruptRecord, StoreChanged, StoreError
-from ...storage.commit import journal, journal_segment
+from ...storage.commit import journal_records, journal_segment
+from ...storage.commit.journal_records import Record
 from ...storage.effects import codec
 from ...storage.effects.codec import Commit
 from ..findings import Finding, finding
-
-#: how far behind a segment's end to search for records; a torn record is never larger
-_SEARCH_BYTES = 160 << 20
 
 
 @dataclass(slots=True)
@@ -26,6 +24,7 @@ class Segment:
 
     Attributes:
         first: the sequence number of its first record.
+        last: the sequence number of its last complete record; ``first - 1`` if there is none.
         records: how many complete records it has.
         used_bytes: the bytes from its start to the end of the last complete record.
     """
@@ -34,13 +33,17 @@ class Segment:
     number: int
     first: int
     size: int
+    last: int = 0
     records: int = 0
-    used_bytes: int = 0
+    used_bytes: int = journal_segment.HEADER_BYTES
 
-    @property
-    def last(self) -> int:
-        """The sequence number of the last record; ``first - 1`` if there is none."""
-        return self.first + self.records - 1
+
+class Place(NamedTuple):
+    """Where a record of the journal is, or was."""
+
+    sequence: int
+    path: Path
+    offset: int
 
 
 @dataclass(slots=True)
@@ -52,28 +55,33 @@ class JournalTail:
         last: the last sequence number of the journal.
         commits: the effects of the records after ``position``.
         is_whole: whether no commit is missing in between, so that they can be applied.
+        lost_from: the first commit that can't be read although later ones can, and its file and offset; None if there
+            is none.
         spares: files that hold nothing yet.
+        power_lost: a power loss may have torn the records since the last sync.
     """
 
     folder: Path
     position: int
+    power_lost: bool = False
     last: int = 0
     segments: list[Segment] = field(default_factory=list)
     spares: list[Path] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
     tail_bytes: int = 0
     is_whole: bool = True
+    lost_from: Place | None = None
     findings: list[Finding] = field(default_factory=list)
 
 
-def read_tail(folder: Path, position: int) -> JournalTail:
+def read_tail(folder: Path, position: int, *, power_lost: bool = False) -> JournalTail:
     """Read the journal in ``folder``; anything wrong with it becomes a finding.
 
     Raises:
         StoreChanged: a broker changed it meanwhile; open the store again.
         StoreError: a file can't be read.
     """
-    tail = JournalTail(folder, position, last=position)
+    tail = JournalTail(folder, position, power_lost, last=position)
     if not folder.is_dir():
         if position:
             text = f"the folder {folder} is missing, but the store was written with a journal up to record {position}"
@@ -84,12 +92,14 @@ def read_tail(folder: Path, position: int) -> JournalTail:
         text = f"there is no segment in {folder}, although a broker always leaves one"
         tail.findings.append(finding("journal-missing", text, file=str(folder)))
         return tail
-    expected: int | None = None
-    for segment, data in contents:
-        _check_header(tail, segment, expected)
-        _read_records(tail, segment, data)
-        expected = segment.last + 1
-    last = contents[-1][0].last if contents else 0
+    following = [*(segment.first for segment, _data in contents[1:]), None]
+    last = 0
+    for (segment, data), until in zip(contents, following, strict=True):
+        if last and last + 1 != segment.first <= max(last, position) + 1:
+            text = f"{segment.path.name} begins with record {segment.first} where {last + 1} was expected"
+            tail.findings.append(finding("journal-sequence", text, file=str(segment.path)))
+        _read_records(tail, segment, data, until)
+        last = segment.last
     if last < position and not any(found.code.startswith("journal-") for found in tail.findings):
         text = f"the journal ends with record {last}, but the store has records up to {position}"
         tail.findings.append(finding("journal-behind", text, file=str(folder)))
@@ -108,100 +118,100 @@ def _read_segments(tail: JournalTail) -> list[tuple[Segment, bytes]]:
         except OSError as exc:
             raise StoreError(f"{path} can't be read: {exc.strerror}", path=str(path)) from exc
         header = journal_segment.parse_header(data)
-        if header is None or header.version > journal_segment.VERSION:
-            text = f"{path.name}, {len(data)} bytes, does not begin with a journal header that this version knows"
-            tail.findings.append(finding("journal-header", text, file=str(path)))
-            tail.is_whole = False
-            continue
-        if header.reserved or header.version != journal_segment.VERSION or path.name != f"{header.number:016d}.journal":
+        if header is None:
+            text = f"{path.name}, {len(data)} bytes, does not begin with a journal header"
+        elif not header.is_sound(path):
             text = f"{path.name} says that it is number {header.number}, version {header.version}, {header.reserved}"
-            tail.findings.append(finding("journal-header", text, file=str(path)))
-        found.append((Segment(path, header.number, header.first, len(data)), data))
+        else:
+            found.append((Segment(path, header.number, header.first, len(data), header.first - 1), data))
+            continue
+        tail.findings.append(finding("journal-header", text, file=str(path)))
+        tail.is_whole = False
+        if tail.lost_from is None:
+            tail.lost_from = Place(0, path, 0)
     tail.segments = [segment for segment, _data in found]
     return found
 
 
-def _check_header(tail: JournalTail, segment: Segment, expected: int | None) -> None:
-    """Check that the records continue from segment to segment."""
-    if expected is None:
-        if segment.first > tail.position + 1:
-            _gap(tail, segment, tail.position + 1)
-    elif segment.first != expected:
-        if segment.first > max(expected, tail.position + 1):
-            _gap(tail, segment, expected)
-        else:
-            text = f"{segment.path.name} begins with record {segment.first} where {expected} was expected"
-            tail.findings.append(finding("journal-sequence", text, file=str(segment.path)))
-
-
-def _gap(tail: JournalTail, segment: Segment, expected: int) -> None:
-    text = f"records {expected} to {segment.first - 1} are missing before {segment.path.name}"
-    tail.findings.append(finding("journal-gap", text, file=str(segment.path)))
-    tail.is_whole = False
-
-
-def _read_records(tail: JournalTail, segment: Segment, data: bytes) -> None:
-    end = segment.used_bytes = journal_segment.HEADER_BYTES
-    for sequence, end, payload in journal.whole_records(data, segment.first):
+def _read_records(tail: JournalTail, segment: Segment, data: bytes, until: int | None) -> None:
+    """Read the records of a segment; ``until`` is the first one of the next segment."""
+    records = list(journal_records.complete_records(data, segment.first, tail.position, until))
+    for index, record in enumerate(records):
+        if record.sequence != segment.last + 1 and _is_end(tail, segment, records[index:], until):
+            break
         segment.records += 1
-        if sequence > tail.last:
-            _keep(tail, segment, sequence, payload)
-            tail.tail_bytes += end - segment.used_bytes
-        segment.used_bytes = end
-    tail.findings += _check_end(segment, data, end, tail.position)
+        segment.last = record.sequence
+        if record.sequence > tail.last:
+            _keep(tail, segment, record)
+        segment.used_bytes = record.end
+    if until is not None:
+        if until > max(segment.last, tail.position) + 1:
+            _lose(tail, segment)
+            text = f"records {max(segment.last, tail.position) + 1} to {until - 1} are missing behind {_end(segment)}"
+            tail.findings.append(finding("journal-gap", text, file=str(segment.path)))
+    else:
+        _check_end(tail, segment, data)
 
 
-def _keep(tail: JournalTail, segment: Segment, sequence: int, payload: bytes) -> None:
+def _is_end(tail: JournalTail, segment: Segment, later: list[Record], until: int | None) -> bool:
+    """Report the damaged records before these; returns whether a power loss tore them, so that the journal ends."""
+    what = f"record {segment.last + 1} at {_end(segment)}"
+    file, begin = str(segment.path), later[0].start
+    if later[0].sequence <= tail.position + 1:
+        text = f"{what} is damaged, but the store holds it; the next complete record begins at byte {begin}"
+        tail.findings.append(finding("journal-stored", text, file=file))
+        return False
+    counts = [(one.sequence, codec.unsynced(one.payload)) for one in later]
+    if tail.power_lost and until is None and not any(
+        count is not None and sequence - 1 - count > segment.last for sequence, count in counts
+    ):  # fmt: skip
+        text = f"{what} was torn by a power loss; it and the {len(later)} complete records behind it were not synced"
+        tail.findings.append(finding("journal-torn", text, file=file))
+        return True
+    _lose(tail, segment)
+    text = f"{what} is damaged; complete records follow from byte {begin} on"
+    tail.findings.append(finding("journal-record", text, file=file))
+    return False
+
+
+def _lose(tail: JournalTail, segment: Segment) -> None:
+    """Note that commits from the end of what was read of a segment on are lost."""
+    tail.is_whole = False
+    if tail.lost_from is None:
+        tail.lost_from = Place(max(segment.last, tail.position) + 1, segment.path, segment.used_bytes)
+
+
+def _end(segment: Segment) -> str:
+    return f"{segment.path.name}, byte {segment.used_bytes}"
+
+
+def _keep(tail: JournalTail, segment: Segment, record: Record) -> None:
     if not tail.is_whole:
         return
+    if record.sequence != tail.last + 1:  # a file before this one is missing
+        _lose(tail, segment)
+        text = f"records {tail.last + 1} to {record.sequence - 1} are missing before {segment.path.name}"
+        tail.findings.append(finding("journal-gap", text, file=str(segment.path)))
+        return
     try:
-        tail.commits.append(codec.decode(payload))
-        tail.last = sequence
+        tail.commits.append(codec.decode(record.payload))
+        tail.last = record.sequence
+        tail.tail_bytes += record.end - record.start
     except CorruptRecord as exc:
-        text = f"record {sequence} in {segment.path.name} is complete but does not decode: {exc}"
+        text = f"record {record.sequence} in {segment.path.name} is complete but does not decode: {exc}"
         tail.findings.append(finding("journal-record", text, file=str(segment.path)))
-        tail.is_whole = False
+        _lose(tail, segment)
 
 
-# ---- the end of a segment
-def _check_end(segment: Segment, data: bytes, end: int, position: int) -> Iterator[Finding]:
-    """Find out whether a segment ends where its writer stopped, or at a damaged record."""
+def _check_end(tail: JournalTail, segment: Segment, data: bytes) -> None:
+    """Report what is behind the last complete record of the journal, if a record was begun there."""
     expected = segment.last + 1
-    where = f"{segment.path.name}, byte {end}"
-    if end + journal.RECORD_BYTES > len(data):
-        if data[end:].strip(b"\0"):
-            text = f"{where}: the last {len(data) - end} bytes are not a record"
-            yield finding("journal-torn", text, file=str(segment.path))
+    state = journal_records.begun_record(data, segment.used_bytes, expected)
+    if not state or any(found.code == "journal-torn" for found in tail.findings):
         return
-    later = _find_record(data, end, expected + 1)
-    if later is not None:
-        text = f"record {expected} at {where} is damaged; complete records follow from byte {later} on"
-        yield finding("journal-record", text, file=str(segment.path))
-        return
-    length, crc, sequence = journal.RECORD.unpack_from(data, end)
-    payload = data[end + journal.RECORD_BYTES : end + journal.RECORD_BYTES + length]
-    if length and journal.checksum(expected, payload) == crc:
-        text = f"record {expected} at {where} has the sequence number {sequence}"
-        yield finding("journal-record", text, file=str(segment.path))
-    elif sequence == expected:
-        was_whole = expected <= position  # because the store has it
-        text = f"record {expected} at {where}, the last one, is incomplete"
-        yield finding("journal-record" if was_whole else "journal-torn", text, file=str(segment.path))
-    elif segment.records == 0:
-        other = journal.record_at(data, end)
-        if other is not None and other[0] > expected:
-            text = f"{where}: the header announces record {expected}, but the first one is {other[0]}"
-            yield finding("journal-record", text, file=str(segment.path))
-
-
-def _find_record(data: bytes, start: int, sequence: int) -> int | None:
-    """Where a complete record with this sequence number begins after ``start``."""
-    wanted = journal.SEQUENCE.pack(sequence)
-    limit = min(len(data), start + _SEARCH_BYTES)
-    at = data.find(wanted, start, limit)
-    while at >= 0:
-        offset = at - (journal.RECORD_BYTES - journal.SEQUENCE.size)
-        if offset > start and (found := journal.record_at(data, offset)) is not None and found[0] == sequence:
-            return offset
-        at = data.find(wanted, at + 1, limit)
-    return None
+    text = f"record {expected} at {_end(segment)}, the last one, is {state}"
+    code = "journal-stored" if expected <= tail.position else "journal-torn"
+    if state == "damaged" and expected > tail.position:
+        code, text = "journal-record", f"{text}: its sequence number was changed"
+        _lose(tail, segment)
+    tail.findings.append(finding(code, text, file=str(segment.path)))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from ...errors import InvalidURL, StoreError
+from ...errors import InvalidURL, OpenDataError, StoreError
 from ...storage.commit import power_loss
 from ...storage.slatedb.databases import databases
 from ...url import DEFAULT_INSTANCE, LOCK_NAME
@@ -119,6 +119,17 @@ def running_broker(root: Path | None) -> int | None:
         if "FLOCK" in fields and wanted in fields:
             return int(fields[4])
     return None
+
+
+def power_lost(location: StoreLocation) -> bool:
+    """Whether a power loss may have torn the end of the journal; False if the sync point can't be read."""
+    database = location.database
+    if database is None:
+        return False
+    try:
+        return power_loss.lost_power(database, power_loss.read_sync_point(database), power_loss.current_boot_id())
+    except (OSError, OpenDataError):
+        return False
 
 
 def _files(folder: Path) -> Iterator[Path]:

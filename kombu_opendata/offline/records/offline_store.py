@@ -21,7 +21,7 @@ from ...storage.slatedb.rows import Rows
 from ...storage.slatedb.store_reader import ReadOnlyStore
 from ..files.checkpoint_hold import Hold
 from ..files.journal_files import JournalTail, read_tail
-from ..files.location import StoreLocation, running_broker
+from ..files.location import StoreLocation, power_lost, running_broker
 from ..findings import Finding, finding
 from .journal_overlay import Changes, replayed
 
@@ -221,7 +221,7 @@ class OfflineStore:
         except StoreError as exc:
             self._journal_problem(finding("journal-position", exc.text, key=key), exc)
             return
-        self.journal = tail = read_tail(folder, position)
+        self.journal = tail = read_tail(folder, position, power_lost=power_lost(self.location))
         if self.broker_pid is not None:
             tail.findings = [found for found in tail.findings if found.code != "journal-torn"]
             if not self._settle_for_less and any(found.code in _UNSETTLED for found in tail.findings):

@@ -15,7 +15,7 @@ from ...errors import OpenDataError, StoreError, StoreFull, StoreUnwritable
 from ..clock import Clock
 from ..effects import codec
 from ..effects.effect import Effect
-from ..effects.sessions import Time
+from ..effects.sessions import SyncedTime
 from ..messages.new_message import NewMessage
 from ..messages.payloads import Payloads
 from ..records import keys
@@ -170,7 +170,7 @@ class Commits:
         try:
             if count:
                 self._state.newest_ms = newest = max(self._state.newest_ms, self._clock.now_ms())
-                payload = codec.encode([*self.effects, Time(newest)])
+                payload = codec.encode([*self.effects, SyncedTime(newest, self._journal.unsynced)])
                 self._journal.append(payload, sync=self.needs_sync)
                 size = len(payload)
             else:

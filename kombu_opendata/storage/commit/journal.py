@@ -2,19 +2,14 @@
 
 On a local folder a commit is one append to a preallocated file, synced (``RWF_DSYNC`` or ``fdatasync``), about a tenth
 of what a SlateDB flush with fsync costs. The engine moves the journal's content into SlateDB in the background and
-releases it. :mod:`.journal_segment` has the files.
+releases it. :mod:`.journal_segment` has the files, and
+:mod:`.journal_records` the records in them.
 
-==========  =====  =======================================================
-record      bytes  back to back after a segment's header
-==========  =====  =======================================================
-length      4      u32, of the payload
-crc         4      u32, CRC-32 of the sequence number and the payload
-sequence    8      u64, one more than the record before
-payload     n
-==========  =====  =======================================================
-
-All integers little endian. The log ends at the first record that is not whole or does not follow its predecessor:
-segments are reused, so old bytes may follow the end.
+Damage and a torn tail look alike, and mean opposite things. What a crash of the process can tear is the last record,
+which was not confirmed, so it is left out. A damaged record that complete records follow was confirmed, or what follows
+was: recovery refuses the journal rather than drop it. Only a power loss can tear more: the records since the last sync,
+in any order. So each commit says how many records before it were not synced (:class:`..effects.sessions.SyncedTime`),
+which shows of a damaged record whether it was on the disk.
 """
 
 from __future__ import annotations
@@ -22,24 +17,24 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
+import logging
 import os
-import struct
-import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ...errors import CorruptRecord, OpenDataError, StoreFull, StoreUnwritable
 from .full_disk import is_full
+from .journal_records import RECORD, RECORD_BYTES, Record, begun_record, checksum, complete_records
 from .journal_segment import HEADER_BYTES, Segment
 
+log = logging.getLogger(__name__)
+
 SEGMENT_BYTES = 16 << 20
-#: length of the payload, checksum, sequence number
-RECORD = struct.Struct("<IIQ")
-SEQUENCE = struct.Struct("<Q")
-RECORD_BYTES = RECORD.size
 #: makes a write return when it is durable, as a ``fdatasync`` after it would; Linux has it, but not each file system
 _DSYNC: int = getattr(os, "RWF_DSYNC", 0)
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+#: of a record's payload: how many records before it were not synced when it was written; None if it does not say so
+Unsynced = Callable[[bytes], int | None]
 
 
 class Journal:
@@ -69,6 +64,7 @@ class Journal:
         self._dirty = False
         self._spare_numbers = itertools.count()  # two threads may allocate at once
         self.sequence = 0
+        self._synced = 0
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as exc:
@@ -76,11 +72,15 @@ class Journal:
             raise StoreUnwritable(text, path=str(folder)) from exc
 
     # ------------------------------------------------------------------ recovery
-    def replay(self, after: int) -> Iterator[tuple[int, bytes]]:
-        """Yield (sequence, payload) of every whole record after ``after``, oldest first. Call once, before append.
+    def replay(self, after: int, unsynced: Unsynced | None = None) -> Iterator[tuple[int, bytes]]:
+        """Yield (sequence, payload) of every record after ``after``, oldest first. Call once, before append.
+
+        Args:
+            after: the store's position: records up to it may be damaged or missing.
+            unsynced: given if a power loss may have torn the records since the last sync.
 
         Raises:
-            CorruptRecord: records between ``after`` and the end are missing.
+            CorruptRecord: a record after ``after`` is damaged or missing, and was complete before.
             NewerFormat: a segment was written by a newer version.
         """
         self.sequence = after
@@ -91,18 +91,52 @@ class Journal:
                 self._segments.append(segment)
         for path in self.folder.glob("*.spare"):
             path.unlink()
-        for segment in list(self._segments):
-            if segment.first > self.sequence + 1:
-                raise CorruptRecord(
-                    f"journal {self.folder}: records {self.sequence + 1} to {segment.first - 1} are missing",
-                    key=segment.path.name.encode(),
-                    offset=0,
-                )
+        following = [*(segment.first for segment in self._segments[1:]), None]
+        for segment, until in zip(list(self._segments), following, strict=False):
             data = os.pread(segment.fd, segment.size, 0)
-            for sequence, _end, payload in whole_records(data, segment.first):
-                if sequence > after:
-                    self.sequence = sequence
-                    yield sequence, payload
+            end, records = HEADER_BYTES, list(complete_records(data, segment.first, after, until))
+            for index, record in enumerate(records):
+                if record.sequence > self.sequence + 1:
+                    if until is not None or self._was_synced(records[index:], unsynced):
+                        raise self._damage(segment, end, f"record {record.sequence} follows at byte {record.start}")
+                    records = records[:index]
+                    break
+                if record.sequence == self.sequence + 1:
+                    self.sequence = record.sequence
+                    yield record.sequence, record.payload
+                end = record.end
+            if until is not None and until > self.sequence + 1:
+                raise self._damage(segment, end, f"the next file begins with record {until}")
+            if until is None:
+                self._check_end(segment, data, end)
+
+    def _was_synced(self, later: list[Record], unsynced: Unsynced | None) -> bool:
+        """Whether the record before these was on the disk: it was not torn by a power loss, but damaged later."""
+        if unsynced is None:
+            return True
+        counts = ((record.sequence, unsynced(record.payload)) for record in later)
+        return any(count is not None and sequence - 1 - count > self.sequence for sequence, count in counts)
+
+    def _check_end(self, segment: Segment, data: bytes, end: int) -> None:
+        """Refuse a last record that is surely damaged, and report one that may be torn."""
+        state = begun_record(data, end, self.sequence + 1)
+        if state == "damaged":
+            raise self._damage(segment, end, "its sequence number was changed")
+        if state:
+            log.warning(
+                "record %d at byte %d of %s, the last one of the journal, is incomplete and left out: a crash during "
+                "its write explains that, as does damage; it was not confirmed, unless the file was damaged later",
+                self.sequence + 1, end, segment.path,
+            )  # fmt: skip
+
+    def _damage(self, segment: Segment, offset: int, proof: str) -> CorruptRecord:
+        path = segment.path
+        return CorruptRecord(
+            f"the journal is damaged: record {self.sequence + 1} at byte {offset} of {path} is not there, but {proof}; "
+            f"restore the file or a backup, or run: opendata-queue store repair --drop-damaged {self.folder.parent}",
+            key=path.name.encode(),
+            offset=offset,
+        )
 
     # ------------------------------------------------------------------ writing
     @property
@@ -115,16 +149,24 @@ class Journal:
         return max(left, fresh, 0)
 
     @property
+    def unsynced(self) -> int:
+        """How many of the last records a power loss may tear."""
+        return self.sequence - self._synced
+
+    @property
     def waiting_bytes(self) -> int:
         """Bytes of the segments that the store does not hold yet, the current one included."""
         return sum(segment.size for segment in self._segments)
 
     def start(self) -> None:
-        """Begin a fresh segment after :meth:`replay`.
+        """Begin a fresh segment after :meth:`replay`. What was replayed is synced first: a killed broker may not have.
 
         Raises:
             StoreFull: no space.
+            StoreUnwritable: the disk failed.
         """
+        self._dirty = bool(self._segments)
+        self.sync()
         self._continue_in(self._spare_of(self.segment_bytes) or self._allocate(self.segment_bytes))
         self.prepare_spare()
 
@@ -157,7 +199,9 @@ class Journal:
             self._dirty = True
         self._offset += need
         self.sequence = sequence
-        if sync and not synced:
+        if synced:
+            self._synced = sequence
+        elif sync:
             self.sync()
         return sequence
 
@@ -184,6 +228,7 @@ class Journal:
                 os.fdatasync(self._segments[-1].fd)
             except OSError as exc:  # never StoreFull: a retry would succeed without having written anything
                 raise self._unwritable(exc) from exc
+            self._synced = self.sequence
         self._dirty = False
 
     def release(self, upto: int) -> None:
@@ -290,33 +335,3 @@ class Journal:
 
     def _unwritable(self, exc: OSError) -> StoreUnwritable:
         return StoreUnwritable(f"the journal in {self.folder} can't be written: {exc.strerror}", path=str(self.folder))
-
-
-def record_at(data: bytes, offset: int) -> tuple[int, int, bytes] | None:
-    """(sequence, offset of the next record, payload) of the whole record at ``offset``; None if there is none."""
-    if offset + RECORD_BYTES > len(data):
-        return None
-    length, crc, sequence = RECORD.unpack_from(data, offset)
-    start = offset + RECORD_BYTES
-    if start + length > len(data):
-        return None
-    payload = data[start : start + length]
-    if checksum(sequence, payload) != crc:
-        return None
-    return sequence, start + length, payload
-
-
-def whole_records(data: bytes, first: int) -> Iterator[tuple[int, int, bytes]]:
-    """Yield (sequence, end offset, payload) of a segment's records, the first of which has the sequence ``first``.
-
-    Ends at the first record that is not whole or does not follow its predecessor.
-    """
-    offset, expected = HEADER_BYTES, first
-    while (found := record_at(data, offset)) is not None and found[0] == expected:
-        yield found
-        offset, expected = found[1], expected + 1
-
-
-def checksum(sequence: int, payload: bytes) -> int:
-    """The checksum of a record."""
-    return zlib.crc32(payload, zlib.crc32(SEQUENCE.pack(sequence)))

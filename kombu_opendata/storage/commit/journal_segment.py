@@ -68,29 +68,35 @@ class Segment:
         Raises:
             OSError: the file can't be opened.
             NewerFormat: it was written by a newer version.
-            CorruptRecord: it has no header.
+            CorruptRecord: its header is damaged.
         """
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        head = os.pread(fd, HEADER_BYTES, 0)
-        header = parse_header(head)
-        if header is not None and header.version <= VERSION:
-            return cls(path, fd, header.number, header.first, os.fstat(fd).st_size)
+        size = os.fstat(fd).st_size
+        header = parse_header(os.pread(fd, HEADER_BYTES, 0))
+        if header is not None and header.is_sound(path):
+            return cls(path, fd, header.number, header.first, size)
+        is_blank = not os.pread(fd, size, 0).strip(b"\0")
         os.close(fd)
-        if header is not None:
+        if header is not None and header.version > VERSION and header.is_sound(path, header.version):
             text = f"{path} has journal format {header.version}; this version reads up to {VERSION}: upgrade"
-            raise NewerFormat(text)
-        if head.strip(b"\0"):
-            raise CorruptRecord(f"{path} has no journal header: restore it", key=path.name.encode(), offset=0)
+            raise NewerFormat(text, version=header.version, supported=VERSION)
+        if not is_blank:
+            raise CorruptRecord(
+                f"the journal is damaged: the header of {path}, at byte 0, is not valid; restore the file, or run: "
+                f"opendata-queue store repair --drop-damaged {path.parent.parent}",
+                key=path.name.encode(),
+                offset=0,
+            )
         path.unlink()
         return None
 
     def begin(self, folder: Path, number: int, first: int, *, sync: bool) -> None:
         """Make it segment ``number`` of a journal, whose first record will have the sequence number ``first``."""
         self.number, self.first = number, first
-        os.pwrite(self.fd, _HEADER.pack(MAGIC, VERSION, 0, number, first), 0)
+        os.pwrite(self.fd, encode_header(number, first), 0)
         if sync:
             os.fdatasync(self.fd)
-        path = folder / f"{number:016d}.journal"
+        path = folder / file_name(number)
         self.path.rename(path)
         self.path = path
         if sync:
@@ -102,6 +108,16 @@ class Segment:
         self.path.unlink(missing_ok=True)
 
 
+def file_name(number: int) -> str:
+    """The name of a segment's file."""
+    return f"{number:016d}.journal"
+
+
+def encode_header(number: int, first: int) -> bytes:
+    """The header of a segment."""
+    return _HEADER.pack(MAGIC, VERSION, 0, number, first)
+
+
 class SegmentHeader(NamedTuple):
     """The first bytes of a segment."""
 
@@ -109,6 +125,10 @@ class SegmentHeader(NamedTuple):
     reserved: int
     number: int
     first: int
+
+    def is_sound(self, path: Path, version: int = VERSION) -> bool:
+        """Whether this version could have written it to this file; the other fields are checked with the records."""
+        return self.version == version and not self.reserved and path.name == file_name(self.number)
 
 
 def parse_header(data: bytes) -> SegmentHeader | None:

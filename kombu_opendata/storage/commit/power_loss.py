@@ -4,7 +4,7 @@ SlateDB's local store moves finished files into place and never calls fsync, so 
 empty, torn or missing. This module syncs them and records a *sync point* beside the folder: which files are synced.
 
 ================  ====================================================================================
-``<db>.sync``     the last sync point, JSON, replaced atomically
+``<db>.sync``     the last sync point, JSON with a checksum, replaced atomically
 ``<db>.lost/``    the files that :func:`heal_after_power_loss` took out of the database
 ================  ====================================================================================
 
@@ -23,6 +23,7 @@ import errno
 import json
 import os
 import re
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -50,12 +51,27 @@ class SyncPoint:
         highest: folder → name of its highest numbered file.
         tables: the names of the files in ``compacted``.
         clean: the database was closed and nothing was written after this point.
+        power_lost: a power loss came before this point, and no broker has continued the journal since.
     """
 
     boot_id: str
     highest: dict[str, str] = field(default_factory=dict)
     tables: frozenset[str] = frozenset()
     clean: bool = False
+    power_lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Healing:
+    """The result of :func:`heal_after_power_loss`.
+
+    Attributes:
+        moved: the files that were moved to ``<db>.lost``, relative to the database.
+        power_lost: the end of the journal may be torn.
+    """
+
+    moved: tuple[str, ...] = ()
+    power_lost: bool = False
 
 
 def current_boot_id() -> str:
@@ -70,7 +86,9 @@ def current_boot_id() -> str:
     return found
 
 
-def sync_tree(db_folder: Path, since: SyncPoint | None, *, boot_id: str | None = None) -> SyncPoint:
+def sync_tree(
+    db_folder: Path, since: SyncPoint | None, *, boot_id: str | None = None, power_lost: bool = False
+) -> SyncPoint:
     """Sync the files in `db_folder` that are new since the point `since`, or all if it is None, and record it.
 
     Call it after the flush that it must cover.
@@ -92,7 +110,7 @@ def sync_tree(db_folder: Path, since: SyncPoint | None, *, boot_id: str | None =
         new[_TABLES] = sorted(tables - known.tables)
         new[_COLLECTOR] = _names(db_folder / _COLLECTOR, _BOUNDARY_NAME)
         _sync_files(db_folder, new, every_folder=since is None)
-        point = SyncPoint(boot_id or current_boot_id(), highest, tables)
+        point = SyncPoint(boot_id or current_boot_id(), highest, tables, power_lost=power_lost)
         if point != since:
             _record(db_folder, point)
     return point
@@ -112,26 +130,34 @@ def forget(db_folder: Path) -> None:
         _sync(db_folder.parent)
 
 
-def heal_after_power_loss(db_folder: Path, *, boot_id: str | None = None) -> list[str]:
+def lost_power(db_folder: Path, point: SyncPoint | None, boot_id: str) -> bool:
+    """Whether the journal may end with torn records.
+
+    A crash between the healing and the first record of the next broker changes nothing about that.
+    """
+    if point is None:
+        return False
+    return point.power_lost or (point.boot_id != boot_id and not _is_clean(db_folder, point))
+
+
+def heal_after_power_loss(db_folder: Path, *, boot_id: str | None = None) -> Healing:
     """Take out the files that a power loss may have torn. Call it before every opening of the database.
 
     If the system was not booted since the last sync point, nothing is taken out: a process that dies tears no file.
     In every case the remaining files are synced and recorded, so a second call finds nothing to do.
-
-    Returns:
-        The files that were moved to ``<db>.lost``, relative to the database.
 
     Raises:
         errors.StoreFull: the disk is full.
         errors.StoreError: the disk failed, or the sync point does not decode.
     """
     if not db_folder.is_dir():
-        return []
+        return Healing()
     now = boot_id or current_boot_id()
     point = read_sync_point(db_folder)
-    moved = [] if point is None or point.boot_id == now or _is_clean(db_folder, point) else _take_out(db_folder, point)
-    sync_tree(db_folder, None, boot_id=now)
-    return moved
+    power_lost = lost_power(db_folder, point, now)
+    moved = _take_out(db_folder, point) if power_lost and point is not None and point.boot_id != now else []
+    sync_tree(db_folder, None, boot_id=now, power_lost=power_lost)
+    return Healing(tuple(moved), power_lost)
 
 
 def read_sync_point(db_folder: Path) -> SyncPoint | None:
@@ -142,13 +168,13 @@ def read_sync_point(db_folder: Path) -> SyncPoint | None:
     """
     file = sync_file(db_folder)
     try:
-        data = json.loads(file.read_text())
-        return SyncPoint(data["boot_id"], dict(data["highest"]), frozenset(data["tables"]), data["clean"])
+        data = file.read_bytes()
+        return _decode(data)
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
         raise errors.StoreError(
-            f"{file} does not decode: if the machine has not lost power since the broker ran, remove the file",
+            f"{file} is damaged: if the machine has not lost power since the broker ran, remove the file",
             path=str(file),
         ) from error
 
@@ -195,6 +221,29 @@ def _folders_to_cut(db_folder: Path, point: SyncPoint) -> Iterable[str]:
     return NUMBERED
 
 
+# ---- the sync point's file
+def _encode(point: SyncPoint) -> bytes:
+    """The point as JSON; the last field is the CRC-32 of the JSON of the others."""
+    fields = {**asdict(point), "tables": sorted(point.tables)}
+    return json.dumps(fields | {"checksum": zlib.crc32(json.dumps(fields).encode())}).encode()
+
+
+def _decode(data: bytes) -> SyncPoint:
+    """The point in a file. Earlier versions wrote no checksum; a byte that was changed makes it another text.
+
+    Raises:
+        ValueError, KeyError, TypeError: the bytes are not those of a point.
+    """
+    fields = json.loads(data)
+    point = SyncPoint(fields["boot_id"], dict(fields["highest"]), frozenset(fields["tables"]), fields["clean"])
+    if fields.keys() == {"boot_id", "highest", "tables", "clean"}:
+        return point
+    point = replace(point, power_lost=fields["power_lost"])
+    if _encode(point) != data:
+        raise ValueError("the checksum does not match")
+    return point
+
+
 # ---- files
 def _names(folder: Path, pattern: re.Pattern[str]) -> list[str]:
     """The names in `folder` that match, sorted; files that SlateDB is still writing have other names."""
@@ -231,7 +280,7 @@ def _sync(path: Path) -> None:
 def _record(db_folder: Path, point: SyncPoint) -> None:
     file = sync_file(db_folder)
     temporary = file.with_name(file.name + ".tmp")
-    data = json.dumps({**asdict(point), "tables": sorted(point.tables)}).encode()
+    data = _encode(point)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         if os.write(descriptor, data) != len(data):

@@ -100,17 +100,21 @@ async def rebuild(
             await measure(store, queue.messages)
 
 
-async def read_journal(store: SlateStore, journal: Journal | None) -> list[Commit]:
+async def read_journal(store: SlateStore, journal: Journal | None, *, power_lost: bool = False) -> list[Commit]:
     """The commits that the store does not have yet.
 
+    Args:
+        power_lost: the records since the last sync may be torn.
+
     Raises:
-        CorruptRecord: a record does not decode.
+        CorruptRecord: a record does not decode, or was damaged in the file.
     """
     if journal is None:
         return []
     value = await store.get(keys.JOURNAL_POSITION_KEY)
     position = checkpoint_marks.decode_journal_position(keys.JOURNAL_POSITION_KEY, value) if value is not None else 0
-    return [codec.decode(payload) for _sequence, payload in journal.replay(position)]
+    records = journal.replay(position, codec.unsynced if power_lost else None)
+    return [codec.decode(payload) for _sequence, payload in records]
 
 
 async def _rows(store: Reads, prefix: bytes) -> list[Row]:

@@ -16,7 +16,7 @@ from . import power_loss
 log = logging.getLogger(__name__)
 
 
-async def prepare(url: str, instance: str, folder: Path, *, sync: bool, room_bytes: int, seconds: float) -> None:
+async def prepare(url: str, instance: str, folder: Path, *, sync: bool, room_bytes: int, seconds: float) -> bool:
     """Prepare to open the database in ``folder``: put aside files that a power loss damaged, make room on a full disk.
 
     An open database must write before it may delete, and its compactor uses the space that was freed.
@@ -24,20 +24,25 @@ async def prepare(url: str, instance: str, folder: Path, *, sync: bool, room_byt
     Args:
         room_bytes: with less free space than this, garbage is deleted first.
         seconds: how long deleting may take.
+
+    Returns:
+        Whether a power loss may have torn the end of the journal.
     """
+    healing = power_loss.Healing()
     if not sync:
         power_loss.forget(folder)
     else:
-        moved = power_loss.heal_after_power_loss(folder)
-        if moved:
+        healing = power_loss.heal_after_power_loss(folder)
+        if moved := healing.moved:
             log.warning("after a power loss %d unsynced files were put aside: %s", len(moved), ", ".join(moved))
     if not (folder / "manifest").is_dir() or shutil.disk_usage(folder).free >= room_bytes:
-        return
+        return healing.power_lost
     try:
         async with asyncio.timeout(seconds):
             await collect_all(SlateAdmin(locate(url, instance, create=False)))
     except (TimeoutError, StoreError) as exc:
         log.warning("the disk is almost full, and garbage could not be deleted: %s", _reason(exc))
+    return healing.power_lost
 
 
 class StoreFiles:

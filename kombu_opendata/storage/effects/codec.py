@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 import msgspec
@@ -14,7 +15,7 @@ from .effect import Effect
 from .failures import HandleFailures
 from .message_moves import ArchiveFailed, MoveSettled, MoveWaiting, Route
 from .publishes import DeadLetterSent, Publish, ReserveIds, SentWithKey
-from .sessions import ForgetSession, NameSession, NoteRemoval, Time
+from .sessions import ForgetSession, NameSession, NoteRemoval, SyncedTime
 from .staged_jobs import CommitStaged, RouteStaged
 from .task_results import CloseChord, ForgetResults, OpenChord, StoreResult
 from .task_runs import FinishFailed, NoteFailures, Start
@@ -25,7 +26,7 @@ Commit = Sequence[Effect]
 Stored = (
     ReserveIds | Publish | ClaimAgain | Ack | ReturnExpired | GiveUp | RemoveFor | Renew
     | DeclareQueue | AlterQueue | DeleteQueue | DeclareExchange | DeleteExchange | Bind | Unbind
-    | NameSession | ForgetSession | Time | NoteRemoval
+    | NameSession | ForgetSession | SyncedTime | NoteRemoval
     | DeadLetterSent | Route | MoveSettled | SentWithKey | Extend | Delay | Delete | Archive
     | CommitStaged | RouteStaged | StoreResult | ForgetResults | OpenChord | CloseChord | ArchiveFailed
     | Start | FinishFailed | NoteFailures | MoveWaiting | HandleFailures
@@ -46,3 +47,12 @@ def decode(payload: bytes) -> Commit:
         return _decoder.decode(payload)
     except (msgspec.MsgspecError, ValueError) as exc:
         raise CorruptRecord(f"a journal record does not decode: {exc}", key=b"", offset=0) from exc
+
+
+def unsynced(payload: bytes) -> int | None:
+    """How many records before this one were not synced when it was written; None if it does not say so."""
+    with contextlib.suppress(CorruptRecord):
+        last = decode(payload)[-1:]
+        if last and isinstance(last[0], SyncedTime) and last[0].unsynced >= 0:
+            return last[0].unsynced
+    return None

@@ -42,6 +42,12 @@ class Time(Effect, tag=17):
         state.time(self.at_ms)
 
 
+class SyncedTime(Time, tag=17):
+    """How many records of the journal before this commit's own a power loss could tear when this one was written."""
+
+    unsynced: int = -1
+
+
 class NoteRemoval(Effect, tag=18):
     """The number of messages that a session's call has removed from a queue, moved or copied so far."""
 

@@ -72,7 +72,7 @@ def test_synced_data_survives_a_power_loss(tmp_path: Path, collect: bool, flush_
             await commit(store, b"f")
         lose_power(db, synced, tmp_path / "lost" / "db")
         await store.close()
-        moved = heal_after_power_loss(tmp_path / "lost" / "db", boot_id=AFTER)
+        moved = heal_after_power_loss(tmp_path / "lost" / "db", boot_id=AFTER).moved
         assert sum(name.startswith("wal/") for name in moved) >= 2
         assert any(name.startswith("manifest/") for name in moved) == flush_after
         assert {p.as_posix() for p in files(tmp_path / "lost" / "db.lost")} == set(moved)
@@ -114,7 +114,7 @@ def test_the_same_boot_touches_nothing(tmp_path: Path) -> None:
     db = make_tree(tmp_path, wal=2, manifest=1)
     sync_tree(db, None, boot_id=BEFORE)
     make_tree(tmp_path, wal=5, manifest=3)
-    assert heal_after_power_loss(db, boot_id=BEFORE) == []
+    assert list(heal_after_power_loss(db, boot_id=BEFORE).moved) == []
     assert len(files(db)) == 8
 
 
@@ -122,11 +122,11 @@ def test_a_clean_close_touches_nothing(tmp_path: Path) -> None:
     db = make_tree(tmp_path, wal=2, manifest=1)
     mark_clean(db, boot_id=BEFORE)
     make_tree(tmp_path, wal=3)
-    assert heal_after_power_loss(db, boot_id=AFTER) == []
+    assert list(heal_after_power_loss(db, boot_id=AFTER).moved) == []
     # From here on it is open again: what comes next is at risk.
     make_tree(tmp_path, wal=4)
-    assert heal_after_power_loss(db, boot_id="boot-3") == ["wal/00000000000000000004.sst"]
-    assert heal_after_power_loss(db, boot_id="boot-4") == []
+    assert list(heal_after_power_loss(db, boot_id="boot-3").moved) == ["wal/00000000000000000004.sst"]
+    assert list(heal_after_power_loss(db, boot_id="boot-4").moved) == []
 
 
 def test_a_reader_that_ends_its_checkpoint_after_a_clean_close(tmp_path: Path) -> None:
@@ -143,18 +143,18 @@ def test_a_reader_that_ends_its_checkpoint_after_a_clean_close(tmp_path: Path) -
         return synced
 
     lose_power(db, asyncio.run(main()), lost)
-    assert [name.partition("/")[0] for name in heal_after_power_loss(lost, boot_id=AFTER)] == ["manifest"]
+    assert [name.partition("/")[0] for name in heal_after_power_loss(lost, boot_id=AFTER).moved] == ["manifest"]
     assert asyncio.run(keys_in(lost.parent)) == [b"a"]
 
 
 def test_a_folder_without_a_point_or_a_forgotten_one(tmp_path: Path) -> None:
-    assert heal_after_power_loss(tmp_path / "db", boot_id=BEFORE) == []
+    assert list(heal_after_power_loss(tmp_path / "db", boot_id=BEFORE).moved) == []
     db = make_tree(tmp_path, wal=2)
     sync_tree(db, None, boot_id=BEFORE)
     make_tree(tmp_path, wal=4)
     power_loss.forget(db)
     assert power_loss.read_sync_point(db) is None
-    assert heal_after_power_loss(db, boot_id=AFTER) == []
+    assert list(heal_after_power_loss(db, boot_id=AFTER).moved) == []
 
 
 def test_the_recorded_manifest_is_gone(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_the_recorded_manifest_is_gone(tmp_path: Path) -> None:
     sync_tree(db, None, boot_id=BEFORE)
     make_tree(tmp_path, wal=3, manifest=3)
     (db / "manifest" / f"{2:020d}.manifest").unlink()
-    assert heal_after_power_loss(db, boot_id=AFTER) == ["wal/00000000000000000003.sst"]
+    assert list(heal_after_power_loss(db, boot_id=AFTER).moved) == ["wal/00000000000000000003.sst"]
 
 
 def test_the_point_names_what_is_there_and_only_new_files_are_synced(
@@ -191,6 +191,42 @@ def test_the_point_names_what_is_there_and_only_new_files_are_synced(
     synced.clear()
     assert sync_tree(db, later, boot_id=BEFORE) == later
     assert synced == []
+
+
+def test_any_flipped_byte_of_a_point_is_found(tmp_path: Path) -> None:
+    db = make_tree(tmp_path, wal=2, manifest=1, compacted=1)
+    mark_clean(db, boot_id=BEFORE)
+    file = power_loss.sync_file(db)
+    whole = file.read_bytes()
+    for at in range(len(whole)):
+        for bit in range(8):
+            file.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :])
+            with pytest.raises(errors.StoreError, match=r"db\.sync is damaged"):
+                power_loss.read_sync_point(db)
+    file.write_bytes(whole)
+    assert power_loss.read_sync_point(db) == SyncPoint(
+        BEFORE, {"wal": f"{2:020d}.sst", "manifest": f"{1:020d}.manifest"}, frozenset({f"{1:020d}.sst"}), clean=True
+    )
+
+
+def test_a_point_of_an_earlier_version_has_no_checksum(tmp_path: Path) -> None:
+    db = make_tree(tmp_path, wal=1)
+    fields = {"boot_id": BEFORE, "highest": {"wal": f"{1:020d}.sst"}, "tables": [], "clean": True}
+    power_loss.sync_file(db).write_text(json.dumps(fields))
+    assert power_loss.read_sync_point(db) == SyncPoint(BEFORE, {"wal": f"{1:020d}.sst"}, frozenset(), clean=True)
+
+
+def test_a_power_loss_is_remembered_until_a_broker_has_synced_again(tmp_path: Path) -> None:
+    """A crash of the broker that follows it may be before the journal was continued."""
+    db = make_tree(tmp_path, wal=2, manifest=1)
+    sync_tree(db, None, boot_id=BEFORE)
+    assert not heal_after_power_loss(db, boot_id=BEFORE).power_lost
+    assert heal_after_power_loss(db, boot_id=AFTER).power_lost
+    assert heal_after_power_loss(db, boot_id=AFTER).power_lost
+    sync_tree(db, None, boot_id=AFTER)
+    assert not heal_after_power_loss(db, boot_id=AFTER).power_lost
+    mark_clean(db, boot_id=AFTER)
+    assert not heal_after_power_loss(db, boot_id="boot-3").power_lost
 
 
 def test_a_damaged_point_is_said(tmp_path: Path) -> None:

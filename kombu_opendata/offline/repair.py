@@ -1,0 +1,233 @@
+"""``store repair``: cuts the journal of a stopped store at the first record that is damaged or missing.
+
+A broker refuses such a journal. A damaged header of a file is written again from the file's name and its records, by
+which nothing is lost. Else all records from the damaged one on are given up, because later commits build on earlier
+ones. The files as they were stay beside the journal, with the suffix ``.damaged``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import CorruptRecord, StoreError, StoreInUse
+from ..folder_sync import sync_folder
+from ..storage.commit import journal_records, journal_segment
+from ..storage.commit.journal_segment import HEADER_BYTES
+from ..storage.effects import codec
+from ..storage.effects.by_message_id import Archive, Delete
+from ..storage.effects.codec import Commit
+from ..storage.effects.deliveries import Ack, Fail, Remove
+from ..storage.effects.publishes import Publish
+from ..storage.effects.sessions import Time
+from ..url import LOCK_NAME
+from .files.journal_files import JournalTail, Place, read_tail
+from .files.location import StoreLocation, find_store, power_lost, running_broker
+from .records.open_store import open_store
+
+_SUFFIX = ".damaged"
+_SETTLEMENTS = (Ack, Fail, Remove, Delete, Archive)
+
+
+@dataclass(slots=True)
+class Repair:
+    """What is damaged in a journal, and what is lost without it.
+
+    Attributes:
+        headers: files with a damaged header; nothing is lost with it.
+        first: the first record that is lost; None if none is.
+        records: how many complete records are given up besides.
+        unread: how many records can't be read, not even in part.
+        uncertain: how many damaged records were read in part: what the report has of them may be wrong.
+        published: the messages that are lost, by queue.
+        settled: the messages that return to their queue, because their settlement is lost.
+        other: the number of other changes that are lost: deliveries, definitions, results, …
+        kept: copies of the files as they were; empty if nothing was changed.
+    """
+
+    headers: list[Path] = field(default_factory=list)
+    first: Place | None = None
+    records: int = 0
+    unread: int = 0
+    uncertain: int = 0
+    published: dict[str, list[int]] = field(default_factory=dict)
+    settled: dict[str, list[int]] = field(default_factory=dict)
+    other: int = 0
+    kept: list[Path] = field(default_factory=list)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether the journal is not damaged."""
+        return not self.headers and self.first is None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields as JSON has them."""
+        return asdict(self) | {
+            "headers": [str(path) for path in self.headers],
+            "first": None if self.first is None else self.first._asdict() | {"path": str(self.first.path)},
+            "kept": [str(path) for path in self.kept],
+        }
+
+    def add(self, commit: Commit) -> None:
+        """Note the changes of a commit that is given up."""
+        for effect in commit:
+            if isinstance(effect, Publish):
+                for queue, _bucket in effect.places:
+                    self.published.setdefault(queue, []).append(effect.id)
+            elif isinstance(effect, _SETTLEMENTS):
+                self.settled.setdefault(effect.queue, []).extend(effect.pairs[::2])
+            elif not isinstance(effect, Time):
+                self.other += 1
+
+
+async def repair(folder_or_url: str | Path, instance: str | None = None, *, drop_damaged: bool = False) -> Repair:
+    """Report what is damaged in the journal of a store.
+
+    Args:
+        drop_damaged: also give it up, so that a broker can open the store.
+
+    Raises:
+        StoreError: there is no such store, it is not in a folder, or its journal can't be read.
+        StoreInUse: a broker runs on it.
+        CorruptRecord: other files than those of the journal are damaged.
+    """
+    location = find_store(folder_or_url, instance)
+    if location.root is None or location.journal is None:
+        raise StoreError(f"{location} has no journal, which only stores in folders have", url=location.url)
+    _check_stopped(location.root)
+    async with await open_store(folder_or_url, instance, tolerate_damage=True, who="repair") as store:
+        if store.journal is None:
+            raise CorruptRecord(
+                f"the position of the journal of {location} can't be read: verify the store, and restore a backup",
+                key=b"",
+                offset=0,
+            )
+        position = store.journal.position
+    found = Repair()
+    with _locked(location.root) if drop_damaged else contextlib.nullcontext():
+        _repair_headers(found, location.journal, position, drop=drop_damaged)
+        place = _read(location, position).lost_from
+        if place is not None and (drop_damaged or not found.headers):
+            found.first = place._replace(sequence=max(place.sequence, position + 1))
+            _give_up(found, location.journal, drop=drop_damaged)
+        if drop_damaged:
+            sync_folder(location.journal)
+    return found
+
+
+def _check_stopped(root: Path) -> None:
+    pid = running_broker(root)
+    if pid is not None:
+        raise StoreInUse(f"a broker runs on {root} (pid {pid}): stop it, then repair the store", path=str(root))
+
+
+@contextlib.contextmanager
+def _locked(root: Path) -> Iterator[None]:
+    """Keep brokers away from a store's folder."""
+    descriptor = os.open(root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as exc:
+        raise StoreInUse(f"a broker runs on {root}: stop it, then repair the store", path=str(root)) from exc
+    finally:
+        os.close(descriptor)
+
+
+def _read(location: StoreLocation, position: int) -> JournalTail:
+    assert location.journal is not None
+    return read_tail(location.journal, position, power_lost=power_lost(location))
+
+
+# ---- headers
+def _repair_headers(found: Repair, folder: Path, position: int, *, drop: bool) -> None:
+    """Write damaged headers again; a file without a header that has nothing that the store lacks is put aside."""
+    for path in sorted(folder.glob("*.journal")):
+        data = path.read_bytes()
+        header, record = journal_segment.parse_header(data), journal_records.record_at(data, HEADER_BYTES)
+        is_sound = header is not None and header.is_sound(path)
+        if record is not None and path.stem.isdigit():
+            if is_sound and (header is None or header.first == record.sequence or record.sequence <= position):
+                continue
+            found.headers.append(path)
+            if drop:
+                found.kept.append(_copy(path))
+                _overwrite(path, 0, journal_segment.encode_header(int(path.stem), record.sequence))
+        elif not is_sound and not any(journal_records.complete_records(data, position + 1, position)):
+            found.headers.append(path)
+            if drop:
+                found.kept.append(path.rename(path.with_name(path.name + _SUFFIX)))
+
+
+# ---- records
+def _give_up(found: Repair, folder: Path, *, drop: bool) -> None:
+    """Give up everything from the first lost record on: the rest of its file, and the files after it."""
+    place = found.first
+    assert place is not None
+    expected = place.sequence
+    for path in sorted(folder.glob("*.journal")):
+        if path < place.path:
+            continue
+        start = place.offset if path == place.path else 0
+        expected = _note(found, path.read_bytes(), max(start, HEADER_BYTES), expected)
+        if drop and start:
+            found.kept.append(_copy(path))
+            _overwrite(path, start, bytes(path.stat().st_size - start))
+        elif drop:
+            found.kept.append(path.rename(path.with_name(path.name + _SUFFIX)))
+
+
+def _note(found: Repair, data: bytes, offset: int, expected: int) -> int:
+    """Note the records of a file from ``offset`` on, the first of which is ``expected``; returns the one after them."""
+    for record in journal_records.complete_records(data, expected, expected - 1, offset=offset):
+        if record.start > offset:
+            found.unread += max(record.sequence - expected, 1)
+            _note_damaged(found, data[offset : record.start])
+        found.records += 1
+        try:
+            found.add(codec.decode(record.payload))
+        except CorruptRecord:
+            found.records, found.unread = found.records - 1, found.unread + 1
+        offset, expected = record.end, record.sequence + 1
+    if journal_records.begun_record(data, offset, expected):
+        found.unread, expected = found.unread + 1, expected + 1
+        _note_damaged(found, data[offset:])
+    return expected
+
+
+def _note_damaged(found: Repair, data: bytes) -> None:
+    """Note what can be read of a damaged record, if it is a single one."""
+    if len(data) < journal_records.RECORD_BYTES:
+        return
+    length = journal_records.RECORD.unpack_from(data)[0]
+    payload = data[journal_records.RECORD_BYTES :][:length]
+    with contextlib.suppress(CorruptRecord):
+        found.add(codec.decode(payload))
+        found.unread -= 1
+        found.uncertain += 1
+
+
+# ---- files
+def _copy(path: Path) -> Path:
+    """Keep a copy of a file, which belongs to the same user."""
+    copy = path.with_name(path.name + _SUFFIX)
+    shutil.copyfile(path, copy)
+    shutil.copymode(path, copy)
+    status = path.stat()
+    if os.geteuid() == 0:
+        os.chown(copy, status.st_uid, status.st_gid)
+    return copy
+
+
+def _overwrite(path: Path, offset: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())

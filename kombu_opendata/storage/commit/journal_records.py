@@ -1,0 +1,136 @@
+"""The records of the journal's segments, and which of them are complete (docs/rfcs/0003-journal.md).
+
+==========  =====  =======================================================
+record      bytes  back to back after a segment's header
+==========  =====  =======================================================
+length      4      u32, of the payload
+crc         4      u32, CRC-32 of the sequence number and the payload
+sequence    8      u64, one more than the record before
+payload     n
+==========  =====  =======================================================
+
+All integers little endian. A segment ends at its last complete record. Behind it are zeros, a record that was being
+written, or records of an earlier use of the file: the store holds all of these, so their sequence numbers are not
+above the store's position.
+
+A damaged record does not end the segment: its length may be wrong, so the reader searches the bytes behind it for the
+next complete record. The caller sees a gap in the sequence numbers, and decides whether records are lost.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from .journal_segment import HEADER_BYTES
+
+#: length of the payload, checksum, sequence number
+RECORD = struct.Struct("<IIQ")
+SEQUENCE = struct.Struct("<Q")
+RECORD_BYTES = RECORD.size
+_SEQUENCE_OFFSET = RECORD_BYTES - SEQUENCE.size
+#: the upper bytes of a sequence number are those of all records in reach, so they are searched for
+_LOW_BYTES = 3
+_HIGH_BYTES = SEQUENCE.size - _LOW_BYTES
+_ZEROS = re.compile(rb"\0" * _HIGH_BYTES + rb"+")
+
+
+class Record(NamedTuple):
+    """A complete record; ``start`` and ``end`` are its place in the segment."""
+
+    sequence: int
+    start: int
+    end: int
+    payload: bytes
+
+
+def checksum(sequence: int, payload: bytes) -> int:
+    """The checksum of a record."""
+    return zlib.crc32(payload, zlib.crc32(SEQUENCE.pack(sequence)))
+
+
+def record_at(data: bytes, offset: int) -> Record | None:
+    """The complete record at ``offset``; None if there is none."""
+    if offset < 0 or offset + RECORD_BYTES > len(data):
+        return None
+    length, crc, sequence = RECORD.unpack_from(data, offset)
+    start = offset + RECORD_BYTES
+    if start + length > len(data):
+        return None
+    payload = data[start : start + length]
+    if checksum(sequence, payload) != crc:
+        return None
+    return Record(sequence, offset, start + length, payload)
+
+
+def complete_records(
+    data: bytes, first: int, position: int, until: int | None = None, offset: int = HEADER_BYTES
+) -> Iterator[Record]:
+    """Yield the complete records of a segment in their order, those behind damaged ones included.
+
+    Args:
+        first: the sequence number of the first record, as the segment's header has it.
+        position: the last sequence number that the store holds.
+        until: the sequence number with which the next segment begins. A segment that ends just before it is not
+            searched any further: an earlier recovery has left out what may follow.
+        offset: where the first record is.
+    """
+    expected = first
+    while True:
+        found = record_at(data, offset)
+        if found is None or found.sequence != expected:
+            if expected == until:
+                return
+            found = _next_record(data, offset, min(expected, position + 1))
+            if found is None:
+                return
+        yield found
+        offset, expected = found.end, found.sequence + 1
+
+
+def begun_record(data: bytes, offset: int, sequence: int) -> str:
+    """What is at the end of a segment: "damaged", "incomplete" or, if no record was begun there, an empty text.
+
+    An incomplete record can't be told from a complete one whose length, checksum or payload was changed later. If only
+    its sequence number was changed, the checksum says so.
+    """
+    if offset + RECORD_BYTES > len(data):
+        return "incomplete" if data[offset:].strip(b"\0") else ""
+    length, crc, found = RECORD.unpack_from(data, offset)
+    payload = data[offset + RECORD_BYTES : offset + RECORD_BYTES + length]
+    if length and len(payload) == length and checksum(sequence, payload) == crc:
+        return "damaged"
+    return "incomplete" if found == sequence else ""
+
+
+def _next_record(data: bytes, start: int, lowest: int) -> Record | None:
+    """The first complete record from ``start`` on whose sequence number is ``lowest`` or one of those after it."""
+    highest = lowest + len(data) // RECORD_BYTES
+    end = len(data.rstrip(b"\0"))  # the header of a record does not consist of zeros
+    found = []
+    for high in {lowest >> 8 * _LOW_BYTES, highest >> 8 * _LOW_BYTES}:
+        for place in _places(data, start + _SEQUENCE_OFFSET, end, high):
+            (sequence,) = SEQUENCE.unpack_from(data, place)
+            if lowest <= sequence <= highest and (record := record_at(data, place - _SEQUENCE_OFFSET)) is not None:
+                found.append(record)
+                break
+    return min(found, key=lambda record: record.start, default=None)
+
+
+def _places(data: bytes, start: int, end: int, high: int) -> Iterator[int]:
+    """Where a sequence number with this upper part may begin, in order."""
+    end = min(end, len(data) - SEQUENCE.size + 1)
+    if high == 0:  # zeros are everywhere: only the begin of a run of them can be the upper part
+        for run in _ZEROS.finditer(data, start, len(data)):
+            if run.start() - _LOW_BYTES >= end:
+                return
+            yield from range(max(run.start() - _LOW_BYTES, start), min(run.start(), end))
+        return
+    needle = high.to_bytes(_HIGH_BYTES, "little")
+    at = data.find(needle, start + _LOW_BYTES)
+    while 0 <= at < end + _LOW_BYTES:
+        yield at - _LOW_BYTES
+        at = data.find(needle, at + 1)

@@ -1,0 +1,143 @@
+"""Flipped bytes, in every file of a small store: a broker refuses the store or has the same in it, and never less.
+
+What ``store verify`` does not report has no effect. The one exception is the last record of the journal, which can't be
+told from a torn one: it may be left out, and ``verify`` has a note. The fast test takes some places of each file. The
+units have all bytes of the journal and of the sync point: ``tests/unit/storage/commit``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kombu_opendata.errors import OpenDataError
+from kombu_opendata.storage.commit.journal_records import complete_records
+from kombu_opendata.storage.engine import Engine
+from kombu_opendata.storage.engine_settings import EngineSettings
+from kombu_opendata.storage.records.kinds import RecordKind
+from kombu_opendata.storage.state.store_state import QueueOptions
+
+from ..support.clock import ManualClock
+from ..support.engine import World
+from ..support.seeds import seeded_random
+from ..support.store_copy import copy_store
+from ..support.verified import describe, verify
+
+SETTINGS = EngineSettings(journal_segment_bytes=8 << 10)
+Rows = dict[bytes, bytes]
+#: rows that each start writes again: they have its times, or the journal's position
+_OF_A_START = (RecordKind.HISTORY_LOG, RecordKind.JOURNAL_POSITION, RecordKind.NEWEST_TIME, RecordKind.STORE_HEADER)
+
+
+def build(root: Path) -> None:
+    """Tables, a WAL and a journal: three commits in a table, three in the WAL, and six in the journal only."""
+    world = World(root.with_name("source"), SETTINGS)
+
+    async def main() -> None:
+        await world.open()
+        world.engine.definitions.declare_queue("q", QueueOptions())
+        for number in range(12):
+            world.publish("q", envelope=b"message %d " % number * 5)
+            await world.engine.commits.commit()
+            if number in (2, 5):
+                await world.engine.commits.checkpoint()
+            if number == 2:
+                await world.engine.tidy()
+        copy_store(world.root, root)
+        await world.engine.close()
+
+    asyncio.run(main())
+
+
+async def rows_of_a_broker(root: Path) -> Rows:
+    """Everything in the store once a broker has opened it, read through the engine that it uses."""
+    engine = await Engine.open(f"file://{root}", "default", ManualClock(), SETTINGS)
+    try:
+        store = engine.store
+        rows = {key: value async for batch in store.scan_batches(b"", None) for key, value in batch}
+    finally:
+        await engine.store.close()
+        assert engine.journal is not None
+        engine.journal.close()
+    return {key: value for key, value in rows.items() if not key.startswith(tuple(k.prefix for k in _OF_A_START))}
+
+
+class Flips:
+    """A store whose bytes are flipped one at a time."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.opened = 0
+        self.whole = self._open()
+        assert self.whole is not None
+
+    def _open(self) -> Rows | None:
+        """What a broker has; None if it refuses the store."""
+        self.opened += 1
+        copy = self.root.with_name(f"opened-{self.opened}")
+        shutil.copytree(self.root, copy)
+        try:
+            return asyncio.run(rows_of_a_broker(copy))
+        except OpenDataError:
+            return None
+        finally:
+            shutil.rmtree(copy, ignore_errors=True)  # a refused store's threads may still write
+
+    def check(self, path: Path, at: int, bit: int, *, may_lose: bool) -> bool:
+        """Flip one bit; returns whether the broker refused the store."""
+        original = path.read_bytes()
+        path.write_bytes(original[:at] + bytes([original[at] ^ 1 << bit]) + original[at + 1 :])
+        what = f"bit {bit} of byte {at} of {path.relative_to(self.root)}"
+        try:
+            report = verify(self.root, clock=ManualClock())
+            rows = self._open()
+        finally:
+            path.write_bytes(original)
+        if rows is not None and not may_lose:
+            assert rows == self.whole, f"{what} changes what a broker has: {describe(report)}"
+        if rows is None or rows != self.whole:
+            assert report.findings or report.incomplete, f"{what} is not reported"
+        return rows is None
+
+
+def files(root: Path) -> list[Path]:
+    """Every file that has bytes, except for what is behind the journal's end."""
+    return sorted(path for path in root.rglob("*") if path.is_file() and path.stat().st_size)
+
+
+def places(path: Path, root: Path, every: int, start: int) -> Iterator[tuple[int, bool]]:
+    """Some places of a file, and whether they are in the last record of the journal."""
+    size, last = path.stat().st_size, path.stat().st_size
+    if path.suffix == ".journal":
+        data = path.read_bytes()
+        records = list(complete_records(data, int.from_bytes(data[16:24], "little"), 0))
+        size = records[-1].end if records else 24
+        if path == max(root.glob("*.journal/*.journal")):
+            last = records[-1].start if records else size
+    for at in range(start % every, size, every):
+        yield at, at >= last
+
+
+def flip(root: Path, numbers: Iterable[int], every: int) -> None:
+    build(root)
+    flips, dice = Flips(root), seeded_random()
+    refused = dict.fromkeys((path.parent.name for path in files(root)), 0)
+    for _ in numbers:
+        for path in files(root):
+            for at, may_lose in places(path, root, every, dice.randrange(every)):
+                refused[path.parent.name] += flips.check(path, at, dice.randrange(8), may_lose=may_lose)
+    print(refused)
+    assert refused["default.journal"], refused
+
+
+def test_some_flipped_bytes_of_each_file(tmp_path: Path) -> None:
+    flip(tmp_path / "store", range(1), 397)
+
+
+@pytest.mark.slow
+def test_many_flipped_bytes_of_each_file(tmp_path: Path) -> None:
+    flip(tmp_path / "store", range(1), 23)
