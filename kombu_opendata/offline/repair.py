@@ -27,7 +27,7 @@ from ..storage.effects.deliveries import Ack, Fail, Remove
 from ..storage.effects.publishes import Publish
 from ..storage.effects.sessions import Time
 from ..url import LOCK_NAME
-from .files.journal_files import JournalTail, Place, read_tail
+from .files.journal_files import JournalPlace, JournalTail, read_tail
 from .files.location import StoreLocation, find_store, power_lost, running_broker
 from .records.open_store import open_store
 
@@ -52,7 +52,7 @@ class Repair:
     """
 
     headers: list[Path] = field(default_factory=list)
-    first: Place | None = None
+    first: JournalPlace | None = None
     records: int = 0
     unread: int = 0
     uncertain: int = 0

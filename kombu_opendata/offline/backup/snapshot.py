@@ -113,7 +113,7 @@ def _read_journal(found: Snapshot, store: OfflineStore, before: list[Path], keep
     found.journal, found.last_commit = [], 0
     folder, position = store.location.journal, store.journal.position if store.journal is not None else 0
     paths = _segments(folder)
-    for path, following in zip(paths, [*paths[1:], None], strict=True):
+    for path, following in zip(paths, [*paths[1:], None], strict=False):
         try:
             data = path.read_bytes()
         except FileNotFoundError:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...errors import CorruptRecord, StoreChanged, StoreError
 from ...storage.commit import journal_records, journal_segment
-from ...storage.commit.journal_records import Record
+from ...storage.commit.journal_records import JournalRecord
 from ...storage.effects import codec
 from ...storage.effects.codec import Commit
 from ..findings import Finding, finding
@@ -38,7 +38,7 @@ class Segment:
     used_bytes: int = journal_segment.HEADER_BYTES
 
 
-class Place(NamedTuple):
+class JournalPlace(NamedTuple):
     """Where a record of the journal is, or was."""
 
     sequence: int
@@ -70,7 +70,7 @@ class JournalTail:
     commits: list[Commit] = field(default_factory=list)
     tail_bytes: int = 0
     is_whole: bool = True
-    lost_from: Place | None = None
+    lost_from: JournalPlace | None = None
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -94,7 +94,7 @@ def read_tail(folder: Path, position: int, *, power_lost: bool = False) -> Journ
         return tail
     following = [*(segment.first for segment, _data in contents[1:]), None]
     last = 0
-    for (segment, data), until in zip(contents, following, strict=True):
+    for (segment, data), until in zip(contents, following, strict=False):
         if last and last + 1 != segment.first <= max(last, position) + 1:
             text = f"{segment.path.name} begins with record {segment.first} where {last + 1} was expected"
             tail.findings.append(finding("journal-sequence", text, file=str(segment.path)))
@@ -128,7 +128,7 @@ def _read_segments(tail: JournalTail) -> list[tuple[Segment, bytes]]:
         tail.findings.append(finding("journal-header", text, file=str(path)))
         tail.is_whole = False
         if tail.lost_from is None:
-            tail.lost_from = Place(0, path, 0)
+            tail.lost_from = JournalPlace(0, path, 0)
     tail.segments = [segment for segment, _data in found]
     return found
 
@@ -153,7 +153,7 @@ def _read_records(tail: JournalTail, segment: Segment, data: bytes, until: int |
         _check_end(tail, segment, data)
 
 
-def _is_end(tail: JournalTail, segment: Segment, later: list[Record], until: int | None) -> bool:
+def _is_end(tail: JournalTail, segment: Segment, later: list[JournalRecord], until: int | None) -> bool:
     """Report the damaged records before these; returns whether a power loss tore them, so that the journal ends."""
     what = f"record {segment.last + 1} at {_end(segment)}"
     file, begin = str(segment.path), later[0].start
@@ -178,14 +178,14 @@ def _lose(tail: JournalTail, segment: Segment) -> None:
     """Note that commits from the end of what was read of a segment on are lost."""
     tail.is_whole = False
     if tail.lost_from is None:
-        tail.lost_from = Place(max(segment.last, tail.position) + 1, segment.path, segment.used_bytes)
+        tail.lost_from = JournalPlace(max(segment.last, tail.position) + 1, segment.path, segment.used_bytes)
 
 
 def _end(segment: Segment) -> str:
     return f"{segment.path.name}, byte {segment.used_bytes}"
 
 
-def _keep(tail: JournalTail, segment: Segment, record: Record) -> None:
+def _keep(tail: JournalTail, segment: Segment, record: JournalRecord) -> None:
     if not tail.is_whole:
         return
     if record.sequence != tail.last + 1:  # a file before this one is missing

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from ...errors import CorruptRecord, OpenDataError, StoreFull, StoreUnwritable
 from .full_disk import is_full
-from .journal_records import RECORD, RECORD_BYTES, Record, begun_record, checksum, complete_records
+from .journal_records import RECORD, RECORD_BYTES, JournalRecord, begun_record, checksum, complete_records
 from .journal_segment import HEADER_BYTES, Segment
 
 log = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ class Journal:
             if until is None:
                 self._check_end(segment, data, end)
 
-    def _was_synced(self, later: list[Record], unsynced: Unsynced | None) -> bool:
+    def _was_synced(self, later: list[JournalRecord], unsynced: Unsynced | None) -> bool:
         """Whether the record before these was on the disk: it was not torn by a power loss, but damaged later."""
         if unsynced is None:
             return True

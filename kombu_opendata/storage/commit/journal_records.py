@@ -38,7 +38,7 @@ _HIGH_BYTES = SEQUENCE.size - _LOW_BYTES
 _ZEROS = re.compile(rb"\0" * _HIGH_BYTES + rb"+")
 
 
-class Record(NamedTuple):
+class JournalRecord(NamedTuple):
     """A complete record; ``start`` and ``end`` are its place in the segment."""
 
     sequence: int
@@ -52,7 +52,7 @@ def checksum(sequence: int, payload: bytes) -> int:
     return zlib.crc32(payload, zlib.crc32(SEQUENCE.pack(sequence)))
 
 
-def record_at(data: bytes, offset: int) -> Record | None:
+def record_at(data: bytes, offset: int) -> JournalRecord | None:
     """The complete record at ``offset``; None if there is none."""
     if offset < 0 or offset + RECORD_BYTES > len(data):
         return None
@@ -63,12 +63,12 @@ def record_at(data: bytes, offset: int) -> Record | None:
     payload = data[start : start + length]
     if checksum(sequence, payload) != crc:
         return None
-    return Record(sequence, offset, start + length, payload)
+    return JournalRecord(sequence, offset, start + length, payload)
 
 
 def complete_records(
     data: bytes, first: int, position: int, until: int | None = None, offset: int = HEADER_BYTES
-) -> Iterator[Record]:
+) -> Iterator[JournalRecord]:
     """Yield the complete records of a segment in their order, those behind damaged ones included.
 
     Args:
@@ -106,7 +106,7 @@ def begun_record(data: bytes, offset: int, sequence: int) -> str:
     return "incomplete" if found == sequence else ""
 
 
-def _next_record(data: bytes, start: int, lowest: int) -> Record | None:
+def _next_record(data: bytes, start: int, lowest: int) -> JournalRecord | None:
     """The first complete record from ``start`` on whose sequence number is ``lowest`` or one of those after it."""
     highest = lowest + len(data) // RECORD_BYTES
     end = len(data.rstrip(b"\0"))  # the header of a record does not consist of zeros

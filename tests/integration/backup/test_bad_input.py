@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from kombu_opendata.storage.commit.journal_records import complete_records
+
 from ...support import rich_store
 from ...support.backups import back_up, command
 from ...support.disks import small_disk
@@ -49,10 +51,11 @@ def test_the_source(tmp_path: Path, store: Path) -> None:
 def test_a_damaged_store_makes_no_backup(tmp_path: Path) -> None:
     root = tmp_path / "store"
     rich_store.build(root, tail=True)
-    segment = min((root / "default.journal").iterdir())  # complete records follow: this is not a torn end
-    data = bytearray(segment.read_bytes())
-    data[200] ^= 1
-    segment.write_bytes(data)
+    segments = sorted((root / "default.journal").glob("*.journal"))
+    data = bytearray(segments[-2].read_bytes())
+    records = list(complete_records(bytes(data), int.from_bytes(data[16:24], "little"), 0))
+    data[records[-1].end - 1] ^= 1  # another segment follows: this is not a torn end
+    segments[-2].write_bytes(data)
     refused("backup", tmp_path / "b", root, code=4, text="verify")
     assert command("backup", tmp_path / "b", "--list").stdout.strip() == "no backups"
 

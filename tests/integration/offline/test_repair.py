@@ -13,7 +13,7 @@ import pytest
 
 from kombu_opendata.errors import CorruptRecord
 from kombu_opendata.storage.clock import SystemClock
-from kombu_opendata.storage.commit.journal_records import RECORD_BYTES, Record, complete_records
+from kombu_opendata.storage.commit.journal_records import RECORD_BYTES, JournalRecord, complete_records
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.state.store_state import QueueOptions
@@ -32,9 +32,9 @@ class Killed(NamedTuple):
 
     root: Path
     ids: list[int]
-    records: list[tuple[Path, Record]]
+    records: list[tuple[Path, JournalRecord]]
 
-    def place(self, index: int) -> tuple[Path, Record]:
+    def place(self, index: int) -> tuple[Path, JournalRecord]:
         """The file and the record of the message ``ids[index]``."""
         return self.records[index]
 
