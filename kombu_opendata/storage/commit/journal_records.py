@@ -33,7 +33,7 @@ SEQUENCE = struct.Struct("<Q")
 RECORD_BYTES = RECORD.size
 _SEQUENCE_OFFSET = RECORD_BYTES - SEQUENCE.size
 #: the upper bytes of a sequence number are those of all records in reach, so they are searched for
-_LOW_BYTES = 3
+_LOW_BYTES = 2
 _HIGH_BYTES = SEQUENCE.size - _LOW_BYTES
 _ZEROS = re.compile(rb"\0" * _HIGH_BYTES + rb"+")
 
@@ -111,7 +111,7 @@ def _next_record(data: bytes, start: int, lowest: int) -> JournalRecord | None:
     highest = lowest + len(data) // RECORD_BYTES
     end = len(data.rstrip(b"\0"))  # the header of a record does not consist of zeros
     found = []
-    for high in {lowest >> 8 * _LOW_BYTES, highest >> 8 * _LOW_BYTES}:
+    for high in range(lowest >> 8 * _LOW_BYTES, (highest >> 8 * _LOW_BYTES) + 1):
         for place in _places(data, start + _SEQUENCE_OFFSET, end, high):
             (sequence,) = SEQUENCE.unpack_from(data, place)
             if lowest <= sequence <= highest and (record := record_at(data, place - _SEQUENCE_OFFSET)) is not None:
@@ -122,15 +122,13 @@ def _next_record(data: bytes, start: int, lowest: int) -> JournalRecord | None:
 
 def _places(data: bytes, start: int, end: int, high: int) -> Iterator[int]:
     """Where a sequence number with this upper part may begin, in order."""
-    end = min(end, len(data) - SEQUENCE.size + 1)
+    end = min(end, len(data) - SEQUENCE.size)
     if high == 0:  # zeros are everywhere: only the begin of a run of them can be the upper part
-        for run in _ZEROS.finditer(data, start, len(data)):
-            if run.start() - _LOW_BYTES >= end:
-                return
+        for run in _ZEROS.finditer(data, start, end + SEQUENCE.size):
             yield from range(max(run.start() - _LOW_BYTES, start), min(run.start(), end))
         return
     needle = high.to_bytes(_HIGH_BYTES, "little")
-    at = data.find(needle, start + _LOW_BYTES)
-    while 0 <= at < end + _LOW_BYTES:
+    at = data.find(needle, start + _LOW_BYTES, end + SEQUENCE.size)
+    while at >= 0:
         yield at - _LOW_BYTES
-        at = data.find(needle, at + 1)
+        at = data.find(needle, at + 1, end + SEQUENCE.size)
