@@ -12,6 +12,7 @@ from fastapi import Depends, FastAPI, Request, Response
 from fastapi.staticfiles import StaticFiles
 
 from ..errors import RequestError
+from ..masking import Masking
 from ..version import __version__
 from .access.guard import Guard, is_api
 from .access.headers import BodyLimit, SecurityHeaders
@@ -36,7 +37,6 @@ from .failing import answer_errors
 from .faults import Answered
 from .jobs import Jobs
 from .live.pace import Pace
-from .masking import Masking
 from .pages import (
     dialogs,
     exchanges,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network
 
 from ..client.connection_options import Options
-from .masking import NAMES
+from ..masking import NAMES
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from typing import Annotated
 from fastapi import Depends, Request
 
 from ..errors import AccessRefused, OpenDataError
+from ..masking import Masking
 from .access.visitors import Visitor, Visitors
 from .brokers import Broker, Brokers
 from .jobs import Jobs
 from .live.pace import Pace
-from .masking import Masking
 from .rendering import Renderer
 from .settings import WebSettings
 

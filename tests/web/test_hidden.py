@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from kombu_opendata import QueueClient
-from kombu_opendata.web.masking import MASK
+from kombu_opendata.masking import MASK
 
 from ..support.page import PageServer
 from ..support.processes import children, wait_until

@@ -62,7 +62,7 @@ def web(listen: str, target: Target, **given: Any) -> None:
 
 
 def _settings(place: Place, host: str, *, starts: bool, **given: Any) -> WebSettings:
-    from ...web.masking import NAMES
+    from ...masking import NAMES
     from ...web.settings import WebSettings
 
     try:

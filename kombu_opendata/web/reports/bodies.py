@@ -10,8 +10,8 @@ from typing import Any
 
 from ...errors import BodyTooLarge
 from ...json_values import plain
+from ...masking import MAX_DEPTH, Masking
 from ...queue_client.message_models import Message
-from ..masking import MAX_DEPTH, Masking
 
 #: characters of a body that are shown; all of it can be saved
 MAX_SHOWN = 64 << 10

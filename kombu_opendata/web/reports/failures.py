@@ -11,9 +11,9 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from ...client.calls.failure_queries import FailureFilters
+from ...masking import Masking
 from ...queue_client.message_models import moment
 from ..brokers import Broker
-from ..masking import Masking
 from ..no_value import NONE, without_none
 
 #: what failures can be grouped by

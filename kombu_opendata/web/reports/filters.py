@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import SelectorError
+from ...masking import Masking
 from ...selectors.explain import Explanation
 from ...selectors.selector import compile_selector
 from ..brokers import Broker
-from ..masking import Masking
 
 
 @dataclass(frozen=True)

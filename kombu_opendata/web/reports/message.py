@@ -9,10 +9,10 @@ from datetime import datetime
 from functools import partial
 
 from ...errors import AccessRefused, MessageNotFound, PreconditionFailed
+from ...masking import Masking
 from ...protocol.messages.history_messages import AttemptInfo
 from ...queue_client.message_models import MessageState, StoredMessage, moment
 from ..brokers import Broker
-from ..masking import Masking
 from .bodies import Body, body_of
 from .identified import Identified
 

@@ -9,10 +9,10 @@ from msgspec import structs
 
 from ...client.calls.history_queries import Page
 from ...errors import AccessRefused
+from ...masking import Masking
 from ...protocol.messages.failure_messages import FailureInfo
 from ...queue_client.queue_models import Binding, QueueInfo, QueueMetrics, Worker
 from ..brokers import Broker
-from ..masking import Masking
 from .figures.failure_counts import with_failures
 from .message_rows import MessageRows, message_rows
 

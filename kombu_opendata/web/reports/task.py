@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ...errors import PreconditionFailed
+from ...masking import Masking
 from ...protocol.messages.history_messages import MessageInfo
 from ...queue_client.message_models import moment
 from ...queue_client.task_models import RelatedTask, Task
 from ..brokers import Broker
-from ..masking import Masking
 from .bodies import shown_json
 from .message import Attempt, attempt_of
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from ...control_queues import is_control_queue
 from ...errors import RequestError
 from ...protocol.messages.history_messages import MessageInfo
 from ...queue_client.message_models import MessageState, moment
 from ...queue_client.queue_models import Worker
 from ..brokers import Broker
-from .control_queues import is_control_queue
 from .identified import Identified
 from .paging import Paged, paged
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from ....control_queues import is_control_queue
 from ....queue_client.queue_models import QueueMetrics
 from ...brokers import Broker
-from ..control_queues import is_control_queue
 
 #: how old they may be: all views and all open pages share one answer
 _SECONDS = 1.9

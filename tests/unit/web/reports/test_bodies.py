@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from kombu_opendata.masking import MASK, Masking
 from kombu_opendata.queue_client.message_models import Message
-from kombu_opendata.web.masking import MASK, Masking
 from kombu_opendata.web.reports.bodies import MAX_SHOWN, Body, body_of, shown_json
 
 

@@ -8,10 +8,10 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from kombu_opendata import AsyncQueueClient
+from kombu_opendata.masking import Masking
 from kombu_opendata.web.actions.action import unheard
 from kombu_opendata.web.actions.failure_actions import OfFailures, dismiss, preview_dismiss
 from kombu_opendata.web.brokers import Broker
-from kombu_opendata.web.masking import Masking
 from kombu_opendata.web.reports.failures import Asked, Failures, Hours, failures
 
 

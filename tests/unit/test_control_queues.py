@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kombu_opendata.web.reports.control_queues import is_control_queue
+from kombu_opendata.control_queues import is_control_queue
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.web.masking import MASK, MAX_DEPTH, Masking
+from kombu_opendata.masking import MASK, MAX_DEPTH, Masking
 
 
 @pytest.mark.parametrize(
