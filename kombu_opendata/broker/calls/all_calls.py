@@ -48,6 +48,7 @@ class InstanceCalls:
         handlers: how each message is handled.
         publishing: puts messages into queues.
         lifecycle: begins and ends the clients' sessions.
+        run_id: random for each run of the instance.
         queues: the instance's queues.
     """
 
@@ -61,6 +62,7 @@ class InstanceCalls:
         state, topology, operations, commits = engine.state, engine.state.topology, engine.operations, engine.commits
         self._instance = instance
         self.lifecycle = instance.lifecycle
+        self.run_id = instance.run_id
         self.flow = instance.flow
         self.queues = instance.queues
         periodic = PeriodicTasks(clock.now_ms())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...errors import AccessRefused, PreconditionFailed, RequestError
+from ...errors import AccessRefused, NotFound, PreconditionFailed, RequestError
 from ...protocol import messages as m
 from ...protocol.messages import queue_messages as q
 from ...protocol.topic_syntax import check_topic_pattern
@@ -39,21 +39,26 @@ class ExchangeCalls:
     # ------------------------------------------------------------------ exchanges
     @handles(m.DeclareExchange, needs=needs.declare_exchange, definition=True)
     def declare_exchange(self, call: Context, msg: m.DeclareExchange) -> None:
-        if msg.passive:
+        if msg.passive or msg.again:
             self._topology.get(msg.exchange)
-        elif msg.exchange.startswith(_RESERVED_PREFIX) and msg.exchange not in self._topology.exchanges:
+        if not msg.passive:
+            self._declare(msg)
+        warnings = queue_arguments.unknown("exchange", msg.exchange, msg.arguments, known=())
+        for text in warnings:
+            self._warnings.warn(text)
+        call.note(msg)
+        call.reply(m.Ok(msg.rid, warnings))
+
+    def _declare(self, msg: m.DeclareExchange) -> None:
+        if msg.exchange.startswith(_RESERVED_PREFIX) and msg.exchange not in self._topology.exchanges:
             raise AccessRefused(
                 f"exchange names that begin with {_RESERVED_PREFIX!r} are reserved", exchange=msg.exchange
             )
-        elif self._is_new(msg):
+        if self._is_new(msg):
             if msg.durable:
                 self._definitions.declare_exchange(msg.exchange, msg.type, msg.auto_delete, msg.arguments)
             else:
                 self._topology.add_exchange(msg.exchange, msg.type, False, msg.auto_delete, msg.arguments)
-        warnings = queue_arguments.unknown("exchange", msg.exchange, msg.arguments, known=())
-        for text in warnings:
-            self._warnings.warn(text)
-        call.reply(m.Ok(msg.rid, warnings))
 
     def _is_new(self, msg: m.DeclareExchange) -> bool:
         if msg.exchange:
@@ -69,10 +74,7 @@ class ExchangeCalls:
         if exchange is not None:
             if msg.if_unused and exchange.bindings:
                 raise PreconditionFailed(f"exchange {msg.exchange!r} has bindings", exchange=msg.exchange)
-            if exchange.durable:
-                self._definitions.delete_exchange(msg.exchange)
-            else:
-                self._topology.remove_exchange(msg.exchange)
+            self._queues.delete_exchange(exchange)
             call.audit("deleted exchange %r", msg.exchange)
         call.reply(m.Ok(msg.rid))
 
@@ -90,9 +92,12 @@ class ExchangeCalls:
         if msg.checked and exchange.type == "topic":
             check_topic_pattern(msg.routing_key)
         if not self._topology.is_bound(msg.queue, msg.exchange, msg.routing_key, msg.arguments):
+            if msg.again:
+                raise NotFound(f"queue {msg.queue!r} is not bound to exchange {msg.exchange!r} by this key any more")
             self._check_room(call.session)
             queue.binds_in(exchange).bind(queue.name, exchange.name, msg.routing_key, msg.arguments)
             self._replays.bound(queue.name)
+        call.note(msg)
         call.reply(m.Ok(msg.rid))
 
     def _check_room(self, session: Session) -> None:
@@ -111,6 +116,7 @@ class ExchangeCalls:
             call.check_owner(queue)
             if self._topology.is_bound(msg.queue, msg.exchange, msg.routing_key, msg.arguments):
                 queue.binds_in(exchange).unbind(queue.name, exchange.name, msg.routing_key, msg.arguments)
+                self._queues.undeclare(m.Undeclared(msg.queue, msg.exchange, msg.routing_key, msg.arguments))
             self._queues.drop_unused_exchange(msg.exchange)
         call.reply(m.Ok(msg.rid))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 
-from ...errors import PreconditionFailed, RequestError
+from ...errors import NotFound, PreconditionFailed, RequestError
 from ...protocol import messages as m
 from ...protocol.messages import queue_messages as q
 from ...storage.clock import Clock
@@ -58,6 +58,8 @@ class QueueCalls:
         properties = QueueProperties(msg.durable, msg.exclusive, msg.auto_delete, msg.arguments)
         queue = self._queues.get(name)
         if queue is None:
+            if msg.again:
+                raise NotFound(f"queue {name!r} was deleted", queue=name)
             self._check_room(call.session)
             queue = self._maker.declare(name, properties, queue_arguments.parse(name, msg.arguments))
             self._queues[name] = queue
@@ -70,6 +72,8 @@ class QueueCalls:
                 queue_arguments.parse(name, msg.arguments)
             call.check_owner(queue)
             _check_equal(queue, properties)
+        msg.queue = name
+        call.note(msg)
         self._answer(call, msg.rid, queue, queue_arguments.unknown("queue", name, msg.arguments))
 
     def _check_room(self, session: Session) -> None:

@@ -6,12 +6,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
-from ...protocol.messages import Cancelled
+from ...protocol.messages import Cancelled, Undeclared
 from ...storage.clock import Clock
 from ...storage.operations.definitions import Definitions
 from ...storage.operations.idempotency_keys import Idempotency
 from ...storage.operations.repeated_calls import Call
 from ...storage.records.kinds import FIRST_TRANSIENT_ID
+from ...storage.routing.exchange import Exchange
 from ...storage.routing.topology import Topology
 from ..model.queue import BrokerQueue
 from ..model.sessions import Channel, ConsumedQueue, Consumer, Session
@@ -109,8 +110,14 @@ class Queues(dict[str, BrokerQueue]):
             queue.active = None
             self.wake(queue)
         queue.used_at_ms = self._clock.now_ms()
-        if not queue.consumers and queue.auto_delete:
+        if not queue.consumers and queue.auto_delete and not self._has_lost_consumer(queue):
             queue.drop()
+
+    def _has_lost_consumer(self, queue: ConsumedQueue) -> bool:
+        """Whether a session without a connection consumes from a queue; it may come back."""
+        lost = (session for session in self._sessions.values() if session.connection is None)
+        channels = (channel for session in lost for channel in session.channels.values())
+        return any(consumer.queue is queue for channel in channels for consumer in channel.consumers.values())
 
     async def delete(self, queue: BrokerQueue, call: Call | None = None) -> int:
         """Delete a queue of either kind, under the lock; returns how many messages were waiting.
@@ -122,7 +129,10 @@ class Queues(dict[str, BrokerQueue]):
         if count is not None:
             return count
         self._forget_users(queue)
+        bound = {exchange for name, exchange, _key, _arguments in self._topology.bindings() if name == queue.name}
         count = await queue.delete(call)
+        for exchange in bound:
+            self.drop_unused_exchange(exchange)
         self._gone(queue)
         if call is None:  # nobody's call, which the audit log would have
             text = "queue %r was deleted, with %d messages"
@@ -144,8 +154,15 @@ class Queues(dict[str, BrokerQueue]):
             self._idempotency.drop_queue(queue.name)
         return count
 
+    def undeclare(self, gone: Undeclared) -> None:
+        """Report a deletion to the sessions that declared what is gone: a resume must not declare it again."""
+        for session in self._sessions.values():
+            if session.declared is not None and session.declared.forget(gone) and session.connection is not None:
+                self._outbox.reply(session, gone)
+
     def _gone(self, queue: BrokerQueue) -> None:
         self.pop(queue.name, None)
+        self.undeclare(Undeclared(queue.name))
         self.asked.discard(queue)
         if self.on_gone is not None:
             self.on_gone(queue)
@@ -172,7 +189,12 @@ class Queues(dict[str, BrokerQueue]):
         """Delete an auto-delete exchange that has no bindings."""
         exchange = self._topology.exchanges.get(name)
         if exchange is not None and exchange.auto_delete and not exchange.bindings:
-            if exchange.durable:
-                self._definitions.delete_exchange(name)
-            else:
-                self._topology.remove_exchange(name)
+            self.delete_exchange(exchange)
+
+    def delete_exchange(self, exchange: Exchange) -> None:
+        """Delete an exchange of either kind with its bindings."""
+        if exchange.durable:
+            self._definitions.delete_exchange(exchange.name)
+        else:
+            self._topology.remove_exchange(exchange.name)
+        self.undeclare(Undeclared(exchange=exchange.name))

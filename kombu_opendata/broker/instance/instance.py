@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+import os
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ...errors import StoreSilent
@@ -60,6 +61,7 @@ class Instance:
         restart_grace_ms: how long those from before the start keep them at least; None for the same.
 
     Attributes:
+        run_id: random for each run; what is only in memory lasts as long.
         sessions: those of its clients, by id, also while they have no connection.
     """
 
@@ -72,9 +74,11 @@ class Instance:
         grace_ms: int,
         restart_grace_ms: int | None = None,
         max_message_bytes: int,
+        entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
         loop, clock, state = asyncio.get_running_loop(), engine.clock, engine.state
         self.name = name
+        self.run_id = entropy(16)
         self.engine = engine
         self.sessions: dict[bytes, Session] = {}
         self.traffic = Traffic()

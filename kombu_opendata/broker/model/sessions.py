@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from typing import Protocol
 
+from ...protocol.declared import Declared
 from ...protocol.messages import Delivery, Outcome
 from ...protocol.messages.message_base import Message
 from ...protocol.task_reports import TaskState
@@ -135,6 +136,7 @@ class Session:
         self.lease_channels: dict[tuple[str, int], Channel] = {}
         self.leases: dict[tuple[str, int], Entry] = {}
         self.transient_publishes: dict[int, None] = {}  # publish numbers that are not in the store
+        self.declared: Declared | None = None  # if the client wants to know what of it is deleted
         self.owned: set[ConsumedQueue] = set()  # its exclusive queues
         self.active_in: set[ConsumedQueue] = set()  # queues whose single active consumer it is, or was
         self.settled = 0

@@ -243,6 +243,7 @@ class Connection(asyncio.Protocol):
         try:
             user = self._greeting.user
             quotas = self._connections.quotas.of(user.name, hello.instance)
+            is_known = host.lifecycle.knows(hello.session)
             session, adopted = host.lifecycle.begin(hello, said, self, user, quotas)
             session.login, session.acting_as = self._greeting.login.name, self._greeting.acting_as
         except (AccessRefused, LimitExceeded) as exc:
@@ -262,6 +263,8 @@ class Connection(asyncio.Protocol):
                 host.lifecycle.last_publish(session),
                 adopted,
                 settings.engine.task_outcomes,
+                host.run_id,
+                is_known,
             ),
             resumes=hello.resume,
         )

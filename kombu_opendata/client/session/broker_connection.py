@@ -28,7 +28,6 @@ from ...protocol.messages import (
     Ok,
     Outcome,
     Qos,
-    QueueInfo,
     RunningLate,
 )
 from ...protocol.task_reports import TaskReport, TaskState
@@ -122,9 +121,10 @@ class BrokerConnection:
             socket.timeout: no answer in time; what the request asked for may still happen.
         """
         with self.link.lock:
-            answer = self.io.exchange(message, self.session.start_request, timeout)
-            self.session.declared.note(message, answer.queue if isinstance(answer, QueueInfo) else "")
-            return answer
+            try:
+                return self.io.exchange(message, self.session.start_call, timeout)
+            finally:
+                self.session.calls.pop(message.rid, None)
 
     def settle(self, channel: int, outcome: int, leases: list[Lease]) -> None:
         """End leases; sent at once and kept until the broker confirms it. Never blocks under an event loop."""

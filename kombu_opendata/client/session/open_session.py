@@ -71,7 +71,7 @@ def _begin(
         opened, welcome = _log_in(sock, session, hello, options.connect_timeout, attempt.seconds)
         if welcome.heartbeat_ms:
             opened.expect_heartbeats(welcome.heartbeat_ms / 1000, clock.monotonic)
-        _restore(opened, session, options)
+        _restore(opened, session, welcome, options)
         opened.send_all(b"".join(map(frame, more())), session.receive)
     except OSError as exc:
         sock.close()
@@ -107,11 +107,12 @@ def _log_in(
     return opened, welcome
 
 
-def _restore(opened: FramedSocket, session: Session, options: Options) -> None:
+def _restore(opened: FramedSocket, session: Session, welcome: Welcome, options: Options) -> None:
     """Declare again what ended with the old connection, then send again what was not answered."""
-    opened.send_all(b"".join(session.redeclarations()), session.receive)
+    opened.send_all(b"".join(session.redeclarations(welcome)), session.receive)
     while session.redeclaring:
         if not opened.wait(options.connect_timeout):
             raise ConnectionLost("the broker did not answer the declarations of a resumed session")
         session.receive(opened.receive())
+    session.run_id = welcome.run_id
     opened.send_all(b"".join(session.unanswered.values()), session.receive)

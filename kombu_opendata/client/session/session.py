@@ -13,13 +13,15 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
-from ...errors import BrokerStopping, NotActive, OpenDataError, StoreStalled, from_wire
+from ...errors import BrokerStopping, NotActive, NotFound, OpenDataError, StoreStalled, from_wire
+from ...protocol.declared import Declaration, Declared
 from ...protocol.framing import frame
 from ...protocol.messages import (
     BrokerMessage,
     Cancelled,
     Consume,
     Credit,
+    DeclareExchange,
     Deliver,
     Delivery,
     Failed,
@@ -29,13 +31,15 @@ from ...protocol.messages import (
     Outcome,
     Published,
     Qos,
+    QueueInfo,
     ResultsChanged,
     Resume,
     Sent,
     Settle,
     Settled,
+    Undeclared,
+    Welcome,
 )
-from .declared import Declaration, Declared
 from .publishes_in_flight import PublishesInFlight
 from .settlements import Settlements
 from .uncertain_publishes import UncertainPublishes
@@ -63,7 +67,9 @@ class Session:
         consumers: by channel and tag.
         prefetch: limits by channel.
         credit: deliveries that may still come, by channel; a channel that is not in it has no such limit.
-        declared: the topology that does not outlive a connection.
+        declared: the definitions that the broker has only in memory.
+        run_id: the run of the broker's instance that has all of ``declared``; empty if the broker does not report it.
+        calls: those under way that may declare or delete something, by request id.
         unanswered: the frames of requests that await an answer, by request id.
         answers: those that arrived and that their callers have not taken yet, by request id.
         in_flight: publishes whose confirmations nobody waits for one by one.
@@ -84,6 +90,8 @@ class Session:
         self.prefetch: dict[int, int] = {}
         self.credit: dict[int, int] = {}
         self.declared = Declared()
+        self.run_id = b""
+        self.calls: dict[int, Any] = {}
         self.unanswered: dict[int, bytes] = {}
         self.answers: dict[int, Any] = {}
         self.in_flight = PublishesInFlight()
@@ -121,6 +129,8 @@ class Session:
                 self.events.append(message)
             elif kind is ResultsChanged:
                 self.events.append(message)
+            elif kind is Undeclared:
+                self.declared.forget(message)
             elif kind is Failed and message.rid == 0:
                 closing_error = from_wire(message.code, message.text, message.values)
             else:
@@ -138,8 +148,11 @@ class Session:
             data = self.unanswered.pop(rid)
             if type(message) is Failed:
                 self._failed(message, data)
-            elif self.uncertain.numbers and type(message) is Sent:
-                self.uncertain.confirm(data)
+            else:
+                if self.uncertain.numbers and type(message) is Sent:
+                    self.uncertain.confirm(data)
+                if rid in self.calls:  # here, in the order in which the broker reports deletions
+                    self.declared.note(self.calls.pop(rid), message.queue if type(message) is QueueInfo else "")
             self.answers[rid] = message
             if type(message) is Got and message.delivery is not None:
                 self.hold((message.delivery,))
@@ -155,6 +168,9 @@ class Session:
 
     def _redeclared(self, message: Declaration | Qos | Consume, answer: BrokerMessage) -> None:
         if not isinstance(answer, Failed):
+            return
+        if isinstance(message, Declaration) and message.again and answer.code == NotFound.code:
+            self.declared.forget(message)
             return
         log.warning("after a reconnect, %s failed: %s", type(message).__name__, answer.text)
         if isinstance(message, Consume):
@@ -178,6 +194,12 @@ class Session:
         data = self.unanswered[message.rid] = frame(message)
         return data
 
+    def start_call(self, message: Any) -> bytes:
+        """As :meth:`start_request`, for a call that may declare or delete something."""
+        data = self.start_request(message)
+        self.calls[message.rid] = message
+        return data
+
     def start_publish(self, message: Any) -> bytes:
         """As :meth:`start_request`, with the number by which the broker stores the message once."""
         number = self.uncertain.number_of(message, self.last_seq) if self.uncertain.numbers else None
@@ -199,9 +221,9 @@ class Session:
             self.in_flight.fail(rid, error)
 
     def cancelled(self, channel: int, tag: str) -> None:
-        """A consumer ended."""
+        """A consumer ended. The broker reports an auto-delete queue that goes with it, unless it is an older one."""
         consumer = self.consumers.pop((channel, tag), None)
-        if consumer is None or any(other.queue == consumer.queue for other in self.consumers.values()):
+        if consumer is None or self.run_id or any(other.queue == consumer.queue for other in self.consumers.values()):
             return
         if self.declared.is_auto_delete(consumer.queue):
             self.declared.forget_queue(consumer.queue)
@@ -241,7 +263,7 @@ class Session:
         hello = Hello(
             self.last_rid, self.id, name, instance, user, secret, resume, heartbeat_ms=heartbeat_ms, client=self.client
         )
-        hello.resume_follows, hello.act_as = resume, act_as
+        hello.resume_follows, hello.act_as, hello.undeclared = resume, act_as, True
         return hello
 
     def resume(self) -> Resume | None:
@@ -257,9 +279,19 @@ class Session:
         self.settlements.restart()
         self.to_send.clear()
 
-    def redeclarations(self) -> list[bytes]:
-        """The frames that restore what ended with the old connection; ``redeclaring`` awaits their answers."""
+    def redeclarations(self, welcome: Welcome) -> list[bytes]:
+        """The frames that restore what ended with the old connection; ``redeclaring`` awaits their answers.
+
+        In the same run of the instance, what does not exist any more was deleted, unless it ended with the session: the
+        client may not create it again. What is durable does not end with a run, either.
+        """
         self.redeclaring.clear()
+        ended = () if welcome.session_known else self.declared.ended_with_session(self._consumed())
+        ended_ids = set(map(id, ended))
+        is_same_run = welcome.run_id == self.run_id
+        for declaration in self.declared.declarations() if welcome.run_id else ():
+            is_stored = isinstance(declaration, DeclareExchange) and declaration.durable
+            declaration.again = is_stored or (is_same_run and id(declaration) not in ended_ids)
         frames = [frame(Credit(channel, count)) for channel, count in self.credit.items()]
         for message in self._to_redeclare():
             if message.rid in self.unanswered:
@@ -269,6 +301,9 @@ class Session:
             self.redeclaring[self.last_rid] = message
             frames.append(frame(message))
         return frames
+
+    def _consumed(self) -> set[str]:
+        return {consumer.queue for consumer in self.consumers.values()}
 
     def _to_redeclare(self) -> Iterator[Declaration | Qos | Consume]:
         yield from self.declared.declarations()

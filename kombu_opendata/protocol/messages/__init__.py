@@ -48,7 +48,7 @@ from .staging_messages import AbortJob, CommitJob, GetJob, GetStagingTarget, Job
 from .standby_messages import HandingOver, HandOver, Prepare, Prepared, StandbyHello, StandbyWelcome, TakeOver
 from .topology_messages import (
     Bind, Bindings, Count, DeclareExchange, DeclareQueue, DeleteExchange, DeleteQueue, Explain, Explained,
-    ListBindings, PurgeQueue, QueueInfo, Unbind,
+    ListBindings, PurgeQueue, QueueInfo, Unbind, Undeclared,
 )  # fmt: skip
 
 #: what a client sends
@@ -73,7 +73,7 @@ ClientMessage = (
 BrokerMessage = (
     Welcome | LoggedIn | Ok | Failed | BrokerHeartbeat | BrokerGoodbye
     | Published | Got | Deliver | Settled | Cancelled
-    | QueueInfo | Count | Bindings | Explained | QueueAltered | QueuePause
+    | QueueInfo | Count | Bindings | Undeclared | Explained | QueueAltered | QueuePause
     | Status | Maintained | Reloaded | Identity | InstanceCreated | InstanceList
     | ResultStored | Results | ChordParts | ResultsChanged
     | CursorList | ReplayStarted | Redriven | SettledDeleted | Moved

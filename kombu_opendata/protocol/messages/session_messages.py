@@ -32,6 +32,7 @@ class Hello(Numbered, tag=1):
     client: bytes = b""  # 16 random bytes; the sessions of one client share exclusive queues. Empty: this one only
     resume_follows: bool = False
     act_as: str = ""  # the user whose rights the session has; needs the role admin
+    undeclared: bool = False  # the client knows the message Undeclared
 
     def __repr__(self) -> str:
         """Without the secret, for tracebacks that show variables."""
@@ -71,7 +72,8 @@ class Welcome(Numbered, tag=101):
 
     ``last_seq`` is the session's last publish that was applied; ``adopted`` is how many held leases were taken over.
     The broker sends something at least every ``heartbeat_ms``; 0 means only when there is something to say.
-    ``task_outcomes`` says that it wants to know what becomes of tasks.
+    ``task_outcomes`` says that it wants to know what becomes of tasks. ``run_id`` is random for each run of the
+    instance: what is only in memory lasts as long. ``session_known`` says that the broker still had the session.
     """
 
     broker_version: str
@@ -81,6 +83,8 @@ class Welcome(Numbered, tag=101):
     last_seq: int
     adopted: int
     task_outcomes: bool = False
+    run_id: bytes = b""
+    session_known: bool = False
 
 
 class LoggedIn(Numbered, tag=115):

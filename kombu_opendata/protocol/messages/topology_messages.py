@@ -6,14 +6,16 @@ from typing import Any
 
 import msgspec
 
-from .message_base import Numbered
+from .message_base import Message, Numbered
 
 
 # ------------------------------------------------------------------ client → broker
 class DeclareQueue(Numbered, tag=4):
     """Declare a queue. Answer: QueueInfo. An empty name asks the broker to make one up (transient queues only).
 
-    ``strict`` refuses unknown ``x-`` arguments; otherwise they become warnings in the answer.
+    ``strict`` refuses unknown ``x-`` arguments; otherwise they become warnings in the answer. ``again``, here and in
+    DeclareExchange and Bind, says that the session had declared this in the same run of the instance, so that it was
+    deleted if it does not exist: then it is not created (``not_found``).
     """
 
     queue: str
@@ -23,6 +25,7 @@ class DeclareQueue(Numbered, tag=4):
     arguments: dict[str, Any]
     passive: bool
     strict: bool = False
+    again: bool = False
 
 
 class DeleteQueue(Numbered, tag=5):
@@ -48,6 +51,7 @@ class DeclareExchange(Numbered, tag=7):
     auto_delete: bool
     arguments: dict[str, Any]
     passive: bool
+    again: bool = False
 
 
 class DeleteExchange(Numbered, tag=8):
@@ -68,6 +72,7 @@ class Bind(Numbered, tag=9):
     routing_key: str
     arguments: dict[str, Any]
     checked: bool = False
+    again: bool = False
 
 
 class Unbind(Numbered, tag=10):
@@ -110,6 +115,19 @@ class Count(Numbered, tag=106):
     """How many messages, objects or consumers a call affected."""
 
     count: int
+
+
+class Undeclared(Message, tag=116):
+    """Something that the session had declared, and that was only in memory, was deleted.
+
+    That is a queue with its bindings, an exchange with its bindings, or if both are named, a binding. The broker sends
+    it to a session whose Hello had ``undeclared``.
+    """
+
+    queue: str = ""
+    exchange: str = ""
+    routing_key: str = ""
+    arguments: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class Bindings(Numbered, tag=113):

@@ -49,7 +49,13 @@ class Conversation:
         self.sock.sendall(b"".join(frame(message) for message in messages))
 
     def welcome(
-        self, *, max_message_bytes: int = 1 << 20, max_frame_bytes: int = 2 << 20, task_outcomes: bool = False
+        self,
+        *,
+        max_message_bytes: int = 1 << 20,
+        max_frame_bytes: int = 2 << 20,
+        task_outcomes: bool = False,
+        run_id: bytes = b"",
+        session_known: bool = False,
     ) -> m.Hello:
         """Take the client's Hello and welcome it; a Resume is kept in ``resume``."""
         self.preamble()
@@ -59,7 +65,7 @@ class Conversation:
             self.resume = resume = self.receive(m.Resume)
             hello.held, hello.settles = resume.held, resume.settles
         limits = max_frame_bytes, max_message_bytes
-        self.send(m.Welcome(hello.rid, "0", *limits, 0, 0, len(hello.held), task_outcomes))
+        self.send(m.Welcome(hello.rid, "0", *limits, 0, 0, len(hello.held), task_outcomes, run_id, session_known))
         return hello
 
     def assert_closed_by_client(self) -> None:

@@ -181,6 +181,48 @@ def test_the_last_cancel_of_an_auto_delete_queue_forgets_it(met: Any, peer: Any)
     calling.result(10)
 
 
+@pytest.mark.parametrize(
+    ("run_id", "session_known", "again"),
+    [
+        (b"run", True, {"exclusive": True, "transient": True, "bus": True, "durable": True}),
+        (b"run", False, {"exclusive": False, "transient": True, "bus": False, "durable": True}),
+        (b"next", False, {"exclusive": False, "transient": False, "bus": False, "durable": True}),
+    ],
+)
+def test_what_should_still_exist_is_not_created_again(
+    peer: Any, new_client: Any, run_id: bytes, session_known: bool, again: dict[str, bool]
+) -> None:
+    client = new_client()
+    connecting = client.start(client.connection.connect)
+    broker = peer.accept()
+    assert broker.welcome(run_id=b"run").undeclared
+    connecting.result(10)
+    met = client, broker
+    call(met, m.DeclareExchange(0, "bus", "fanout", False, True, {}, False), m.Ok(0))
+    call(met, m.DeclareExchange(0, "durable", "fanout", True, True, {}, False), m.Ok(0))
+    for name, exclusive in (("exclusive", True), ("transient", False), ("gone", False)):
+        call(met, m.DeclareQueue(0, name, False, exclusive, False, {}, False), m.QueueInfo(0, name, 0, 0))
+    call(met, m.Bind(0, "exclusive", "bus", "", {}), m.Ok(0))
+    broker.send(m.Undeclared("gone"))
+    calling = client.start(client.connection.call, m.DeclareQueue(0, "short", False, False, False, {}, False))
+    broker.send(m.QueueInfo(broker.receive(m.DeclareQueue).rid, "short", 0, 0), m.Undeclared("short"))
+    calling.result(10)
+    broker.close()
+
+    calling = client.start(client.connection.call, m.PurgeQueue(0, "q"))
+    second = peer.accept()
+    second.welcome(run_id=run_id, session_known=session_known)
+    kinds = (m.DeclareExchange, m.DeclareExchange, m.DeclareQueue, m.DeclareQueue, m.Bind)
+    declared = [second.receive(kind) for kind in kinds]
+    assert {getattr(d, "queue", "") or d.exchange: d.again for d in declared[:4]} == again
+    assert declared[4].again == again["exclusive"]
+    second.send(*(m.Failed(d.rid, "not_found", "gone", {}) if d.again else m.Ok(d.rid) for d in declared))
+    second.send(m.Count(second.receive(m.PurgeQueue).rid, 0))
+    calling.result(10)
+    left = list(client.connection.session.declared.declarations())
+    assert [d.again for d in left] == [False] * len([d for d in declared if not d.again])
+
+
 def test_a_consumer_whose_queue_is_gone_ends(met: Any, peer: Any) -> None:
     client, broker = met
     consume(met)

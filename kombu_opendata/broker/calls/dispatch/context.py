@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from ....errors import AccessRefused, NotFound
+from ....protocol import messages as m
 from ....protocol.messages.message_base import Message
 from ...access.audit import Audit
 from ...delivery.background import Background
@@ -89,6 +90,11 @@ class Context:
     def answer_once(self, rid: int, message: Message, size: int = 0) -> None:
         """Answer such a call; see :meth:`.Background.answer`."""
         self._background.answer(self.session, rid, message, size)
+
+    def note(self, message: m.DeclareQueue | m.DeclareExchange | m.Bind) -> None:
+        """Remember a declaration of the client, which is to know of its deletion."""
+        if self.session.declared is not None:
+            self.session.declared.note(message)
 
     def audit(self, text: str, *args: object, **fields: Any) -> None:
         """Write what the client has changed into the audit log; see :meth:`.Audit.changed`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ....errors import AccessRefused
+from ....protocol.declared import Declared
 from ....protocol.messages import Cancelled, Hello, Outcome, Resume
 from ....storage.operations.message_operations import Operations
 from ....storage.state.store_state import StoreState
@@ -60,6 +61,8 @@ class SessionLifecycle:
             quota.check_connection(known)
         session = self._register(hello)
         session.user, session.rights = user, rights
+        if hello.undeclared and session.declared is None:
+            session.declared = Declared()
         old = session.connection
         if old is not None:
             self.detach(session)
@@ -134,6 +137,10 @@ class SessionLifecycle:
                 for getter in [getter for getter in queue.getters if getter.session is session]:
                     queue.getters.remove(getter)
                     getter.end()
+
+    def knows(self, id: bytes) -> bool:
+        """Whether the session exists, with or without a connection."""
+        return id in self._sessions
 
     def last_publish(self, session: Session) -> int:
         """The number of a session's last stored publish; 0 if there is none."""
