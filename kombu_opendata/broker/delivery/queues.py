@@ -114,7 +114,7 @@ class Queues(dict[str, BrokerQueue]):
             queue.drop()
 
     def _has_lost_consumer(self, queue: ConsumedQueue) -> bool:
-        """Whether a session without a connection consumes from a queue; it may come back."""
+        """Return whether a session without a connection, which may come back, consumes from a queue."""
         lost = (session for session in self._sessions.values() if session.connection is None)
         channels = (channel for session in lost for channel in session.channels.values())
         return any(consumer.queue is queue for channel in channels for consumer in channel.consumers.values())

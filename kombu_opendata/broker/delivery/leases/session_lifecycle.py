@@ -139,7 +139,7 @@ class SessionLifecycle:
                     getter.end()
 
     def knows(self, id: bytes) -> bool:
-        """Whether the session exists, with or without a connection."""
+        """Return whether the session exists, with or without a connection."""
         return id in self._sessions
 
     def last_publish(self, session: Session) -> int:
