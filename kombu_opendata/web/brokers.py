@@ -7,6 +7,7 @@ import hashlib
 import secrets
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Hashable
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any, TypeVar, cast
@@ -29,12 +30,29 @@ _PAUSE, _LONGEST_PAUSE = 200, 60.0
 _KEPT_SECONDS = 120.0
 
 
+#: of the answers that a task has used: how many seconds they are older than they should be
+_ages: ContextVar[list[float] | None] = ContextVar("ages", default=None)
+
+
+def note_ages() -> list[float]:
+    """Return a list to which the ages of all answers are added that this task, and those that it starts, will use."""
+    ages = [0.0]
+    _ages.set(ages)
+    return ages
+
+
 class _Answer:
-    """What was asked for, when, how many seconds the answer took; until it is there, ``before`` is the one before."""
+    """An answer, with the time of its request; until it is there, ``before`` is the one before.
+
+    Attributes:
+        took: how many seconds this answer and the one before took at least. A single one may have waited for a new
+            connection, after a restart of the broker: the next one must not wait for long because of that.
+    """
 
     def __init__(self, at: float, future: asyncio.Future[Any], earlier: _Answer | None) -> None:
         self.at, self.future, self.took = at, future, 0.0
         self.before = None if earlier is None else earlier.future
+        self._seconds, self._earlier_seconds = 0.0, 0.0 if earlier is None else earlier._seconds
 
     def is_older(self, seconds: float, now: float) -> bool:
         """An answer that is not there yet is never old."""
@@ -42,7 +60,8 @@ class _Answer:
 
     def ended(self, future: asyncio.Future[Any]) -> None:
         """An error is told to whoever waits; it is no mistake if nobody does any more."""
-        self.took, self.before = monotonic() - self.at, None
+        self._seconds, self.before = monotonic() - self.at, None
+        self.took = min(self._seconds, self._earlier_seconds)
         if not future.cancelled():
             future.exception()
 
@@ -98,6 +117,8 @@ class Broker:
             self._answers = {name: one for name, one in self._answers.items() if now - one.at < _KEPT_SECONDS}
             answer = self._answers[key] = _Answer(now, asyncio.ensure_future(ask()), answer)
             answer.future.add_done_callback(answer.ended)
+        if (ages := _ages.get()) is not None:
+            ages.append(now - answer.at - seconds)
         try:
             return cast(T, await asyncio.wait_for(asyncio.shield(answer.future), patience))
         except Exception:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,21 +35,40 @@ _KINDS: tuple[tuple[type[OpenDataError], int, str], ...] = (
     (TooManyLogins, 429, "Wait, then try the same again."),
     (RetryLater, 503, "Wait, then try the same again: nothing was stored."),
     (StartError, 502, "The broker can't be started: fix its configuration, then try again."),
-    (ConnectionLost, 502, "The broker does not answer. This page connects again by itself; see that the broker runs."),
+    (ConnectionLost, 502, "Check that the broker runs. The web UI reconnects."),
     (StoreError, 502, "The broker's store failed: see the broker's log."),
-    (VersionMismatch, 502, "Update the older one of the broker and this page."),
-    (NotFound, 404, "It may be gone meanwhile: look at the list."),
+    (VersionMismatch, 502, "Update the older one of the broker and the web UI."),
+    (NotFound, 404, "It may have been deleted. Refresh the list."),
     (InstanceNotFound, 404, "Name an instance that the broker has."),
-    (AccessRefused, 403, "Ask whoever keeps the broker's users for this right."),
-    (PreconditionFailed, 409, "Look at how it is now, then try again."),
-    (StaleLease, 409, "Somebody else has the message, or it was settled: look at how it is now."),
+    (AccessRefused, 403, "Ask an administrator of the broker for this right."),
+    (PreconditionFailed, 409, "Refresh the view, then try again."),
+    (StaleLease, 409, "Refresh the view: another consumer has the message, or it was settled."),
     (LeaseHeld, 409, "Let the holder settle the message, or release it."),
     (KeyReused, 409, "Use another idempotency key."),
     (LimitExceeded, 429, "Have the limit raised, or use less."),
     (MessageTooLarge, 413, "Send a smaller message."),
     (RequestError, 422, _FIX),
 )
-_ELSE = 500, "See the log of the page's server."
+_ELSE = 500, "See the log of the web UI."
+#: a problem's type for pydantic, or how that begins, and what is wrong with a parameter
+_PROBLEMS = (
+    ("missing", "is missing."),
+    ("string_too_short", "is missing."),
+    ("too_short", "is missing."),
+    ("int_", "must be a whole number."),
+    ("float_", "must be a number."),
+    ("bool_", "must be true or false."),
+    ("datetime_", "must be a time, such as 2026-11-26T14:00:00Z."),
+    ("greater_than_equal", "must be at least {ge:,.15g}."),
+    ("greater_than", "must be more than {gt:,.15g}."),
+    ("less_than_equal", "must be at most {le:,.15g}."),
+    ("string_too_long", "may have at most {max_length:,} characters."),
+    ("too_long", "may have at most {max_length:,} entries."),
+    ("literal_error", "must be one of {expected}."),
+    ("json_", "must be JSON."),
+    ("dict_type", "must be a JSON object."),
+    ("extra_forbidden", "is not a parameter. Check its spelling."),
+)
 
 
 @dataclass(frozen=True)
@@ -103,13 +122,27 @@ def not_served(status: int, text: str) -> Answered:
 
 
 def invalid(problems: list[dict[str, Any]]) -> Answered:
-    """What is said of parameters that are not valid."""
-    told = [f"{'.'.join(map(str, one['loc'][1:] or one['loc']))}: {one['msg']}" for one in problems]
+    """Return what is said of parameters that are not valid."""
+    texts = [sentence(_name_of(problem["loc"]), problem) for problem in problems]
     values = {"problems": [{"where": list(map(str, one["loc"])), "message": one["msg"]} for one in problems]}
-    return Answered(422, Fault("bad_request", "; ".join(told), values, _FIX))
+    return Answered(422, Fault("bad_request", " ".join(texts), values, _FIX))
+
+
+def sentence(name: str, problem: Mapping[str, Any]) -> str:
+    """Return what pydantic finds wrong with a parameter as a sentence that begins with its name."""
+    for kind, text in _PROBLEMS:
+        if problem["type"].startswith(kind):
+            return f"{name} {text.format(**problem.get('ctx', {}))}"
+    return f"{name}: {problem['msg'].removeprefix('Value error, ')}."
+
+
+def _name_of(location: Sequence[Any]) -> str:
+    """Return the name of a parameter of an address, or of a field of a body."""
+    name = ".".join(map(str, location[1:]))
+    return f"The parameter {name}" if location[0] in ("query", "path") else name or "The body"
 
 
 def unforeseen(number: str) -> Answered:
-    """What is said of a mistake of the page itself; its number is in the log."""
-    text = f"This page made a mistake: number {number}."
-    return Answered(500, Fault("internal", text, {"number": number}, f"The log of the page's server has {number}."))
+    """Return what is said of an error of the web UI itself; its number is in the log."""
+    text = f"The web UI has failed: error {number}."
+    return Answered(500, Fault("internal", text, {"number": number}, f"Look for {number} in the log of the web UI."))

@@ -107,7 +107,7 @@ async def _run(job: Job, work: Callable[[Report], Awaitable[Done]]) -> None:
     except OpenDataError as exc:
         job.state, job.error = "failed", str(exc)
     except Exception as exc:
-        job.state, job.error = "failed", f"a mistake of this page: {exc}"
+        job.state, job.error = "failed", f"Internal error: {exc}"
         raise
     finally:
         job.ended_at = datetime.now(UTC)

@@ -11,6 +11,7 @@ from ..actions.action import Action, Done, Preview
 from ..actions.all_actions import ACTIONS
 from ..perform import begin, perform, preview
 from ..visit import AVisit
+from .errors import BODY_RESPONSES
 from .job_routes import JobReport, job_report
 
 router = APIRouter(prefix="/actions", tags=["actions"])
@@ -37,7 +38,10 @@ def _add_routes(action: Action[Any]) -> None:
 def _add(action: Action[Any], ending: str, summary: str, handler: Callable[..., Awaitable[Any]]) -> None:
     handler.__annotations__["parameters"] = action.parameters
     words = f"{ending[1:] or 'do'}_{action.name}".replace("-", "_")
-    router.add_api_route(f"/{action.name}{ending}", handler, methods=["POST"], summary=summary, operation_id=words)
+    router.add_api_route(
+        f"/{action.name}{ending}", handler, methods=["POST"], summary=summary, operation_id=words,
+        responses=BODY_RESPONSES,
+    )  # fmt: skip
 
 
 for _action in ACTIONS.values():

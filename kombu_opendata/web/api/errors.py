@@ -11,18 +11,30 @@ from fastapi.responses import JSONResponse
 from ..faults import Answered, Fault
 
 _MEANINGS = {
-    403: "A right or a role is missing; `values` has its name.",
+    400: "The body is not JSON.",
+    401: "A login is needed.",
+    403: "A right or a role is missing; `values` has its name. Or the request is forged.",
     404: "There is no such queue, exchange, worker or message.",
     409: "It is not as the request expects.",
+    413: "The request or the message is too large.",
+    421: "The web UI is not served under this name.",
     422: "A parameter is not valid.",
-    500: "A mistake of the page; its number is in the log.",
+    429: "A limit is reached: wait for as long as `Retry-After` says.",
+    500: "An error of the web UI; its number is in the log.",
     502: "The broker does not answer, or its store failed.",
     503: "The broker can't take this now: wait for as long as `Retry-After` says.",
 }
+
+
+def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return the description of answers with these statuses."""
+    return {status: {"model": Fault, "description": _MEANINGS[status]} for status in statuses}
+
+
 #: for the description of every route
-RESPONSES: dict[int | str, dict[str, Any]] = {
-    status: {"model": Fault, "description": meaning} for status, meaning in _MEANINGS.items()
-}
+RESPONSES = described(401, 403, 404, 409, 421, 422, 429, 500, 502, 503)
+#: of a route that takes a body, besides
+BODY_RESPONSES = described(400, 413)
 
 
 def error_json(_request: Request, said: Answered) -> Response:

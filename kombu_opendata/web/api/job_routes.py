@@ -12,6 +12,7 @@ from ...errors import NotFound
 from ..actions.action import Done, Progress
 from ..jobs import Job
 from ..visit import AVisit
+from .errors import described
 
 router = APIRouter(tags=["jobs"])
 
@@ -52,7 +53,7 @@ async def get_job(visit: AVisit, id: int) -> JobReport:
     return job_report(_job(visit, id))
 
 
-@router.post("/jobs/{id}/cancel")
+@router.post("/jobs/{id}/cancel", responses=described(413))
 async def cancel_job(visit: AVisit, id: int) -> JobReport:
     """Stop a job after its present step; what it did stays done."""
     job = _job(visit, id)

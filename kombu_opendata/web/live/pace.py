@@ -20,13 +20,22 @@ class Pace:
 
     def __init__(self) -> None:
         self._turns = asyncio.Semaphore(AT_ONCE)
+        self._away_at = float("-inf")
+
+    def broker_was_away(self) -> None:
+        """Note that a turn was long because the broker did not answer.
+
+        Pages that wait for a turn now do not wait because the server is busy. They do not rest longer, so that they
+        show the broker as soon as it is back.
+        """
+        self._away_at = monotonic()
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[float]:
-        """A turn to render; gives the seconds that this had to wait for it."""
+        """A turn to render; gives the seconds that this had to wait for it on a busy server."""
         began = monotonic()
         async with self._turns:
-            yield monotonic() - began
+            yield 0.0 if self._away_at >= began else monotonic() - began
 
     async def rest(self, seconds: float, late_seconds: float) -> None:
         """Wait until the next update, and longer on a server that is busy: its pages come late, or wake up late."""

@@ -1,7 +1,8 @@
 """A stream of server-sent events: the changing part of a page, whenever it is other than before.
 
-An event without a name has HTML that replaces the changing part. The event ``away`` has a text that is shown above it;
-what was there stays, and the next event without a name takes the text away.
+An event without a name has HTML that replaces the changing part. The event ``current`` has the age of what it shows, in
+seconds; it is also sent if nothing has changed. The event ``away`` has a text that is shown above the changing part;
+what was there stays, and the next event ``current`` takes the text away.
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ from .pace import Pace
 
 #: a broker that has not answered for so long is away
 AWAY_SECONDS = 5.0
-#: keeps the connection in use, so that a dead peer is noticed
-_SAME = ": same\n\n"
 #: after so many events that were the same it is sent again, in case a page lost it
 _AGAIN = 15
 #: what ends a line of an event
@@ -25,27 +24,34 @@ _LINE_END = re.compile("\r\n|\r|\n")
 
 
 async def updates(
-    render: Callable[[], Awaitable[str]], told: Callable[[OpenDataError], str], every_seconds: float, pace: Pace
+    render: Callable[[], Awaitable[tuple[str, float]]],
+    told: Callable[[OpenDataError], str],
+    every_seconds: float,
+    pace: Pace,
 ) -> AsyncIterator[str]:
     """Events until the peer is gone, or the server ends.
 
     Args:
-        render: the changing part.
+        render: the changing part, and its age in seconds.
         told: the event that says what went wrong.
         every_seconds: how often, while the server is not busy.
         pace: of all open pages.
     """
     before, unchanged = "", 0
     while not is_ending():
+        current = ""
         async with pace.turn() as late:
             try:
-                now = event(await asyncio.wait_for(render(), AWAY_SECONDS))
+                shown, age = await asyncio.wait_for(render(), AWAY_SECONDS)
+                now, current = event(shown), event(f"{age:.1f}", "current")
             except TimeoutError:
                 now = away(f"It has not answered for {AWAY_SECONDS:g} s.")
+                pace.broker_was_away()
             except OpenDataError as exc:
                 now = told(exc)
+                pace.broker_was_away()
         unchanged = unchanged + 1 if now == before else 0
-        yield _SAME if unchanged % _AGAIN else now
+        yield (current or now) if unchanged % _AGAIN else now + current
         before = now
         await pace.rest(every_seconds, late)
 

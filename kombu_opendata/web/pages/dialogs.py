@@ -42,7 +42,7 @@ async def act(visit: AVisit, name: str, request: Request) -> Response:
     try:
         parameters = _read(action, items)
         if action.typed and typed != getattr(parameters, action.typed):
-            return await _dialog(visit, action, items, [f"type {getattr(parameters, action.typed)} to confirm"])
+            return await _dialog(visit, action, items, [f"Type {getattr(parameters, action.typed)} to confirm."])
         if action.is_long:
             job = await begin(visit, action, parameters)
             if job.state == "failed":
@@ -50,7 +50,7 @@ async def act(visit: AVisit, name: str, request: Request) -> Response:
             return job_notice(visit, job, is_new=True)
         done = await perform(visit, action, parameters)
     except ValidationError as exc:
-        return await _dialog(visit, action, items, faults_of(exc))
+        return await _dialog(visit, action, items, faults_of(action.parameters, exc))
     except OpenDataError as exc:
         return await _dialog(visit, action, items, [str(exc)])
     return _notice(visit, done)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
+
+from ..faults import sentence
 
 #: a form's items, in which a name may come more than once
 Items = list[tuple[str, str]]
@@ -62,14 +64,17 @@ def parameters_of(parameters: type[BaseModel], items: Items) -> dict[str, Any]:
     return found
 
 
-def faults_of(error: ValidationError) -> list[str]:
-    """What is wrong, a sentence for each field."""
-    return [f"{_place(one['loc'])}{one['msg']}" for one in error.errors(include_url=False, include_input=False)]
+def faults_of(parameters: type[BaseModel], error: ValidationError) -> list[str]:
+    """Return what is wrong, a sentence for each field, which has the field's label."""
+    return [
+        sentence(_label(parameters, problem["loc"]), problem)
+        for problem in error.errors(include_url=False, include_input=False)
+    ]
 
 
-def _place(location: Iterable[Any]) -> str:
-    names = [str(one) for one in location if isinstance(one, (str, int))]
-    return f"{names[0]}: " if names else ""
+def _label(parameters: type[BaseModel], location: Sequence[Any]) -> str:
+    field = parameters.model_fields.get(str(location[0])) if location else None
+    return (field.title if field is not None else None) or ".".join(map(str, location)) or "The form"
 
 
 def _is_list(field: FieldInfo) -> bool:

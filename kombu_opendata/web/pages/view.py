@@ -16,6 +16,7 @@ from fastapi.responses import HTMLResponse, StreamingResponse
 from ...errors import OpenDataError
 from ..access.offers import is_offered
 from ..access.visitors import Visitor
+from ..brokers import note_ages
 from ..faults import Answered, answered
 from ..live.updates import away, event, updates
 from ..rendering import Links, link
@@ -23,8 +24,8 @@ from ..visit import Site, Visit
 
 Shown = dict[str, Any]
 _TITLES = {
-    403: "Not allowed", 404: "Not found", 409: "Not as it is now", 422: "That can't be read",
-    500: "A mistake of this page", 502: "Not available", 503: "Not available",
+    403: "Not allowed", 404: "Not found", 409: "Not as it is now", 422: "Invalid request",
+    500: "Internal error", 502: "Not available", 503: "Not available",
 }  # fmt: skip
 _EVENTS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
@@ -110,8 +111,10 @@ def _may_come_back(said: Answered) -> bool:
 def _events(visit: Visit, template: str, context: Callable[[], Awaitable[Shown]]) -> AsyncIterator[str]:
     """The changing part whenever it is other than before."""
 
-    async def render() -> str:
-        return visit.site.renderer.block(template, "content", await context())
+    async def render() -> tuple[str, float]:
+        ages = note_ages()
+        shown = visit.site.renderer.block(template, "content", await context())
+        return shown, max(ages)
 
     return updates(render, lambda exc: _told(visit, exc), visit.site.settings.refresh_seconds, visit.site.pace)
 

@@ -1,7 +1,10 @@
 // What HTML can't do alone: times in the viewer's zone, charts, dialogs, and notices.
 "use strict";
 (() => {
-  const zoned = new Intl.DateTimeFormat(undefined, { dateStyle: "short", timeStyle: "medium" });
+  // as ISO 8601 has them, whatever the browser's language is: 2026-11-26 14:03:11
+  const zoned = new Intl.DateTimeFormat("sv-SE", { dateStyle: "short", timeStyle: "medium" });
+  const clock = new Intl.DateTimeFormat("sv-SE", { timeStyle: "short" });
+  const clocks = (_plot, seconds) => seconds.map((one) => clock.format(new Date(1000 * one)));
   const charts = new WeakMap();
 
   function showTimes(root) {
@@ -21,6 +24,7 @@
       const { times, series } = JSON.parse(figure.dataset.chart);
       const data = [times, ...series.map((one) => one.values)];
       const place = figure.querySelector(".plot");
+      if (!times.length) { place.textContent = "No data yet."; continue; }
       if (known && known.plot.series.length === data.length && place.contains(known.plot.root)) {
         known.plot.setData(data);
         known.source = figure.dataset.chart;
@@ -30,7 +34,7 @@
       const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
       const lines = series.map((one) => ({ label: one.label, stroke: colour(`--${one.color}`), width: 2, points: { show: false } }));
       const plot = new uPlot(
-        { width: Math.max(place.clientWidth, 200), height: 180, series: [{}, ...lines], axes: [axis, { ...axis, size: 60 }], scales: { x: { range: (_plot, _first, last) => [last - 600, last] } }, legend: { live: false }, cursor: { drag: { x: false, y: false } } },
+        { width: Math.max(place.clientWidth, 200), height: 180, series: [{}, ...lines], axes: [{ ...axis, space: 70, incrs: [60, 120, 300, 600], values: clocks }, { ...axis, size: 60 }], scales: { x: { range: (_plot, _first, last) => [last - 600, last] }, y: { range: (_plot, _least, most) => [0, Math.max(most ?? 0, 1) * 1.05] } }, legend: { live: false }, cursor: { drag: { x: false, y: false } } },
         data, place);
       charts.set(figure, { plot, source: figure.dataset.chart });
     }
@@ -67,6 +71,16 @@
   addEventListener("resize", redrawCharts);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => location.reload());
 
+  // ---- how old the figures are: the server says it with each update, as it may have asked the broker a while ago
+  const updated = document.getElementById("updated");
+  let current = Date.now();
+  const showAge = () => { updated.textContent = `updated ${Math.max(0, Math.round((Date.now() - current) / 1000))} s ago`; };
+  if (updated) {
+    document.addEventListener("current", (event) => { current = Date.now() - 1000 * Number(event.detail.data); showAge(); });
+    setInterval(showAge, 1000);
+    showAge();
+  }
+
   // ---- the stream of changes: what changed is morphed into the page, so that focus, selection and scroll positions stay
   const banner = (name, text) => {
     const found = document.getElementById(name);
@@ -75,7 +89,7 @@
   };
   document.addEventListener("htmx:sse:error", () => banner("connection", ""));
   document.addEventListener("htmx:sse:after:connection", () => banner("connection"));
-  document.addEventListener("htmx:sse:after:message", (event) => { if (!event.detail.message.event) banner("away"); });
+  document.addEventListener("current", () => banner("away"));
   document.addEventListener("away", (event) => banner("away", event.detail.data));
   // the extension does not try again if a stream never began
   setInterval(() => {

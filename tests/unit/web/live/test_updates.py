@@ -6,21 +6,22 @@ import asyncio
 
 import pytest
 
+from kombu_opendata.errors import ConnectionLost
 from kombu_opendata.web.live.pace import AT_ONCE, Pace
-from kombu_opendata.web.live.updates import updates
+from kombu_opendata.web.live.updates import away, updates
 
 
 def test_few_of_many_pages_are_rendered_at_a_time() -> None:
     rendering, most = 0, 0
 
-    async def render() -> str:
+    async def render() -> tuple[str, float]:
         nonlocal rendering, most
         rendering += 1
         most = max(most, rendering)
         for _ in range(5):
             await asyncio.sleep(0)
         rendering -= 1
-        return "shown"
+        return "shown", 1.5
 
     async def all_pages() -> list[str]:
         pace = Pace()
@@ -31,7 +32,7 @@ def test_few_of_many_pages_are_rendered_at_a_time() -> None:
             for stream in streams:
                 await stream.aclose()  # type: ignore[attr-defined]
 
-    assert asyncio.run(all_pages()) == ["data: shown\n\n"] * (20 * AT_ONCE)
+    assert asyncio.run(all_pages()) == ["data: shown\n\nevent: current\ndata: 1.5\n\n"] * (20 * AT_ONCE)
     assert most == AT_ONCE
 
 
@@ -45,3 +46,58 @@ def test_a_page_that_came_late_rests_longer(monkeypatch: pytest.MonkeyPatch) -> 
     for late in (0.5, 3.0, 1000.0):
         asyncio.run(Pace().rest(2, late))
     assert pauses == [2, 2, pytest.approx(12, abs=1), 2, 60]
+
+
+def test_a_page_learns_that_it_is_current_although_nothing_has_changed() -> None:
+    ages = [0.0, 3.25]
+
+    async def render() -> tuple[str, float]:
+        return "shown", ages.pop(0)
+
+    async def two() -> list[str]:
+        stream = updates(render, str, 0, Pace())
+        found = [await anext(stream), await anext(stream)]
+        await stream.aclose()  # type: ignore[attr-defined]
+        return found
+
+    assert asyncio.run(two()) == ["data: shown\n\nevent: current\ndata: 0.0\n\n", "event: current\ndata: 3.2\n\n"]
+
+
+def test_a_page_that_waited_for_the_broker_does_not_rest_longer() -> None:
+    """Pages that wait for a turn while others wait for a broker that is away do not find the server busy."""
+
+    async def waiting() -> tuple[float, float]:
+        pace = Pace()
+
+        async def one(seconds: float, *, is_away: bool) -> float:
+            async with pace.turn() as late:
+                await asyncio.sleep(seconds)
+                if is_away:
+                    pace.broker_was_away()
+                return late
+
+        async def last_of(*, is_away: bool) -> float:
+            first = [asyncio.create_task(one(0.3, is_away=is_away)) for _ in range(AT_ONCE)]
+            await asyncio.sleep(0.1)
+            late = await one(0, is_away=False)
+            await asyncio.gather(*first)
+            return late
+
+        return await last_of(is_away=False), await last_of(is_away=True)
+
+    busy, away = asyncio.run(waiting())
+    assert busy > 0.1
+    assert away == 0.0
+
+
+def test_a_broker_that_is_away_keeps_the_last_figures_and_no_page_current() -> None:
+    async def render() -> tuple[str, float]:
+        raise ConnectionLost("it is away")
+
+    async def first() -> str:
+        stream = updates(render, lambda exc: away(str(exc)), 0, Pace())
+        found = await anext(stream)
+        await stream.aclose()  # type: ignore[attr-defined]
+        return found
+
+    assert asyncio.run(first()) == "event: away\ndata: it is away\n\n"

@@ -1,0 +1,88 @@
+"""Answers that open pages share: how old they may be, and when the broker is asked again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from kombu_opendata import AsyncQueueClient
+from kombu_opendata.web.brokers import Broker, note_ages
+
+
+def answers(*seconds: float) -> list[int]:
+    """Answers that are asked for one after the other, and take so many seconds; the last one takes no time."""
+    times = [*seconds, 0.0]
+    asked = 0
+
+    async def ask() -> int:
+        nonlocal asked
+        asked += 1
+        await asyncio.sleep(times[asked - 1])
+        return asked
+
+    async def all_answers() -> list[int]:
+        async with AsyncQueueClient("opendata:///nowhere") as client:
+            broker = Broker(client)
+            return [await _recent(broker, ask) for _ in times]
+
+    return asyncio.run(all_answers())
+
+
+async def _recent(broker: Broker, ask: Callable[[], Awaitable[int]]) -> int:
+    found = await broker.recent("figures", 0.0, ask)
+    await asyncio.sleep(0.01)  # older than it may be
+    return found
+
+
+def test_an_answer_that_waited_for_a_new_connection_is_soon_asked_for_again() -> None:
+    assert answers(0.1) == [1, 2], "100 ms once, as after a restart of the broker, were 20 s without an update"
+
+
+def test_what_takes_the_broker_long_each_time_is_asked_for_less_often() -> None:
+    assert answers(0.1, 0.1, 0.0) == [1, 2, 2, 2]
+
+
+def test_an_error_is_no_answer() -> None:
+    async def both() -> int:
+        async with AsyncQueueClient("opendata:///nowhere") as client:
+            broker = Broker(client)
+
+            async def fail() -> int:
+                await asyncio.sleep(0.1)
+                raise OSError
+
+            async def ask() -> int:
+                return 1
+
+            try:
+                await broker.recent("figures", 0.0, fail)
+            except OSError:
+                return await broker.recent("figures", 0.0, ask)
+            return 0
+
+    assert asyncio.run(both()) == 1
+
+
+def test_a_task_learns_how_much_older_than_usual_its_answers_are() -> None:
+    async def ages() -> tuple[list[float], list[float]]:
+        async with AsyncQueueClient("opendata:///nowhere") as client:
+            broker = Broker(client)
+
+            async def ask() -> int:
+                await asyncio.sleep(0.1)
+                return 1
+
+            async def noted(seconds: float) -> list[float]:
+                found = note_ages()
+                await asyncio.gather(broker.recent("figures", seconds, ask))
+                return found
+
+            await noted(0.0)
+            await noted(0.0)
+            fresh = await noted(60.0)
+            await asyncio.sleep(0.1)
+            return fresh, await noted(0.0)  # from before, as both answers took long
+
+    fresh, old = asyncio.run(ages())
+    assert max(fresh) == 0.0
+    assert max(old) >= 0.1
