@@ -138,7 +138,7 @@ def test_pages_say_what_is_wrong_and_lead_back(site: httpx.Client) -> None:
     assert 'href="/exchanges?search=n"' in gone.text
     wrong = site.get("/workers", params={"page": "x"})
     assert wrong.status_code == 422
-    assert "page:" in wrong.text
+    assert "The parameter page must be a whole number." in wrong.text
 
 
 def test_pages_lead_back_to_no_other_site(site: httpx.Client) -> None:
@@ -181,7 +181,7 @@ def test_a_mistake_has_a_number_that_is_in_the_log(place: str, caplog: pytest.Lo
     (answer,) = answers_of(app, f"{place}/broken")
     assert answer.status_code == 500
     assert "a secret" not in answer.text
-    number = re.search(r"number ([0-9a-f]{8})", answer.text)
+    number = re.search(r"error ([0-9a-f]{8})", answer.text)
     assert number is not None
     assert f"error {number[1]}" in caplog.text
     assert "ZeroDivisionError" in caplog.text
