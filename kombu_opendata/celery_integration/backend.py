@@ -11,25 +11,29 @@ parts, each once however often its task is delivered, and tells the worker that 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from celery import states
 from celery.backends.asynchronous import AsyncBackendMixin
 from celery.backends.base import BaseKeyValueStoreBackend
 from celery.canvas import maybe_signature
-from celery.exceptions import ChordError
+from celery.exceptions import ChordError, Reject, Retry, SoftTimeLimitExceeded
 from celery.result import GroupResult, ResultSet, allow_join_result, result_from_tuple
 from celery.utils.functional import regen
-from kombu.exceptions import EncodeError
+from kombu.exceptions import EncodeError, OperationalError
 
 from ..client.calls.result_client import ResultClient
 from ..client.published_task import PublishedTask, published_task
-from ..errors import ConnectionLost, MessageTooLarge, RetryLater
+from ..client.session.route import FIRST_BACKOFF_SECONDS, longer
+from ..client.session.session_link import outlasts_outage
+from ..errors import ConnectionLost, MessageTooLarge, QueueFull, QueuePaused, RetryLater
 from ..protocol import revocation
 from ..protocol.messages import OpenChord, StoreResult
 from . import backend_settings as settings
 from .result_consumer import ResultConsumer
+from .worker_shutdown import worker_shutdown
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +46,13 @@ _regen = type(regen(iter(())))
 
 class ResultTooLarge(MessageTooLarge, EncodeError):
     """The result is over the broker's limit. Celery treats it as one that can't be encoded: the task fails."""
+
+
+class ResultNotStored(Reject):
+    """The worker ends while the broker is away. The message of a task that acknowledges late returns to its queue."""
+
+    def __init__(self, reason: object = None, requeue: bool = True) -> None:
+        super().__init__(reason, requeue)
 
 
 class ChordPart:
@@ -79,7 +90,11 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         addresses = settings.addresses(self.url)
         self._places = frozenset(address.place for address in addresses)
         self._chord_prefix = _bytes(self.group_keyprefix).decode()
-        self.client = ResultClient(addresses, settings.options(conf, self.url))
+        options = settings.options(conf, self.url)
+        self.client = ResultClient(addresses, options)
+        self._reconnect_timeout = options.reconnect_timeout
+        self._has_alternatives = len(addresses) > 1 or ";" in settings.broker_urls(conf)
+        worker_shutdown.watch()
         self.result_consumer = self.ResultConsumer(
             self, self.app, self.accept, self._pending_results, self._pending_messages
         )
@@ -95,16 +110,17 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
 
     # ------------------------------------------------------------ keys and values
     def get(self, key: bytes) -> bytes | None:
-        return self.client.get([key])[0]
+        return self.mget([key])[0]
 
     def mget(self, keys: Iterable[bytes]) -> list[bytes | None]:
-        return self.client.get(list(keys))
+        values: list[bytes | None] = self._persist(self.client.get, list(keys))
+        return values
 
     def set(self, key: bytes, value: str | bytes) -> None:
-        self._send(StoreResult(0, key, _INTERIM, _bytes(value), self._ttl_ms, False))
+        self._persist(self._send, StoreResult(0, key, _INTERIM, _bytes(value), self._ttl_ms, False))
 
     def delete(self, key: bytes) -> None:
-        self.client.forget([key])
+        self._persist(self.client.forget, [key])
 
     def forget(self, task_id: str) -> None:
         super().forget(task_id)
@@ -126,6 +142,50 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
             return revocation.decode(payload)
         return super().decode(payload)
 
+    # ------------------------------------------------------------ outages
+    def _persist(self, call: Callable[..., Any], *args: Any) -> Any:
+        """Call the function; in a worker, wait until the broker is back, as acknowledgements do.
+
+        Raises:
+            ConnectionLost, RetryLater, OperationalError: this is no worker, or it is ending.
+        """
+        if not worker_shutdown.is_worker:
+            return call(*args)
+        # With a single broker, the connection itself waits. It keeps its session, so nothing is stored twice.
+        token = outlasts_outage.set(None if self._has_alternatives else self._may_wait)
+        pause, is_logged = FIRST_BACKOFF_SECONDS, False
+        try:
+            while True:
+                try:
+                    return call(*args)
+                except (ConnectionLost, RetryLater, OperationalError) as exc:
+                    if not _is_outage(exc) or not self._may_wait():
+                        raise
+                    if not is_logged:
+                        log.warning("the broker does not take what a task has done, trying again: %s", exc)
+                    is_logged = True
+                time.sleep(pause)
+                pause = longer(pause)
+        finally:
+            outlasts_outage.reset(token)
+
+    def _may_wait(self) -> bool:
+        return worker_shutdown.allows_waiting(self._reconnect_timeout)
+
+    def _persist_for(self, request: Any, call: Callable[..., Any], *args: Any) -> Any:
+        """As :meth:`_persist`, with what a task has done.
+
+        Raises:
+            ResultNotStored: the worker is ending.
+        """
+        try:
+            return self._persist(call, *args)
+        except (ConnectionLost, RetryLater, OperationalError) as exc:
+            if request is None or not worker_shutdown.is_worker or not _is_outage(exc):
+                raise
+            worker_shutdown.end_worker()
+            raise ResultNotStored(f"the worker ended before the broker was back: {exc}") from exc
+
     # ------------------------------------------------------------ storing results
     def mark_as_done(
         self, task_id: str, result: Any, request: Any = None, store_result: bool = True, state: str = states.SUCCESS
@@ -139,6 +199,26 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         if part.is_last:
             self._send_callback(request, part.chord)
 
+    def mark_as_failure(self, task_id: str, exc: Exception, *args: Any, **kwargs: Any) -> None:
+        """Store a failure, unless it is that the task's success can't be stored: Celery 5.6 would store that one."""
+        if isinstance(exc, ResultNotStored):
+            raise exc
+        super().mark_as_failure(task_id, exc, *args, **kwargs)
+
+    def mark_as_retry(self, task_id: str, exc: Any, traceback: Any = None, request: Any = None, **kwargs: Any) -> Any:
+        """Store that a task is tried again. Celery passes a Retry if its worker cancels it, maybe in a signal handler.
+
+        The worker does not wait for the broker then: the state changes again when the task's message is delivered.
+        """
+        if not isinstance(exc, Retry):
+            return super().mark_as_retry(task_id, exc, traceback, request, **kwargs)
+        message, meta = self._message(task_id, self.encode_result(exc, states.RETRY), states.RETRY, traceback, request)
+        try:
+            self._send_meta(message, meta)
+        except (ConnectionLost, RetryLater) as error:
+            log.warning("the broker does not know that task %s was cancelled: %s", task_id, error)
+        return None
+
     def _store_result(
         self,
         task_id: str,
@@ -149,17 +229,29 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         part: ChordPart | None = None,
         **_kwargs: Any,
     ) -> Any:
+        message, meta = self._message(task_id, result, state, traceback, request)
+        if part is not None:
+            self._add_part(message, part)
+        try:
+            is_last = self._persist_for(request, self._send_meta, message, meta)
+        except SoftTimeLimitExceeded:
+            if state not in states.READY_STATES:
+                raise
+            is_last = self._persist_for(request, self._send_meta, message, meta)  # the task itself has ended
+        if part is not None:
+            part.is_last = is_last
+        return result
+
+    def _message(
+        self, task_id: str, result: Any, state: str, traceback: str | None, request: Any
+    ) -> tuple[StoreResult, dict[str, Any]]:
+        """Return the message that stores a result, without its value, and the value before it is encoded."""
         meta = self._get_result_meta(result=result, state=state, traceback=traceback, request=request)
         meta["task_id"] = str(task_id)
         kind = _FINAL if state == states.SUCCESS else _READY if state in states.READY_STATES else _INTERIM
         ttl_ms = self._failure_ttl_ms if state == states.FAILURE else self._ttl_ms
-        message = StoreResult(0, self.get_key_for_task(task_id), kind, b"", ttl_ms, _may_have_run(request, task_id))
-        if part is not None:
-            self._add_part(message, part)
-        is_last = self._send_meta(message, meta)
-        if part is not None:
-            part.is_last = is_last
-        return result
+        key = self.get_key_for_task(task_id)
+        return StoreResult(0, key, kind, b"", ttl_ms, _may_have_run(request, task_id)), meta
 
     def _send_meta(self, message: StoreResult, meta: dict[str, Any]) -> bool:
         """Encode and store a result; an error that is too large is replaced by one that says so."""
@@ -204,7 +296,7 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
 
     def _open_chord(self, group_id: str, **fields: Any) -> None:
         message = OpenChord(0, self.get_key_for_group(group_id), self._chord_ttl_ms, **fields)
-        self._ensure_retryable(self.client.open_chord, message)
+        self._persist(self.client.open_chord, message)
 
     def on_chord_part_return(self, request: Any, state: str, result: Any, **_kwargs: Any) -> None:
         """A task of a chord's header ended, and its result is not stored or was stored before."""
@@ -214,7 +306,7 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         message = StoreResult(0, b"", _READY, b"", 0, False)
         self._add_part(message, part)
         meta = {"task_id": request.id, "status": state, "result": self.encode_result(result, state)}
-        if self._ensure_retryable(self._send_meta, message, meta):
+        if self._persist_for(request, self._send_meta, message, meta):
             self._send_callback(request, part.chord)
 
     def _part(self, request: Any) -> ChordPart | None:
@@ -228,21 +320,34 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         message.chord_ttl_ms = self._chord_ttl_ms
 
     def _send_callback(self, request: Any, chord: bytes) -> None:
-        """Send a chord's callback: all parts are complete, and the broker chose this process."""
+        """Send a chord's callback: all parts are complete, and the broker chose this process.
+
+        A worker that ends before leaves the chord as it is, until the task is delivered again.
+        """
         callback = maybe_signature(request.chord, app=self.app)
         try:
-            values = self._chord_values(*self.client.chord_parts(chord))
-            _retrying(self.app, callback.delay, values)
-        except (ConnectionLost, RetryLater):
-            raise  # the chord stays until the task is delivered again
+            self._persist_for(request, self._publish_callback, callback, chord)
+        except ResultNotStored:
+            raise
+        except (ConnectionLost, RetryLater) as exc:
+            if _is_outage(exc):
+                raise
+            self._fail_chord(request, callback, exc)
         except Exception as exc:
-            log.exception("Chord %r raised: %r", request.group, exc)
-            error = exc
-            if not isinstance(exc, ChordError):
-                error = ChordError(f"Callback error: {exc!r}")
-                error.__cause__ = exc
-            self.chord_error_from_stack(callback, error)
-        self.client.close_chord(chord)
+            self._fail_chord(request, callback, exc)
+        self._persist_for(request, self.client.close_chord, chord)
+
+    def _publish_callback(self, callback: Any, chord: bytes) -> None:
+        values = self._chord_values(*self.client.chord_parts(chord))
+        _retrying(self.app, callback.delay, values)
+
+    def _fail_chord(self, request: Any, callback: Any, exc: Exception) -> None:
+        log.error("Chord %r raised: %r", request.group, exc, exc_info=exc)
+        error = exc
+        if not isinstance(exc, ChordError):
+            error = ChordError(f"Callback error: {exc!r}")
+            error.__cause__ = exc
+        self.chord_error_from_stack(callback, error)
 
     def _chord_values(self, header: bytes, parts: list[tuple[bytes, bytes]]) -> list[Any]:
         """The results of the header's tasks, in order.
@@ -287,6 +392,12 @@ def _may_have_run(request: Any, task_id: str) -> bool:
     if getattr(request, "id", None) != task_id:
         return True
     return (getattr(request, "delivery_info", None) or {}).get("redelivered") is not False
+
+
+def _is_outage(error: Exception) -> bool:
+    """Return whether the broker is away or takes nothing now. A full or paused queue may wait for this very worker."""
+    cause = error.__cause__ if isinstance(error, OperationalError) and error.__cause__ is not None else error
+    return not isinstance(cause, (QueueFull, QueuePaused))
 
 
 def _retrying(app: Any, publish: Any, *args: Any) -> None:

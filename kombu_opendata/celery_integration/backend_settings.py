@@ -13,10 +13,15 @@ from ..url import Address, parse
 _PLACE = "result_backend_transport_options"
 
 
+def broker_urls(conf: Any) -> str:
+    """Return the URLs of the broker that the app publishes to, separated by ``;``."""
+    given = conf.broker_write_url or conf.broker_url
+    return given if isinstance(given, str) else ";".join(given or ())
+
+
 def broker_url(conf: Any) -> str:
     """The app's broker URL."""
-    given = conf.broker_write_url or conf.broker_url
-    url = given if isinstance(given, str) else ";".join(given or ())
+    url = broker_urls(conf)
     if not url.startswith(("opendata://", "opendatas://", "opendata+memory://")):
         raise ImproperlyConfigured(
             "result_backend 'opendata' takes the broker's URL, which is not an opendata:// URL here: "

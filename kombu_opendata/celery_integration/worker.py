@@ -24,6 +24,7 @@ from kombu.transport import virtual
 from ..errors import OpenDataError
 from .task_reporter import Reporter, Reporters
 from .task_requests import report_outcomes, running_late
+from .worker_shutdown import worker_shutdown
 
 _PACKAGE = "celery.worker.consumer"
 #: between attempts to connect after an error that the next attempt will meet too
@@ -37,6 +38,7 @@ def adapt(transport: type[virtual.Transport]) -> None:
     if _adapted:
         return
     _adapted = True
+    worker_shutdown.watch()
     for name in ("gossip.Gossip", "mingle.Mingle"):
         module, _, step = name.partition(".")
         cls = getattr(sys.modules[f"{_PACKAGE}.{module}"], step)

@@ -5,7 +5,8 @@ is started where needed), and the session's state goes to the broker again, see 
 answer are sent once more; a publish keeps its number, so the broker stores it once.
 
 A call that waits for this raises ConnectionLost ``reconnect_timeout`` after the break. The session, and what the client
-holds, is kept for ``resume_timeout``: whoever waits for deliveries goes on trying, and so does the next call.
+holds, is kept for ``resume_timeout``: whoever waits for deliveries goes on trying, and so does the next call. A call in
+the context of :data:`outlasts_outage` waits longer, also for a first connection, and keeps the session.
 
 Without an observer a resume blocks the call that met the break. With one (an event loop), the observer is told and
 calls :meth:`SessionLink.resume_once` when it likes; a call that needs an answer meanwhile still blocks.
@@ -16,6 +17,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from typing import Any, NoReturn
 
 from ...errors import ConnectionLost, OpenDataError, ProtocolError, RetryLater, StartInterrupted
@@ -31,6 +33,9 @@ from .route import FIRST_BACKOFF_SECONDS, Route, longer
 from .session import Session
 
 log = logging.getLogger(__name__)
+
+#: returns whether a call that would give up continues to wait; None if it gives up
+outlasts_outage: ContextVar[Callable[[], bool] | None] = ContextVar("kombu_opendata_outlasts_outage", default=None)
 
 
 class SessionLink:
@@ -71,6 +76,7 @@ class SessionLink:
         self.waker: Waker | None = None
         self._lost_at: float | None = None
         self._last_error: Exception | None = None  # of the attempts to resume
+        self._is_outlasting = False  # and it was logged
 
     # ------------------------------------------------------------ connecting
     def connect(self) -> None:
@@ -93,7 +99,11 @@ class SessionLink:
                     hopeless = isinstance(exc, (ProtocolError, StartInterrupted))
                     hopeless = hopeless or not (embedded or (isinstance(exc, RetryLater) and self.options.patient))
                     if hopeless or self.clock.monotonic() >= deadline:
-                        raise
+                        if not self._outlasts(exc):
+                            raise
+                        if self._last_error is None:
+                            self._lost_at = self.clock.monotonic()
+                        self._last_error = exc
                 self.clock.sleep(pause)
                 pause = longer(pause)  # a broker with too many clients should not be hammered
 
@@ -115,7 +125,7 @@ class SessionLink:
                 if isinstance(exc, ProtocolError) or not isinstance(exc, (ConnectionLost, RetryLater)):
                     self.shut()
                     raise
-                if self._lost_seconds() >= self.max_patience:
+                if self._lost_seconds() >= self.max_patience and not self._outlasts(exc):
                     self.shut()
                     raise self._not_resumed(self.max_patience, exc) from exc
                 if self._last_error is None:
@@ -139,7 +149,7 @@ class SessionLink:
                 self.connect()
             elif not self.resume_once():
                 limit = self.options.reconnect_timeout if patience is None else patience
-                if self._lost_seconds() >= limit:
+                if self._lost_seconds() >= limit and not self._outlasts(self._last_error):
                     raise self._not_resumed(limit, self._last_error) from self._last_error
                 if deadline is not None and self.clock.monotonic() >= deadline:
                     raise TimeoutError("the connection is lost and was not resumed in time")
@@ -150,6 +160,16 @@ class SessionLink:
     def max_patience(self) -> float:
         """For how many seconds after a loss whoever waits for deliveries goes on trying."""
         return max(self.options.resume_timeout, self.options.reconnect_timeout)
+
+    def _outlasts(self, error: Exception | None) -> bool:
+        """Return whether the caller waits until the outage is over, however long it takes."""
+        wait = outlasts_outage.get()
+        if wait is None or isinstance(error, ProtocolError) or not wait():
+            return False
+        if not self._is_outlasting:
+            log.warning("the broker at %s is away, and what a task has done waits for it: %s", self.address, error)
+        self._is_outlasting = True
+        return True
 
     def _lost_seconds(self) -> float:
         return 0.0 if self._lost_at is None else self.clock.monotonic() - self._lost_at
@@ -166,6 +186,7 @@ class SessionLink:
         if self._last_error is not None:
             log.warning("the connection to %s is back after %.1f s", self.route.active, self._lost_seconds())
         self._last_error = self._lost_at = None
+        self._is_outlasting = False
         self.backoff = FIRST_BACKOFF_SECONDS
         if self.observer is not None:
             self.observer.socket_opened(self.current.fd)

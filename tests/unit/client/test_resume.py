@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import socket
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kombu_opendata.client.clock import Clock
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
+from kombu_opendata.client.session.session_link import outlasts_outage
 from kombu_opendata.errors import AccessRefused, ConnectionLost, TooManyConnections
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
@@ -335,6 +338,33 @@ def test_when_nobody_comes_back_the_connection_is_lost(store_folder: Any, new_cl
         connection.drain()
     assert connection.closed
     assert 60 <= timer.now < 62
+
+
+@pytest.mark.parametrize("is_known", [False, True], ids=["first connection", "later connection"])
+def test_a_call_may_outlast_any_outage(store_folder: Path, peer: Any, is_known: bool) -> None:
+    now = 0.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    address = Address("unix", host=str(store_folder / "broker.sock"))
+    clock = Clock(monotonic=lambda: now, sleep=sleep)
+    connection = BrokerConnection(address, Options(reconnect_timeout=1, resume_timeout=2), clock=clock)
+    if is_known:
+        connecting = threading.Thread(target=connection.connect)
+        connecting.start()
+        peer.accept().welcome()
+        connecting.join()
+    peer.close()
+    token = outlasts_outage.set(lambda: now < 600)
+    try:
+        with pytest.raises(ConnectionLost):
+            connection.call(m.GetStatus(0))
+    finally:
+        outlasts_outage.reset(token)
+    assert 600 <= now < 610
+    connection.abandon()
 
 
 def test_a_broker_that_has_too_many_connections_is_not_hammered(new_client: Any) -> None:

@@ -1,0 +1,104 @@
+"""The shutdown of this process's worker, which the processes of its pool see in shared memory.
+
+A process of a prefork pool gets no signal when its worker begins a warm shutdown: the worker waits for its tasks. A
+task that waits for the broker must know, so that the worker does not wait indefinitely.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from enum import IntEnum
+from functools import wraps
+from typing import Any
+
+from celery import exceptions
+
+
+class Stage(IntEnum):
+    """The stage of a worker, from its start to its end."""
+
+    RUNS = 0
+    WARM = 1
+    COLD = 2
+
+
+#: methods of the bootstep of the worker's pool, and the stages that they begin; a cold shutdown calls ``close`` first
+_METHODS = {"create": Stage.RUNS, "close": Stage.WARM, "terminate": Stage.COLD}
+
+
+class WorkerShutdown:
+    """The stage of the worker that this process is, or is a pool process of.
+
+    Attributes:
+        is_worker: whether there is a worker. Its pool processes inherit this, as they are forked.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._stage = mmap.mmap(-1, 1)  # shared with forked processes
+        self._worker_pid = os.getpid()
+        self._seen_at: float | None = None
+        self.is_worker = False
+
+    def watch(self) -> None:
+        """Follow the worker of this process, if its modules are loaded; a second call does nothing."""
+        components: Any = sys.modules.get("celery.worker.components")
+        if components is None or self.is_worker:
+            return
+        self.is_worker, self._worker_pid = True, os.getpid()
+        for name, stage in _METHODS.items():
+            setattr(components.Pool, name, self._noting(getattr(components.Pool, name), stage))
+
+    def _noting(self, method: Callable[..., Any], stage: Stage) -> Callable[..., Any]:
+        @wraps(method)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            self.enter(stage)
+            return method(*args, **kwargs)
+
+        return wrapped
+
+    def enter(self, stage: Stage) -> None:
+        """Note the worker's stage for all its processes."""
+        self._stage[0] = stage
+        if stage == Stage.RUNS:
+            self._seen_at = None
+
+    def allows_waiting(self, seconds: float) -> bool:
+        """Return whether what a task has done may wait: the worker runs, or began a warm shutdown this time ago."""
+        stage = max(self._stage[0], self._requested())
+        if stage == Stage.RUNS:
+            return True
+        if self._seen_at is None:
+            self._seen_at = self._monotonic()
+        return stage == Stage.WARM and self._monotonic() - self._seen_at < seconds
+
+    def end_worker(self) -> None:
+        """In the worker's own thread, raise what ends the worker if it is to end. A solo worker runs tasks there."""
+        if os.getpid() == self._worker_pid and threading.current_thread() is threading.main_thread():
+            _raise_requested()
+
+    def _requested(self) -> Stage:
+        """Return the stage that a signal has requested, or that the worker is gone, for one of its pool's processes."""
+        if os.getpid() != self._worker_pid:
+            return Stage.RUNS if os.getppid() == self._worker_pid else Stage.COLD
+        try:
+            _raise_requested()
+        except exceptions.WorkerTerminate:
+            return Stage.COLD
+        except exceptions.WorkerShutdown:
+            return Stage.WARM
+        return Stage.RUNS
+
+
+def _raise_requested() -> None:
+    from celery.worker.state import maybe_shutdown  # no import for programs that only send tasks
+
+    maybe_shutdown()
+
+
+worker_shutdown = WorkerShutdown()
