@@ -11,27 +11,25 @@ parts, each once however often its task is delivered, and tells the worker that 
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from celery import states
 from celery.backends.asynchronous import AsyncBackendMixin
 from celery.backends.base import BaseKeyValueStoreBackend
 from celery.canvas import maybe_signature
-from celery.exceptions import ChordError, Reject, Retry, SoftTimeLimitExceeded
+from celery.exceptions import ChordError, Retry, SoftTimeLimitExceeded
 from celery.result import GroupResult, ResultSet, allow_join_result, result_from_tuple
 from celery.utils.functional import regen
-from kombu.exceptions import EncodeError, OperationalError
+from kombu.exceptions import EncodeError
 
 from ..client.calls.result_client import ResultClient
 from ..client.published_task import PublishedTask, published_task
-from ..client.session.route import FIRST_BACKOFF_SECONDS, longer
-from ..client.session.session_link import outlasts_outage
-from ..errors import ConnectionLost, MessageTooLarge, QueueFull, QueuePaused, RetryLater
+from ..errors import ConnectionLost, MessageTooLarge, RetryLater
 from ..protocol import revocation
 from ..protocol.messages import OpenChord, StoreResult
 from . import backend_settings as settings
+from .persistent_calls import PersistentCalls, ResultNotStored, is_outage
 from .result_consumer import ResultConsumer
 from .worker_shutdown import worker_shutdown
 
@@ -46,13 +44,6 @@ _regen = type(regen(iter(())))
 
 class ResultTooLarge(MessageTooLarge, EncodeError):
     """The result is over the broker's limit. Celery treats it as one that can't be encoded: the task fails."""
-
-
-class ResultNotStored(Reject):
-    """The worker ends while the broker is away. The message of a task that acknowledges late returns to its queue."""
-
-    def __init__(self, reason: object = None, requeue: bool = True) -> None:
-        super().__init__(reason, requeue)
 
 
 class ChordPart:
@@ -92,9 +83,9 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         self._chord_prefix = _bytes(self.group_keyprefix).decode()
         options = settings.options(conf, self.url)
         self.client = ResultClient(addresses, options)
-        self._reconnect_timeout = options.reconnect_timeout
-        self._has_alternatives = len(addresses) > 1 or ";" in settings.broker_urls(conf)
         worker_shutdown.watch()
+        has_alternatives = len(addresses) > 1 or ";" in settings.broker_urls(conf)
+        self._calls = PersistentCalls(worker_shutdown, options.reconnect_timeout, has_alternatives=has_alternatives)
         self.result_consumer = self.ResultConsumer(
             self, self.app, self.accept, self._pending_results, self._pending_messages
         )
@@ -113,14 +104,14 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         return self.mget([key])[0]
 
     def mget(self, keys: Iterable[bytes]) -> list[bytes | None]:
-        values: list[bytes | None] = self._persist(self.client.get, list(keys))
+        values: list[bytes | None] = self._calls.do(self.client.get, list(keys))
         return values
 
     def set(self, key: bytes, value: str | bytes) -> None:
-        self._persist(self._send, StoreResult(0, key, _INTERIM, _bytes(value), self._ttl_ms, False))
+        self._calls.do(self._send, StoreResult(0, key, _INTERIM, _bytes(value), self._ttl_ms, False))
 
     def delete(self, key: bytes) -> None:
-        self._persist(self.client.forget, [key])
+        self._calls.do(self.client.forget, [key])
 
     def forget(self, task_id: str) -> None:
         super().forget(task_id)
@@ -141,50 +132,6 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         if isinstance(payload, bytes) and payload.startswith(revocation.MARK):
             return revocation.decode(payload)
         return super().decode(payload)
-
-    # ------------------------------------------------------------ outages
-    def _persist(self, call: Callable[..., Any], *args: Any) -> Any:
-        """Call the function; in a worker, wait until the broker is back, as acknowledgements do.
-
-        Raises:
-            ConnectionLost, RetryLater, OperationalError: this is no worker, or it is ending.
-        """
-        if not worker_shutdown.is_worker:
-            return call(*args)
-        # With a single broker, the connection itself waits. It keeps its session, so nothing is stored twice.
-        token = outlasts_outage.set(None if self._has_alternatives else self._may_wait)
-        pause, is_logged = FIRST_BACKOFF_SECONDS, False
-        try:
-            while True:
-                try:
-                    return call(*args)
-                except (ConnectionLost, RetryLater, OperationalError) as exc:
-                    if not _is_outage(exc) or not self._may_wait():
-                        raise
-                    if not is_logged:
-                        log.warning("the broker does not take what a task has done, trying again: %s", exc)
-                    is_logged = True
-                time.sleep(pause)
-                pause = longer(pause)
-        finally:
-            outlasts_outage.reset(token)
-
-    def _may_wait(self) -> bool:
-        return worker_shutdown.allows_waiting(self._reconnect_timeout)
-
-    def _persist_for(self, request: Any, call: Callable[..., Any], *args: Any) -> Any:
-        """As :meth:`_persist`, with what a task has done.
-
-        Raises:
-            ResultNotStored: the worker is ending.
-        """
-        try:
-            return self._persist(call, *args)
-        except (ConnectionLost, RetryLater, OperationalError) as exc:
-            if request is None or not worker_shutdown.is_worker or not _is_outage(exc):
-                raise
-            worker_shutdown.end_worker()
-            raise ResultNotStored(f"the worker ended before the broker was back: {exc}") from exc
 
     # ------------------------------------------------------------ storing results
     def mark_as_done(
@@ -214,7 +161,7 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
             return super().mark_as_retry(task_id, exc, traceback, request, **kwargs)
         message, meta = self._message(task_id, self.encode_result(exc, states.RETRY), states.RETRY, traceback, request)
         try:
-            self._send_meta(message, meta)
+            self._calls.do_once(self._send_meta, message, meta)
         except (ConnectionLost, RetryLater) as error:
             log.warning("the broker does not know that task %s was cancelled: %s", task_id, error)
         return None
@@ -233,11 +180,11 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         if part is not None:
             self._add_part(message, part)
         try:
-            is_last = self._persist_for(request, self._send_meta, message, meta)
+            is_last = self._calls.do_for(request, self._send_meta, message, meta)
         except SoftTimeLimitExceeded:
             if state not in states.READY_STATES:
                 raise
-            is_last = self._persist_for(request, self._send_meta, message, meta)  # the task itself has ended
+            is_last = self._calls.do_for(request, self._send_meta, message, meta)  # the task itself has ended
         if part is not None:
             part.is_last = is_last
         return result
@@ -296,7 +243,7 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
 
     def _open_chord(self, group_id: str, **fields: Any) -> None:
         message = OpenChord(0, self.get_key_for_group(group_id), self._chord_ttl_ms, **fields)
-        self._persist(self.client.open_chord, message)
+        self._calls.do(self.client.open_chord, message)
 
     def on_chord_part_return(self, request: Any, state: str, result: Any, **_kwargs: Any) -> None:
         """A task of a chord's header ended, and its result is not stored or was stored before."""
@@ -306,7 +253,7 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         message = StoreResult(0, b"", _READY, b"", 0, False)
         self._add_part(message, part)
         meta = {"task_id": request.id, "status": state, "result": self.encode_result(result, state)}
-        if self._persist_for(request, self._send_meta, message, meta):
+        if self._calls.do_for(request, self._send_meta, message, meta):
             self._send_callback(request, part.chord)
 
     def _part(self, request: Any) -> ChordPart | None:
@@ -326,16 +273,14 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         """
         callback = maybe_signature(request.chord, app=self.app)
         try:
-            self._persist_for(request, self._publish_callback, callback, chord)
+            self._calls.do_for(request, self._publish_callback, callback, chord)
         except ResultNotStored:
             raise
-        except (ConnectionLost, RetryLater) as exc:
-            if _is_outage(exc):
+        except Exception as exc:
+            if isinstance(exc, (ConnectionLost, RetryLater)) and is_outage(exc):
                 raise
             self._fail_chord(request, callback, exc)
-        except Exception as exc:
-            self._fail_chord(request, callback, exc)
-        self._persist_for(request, self.client.close_chord, chord)
+        self._calls.do_for(request, self.client.close_chord, chord)
 
     def _publish_callback(self, callback: Any, chord: bytes) -> None:
         values = self._chord_values(*self.client.chord_parts(chord))
@@ -392,12 +337,6 @@ def _may_have_run(request: Any, task_id: str) -> bool:
     if getattr(request, "id", None) != task_id:
         return True
     return (getattr(request, "delivery_info", None) or {}).get("redelivered") is not False
-
-
-def _is_outage(error: Exception) -> bool:
-    """Return whether the broker is away or takes nothing now. A full or paused queue may wait for this very worker."""
-    cause = error.__cause__ if isinstance(error, OperationalError) and error.__cause__ is not None else error
-    return not isinstance(cause, (QueueFull, QueuePaused))
 
 
 def _retrying(app: Any, publish: Any, *args: Any) -> None:

@@ -83,7 +83,7 @@ class WorkerShutdown:
             _raise_requested()
 
     def _requested(self) -> Stage:
-        """Return the stage that a signal has requested, or that the worker is gone, for one of its pool's processes."""
+        """Return the stage that a signal has requested, or the end of the worker of this pool process."""
         if os.getpid() != self._worker_pid:
             return Stage.RUNS if os.getppid() == self._worker_pid else Stage.COLD
         try:

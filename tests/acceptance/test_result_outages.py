@@ -15,6 +15,7 @@ from ..support.ledger import Ledger
 from ..support.orchard import SECONDS, Orchard, OrchardWorker, asking
 from ..support.processes import Children, children, tail, wait_until
 from ..support.served import ServedBroker
+from ..support.workers import Worker
 
 POOLS = ["prefork", *(pytest.param(pool, marks=pytest.mark.slow) for pool in ("threads", "solo", "gevent", "eventlet"))]
 RECONNECT_SECONDS = 1
@@ -57,7 +58,7 @@ class Outage:
         """Tasks that note their beginning and end when the gate opens."""
         return [grove.sig("hold_late_and_return", value, str(self.ledger), str(self.gate)) for value in values]
 
-    def begin(self, worker: OrchardWorker, waits: int) -> None:
+    def begin(self, worker: Worker, waits: int) -> None:
         """Kill the broker, let the tasks end, and wait until their results wait for the broker."""
         self.broker.kill()
         self.gate.touch()
@@ -65,11 +66,11 @@ class Outage:
 
 
 @contextmanager
-def outage(folder: Path) -> Iterator[tuple[Outage, Orchard]]:
+def outage(folder: Path, pool: str) -> Iterator[tuple[Outage, Orchard]]:
     with children() as started:
         away = Outage(folder, started)
         with asking(away.url, **away.settings) as app:
-            yield away, Orchard(app, None)
+            yield away, Orchard(app, away.start_worker("first", pool))
 
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["first result", "later result"])
@@ -77,8 +78,7 @@ def outage(folder: Path) -> Iterator[tuple[Outage, Orchard]]:
 def test_a_chord_completes_once_after_an_outage(tmp_path: Path, pool: str, is_first: bool) -> None:
     slots = 1 if pool == "solo" else 2
     names = ["a", "b"][:slots]
-    with outage(tmp_path) as (away, grove):
-        worker = away.start_worker("first", pool)
+    with outage(tmp_path, pool) as (away, grove):
         if not is_first:  # each process or thread stores one, over a connection of its own
             warm = [task.delay() for task in away.held(grove, *(f"warm {name}" for name in names))]
             away.ledger.wait_for(*(f"warm {name} began" for name in names))
@@ -87,12 +87,12 @@ def test_a_chord_completes_once_after_an_outage(tmp_path: Path, pool: str, is_fi
             away.gate.unlink()
         result = chord(away.held(grove, *names), grove.sig("put_down", str(away.ledger))).delay()
         away.ledger.wait_for(*(f"{name} began" for name in names))
-        away.begin(worker, slots)
+        away.begin(grove.worker, slots)
         away.start_broker()
         assert result.get(timeout=SECONDS) == names
         assert [part.state for part in result.parent.results] == [states.SUCCESS] * slots
         assert grove.delay("same", "next").get(timeout=SECONDS) == "next", "the worker takes new tasks"
-        assert worker.terminate() == 0
+        assert grove.worker.terminate() == 0
     runs = away.ledger.runs()
     assert [runs[f"{name} began"] for name in names] == [1] * slots
     assert runs[f"got {names}"] == 1
@@ -104,14 +104,13 @@ def test_a_chord_completes_once_after_an_outage(tmp_path: Path, pool: str, is_fi
 def test_a_worker_that_ends_during_an_outage_leaves_its_tasks(tmp_path: Path, pool: str, how: signal.Signals) -> None:
     slots = 1 if pool == "solo" else 2
     names = ["a", "b"][:slots]
-    with outage(tmp_path) as (away, grove):
-        worker = away.start_worker("first", pool)
+    with outage(tmp_path, pool) as (away, grove):
         result = chord(away.held(grove, *names), grove.sig("put_down", str(away.ledger))).delay()
         away.ledger.wait_for(*(f"{name} began" for name in names))
-        away.begin(worker, slots)
-        worker.process.send_signal(how)
-        code = worker.wait(SECONDS)
-        assert how == signal.SIGKILL or code == 0 or (how, code) == (signal.SIGQUIT, 1), tail(worker.log)
+        away.begin(grove.worker, slots)
+        grove.worker.process.send_signal(how)
+        code = grove.worker.wait(SECONDS)
+        assert how == signal.SIGKILL or code == 0 or (how, code) == (signal.SIGQUIT, 1), tail(grove.worker.log)
         away.start_broker()
         assert [part.state for part in result.parent.results] == [states.PENDING] * slots
         second = away.start_worker("second", "prefork")

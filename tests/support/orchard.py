@@ -26,7 +26,7 @@ class OrchardWorker(Worker):
 class Orchard:
     """An app that knows the names of ``apps/orchard.py``'s tasks, and a worker of it."""
 
-    def __init__(self, app: Celery, worker: Worker | None) -> None:
+    def __init__(self, app: Celery, worker: Worker) -> None:
         self.app = app
         self.worker = worker
 

@@ -1,0 +1,102 @@
+"""Calls that a worker repeats until the broker takes them, however long it is away."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from celery.exceptions import Reject
+from kombu.exceptions import OperationalError
+
+from ..client.session.route import FIRST_BACKOFF_SECONDS, longer
+from ..client.session.session_link import outlasts_outage
+from ..errors import ConnectionLost, QueueFull, QueuePaused, RetryLater
+from .worker_shutdown import WorkerShutdown
+
+log = logging.getLogger(__name__)
+
+_NOT_NOW = (ConnectionLost, RetryLater, OperationalError)
+
+
+class ResultNotStored(Reject):
+    """The worker ends while the broker is away. The message of a task that acknowledges late returns to its queue."""
+
+    def __init__(self, reason: object = None, requeue: bool = True) -> None:
+        super().__init__(reason, requeue)
+
+
+class PersistentCalls:
+    """The calls of a result backend. In a worker they wait for the broker, as acknowledgements do.
+
+    With a single broker, the connection itself waits. It keeps its session, so the broker stores nothing twice. With
+    several, each call tries one after the other.
+
+    Args:
+        shutdown: that of the worker, if this is one.
+        shutdown_seconds: how long a call still waits when the worker has begun a warm shutdown.
+        has_alternatives: whether there are several brokers.
+    """
+
+    def __init__(self, shutdown: WorkerShutdown, shutdown_seconds: float, *, has_alternatives: bool) -> None:
+        self._shutdown = shutdown
+        self._shutdown_seconds = shutdown_seconds
+        self._has_alternatives = has_alternatives
+
+    def do(self, call: Callable[..., Any], *args: Any) -> Any:
+        """Call the function, in a worker again and again.
+
+        Raises:
+            ConnectionLost, RetryLater, OperationalError: this is no worker, or it ends, or a queue is full.
+        """
+        if not self._shutdown.is_worker:
+            return call(*args)
+        token = outlasts_outage.set(None if self._has_alternatives else self._may_wait)
+        pause, is_logged = FIRST_BACKOFF_SECONDS, False
+        try:
+            while True:
+                try:
+                    return call(*args)
+                except _NOT_NOW as exc:
+                    if not is_outage(exc) or not self._may_wait():
+                        raise
+                    if not is_logged:
+                        log.warning("the broker does not take what a task has done, trying again: %s", exc)
+                    is_logged = True
+                time.sleep(pause)
+                pause = longer(pause)
+        finally:
+            outlasts_outage.reset(token)
+
+    def do_for(self, request: Any, call: Callable[..., Any], *args: Any) -> Any:
+        """As :meth:`do`, with what a task has done.
+
+        Raises:
+            ResultNotStored: the worker ends.
+        """
+        try:
+            return self.do(call, *args)
+        except _NOT_NOW as exc:
+            if request is None or not self._shutdown.is_worker or not is_outage(exc):
+                raise
+            log.error("the worker ends, and what a task has done is not stored: %s", exc)
+            self._shutdown.end_worker()
+            raise ResultNotStored(f"the worker ended before the broker was back: {exc}") from exc
+
+    def do_once(self, call: Callable[..., Any], *args: Any) -> Any:
+        """Call the function once. A signal handler may have interrupted a call that waits, in the same context."""
+        token = outlasts_outage.set(None)
+        try:
+            return call(*args)
+        finally:
+            outlasts_outage.reset(token)
+
+    def _may_wait(self) -> bool:
+        return self._shutdown.allows_waiting(self._shutdown_seconds)
+
+
+def is_outage(error: Exception) -> bool:
+    """Return whether the broker is away or takes nothing now. A full or paused queue may wait for this very worker."""
+    cause = error.__cause__ if isinstance(error, OperationalError) and error.__cause__ is not None else error
+    return not isinstance(cause, (QueueFull, QueuePaused))
