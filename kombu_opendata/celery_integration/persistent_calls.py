@@ -11,7 +11,7 @@ from celery.exceptions import Reject
 from kombu.exceptions import OperationalError
 
 from ..client.session.route import FIRST_BACKOFF_SECONDS, longer
-from ..client.session.session_link import outlasts_outage
+from ..client.session.session_link import Outlasting, outlasts_outage
 from ..errors import ConnectionLost, QueueFull, QueuePaused, RetryLater
 from .worker_shutdown import WorkerShutdown
 
@@ -52,22 +52,21 @@ class PersistentCalls:
         """
         if not self._shutdown.is_worker:
             return call(*args)
-        token = outlasts_outage.set(None if self._has_alternatives else self._may_wait)
         pause, is_logged = FIRST_BACKOFF_SECONDS, False
-        try:
-            while True:
-                try:
-                    return call(*args)
-                except _NOT_NOW as exc:
-                    if not is_outage(exc) or not self._may_wait():
-                        raise
-                    if not is_logged:
-                        log.warning("the broker does not take what a task has done, trying again: %s", exc)
-                    is_logged = True
-                time.sleep(pause)
-                pause = longer(pause)
-        finally:
-            outlasts_outage.reset(token)
+        while True:
+            token = outlasts_outage.set(None if self._has_alternatives else Outlasting(self._may_wait))
+            try:
+                return call(*args)
+            except _NOT_NOW as exc:
+                if not is_outage(exc) or not self._may_wait():
+                    raise
+                if not is_logged:
+                    log.warning("the broker does not take what a task has done, trying again: %s", exc)
+                is_logged = True
+            finally:
+                outlasts_outage.reset(token)
+            time.sleep(pause)
+            pause = longer(pause)
 
     def do_for(self, request: Any, call: Callable[..., Any], *args: Any) -> Any:
         """As :meth:`do`, with what a task has done.

@@ -18,6 +18,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from ...errors import ConnectionLost, OpenDataError, ProtocolError, RetryLater, StartInterrupted
@@ -34,8 +35,25 @@ from .session import Session
 
 log = logging.getLogger(__name__)
 
-#: returns whether a call that would give up continues to wait; None if it gives up
-outlasts_outage: ContextVar[Callable[[], bool] | None] = ContextVar("kombu_opendata_outlasts_outage", default=None)
+
+@dataclass(slots=True)
+class Outlasting:
+    """A caller that waits until an outage is over, however long it takes.
+
+    One connection at a time waits. A signal handler may interrupt the wait and use another connection in the same
+    context, which must not wait like that.
+
+    Attributes:
+        is_allowed: returns whether to continue; asked after each attempt.
+        waiting: the connection that waits.
+    """
+
+    is_allowed: Callable[[], bool]
+    waiting: SessionLink | None = None
+
+
+#: None if calls give up after ``reconnect_timeout``
+outlasts_outage: ContextVar[Outlasting | None] = ContextVar("kombu_opendata_outlasts_outage", default=None)
 
 
 class SessionLink:
@@ -163,9 +181,12 @@ class SessionLink:
 
     def _outlasts(self, error: Exception | None) -> bool:
         """Return whether the caller waits until the outage is over, however long it takes."""
-        wait = outlasts_outage.get()
-        if wait is None or isinstance(error, ProtocolError) or not wait():
+        caller = outlasts_outage.get()
+        if caller is None or caller.waiting not in (None, self) or isinstance(error, ProtocolError):
             return False
+        if not caller.is_allowed():
+            return False
+        caller.waiting = self
         if not self._is_outlasting:
             log.warning("the broker at %s is away, and what a task has done waits for it: %s", self.address, error)
         self._is_outlasting = True
@@ -186,6 +207,8 @@ class SessionLink:
         if self._last_error is not None:
             log.warning("the connection to %s is back after %.1f s", self.route.active, self._lost_seconds())
         self._last_error = self._lost_at = None
+        if self._is_outlasting and (caller := outlasts_outage.get()) is not None and caller.waiting is self:
+            caller.waiting = None
         self._is_outlasting = False
         self.backoff = FIRST_BACKOFF_SECONDS
         if self.observer is not None:

@@ -12,7 +12,7 @@ import pytest
 from kombu_opendata.client.clock import Clock
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
-from kombu_opendata.client.session.session_link import outlasts_outage
+from kombu_opendata.client.session.session_link import Outlasting, outlasts_outage
 from kombu_opendata.errors import AccessRefused, ConnectionLost, TooManyConnections
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
@@ -357,7 +357,7 @@ def test_a_call_may_outlast_any_outage(store_folder: Path, peer: Any, is_known: 
         peer.accept().welcome()
         connecting.join()
     peer.close()
-    token = outlasts_outage.set(lambda: now < 600)
+    token = outlasts_outage.set(Outlasting(lambda: now < 600))
     try:
         with pytest.raises(ConnectionLost):
             connection.call(m.GetStatus(0))
@@ -365,6 +365,27 @@ def test_a_call_may_outlast_any_outage(store_folder: Path, peer: Any, is_known: 
         outlasts_outage.reset(token)
     assert 600 <= now < 610
     connection.abandon()
+
+
+def test_a_signal_handler_does_not_wait_within_a_call_that_does(store_folder: Path) -> None:
+    handled: list[str] = []
+    address = Address("unix", host=str(store_folder / "broker.sock"))
+
+    def sleep(_seconds: float) -> None:
+        if not handled:
+            with pytest.raises(ConnectionLost):
+                other.call(m.GetStatus(0))
+            handled.append("once")
+
+    connection = BrokerConnection(address, clock=Clock(sleep=sleep))
+    other = BrokerConnection(address, clock=Clock(sleep=lambda _seconds: pytest.fail("the handler waited")))
+    token = outlasts_outage.set(Outlasting(lambda: not handled))
+    try:
+        with pytest.raises(ConnectionLost):
+            connection.call(m.GetStatus(0))
+    finally:
+        outlasts_outage.reset(token)
+    assert handled == ["once"]
 
 
 def test_a_broker_that_has_too_many_connections_is_not_hammered(new_client: Any) -> None:
