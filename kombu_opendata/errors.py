@@ -392,6 +392,12 @@ class CorruptRecord(StoreError, code="corrupt_record"):
     offset: int  # where in the value the decoder stopped, in bytes
 
 
+class DamagedBatch(CorruptRecord, code="damaged_batch"):
+    """A batch object is missing or damaged. Other messages can be read: restore the object from a backup."""
+
+    batch: str  # its path in the instance's folder of staged batches
+
+
 class UnsupportedFormat(StoreError, StartError, code="unsupported_format"):
     """The store's format is not one that this version of the package reads."""
 

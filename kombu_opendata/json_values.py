@@ -31,7 +31,7 @@ def plain(value: Any, depth: int = 0) -> Any:
         return value.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     if isinstance(value, (date, time)):
         return value.isoformat()
-    if isinstance(value, (Decimal, UUID)):
+    if isinstance(value, (Decimal, UUID, Exception)):
         return str(value)
     if isinstance(value, bytes):
         from base64 import b64encode

@@ -4,11 +4,11 @@
 code  meaning
 ====  ==================================================================================================
 0     success
-1     the answer is no, something was not found, or the request was refused
+1     the answer is no, something was not found, or the request was refused; of many messages, none was handled
 2     the command line is wrong (an option, a URL, a filter, a time), or --yes is needed
 3     no broker runs there, it can't be reached or started, or the connection was lost
-4     the store is damaged
-5     not now, or not completely: the disk or a queue is full, a queue is paused, or the time ran out
+4     the store is damaged; also if only some of many messages can't be read
+5     not now, or not completely: the disk or a queue is full, a queue is paused, the time ran out, or some stayed
 6     another broker has taken over the store: how a broker ends that was replaced
 130   interrupted by Ctrl-C
 ====  ==================================================================================================
@@ -19,7 +19,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
@@ -151,6 +151,19 @@ def _open_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - stays open as long as the process runs
+
+
+def check_ids(ids: Collection[Any], found: int, limit: int, what: str) -> None:
+    """End with an error if a bulk command did not find all messages that it was given by their ids.
+
+    Args:
+        found: how many it found.
+        limit: the most that it was to handle; 0 for no limit.
+        what: those that it looks for.
+    """
+    wanted = min(len(set(ids)), limit or len(ids))
+    if found < wanted:
+        raise Failure(f"{wanted - found:,} of {wanted:,} ids are not {what}")
 
 
 def can_ask() -> bool:

@@ -10,10 +10,9 @@ from typing import Any
 from ..errors import NotFound, StoreError
 from ..protocol.envelope import UNREADABLE
 from ..protocol.envelope import decode as decode_envelope
-from ..staging.batch_reader import read_payload
-from ..staging.batch_uri import parse_payload_uri
-from ..staging.local_folder import LocalFolder
+from ..staging.folder_url import StagedFolder
 from ..storage import records as stored
+from ..storage.messages.payload_reader import PayloadReader, locate
 from ..storage.records import keys, payload, routes_block
 from ..storage.records.keys import RecordKind
 from .findings import OnProgress, Progress
@@ -44,7 +43,8 @@ class MessageDetails:
 
     Attributes:
         metadata: None if it is missing.
-        payload_bytes: the size of the payload; None if it is missing.
+        payload_bytes: the size of the payload; None if it is missing or can't be read.
+        payload_error: why it can't be read.
         payload_uri: where the payload is, if it is not in its record.
         payload_preview: the first bytes of the payload, as text if they are text.
         envelope: content type, headers, properties, exchange, routing key, and the size of the body; None if the
@@ -57,6 +57,7 @@ class MessageDetails:
     id: int
     metadata: dict[str, Any] | None = None
     payload_bytes: int | None = None
+    payload_error: str = ""
     payload_uri: str = ""
     payload_preview: Any = None
     envelope: dict[str, Any] | None = None
@@ -117,7 +118,8 @@ async def message(store: OfflineStore, id: int, *, progress: OnProgress = lambda
         for key, value in rows:
             letter = as_record(key, value)
             found.dead_letters.append({"queue": letter.of.get("name"), **(letter.value or {})})
-    if found.metadata is None and found.payload_bytes is None and not found.places and not found.dead_letters:
+    has_payload = found.payload_bytes is not None or found.payload_error
+    if found.metadata is None and not has_payload and not found.places and not found.dead_letters:
         raise NotFound(f"there is no message {id}", message_id=id)
     return found
 
@@ -136,38 +138,25 @@ async def _decoded(store: OfflineStore, key: bytes) -> Any:
 
 
 async def _payload(store: OfflineStore, found: MessageDetails) -> None:
-    key = keys.payload_key(found.id)
-    value = await store.get(key)
-    if value is None:
+    record = await store.get(keys.payload_key(found.id))
+    if record is None:
         return
-    where = payload.decode(key, value)
-    body: bytes | None = where if isinstance(where, bytes) else None
-    if isinstance(where, payload.PayloadURI):
-        found.payload_uri = where.uri
-        chunks = payload.parse_chunks_uri(where.uri)
-        body = await _chunks(store, found.id, chunks[0]) if chunks is not None else _staged(store, where.uri)
-    if body is not None:
-        found.payload_bytes = len(body)
-        found.payload_preview = preview(body, PREVIEW_BYTES)
-        found.envelope = _envelope(body)
-
-
-def _staged(store: OfflineStore, uri: str) -> bytes | None:
-    """The payload in a batch object of a local store; None if it is elsewhere, missing or damaged."""
-    place, folder = parse_payload_uri(uri), store.location.staged
-    if place is None or folder is None:
-        return None
-    files = LocalFolder(folder)
+    folder = StagedFolder(store.location.url, store.location.instance)
     try:
-        return read_payload(files, *place)
-    except StoreError:
-        return None
+        decoded = payload.decode(keys.payload_key(found.id), record)
+        found.payload_uri = decoded.uri if isinstance(decoded, payload.PayloadURI) else ""
+        read = await PayloadReader(store, folder).read({found.id: locate(found.id, record)})
+        for exc in read.errors.values():
+            raise exc
+    except StoreError as exc:
+        found.payload_error = exc.text
+        return
     finally:
-        files.close()
-
-
-async def _chunks(store: OfflineStore, id: int, count: int) -> bytes:
-    return b"".join([await store.get(keys.chunk_key(id, number)) or b"" for number in range(count)])
+        folder.close()
+    body = read.found[found.id]
+    found.payload_bytes = len(body)
+    found.payload_preview = preview(body, PREVIEW_BYTES)
+    found.envelope = _envelope(body)
 
 
 def _envelope(body: bytes) -> dict[str, Any] | None:

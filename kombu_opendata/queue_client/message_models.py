@@ -41,6 +41,8 @@ class Message:
         received_at: when the broker received it; None in a delivery of ``consume``.
         visible_at: when it can be read; only in a peek.
         raw: the bytes of the body as they are stored.
+        error: why the message can't be read, for example because its batch object is missing. Then ``body`` raises it,
+            and what else the message holds is empty.
     """
 
     id: int
@@ -58,6 +60,7 @@ class Message:
     received_at: datetime | None = None
     visible_at: datetime | None = None
     raw: bytes = field(default=b"", repr=False)
+    error: OpenDataError | None = None
     #: the subscription that it came from, which settles it
     source: Any = field(default=None, repr=False, compare=False)
 
@@ -66,7 +69,12 @@ class Message:
         """The body as it was sent: a JSON value, text, or bytes if it has another content type.
 
         Bytes, too, if it was compressed, and would become larger than 64 MiB or have more than 2,000,000 elements.
+
+        Raises:
+            CorruptRecord: the message can't be read.
         """
+        if self.error is not None:
+            raise self.error
         return bodies.decode(self.raw, self.content_type, self.content_encoding, self.headers)
 
     def displayed(self, budget: bodies.Budget | None = None) -> Any:
@@ -79,11 +87,14 @@ class Message:
         return bodies.displayed(self.raw, self.content_type, self.content_encoding, self.headers, budget)
 
     def __repr__(self) -> str:
-        return f"Message(id={self.id}, queue={self.queue!r}, body={self.body!r}, headers={self.headers!r})"
+        content = f"body={self.body!r}" if self.error is None else f"error={self.error!r}"
+        return f"Message(id={self.id}, queue={self.queue!r}, {content}, headers={self.headers!r})"
 
 
-def message_of(id: int, queue: str, envelope: bytes, **fields: Any) -> Message:
+def message_of(id: int, queue: str, envelope: bytes, *, error: OpenDataError | None = None, **fields: Any) -> Message:
     """A message from its envelope; bytes that are not an envelope become its body."""
+    if error is not None:
+        return Message(id, queue, error=error, **fields)
     try:
         body, content_type, content_encoding, headers, properties, exchange, key = open_envelope(envelope)
     except UNREADABLE:
@@ -124,14 +135,19 @@ def messages_read(queue: str, answer: q.ReadMessages) -> list[Message]:
 
 def _message_read(queue: str, row: q.ReadRow, received_at: datetime | None) -> Message:
     id, token, attempts, until, envelope, redelivered = row
-    fields = {"attempts": attempts, "redelivered": redelivered, "token": token, "leased_until": moment(until)}
+    fields: dict[str, Any] = {
+        "attempts": attempts,
+        "redelivered": redelivered,
+        "token": token,
+        "leased_until": moment(until),
+    }
     return message_of(id, queue, envelope, received_at=received_at, **fields)
 
 
 def message_delivered(delivery: m.Delivery, source: Any) -> Message:
     """A message that was delivered to a consumer."""
     _channel, _tag, queue, id, token, attempts, envelope, redelivered = delivery
-    fields = {"attempts": attempts, "redelivered": redelivered, "token": token, "source": source}
+    fields: dict[str, Any] = {"attempts": attempts, "redelivered": redelivered, "token": token, "source": source}
     return message_of(id, queue, envelope, **fields)
 
 
@@ -179,9 +195,14 @@ def messages_peeked(queue: str, answer: q.Peeked) -> list[Message]:
     found = []
     for row, received, envelope in answer.messages:
         state = state_of(queue, row)
-        times = {"received_at": moment(received), "visible_at": state.visible_at}
-        found.append(message_of(row[0], queue, envelope, attempts=state.attempts, **times))
+        times: dict[str, Any] = {"received_at": moment(received), "visible_at": state.visible_at}
+        error = _error_of(answer.errors.get(row[0]))
+        found.append(message_of(row[0], queue, envelope, error=error, attempts=state.attempts, **times))
     return found
+
+
+def _error_of(refusal: q.Refusal | None) -> OpenDataError | None:
+    return None if refusal is None else from_wire(*refusal)
 
 
 @dataclass(frozen=True)
@@ -189,7 +210,7 @@ class StoredMessage:
     """A message by its id, and its state in each queue.
 
     Attributes:
-        message: payload and headers; its ``queue`` is the first one in ``states``, or empty.
+        message: payload and headers, or its ``error``; its ``queue`` is the first one in ``states``, or empty.
         metadata: the headers as filters see them, as texts.
         created_at: when it was sent, by the sender's clock.
         received_at: when it was received, by the broker's clock.
@@ -211,7 +232,7 @@ def stored_message_of(id: int, queue: str, answer: q.FoundMessage) -> StoredMess
     """A message from the broker's answer, which has found it."""
     states = tuple(state_of(name, row) for name, row in answer.states)
     return StoredMessage(
-        message_of(id, states[0].queue if states else queue, answer.envelope or b""),
+        message_of(id, states[0].queue if states else queue, answer.envelope or b"", error=_error_of(answer.error)),
         answer.headers,
         moment(answer.created_at_ms),
         moment(answer.received_at_ms),

@@ -166,7 +166,7 @@ def decode_block(data: bytes, path: str, payload_bytes: int, max_message_bytes: 
         payload_bytes: of its segment; no envelope may end after them.
 
     Raises:
-        CorruptRecord: a field has a value that is not possible.
+        DamagedBatch: a field has a value that is not possible.
     """
     try:
         block = _decoder.decode(data)

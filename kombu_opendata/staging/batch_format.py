@@ -52,7 +52,7 @@ import struct
 from typing import NamedTuple
 from zlib import crc32
 
-from ..errors import CorruptRecord, NewerFormat
+from ..errors import DamagedBatch, NewerFormat
 
 MAGIC = b"ODQB"
 VERSION = 1
@@ -127,7 +127,7 @@ def directory_start(tail: bytes, size: int, path: str) -> int:
     """Where the directory of an object of ``size`` bytes starts, by its footer at the end of ``tail``.
 
     Raises:
-        CorruptRecord: the footer is missing or has an impossible field.
+        DamagedBatch: the footer is missing or has an impossible field.
     """
     if size < HEADER.size + FOOTER.size or len(tail) < FOOTER.size:
         raise corrupt(path, size, "an object of this size has no footer")
@@ -146,7 +146,7 @@ def decode_tail(data: bytes, offset: int, path: str) -> Tail:
     """Decode directory, identity and footer: all of ``data``, which starts at ``offset`` of the object.
 
     Raises:
-        CorruptRecord: a checksum does not match, or a field is impossible.
+        DamagedBatch: a checksum does not match, or a field is impossible.
     """
     size = offset + len(data)
     _offset, rows, count, identity_bytes, partition, attempt, crc, _magic = FOOTER.unpack(data[-FOOTER.size :])
@@ -195,7 +195,7 @@ def check_header(data: bytes, path: str) -> None:
     """Check the first bytes of an object.
 
     Raises:
-        CorruptRecord: it is not a batch.
+        DamagedBatch: it is not a batch.
         NewerFormat: a newer version of this package wrote it.
     """
     if len(data) < HEADER.size or data[:4] != MAGIC:
@@ -214,7 +214,7 @@ def split_index(data: bytes, segment: Segment, path: str) -> list[bytes]:
     """The encoded blocks of a segment's index.
 
     Raises:
-        CorruptRecord: it is damaged.
+        DamagedBatch: it is damaged.
     """
     if len(data) != segment.index_bytes or crc32(data) != segment.index_crc:
         raise corrupt(path, segment.index_offset, "the checksum of an index does not match")
@@ -234,6 +234,6 @@ def split_index(data: bytes, segment: Segment, path: str) -> list[bytes]:
     return blocks
 
 
-def corrupt(path: str, offset: int, what: str) -> CorruptRecord:
+def corrupt(path: str, offset: int, what: str) -> DamagedBatch:
     """The error for an object that does not decode."""
-    return CorruptRecord(f"batch {path}: {what} (byte {offset})", key=path.encode(), offset=offset)
+    return DamagedBatch(f"batch {path}: {what} (byte {offset})", key=path.encode(), offset=offset, batch=path)

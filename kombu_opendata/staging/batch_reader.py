@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
-from ..errors import CorruptRecord, RequestError
+from ..errors import RequestError
 from . import batch_format as fmt
 from .batch_block import Block, decode_block
 from .batch_format import Segment, Tail
@@ -24,7 +24,7 @@ def read_tail(folder: Source, path: str, size: int) -> Tail:
     """The directory of an object of ``size`` bytes; checks it and the header.
 
     Raises:
-        CorruptRecord: the object is missing or damaged.
+        DamagedBatch: the object is missing or damaged.
         NewerFormat: a newer version of this package wrote it.
         StoreError: the object can't be read now.
     """
@@ -48,12 +48,12 @@ def check_batch(folder: Folder, info: BatchInfo, instance: str, job_id: str) -> 
 
     Raises:
         RequestError: it is another batch.
-        CorruptRecord, NewerFormat, StoreError: as :func:`read_tail`.
+        DamagedBatch, NewerFormat, StoreError: as :func:`read_tail`.
     """
     path = path_of(info, job_id)
     size = folder.size(path)
     if size != info.bytes:
-        raise CorruptRecord(f"batch {path} has {size} bytes instead of {info.bytes}", key=path.encode(), offset=size)
+        raise fmt.corrupt(path, size, f"{info.bytes} bytes claimed, there are {size}")
     _check_same(read_tail(folder, path, size), info, instance, job_id)
     return path
 
@@ -106,12 +106,12 @@ def read_inline(info: BatchInfo, instance: str, job_id: str, max_message_bytes: 
     """The blocks of a batch that came with the commit.
 
     Raises:
-        RequestError, CorruptRecord, NewerFormat: the batch is another one than the commit says, or damaged.
+        RequestError, DamagedBatch, NewerFormat: the batch is another one than the commit says, or damaged.
     """
     path_of(info, job_id)
     path = info.uri
     if len(info.data) != info.bytes:
-        raise CorruptRecord(f"batch {path} has {len(info.data)} bytes instead of {info.bytes}", key=b"", offset=0)
+        raise fmt.corrupt(path, len(info.data), f"{info.bytes} bytes claimed, there are {len(info.data)}")
     folder = _Inline(info.data)
     tail = read_tail(folder, path, info.bytes)
     _check_same(tail, info, instance, job_id)
@@ -134,16 +134,3 @@ def _check_payload(block: Block, payload: bytes, path: str) -> None:
         if crc32(payload[at : at + length]) != checksum:
             raise fmt.corrupt(path, at, "an envelope whose checksum does not match")
         at += length
-
-
-def read_payload(folder: Source, path: str, offset: int, length: int, checksum: int) -> bytes:
-    """One message's envelope.
-
-    Raises:
-        CorruptRecord: the object is missing, or the envelope damaged.
-        StoreError: the object can't be read now.
-    """
-    (data,) = folder.read(path, [(offset, length)])
-    if len(data) != length or crc32(data) != checksum:
-        raise fmt.corrupt(path, offset, "an envelope whose checksum does not match")
-    return data

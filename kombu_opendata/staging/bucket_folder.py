@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ..bucket_credentials import read_credential_files, refuse_query
-from ..errors import CorruptRecord, InvalidURL, StoreError
+from ..errors import DamagedBatch, InvalidURL, StoreError
 from .batch_uri import FILE_NAME
 from .folder import Folder, Found, Output, missing
 
@@ -104,7 +104,7 @@ class Bucket(Folder):
         try:
             with self.errors(path):
                 yield from map(bytes, self._obs.get(self._store, path).stream(min_chunk_size=_PART_BYTES))
-        except CorruptRecord as exc:
+        except DamagedBatch as exc:
             raise FileNotFoundError(path) from exc
 
     def read_version(self, path: str) -> tuple[bytes, dict[str, str]] | None:

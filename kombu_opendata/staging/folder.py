@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from ..errors import CorruptRecord
+from ..errors import DamagedBatch
 
 
 class Found(NamedTuple):
@@ -45,14 +45,14 @@ class Folder(ABC):
 
     @abstractmethod
     def size(self, path: str) -> int:
-        """Size of a batch in bytes; raises CorruptRecord if the batch is missing."""
+        """Size of a batch in bytes; raises DamagedBatch if the batch is missing."""
 
     @abstractmethod
     def read(self, path: str, ranges: list[tuple[int, int]]) -> list[bytes]:
         """The bytes of each (offset, length), fewer at the end of the batch.
 
         Raises:
-            CorruptRecord: the batch is missing.
+            DamagedBatch: the batch is missing.
             StoreError: it can't be read now.
         """
 
@@ -69,6 +69,7 @@ class Folder(ABC):
         return
 
 
-def missing(path: str) -> CorruptRecord:
+def missing(path: str) -> DamagedBatch:
     """The error for a batch that is missing."""
-    return CorruptRecord(f"batch {path} is missing: restore the object", key=path.encode(), offset=0)
+    text = f"batch {path} is missing: restore the object from a backup"
+    return DamagedBatch(text, key=path.encode(), offset=0, batch=path)

@@ -1,4 +1,4 @@
-"""The folder of staged batches that a URL names.
+"""Folders of staged batches: the one of an instance, and those that URLs name.
 
 ==================  =====================================================================================
 URL                 folder
@@ -35,3 +35,31 @@ def open_folder(url: str, options: Mapping[str, str] | None = None) -> Folder:
     if url.startswith("memory:"):
         raise InvalidURL("a store in memory can't hold staged batches: no other process sees it; use a folder", url=url)
     return Bucket(url, options or {})
+
+
+class StagedFolder:
+    """The folder of an instance's staged batches, which is beside its database.
+
+    Attributes:
+        url: its URL.
+    """
+
+    def __init__(self, store_url: str, instance: str) -> None:
+        self.url = f"{store_url.rstrip('/')}/{instance}.staged"
+        self._folder: Folder | None = None
+
+    def open(self) -> Folder:
+        """Open the folder at the first call.
+
+        Raises:
+            InvalidURL: this kind of store can't hold any.
+            StoreError: a package is missing, or the settings in the environment are refused.
+        """
+        if self._folder is None:
+            self._folder = open_folder(self.url)
+        return self._folder
+
+    def close(self) -> None:
+        """Close open files."""
+        if self._folder is not None:
+            self._folder.close()

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from ..errors import StoreError, StoreFull, StoreSilent
+from ..staging.folder_url import StagedFolder
 from .clock import Clock
 from .commit import recovery
 from .commit.cache_warm_up import warm_up
@@ -27,6 +28,7 @@ from .maintain.log_retention import LogSweep
 from .maintain.retention import Collector
 from .maintain.routing_cursors import Router
 from .maintain.size_limit import SizeLimit
+from .messages.payload_reader import PayloadReader
 from .messages.payloads import Payloads
 from .operations.archive_and_delete import SettledMoves
 from .operations.definitions import Definitions
@@ -67,7 +69,8 @@ class Engine:
         self.before_reopening: MayOpen | None = None
         self._tidied = False
         state = self.state = StoreState()
-        payloads = self.payloads = Payloads(store, settings.payload_cache_bytes)
+        folder = self._staged_folder = StagedFolder(store.location.url, store.location.name)
+        payloads = self.payloads = Payloads(store, PayloadReader(store, folder), settings.payload_cache_bytes)
         self.figures = EngineFigures(settings.slow_commit_seconds)
         commits = self.commits = Commits(store, journal, clock, state, payloads, self.figures, sync=settings.sync)
         self.definitions = Definitions(state, clock, commits)
@@ -83,8 +86,7 @@ class Engine:
         self.settled_moves = SettledMoves(store, state, clock, commits, payloads, buckets)
         self.moves = Moves(store, state, clock, commits, payloads, buckets, self.pages, self.loader, repeats)
         self.router = Router(store, state, clock, commits, buckets)
-        self.staging = Staging(store, state, clock, commits, operations)
-        payloads.batches = self.staging.reader
+        self.staging = Staging(store, state, clock, commits, operations, folder)
         self.history = History(
             store, state, payloads, commits.checkpoint, int(1000 * settings.history_retention_seconds)
         )  # fmt: skip
@@ -309,7 +311,7 @@ class Engine:
             await self._files.end(self.store.admin, self.settings.close_seconds)
 
     async def _close_store(self) -> None:
-        self.staging.close()
+        self._staged_folder.close()
         if isinstance(self.commits.failure, StoreSilent):  # the next broker takes it over as after a crash
             return
         try:

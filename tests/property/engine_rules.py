@@ -374,7 +374,7 @@ class EngineRules(CrashableEngine):
     def publish_dead_letters(self, count: int, routable: bool, commit: bool) -> None:
         """As the broker does it: the payload is read, then the copy is published and the letter forgotten at once."""
         for (name, id), letter in list(self.engine.state.dead_letters.items())[:count]:
-            self.run(self.engine.payloads.load([id]))
+            assert self.run(self.engine.payloads.load([id])) == {}
             assert self.engine.payloads.find(id) == self.model.envelopes[id]
             assert (letter.exchange, letter.routing_key) == ("", "b")
             if routable and "b" in self.model.queues:

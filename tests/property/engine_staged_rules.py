@@ -47,9 +47,9 @@ class StagedRules(ReplayRules):
     def stage(self, parts: list[list[StagedRow]], commit: bool) -> None:
         """A job is committed; in a store in memory its batches are inline, and routed in the same step."""
         name, inline = f"job-{next(self.job_number)}", self.url().startswith("memory:")
-        target = StagingTarget(self.engine.staging.url, "default")
+        target = StagingTarget(self.engine.staging.folder.url, "default")
         if not inline:
-            target = StagingTarget(self.engine.staging.url, "default", inline_bytes=0, inline_rows=0)
+            target = StagingTarget(self.engine.staging.folder.url, "default", inline_bytes=0, inline_rows=0)
         now = self.clock.now_ms()
         infos = [self.write(target, name, number, rows, now) for number, rows in enumerate(parts)]
         batches = [
@@ -88,7 +88,7 @@ class StagedRules(ReplayRules):
             ((encoded, _block, payload),) = read_inline(info, "default", self.last_job(), 1 << 20)
             return StagedPart("", info.rows, 0, encoded, payload)
         path = parse_batch_uri(info.uri) or ""
-        folder = self.engine.staging.folder()
+        folder = self.engine.staging.folder.open()
         (segment,) = read_tail(folder, path, info.bytes).segments
         (index,) = folder.read(path, [(segment.index_offset, segment.index_bytes)])
         (encoded,) = fmt.split_index(index, segment, path)

@@ -72,10 +72,10 @@ class ExplainCalls:
     async def _typed_headers(self, id: int) -> Typed:
         """The typed headers, which a headers exchange compares; the metadata has only texts."""
         try:
-            await self._payloads.load([id])
+            envelope = await self._payloads.read(id)
         except StoreError:
             return None
-        opened = open_envelope(self._payloads.find(id) or b"")
+        opened = open_envelope(envelope or b"")
         return None if opened is None else opened[3]
 
     def _report(self, call: Context, msg: m.Explain, headers: dict[str, str], typed: Typed) -> dict[str, Any]:

@@ -130,7 +130,7 @@ def stored_attempt(one: AttemptRecord) -> AttemptInfo:
     if one.event is not None:
         data = one.event.metadata
         times = data.created_at_ms, data.received_at_ms, data.visible_at_ms
-        event = EventInfo(*times, data.headers, one.event.envelope)
+        event = EventInfo(*times, data.headers, one.event.envelope, one.event.error)
     failure = one.failure or task_failure.NONE
     return AttemptInfo(
         attempt_id(one.number), one.message_id, one.queue, one.consumer, one.claimed_at_ms, one.ended_at_ms,

@@ -40,8 +40,8 @@ class StagingCalls:
     @handles(m.GetStagingTarget, needs=needs.on_staged_jobs())
     def get_staging_target(self, call: Context, msg: m.GetStagingTarget) -> None:
         """Where executors write; an error if the store can't hold staged batches."""
-        self._staging.folder()
-        url, shown = self._staging.url, {}
+        self._staging.folder.open()
+        url, shown = self._staging.folder.url, {}
         if url.startswith("s3"):
             shown = {name: os.environ[variable] for variable, name in _SHARED_OPTIONS.items() if variable in os.environ}
         limits = self._max_message_bytes, INLINE_BYTES, INLINE_ROWS

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from itertools import islice
 
-from ...errors import CorruptRecord, NotFound, OpenDataError, QueueFull, StoreError, StoreFull
+from ...errors import NotFound, OpenDataError, QueueFull, StoreError, StoreFull
 from ...protocol.messages import Publish
 from ...storage.messages.payloads import Payloads
 from ...storage.operations.message_operations import Operations
@@ -127,17 +127,13 @@ class DeadLetters:
     async def _load(self) -> None:
         """Load the payloads of the oldest letters into memory."""
         places = list(islice(self._stored, _BATCH))
-        try:
-            await self._payloads.load([id for _queue, id in places])
-        except CorruptRecord:
-            for queue, id in places:
-                try:
-                    await self._payloads.load([id])
-                except CorruptRecord as exc:
-                    self.lost += 1
-                    log.error("a dead letter of queue %r is lost: %s", queue, exc)
-                    self._operations.dead_letter_sent(queue, id)
-        revoked = [place for place in places if self._stored[place].reason == REVOKED]
+        errors = await self._payloads.load([id for _queue, id in places])
+        for queue, id in places:
+            if id in errors and (queue, id) in self._stored:
+                self.lost += 1
+                log.error("a dead letter of queue %r is lost: %s", queue, errors[id])
+                self._operations.dead_letter_sent(queue, id)
+        revoked = [place for place in places if place in self._stored and self._stored[place].reason == REVOKED]
         await asyncio.gather(*(self._revocations.load(self._payloads.find(id) or b"") for _queue, id in revoked))
 
     def _publish_some(self, store: Store) -> None:

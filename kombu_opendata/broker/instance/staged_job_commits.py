@@ -100,7 +100,7 @@ class StagingService:
         """Check that all batches are as the commit describes them; returns their paths, in order."""
         if not batches:
             return []
-        folder, name = self._staging.folder(), self._name
+        folder, name = self._staging.folder.open(), self._name
         paths = [path_of(batch, job_id) for batch in batches]
         if len(set(paths)) < len(paths):
             raise RequestError(f"job {job_id!r}: a batch is named twice", job_id=job_id)
@@ -161,7 +161,7 @@ class StagingService:
             QueueFull, QueuePaused: the store can't hold objects.
         """
         try:
-            folder = self._staging.folder()
+            folder = self._staging.folder.open()
         except InvalidURL:
             raise refusal from None
 
@@ -186,7 +186,7 @@ class StagingService:
                     f"job {job_id!r} is committed: its messages exist; purge or delete its queues instead",
                     job_id=job_id,
                 )
-            return await asyncio.to_thread(_remove, staging.folder(), paths, job_folder(job_id))
+            return await asyncio.to_thread(_remove, staging.folder.open(), paths, job_folder(job_id))
 
     @asynccontextmanager
     async def _alone(self, folder: str) -> AsyncIterator[None]:

@@ -144,7 +144,7 @@ class StagingRouter:
             self._lose(job, job.rows - job.routed, "there is no record of their batch")
             return
         try:
-            folder = self._staging.folder()
+            folder = self._staging.folder.open()
             tail = await asyncio.to_thread(_read_same_tail, folder, found)
         except (CorruptRecord, NewerFormat) as exc:
             self._lose(job, found.first_id + found.rows - first_id, exc)
@@ -257,7 +257,7 @@ class StagingRouter:
     async def _payload(self, path: str, offset: int, block: Block) -> bytes:
         """The envelopes of a block. Their checksums are checked when they are delivered."""
         size = sum(block.lengths)
-        (data,) = await asyncio.to_thread(self._staging.folder().read, path, [(offset, size)])
+        (data,) = await asyncio.to_thread(self._staging.folder.open().read, path, [(offset, size)])
         return data.ljust(size, b"\0")
 
     async def _pace(self) -> None:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ...json_values import plain
 from ...readable_text import counted
-from ..exit_codes import NOT_NOW, Command, Failure, confirm
+from ..exit_codes import DAMAGED, NOT_NOW, REFUSED, Command, Failure, check_ids, confirm
 from ..hints import next_command
 from ..option_types import LENGTH, ids_option, limit_option, where_option
 from ..target import Target, call_options, complete_queues, queue_argument, yes_option
 from ..terminal.output import note, print_json, say
 from .failure_filters import count_of, failure_options, filters_of, is_chosen
+
+if TYPE_CHECKING:
+    from ...client.calls.failure_queries import Retried
 
 _WHY_LEFT = {
     "already": "already there, or run again by somebody else",
@@ -25,6 +28,7 @@ _WHY_LEFT = {
     "not_tasks": "not tasks of Celery",
     "without_queue": "their queue is gone: give --to",
     "paused": "their queue is paused",
+    "damaged": "can't be read",
 }
 
 
@@ -43,7 +47,8 @@ def retry(everything: bool, into: str, limit: int, target: Target, as_json: bool
     All in these queues, or what the options say. A failed message becomes available again with the same id, and starts
     with no attempts. A task whose message was acknowledged is published again with a new id: the same task, root_id and
     rest of a chain, without eta and retries, and outside of its chord. An interrupted command goes on where it stopped
-    when it is repeated; nothing runs twice. Exits with 5 if some stayed because their queue is full or paused.
+    when it is repeated; nothing runs twice. Exits with 4 if tasks can't be read because the store is damaged, with 5 if
+    only some run again, and with 1 if none does.
     """
     if everything == is_chosen(given):
         raise click.UsageError("say what to run again: QUEUE, --id, --task or another option, or --all")
@@ -65,10 +70,22 @@ def retry(everything: bool, into: str, limit: int, target: Target, as_json: bool
             f"{counted(done.published, 'task')} published again": done.published,
         }
         say(f"{', '.join(text for text, count in ran.items() if count) or 'nothing runs again'}{where}{rest}")
+    _check_retried(done)
+    check_ids(ids, done.handled + sum(done.left.values()), limit, "failures that match")
+
+
+def _check_retried(done: Retried) -> None:
+    """End with the exit code for what did not run again, if there is any."""
+    if done.damaged:
+        raise Failure(f"{counted(done.damaged, 'task')} can't run again: {done.damage}", DAMAGED)
     if done.full:
         raise Failure(f"queue {done.full!r} is full or paused: the rest stays failed until it takes messages", NOT_NOW)
     if done.paused:
         raise Failure("publishes to a queue are paused: after `queue resume`, the same command goes on", NOT_NOW)
+    if done.refused:
+        why = ", ".join(f"{count:,} {_WHY_LEFT[name]}" for name, count in done.refused.items())
+        code = NOT_NOW if done.handled or "waiting" in done.refused else REFUSED
+        raise Failure(f"{counted(sum(done.refused.values()), 'failure')} did not run again: {why}", code)
 
 
 def _nothing(client: Any, ids: tuple[str, ...], asked: Any) -> Failure:
@@ -132,6 +149,7 @@ def archive(
         print_json({"queue": queue, "archived": archived})
     else:
         say(f"{counted(archived, 'failed message')} of queue {queue!r} archived")
+    check_ids(ids, archived, limit, "failed messages of the queue that match")
 
 
 @click.command(cls=Command, epilog="Example: opendata-queue failed delete orders --id 17 --id 18")
@@ -145,7 +163,7 @@ def delete(everything: bool, limit: int, yes: bool, target: Target, as_json: boo
 
     This can't be undone. The history still shows that they failed.
     """
-    queues = given["queues"]
+    queues, ids = given["queues"], given["ids"]
     if everything == is_chosen({**given, "queues": ()}):
         raise click.UsageError("say what to delete: --id, --task, --until or another option, or --all")
     asked = filters_of(given)
@@ -160,3 +178,4 @@ def delete(everything: bool, limit: int, yes: bool, target: Target, as_json: boo
         print_json(plain(done))
     else:
         say(f"{counted(done.deleted, 'failed message')} deleted, {counted(done.dismissed, 'failure')} dismissed")
+    check_ids(ids, done.handled, limit, "failures that match")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -10,19 +11,22 @@ import click
 
 from ...errors import BodyTooLarge
 from ...json_values import plain
-from ...readable_text import age, pairs, shown, value_text
-from ..exit_codes import Command
+from ...readable_text import age, counted, pairs, shown, value_text
+from ..exit_codes import DAMAGED, Command, Failure
 from ..option_types import MESSAGE_ID, limit_option
 from ..target import Target, complete_queues, look_options, queue_argument
 from ..terminal.output import print_facts, print_json, print_json_line, say
 from ..terminal.tables import Column, print_table
 
 if TYPE_CHECKING:
+    from ...errors import OpenDataError
     from ...queue_client import QueueClient
-    from ...queue_client.message_models import Message, MessageState
+    from ...queue_client.message_models import Message, MessageState, StoredMessage
 
 _CELL = 60
 _PREVIEW = 200
+#: metadata headers that are shown as facts
+_ROUTING = ("exchange", "routing_key", "priority")
 
 
 @click.command(cls=Command, epilog="Example: opendata-queue peek orders -n 5 --full")
@@ -37,16 +41,19 @@ def peek(queue: str, limit: int, after: int | None, full: bool, target: Target, 
     With --json, each message is a document on a line of its own.
     """
     with target.client(looks=True) as client:
-        found = _peeked(client, queue, limit, -1 if after is None else after)
+        errors: list[OpenDataError] = []
+        found = _noted(_peeked(client, queue, limit, -1 if after is None else after), errors)
         if as_json:
             for one in found:
                 print_json_line(_as_json(one))
+            _check(errors)
             return
         rows = [_row(one, 0 if full else _CELL) for one in found]
     # delays and priorities are rare, and the body needs the space
     columns = [column for at, column in enumerate(_PEEKED) if column not in _RARE or any(row[at] for row in rows)]
     rows = [tuple(cell for cell, column in zip(row, _PEEKED, strict=True) if column in columns) for row in rows]
     print_table(columns, rows, none=f"no messages wait in queue {queue!r}", spare=("attempts",))
+    _check(errors)
 
 
 _PEEKED: list[Column] = [
@@ -54,6 +61,20 @@ _PEEKED: list[Column] = [
     ("body", False),
 ]  # fmt: skip
 _RARE = (("due", False), ("priority", True))
+
+
+def _noted(found: Iterator[Message], errors: list[OpenDataError]) -> Iterator[Message]:
+    """Pass messages on, and add the errors of those that can't be read."""
+    for peeked in found:
+        if peeked.error is not None:
+            errors.append(peeked.error)
+        yield peeked
+
+
+def _check(errors: list[OpenDataError]) -> None:
+    """End with the exit code for damage if messages can't be read."""
+    if errors:
+        raise Failure(f"{counted(len(errors), 'message')} can't be read: {errors[0].text}", DAMAGED)
 
 
 def _row(one: Message, limit: int) -> tuple[Any, ...]:
@@ -83,19 +104,27 @@ def message(id: int, queue: str, save: Any, target: Target, as_json: bool) -> No
     with target.client(looks=True) as client:
         found = client.get(id, queue)
     if save is not None:
+        if found.message.error is not None:
+            raise found.message.error
         save.write(found.message.raw)
         return
     if as_json:
         states = [{name: value for name, value in plain(state).items() if name != "token"} for state in found.states]
         print_json({**plain(found), "message": _as_json(found.message), "states": states})
-        return
-    one = found.message
+    else:
+        _print_message(found)
+    if found.message.error is not None:
+        _check([found.message.error])
+
+
+def _print_message(found: StoredMessage) -> None:
+    one, known = _with_metadata(found), found.metadata
     print_facts(
         {
             "id": str(one.id),
             "received": found.received_at,
             "visible": found.visible_at,
-            "priority": one.properties.get("priority") or 0,
+            "priority": one.properties.get("priority") or known.get("priority") or 0,
             "exchange": one.exchange or "(default)",
             "routing key": one.routing_key,
             "content type": one.content_type,
@@ -109,7 +138,20 @@ def message(id: int, queue: str, save: Any, target: Target, as_json: bool) -> No
     say(f"body: {_body(one)}")
 
 
+def _with_metadata(found: StoredMessage) -> Message:
+    """The message; if it can't be read, with headers and routing from its metadata, which is another record."""
+    known = found.metadata
+    if found.message.error is None:
+        return found.message
+    headers = {name: text for name, text in known.items() if name not in _ROUTING}
+    return replace(
+        found.message, exchange=known.get("exchange", ""), routing_key=known.get("routing_key", ""), headers=headers
+    )
+
+
 def _body(one: Message, limit: int = 0) -> str:
+    if one.error is not None:
+        return "(can't be read)"
     try:
         return value_text(one.displayed(), limit)
     except BodyTooLarge as exc:
@@ -124,7 +166,7 @@ def _state(state: MessageState) -> tuple[Any, ...]:
 def _as_json(one: Message) -> dict[str, Any]:
     """A message without the fields of a lease, as nothing was claimed; a body that is too large is bytes."""
     try:
-        body = plain(one.displayed())
+        body = None if one.error is not None else plain(one.displayed())
     except BodyTooLarge:
         body = plain(one.raw)
     document = {name: value for name, value in plain(one).items() if name not in ("token", "leased_until")}

@@ -79,7 +79,7 @@ def replay(
 def _wait(client: QueueClient, queue: str, found: dict[str, Any]) -> dict[str, Any]:
     from ..terminal.progress import bar
 
-    pause, has_told = threading.Event(), False
+    pause, has_told, error = threading.Event(), False, ""
     try:
         with bar(f"replaying into {queue}") as update:
             while not found["done"]:
@@ -87,6 +87,9 @@ def _wait(client: QueueClient, queue: str, found: dict[str, Any]) -> dict[str, A
                 if found["waiting"] and not has_told:
                     note(f"queue {queue!r} is full or paused: the replay waits until it takes messages")
                     has_told = True
+                if found["error"] and found["error"] != error:
+                    error = found["error"]
+                    note(f"a step of the replay failed and is tried again: {error}")
                 pause.wait(_LOOK_SECONDS)
                 again = client.replay_progress([queue])
                 if not again:
@@ -109,6 +112,8 @@ def _show(found: list[dict[str, Any]], as_json: bool) -> None:
     rows = []
     for one in found:
         state = "done" if one["done"] else "waits: full or paused" if one["waiting"] else "in progress"
+        if one["error"] and not one["done"]:
+            state = f"failing: {one['error']}"
         whole = one["end"] - one["start"]
         share = 100 * (one["position"] - one["start"]) // whole if whole > 0 else 100
         began = moment(one["started_at_ms"])

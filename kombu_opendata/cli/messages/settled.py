@@ -9,7 +9,7 @@ import click
 
 from ...json_values import plain
 from ...readable_text import age, counted
-from ..exit_codes import Group, confirm
+from ..exit_codes import Group, check_ids, confirm
 from ..option_types import LENGTH, ids_option, limit_option
 from ..target import Target, call_options, look_options, queue_argument, queues_argument, yes_option
 from ..terminal.output import note, print_json, print_json_line, say
@@ -109,6 +109,7 @@ def delete(
         print_json({"queue": queue, "state": "done", "deleted": deleted})
     else:
         say(f"{counted(deleted, 'archived message')} deleted from queue {queue!r}")
+    check_ids(ids, deleted, 0, "archived messages of the queue")
 
 
 def _question(queue: str, have: str, older_than: float | None, ids: int) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...readable_text import counted
-from ..exit_codes import NOT_NOW, Command, Failure
+from ..exit_codes import NOT_NOW, REFUSED, Command, Failure, check_ids
 from ..option_types import ids_option, limit_option, where_option
 from ..target import Target, call_options, complete_queues
 from ..terminal.output import note, print_json, say
@@ -24,7 +24,8 @@ _HELP = {
 }
 _DETAILS = (
     "Messages in flight stay, and so do those that come meanwhile. If TARGET becomes full, this says how far it came "
-    "and exits with 5; the same command again goes on, also after an interruption. No message is lost or doubled."
+    "and exits with 5, as it does if only some messages fit its filter. The same command again goes on, also after an "
+    "interruption. No message is lost or doubled."
 )
 
 
@@ -60,6 +61,8 @@ def _command(verb: str, done: str) -> click.Command:
                 lambda: call(source, target_queue, where=where, ids=ids or None, limit=limit, states=states),
             )  # fmt: skip
         _print(found, source, target_queue, done, as_json)
+        stayed = found.already + found.expired + found.waiting + found.unmatched
+        check_ids(ids, found.count + stayed, limit, "waiting messages of the queue that match")
 
     return run
 
@@ -100,3 +103,9 @@ def _print(found: Moved, source: str, target: str, done: str, as_json: bool) -> 
         say(f"{counted(found.count, 'message')} {done} from queue {source!r} to {target!r}{rest}")
     if found.is_full:
         raise Failure(f"queue {target!r} is full: the same command goes on when there is room", NOT_NOW)
+    if found.waiting:
+        text = f"{counted(found.waiting, 'message')} not {done}: they are dead letters in transit. Try again"
+        raise Failure(text, NOT_NOW)
+    if found.unmatched:
+        text = f"{counted(found.unmatched, 'message')} not {done}: the filter of queue {target!r} does not match"
+        raise Failure(text, NOT_NOW if found.count else REFUSED)

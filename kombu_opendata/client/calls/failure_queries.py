@@ -81,7 +81,7 @@ class _Counts:
         """These counts and those of one more step."""
         counts = asdict(self)  # type: ignore[call-overload]
         return type(self)(**{
-            name: value + getattr(answer, name) if type(value) is int else getattr(answer, name)
+            name: value + getattr(answer, name) if type(value) is int else getattr(answer, name) or value
             for name, value in counts.items()
         })  # fmt: skip
 
@@ -101,6 +101,8 @@ class Retried(_Counts):
         not_tasks: acknowledged messages that are not tasks of Celery.
         without_queue: failures whose queue was deleted.
         paused: failures whose queue takes no messages, because an operator has paused publishes.
+        damaged: tasks whose messages can't be read.
+        damage: why the first of them can't.
         full: the queue that takes no more, or empty; the rest stays as it is.
     """
 
@@ -114,6 +116,8 @@ class Retried(_Counts):
     not_tasks: int = 0
     without_queue: int = 0
     paused: int = 0
+    damaged: int = 0
+    damage: str = ""
     full: str = ""
 
     @property
@@ -122,9 +126,14 @@ class Retried(_Counts):
         return self.redriven + self.published
 
     @property
+    def refused(self) -> dict[str, int]:
+        """Return :attr:`left` without what needs no retry, because the target has it or it ran again already."""
+        return {name: count for name, count in self.left.items() if name != "already"}
+
+    @property
     def left(self) -> dict[str, int]:
         """How many stayed, by reason, without zeros."""
-        names = [field.name for field in fields(self)][2:-1]
+        names = [field.name for field in fields(self)][2:-2]
         return {name: count for name in names if (count := getattr(self, name))}
 
 

@@ -85,6 +85,10 @@ class OfflineStore:
             self._check_deleted(exc)
             raise
 
+    async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The values of ``keys``, in their order; raises as :meth:`get`."""
+        return [await self.get(key) for key in keys]
+
     async def scan_batches(self, start: bytes, end: bytes | None, *, batch: int = 1000) -> AsyncIterator[list[Pair]]:
         """The pairs with ``start <= key < end`` by key, in lists that are not empty.
 

@@ -165,8 +165,8 @@ class FailuresRetried(Numbered, tag=216):
     ``already`` (the target has the message), ``expired`` (their TTL is over), ``waiting`` (dead letters that are not
     published yet), ``unmatched`` (the filter of the target does not match them), ``collected`` (the message is no
     longer stored), ``not_tasks`` (the message is not a Celery task), ``without_queue`` (the queue was deleted),
-    ``paused`` (an operator has paused publishes to the queue). ``full`` is the queue that takes no more; then the rest
-    waits.
+    ``paused`` (an operator has paused publishes to the queue), ``damaged`` (the message can't be read; ``damage`` says
+    why the first of them can't). ``full`` is the queue that takes no more; then the rest waits.
     """
 
     redriven: int
@@ -182,6 +182,8 @@ class FailuresRetried(Numbered, tag=216):
     full: str
     next: str | None
     until_ms: int
+    damaged: int = 0
+    damage: str = ""
 
 
 class FailuresDismissed(Numbered, tag=217):

@@ -64,6 +64,7 @@ class EventInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
         visible_at_ms: when it could first be delivered.
         headers: its metadata headers, as texts.
         body: if it was asked for, as it was sent. On the wire it is the envelope.
+        body_error: why the body can't be read.
     """
 
     created_at_ms: int
@@ -71,6 +72,7 @@ class EventInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
     visible_at_ms: int
     headers: dict[str, str]
     body: Any = None
+    body_error: str = ""
 
     @property
     def exchange(self) -> str:

@@ -20,6 +20,8 @@ Outgoing = tuple[bytes, Texts, int, int, int]
 ReadRow = tuple[int, int, int, int, bytes, bool]
 #: message id, state, priority, visible at ms, attempts, lease token, lease until ms, holder, settled at ms
 StateRow = tuple[int, str, int, int, int, int, int, str, int]
+#: the code, text and values of an error
+Refusal = tuple[str, str, dict[str, Any]]
 #: message id, token; a token of 0 means whoever read it for a time, or nobody
 Item = tuple[int, int]
 
@@ -217,16 +219,21 @@ class SettledMessages(Numbered, tag=173):
 
 
 class Peeked(Numbered, tag=174):
-    """Waiting messages; ``more`` says that others follow."""
+    """Waiting messages; ``more`` says that others follow.
+
+    A message of which ``errors`` has one, by its id, can't be read: its envelope is empty.
+    """
 
     messages: list[tuple[StateRow, int, bytes]]  # and received at ms, envelope
     more: bool
+    errors: dict[int, Refusal] = msgspec.field(default_factory=dict)
 
 
 class FoundMessage(Numbered, tag=175):
     """A message and its state in each queue. There is no such message if ``envelope`` is None.
 
-    ``complete`` is False if the search for its states stopped early.
+    ``complete`` is False if the search for its states stopped early. With an ``error`` the message can't be read: its
+    envelope is empty.
     """
 
     envelope: bytes | None
@@ -236,6 +243,7 @@ class FoundMessage(Numbered, tag=175):
     visible_at_ms: int
     states: list[tuple[str, StateRow]]
     complete: bool
+    error: Refusal | None = None
 
 
 class StatePage(Numbered, tag=176):

@@ -8,11 +8,9 @@ import msgspec
 
 from ...offline import OfflineStore
 from ...protocol.envelope import open_envelope
-from ...staging.batch_uri import parse_payload_uri
-from ...staging.folder_url import open_folder
-from ...storage.messages.staged_payloads import BatchReader, Place
-from ...storage.records import keys, payload, types
-from ...storage.records.payload import PayloadURI
+from ...staging.folder_url import StagedFolder
+from ...storage.messages.payload_reader import PayloadReader, Place, locate
+from ...storage.records import keys
 from . import metadata_columns
 from .store_scan import ROWS, Columns, Source, number_of
 
@@ -46,9 +44,7 @@ class _Payloads:
 
     def __init__(self, store: OfflineStore) -> None:
         self._store = store
-        location = store.location
-        url = f"{location.url.rstrip('/')}/{location.instance}.staged"
-        self._batches = BatchReader(lambda: open_folder(url, {}))
+        self._reader = PayloadReader(store, StagedFolder(store.location.url, store.location.instance))
 
     async def envelopes(self, ids: list[int]) -> list[bytes | None]:
         """The envelopes of these messages; None where the payload is missing.
@@ -56,31 +52,16 @@ class _Payloads:
         Raises:
             CorruptRecord: a payload is damaged.
         """
-        found: dict[int, bytes] = {}
-        places = []
+        places: dict[int, Place] = {}
         low, high = keys.payload_key(ids[0]), keys.payload_key(ids[-1]) + b"\0"
         async for rows in self._store.scan_batches(low, high, batch=PAYLOAD_ROWS):
             for key, value in rows:
                 id = int.from_bytes(key[2:], "big")
-                where = payload.decode(key, value)
-                if isinstance(where, bytes):
-                    found[id] = where
-                elif (place := parse_payload_uri(where.uri)) is not None:
-                    places.append(Place(id, *place))
-                else:
-                    found[id] = await self._chunks(id, key, where)
-        if places:
-            staged, broken = await self._batches.read(places)
-            for exc in broken.values():
-                raise exc
-            found |= staged
-        return [found.get(id) for id in ids]
-
-    async def _chunks(self, id: int, key: bytes, where: PayloadURI) -> bytes:
-        chunks = payload.parse_chunks_uri(where.uri)
-        if chunks is None:
-            raise types.corrupt(key, 0, f"a payload at {where.uri}, which can't be read")
-        return b"".join([await self._store.get(keys.chunk_key(id, number)) or b"" for number in range(chunks[0])])
+                places[id] = locate(id, value)
+        read = await self._reader.read(places)
+        for exc in read.errors.values():
+            raise exc
+        return [read.found.get(id) for id in ids]
 
 
 def _body(envelope: bytes | None) -> bytes | None:

@@ -140,4 +140,4 @@ async def _chunks(id: int, store: Reads, envelope: bytes | None) -> int:
     value = await store.get(key)
     decoded = payload.decode(key, value) if value is not None else b""
     chunks = None if isinstance(decoded, bytes) else payload.parse_chunks_uri(decoded.uri)
-    return chunks[0] if chunks else 0
+    return chunks.records if chunks else 0

@@ -6,12 +6,11 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
 from ...errors import CorruptRecord
-from ...staging.batch_uri import parse_payload_uri
-from ..records import keys, payload
+from ..records import keys
 from ..slatedb.store_reads import Reads
 from ..slatedb.store_writer import SlateStore
 from .new_message import NewMessage
-from .staged_payloads import BatchReader, Place
+from .payload_reader import PayloadReader, Place, locate, size_of
 
 #: ids are read with one scan if the gaps between them are not wider than this, and there are at least this many
 _MAX_GAP = 64
@@ -20,8 +19,6 @@ _SCAN_ROWS = 512
 #: of payloads that one call reads, about
 _CALL_BYTES = 256 << 10
 _READ_AHEAD_BYTES = 256 << 10
-#: of a large payload, read at the same time
-_CHUNKS_AT_ONCE = 16
 
 
 def dense_runs(ids: list[int], gap: int = _MAX_GAP) -> Iterator[list[int]]:
@@ -44,15 +41,8 @@ async def read_sizes(store: Reads, ids: list[int]) -> list[int]:
     for id in ids:
         key = keys.payload_key(id)
         value = found.get(key) or await store.get(key)
-        decoded = payload.decode(key, value) if value is not None else b""
-        sizes.append(len(decoded) if isinstance(decoded, bytes) else _size_at(decoded.uri))
+        sizes.append(0 if value is None else size_of(locate(id, value)))
     return sizes
-
-
-def _size_at(uri: str) -> int:
-    """The size of the payload at a URI in bytes; 0 if it is not known."""
-    chunks, place = payload.parse_chunks_uri(uri), parse_payload_uri(uri)
-    return chunks[1] if chunks is not None else place.length if place is not None else 0
 
 
 class Payloads:
@@ -62,13 +52,12 @@ class Payloads:
     the store has them. The rest is a cache of at most ``cache_bytes``, first in, first out.
     """
 
-    def __init__(self, store: SlateStore, cache_bytes: int) -> None:
-        self._store = store
+    def __init__(self, store: SlateStore, reader: PayloadReader, cache_bytes: int) -> None:
+        self._store, self._reader = store, reader
         self._cache_bytes = cache_bytes
         self._size = 0
         self._mean_bytes = _CALL_BYTES // _SCAN_ROWS  # of the records that were read last
         self._hot: OrderedDict[int, bytes] = OrderedDict()  # taking the oldest of a plain dict costs its holes
-        self.batches: BatchReader | None = None
         self.pending_staged: dict[int, NewMessage] = {}  # as `pending`, with ids that are not the newest
         self._flushing_staged: dict[int, NewMessage] = {}
         self.pending: dict[int, bytes] = {}
@@ -130,74 +119,60 @@ class Payloads:
         self._size = 0
 
     async def read(self, id: int) -> bytes | None:
-        """A payload from memory or the store, without caching it; None if there is none.
+        """Return a payload from memory or the store, without caching it; None if there is none.
 
         Raises:
-            CorruptRecord: it is damaged.
+            CorruptRecord: it is damaged; a DamagedBatch names its object.
+            StoreError: it can't be read now.
         """
-        found = self.find(id)
-        if found is not None:
-            return found
-        key = keys.payload_key(id)
-        value = await self._store.get(key)
-        if value is None:
+        envelope = self.find(id)
+        if envelope is not None:
+            return envelope
+        record = self._unstored_uri(id) or await self._store.get(keys.payload_key(id)) or self._unstored_uri(id)
+        if record is None:
             return self.find(id)
-        decoded = payload.decode(key, value)
-        return decoded if isinstance(decoded, bytes) else await self._fetch(id, key, decoded)
+        envelopes = await self._reader.read({id: locate(id, record)})
+        for exc in envelopes.errors.values():
+            raise exc
+        return envelopes.found[id]
 
-    async def load(self, ids: list[int]) -> None:
+    async def load(self, ids: list[int]) -> dict[int, CorruptRecord]:
         """Load payloads into the cache, in the order of delivery, up to half of its size.
 
-        Raises:
-            CorruptRecord: a payload is missing or damaged.
-        """
-        for exc in (await self.load_some(ids)).values():
-            raise exc
-
-    async def load_some(self, ids: list[int]) -> dict[int, CorruptRecord]:
-        """As :meth:`load`; returns why payloads of staged batches can't be read, by message id.
+        Returns:
+            The errors of those that are missing or damaged, by message id.
 
         Raises:
-            CorruptRecord: another payload is missing or damaged.
-            StoreError: batches can't be read now.
+            StoreError: payloads can't be read now.
         """
         pending, hot, flushing = self.pending, self._hot, self.flushing
         ids = [id for id in ids if id not in hot and id not in pending and id not in flushing]
-        found = await self._scan(sorted(ids))
+        records = await self._scan(sorted(ids))
         room = self._cache_bytes // 2
-        envelopes: dict[int, bytes] = {}
-        places: list[Place] = []
+        errors: dict[int, CorruptRecord] = {}
+        places: dict[int, Place] = {}
         for id in ids:
             key = keys.payload_key(id)
-            value = found.get(key) or self._unstored_uri(id) or await self._store.get(key)
-            decoded = None if value is None else payload.decode(key, value)
-            room -= len(decoded) if isinstance(decoded, bytes) else _size_at(decoded.uri) if decoded else 0
-            if room < 0 and id != ids[0]:
+            record = records.get(key) or self._unstored_uri(id) or await self._store.get(key)
+            try:
+                place = locate(id, record)
+            except CorruptRecord as exc:
+                errors[id] = exc
+                continue
+            room -= size_of(place)
+            if room < 0 and places:
                 break  # it would evict the first, which a delivery waits for
-            if isinstance(decoded, bytes):
-                envelopes[id] = decoded
-            elif (place := self._place(id, decoded)) is not None:
-                places.append(place)
-            else:
-                envelopes[id] = await self._fetch(id, key, decoded)
-        broken: dict[int, CorruptRecord] = {}
-        if places and self.batches is not None:
-            staged, broken = await self.batches.read(places)
-            envelopes |= staged
-        for id in ids:
-            if id in envelopes:
-                self._keep(id, envelopes[id])
-        return broken
+            places[id] = place
+        envelopes = await self._reader.read(places)
+        for id in places:
+            if id in envelopes.found:
+                self._keep(id, envelopes.found[id])
+        return errors | envelopes.errors
 
     def _unstored_uri(self, id: int) -> bytes | None:
         """The payload record of a staged message, if the store does not have it yet."""
         staged = self._unstored_staged(id)
         return None if staged is None else staged.uri
-
-    def _place(self, id: int, decoded: object) -> Place | None:
-        """The payload's place in a staged batch, if it is in one."""
-        found = parse_payload_uri(decoded.uri) if isinstance(decoded, payload.PayloadURI) else None
-        return Place(id, *found) if found is not None and self.batches is not None else None
 
     async def _scan(self, ids: list[int]) -> dict[bytes, bytes]:
         """The records of ids that are close together, until half the cache is full; ``ids`` are sorted."""
@@ -217,22 +192,3 @@ class Payloads:
                 if room < 0:
                     return found
         return found
-
-    async def _fetch(self, id: int, key: bytes, at: payload.PayloadURI | None) -> bytes:
-        if at is None:
-            raise CorruptRecord(f"the payload of message {id} is missing", key=key, offset=0)
-        chunks = payload.parse_chunks_uri(at.uri)
-        if chunks is None:
-            text = f"the payload of message {id} is at {at.uri}, which can't be read"
-            raise CorruptRecord(text, key=key, offset=0)
-        count, size = chunks
-        parts: list[bytes | None] = []
-        for start in range(0, count, _CHUNKS_AT_ONCE):
-            numbers = range(start, min(start + _CHUNKS_AT_ONCE, count))
-            parts += await self._store.get_many([keys.chunk_key(id, number) for number in numbers])
-        envelope = b"".join(part or b"" for part in parts)
-        if len(envelope) != size:
-            raise CorruptRecord(
-                f"message {id}: its chunks hold {len(envelope)} bytes instead of {size}", key=key, offset=0
-            )
-        return envelope

@@ -151,7 +151,7 @@ class QueueLoader:
             found = len(upcoming)
             enough = len(messages.available) + count - found
             number = messages.cold.next()
-        broken = await self._payloads.load_some([entry.id for entry in upcoming])
+        broken = await self._payloads.load([entry.id for entry in upcoming])
         queue.at_hand = len(upcoming) - len(broken)
         for id, exc in broken.items():
             self._give_up(queue, id, exc)

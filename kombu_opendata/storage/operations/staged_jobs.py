@@ -13,12 +13,10 @@ from itertools import groupby
 
 from ...errors import InvalidURL, OpenDataError
 from ...staging.batch_block import Block
-from ...staging.folder import Folder
-from ...staging.folder_url import open_folder
+from ...staging.folder_url import StagedFolder
 from ..clock import Clock
 from ..commit.commits import Commits
 from ..effects.staged_jobs import CommitStaged, RouteStaged
-from ..messages.staged_payloads import BatchReader
 from ..records import keys, staged, types
 from ..slatedb.store_writer import SlateStore
 from ..state import queue_state
@@ -47,32 +45,20 @@ class Staging:
     """The staged jobs of one instance."""
 
     def __init__(
-        self, store: SlateStore, state: StoreState, clock: Clock, commits: Commits, operations: Operations
+        self,
+        store: SlateStore,
+        state: StoreState,
+        clock: Clock,
+        commits: Commits,
+        operations: Operations,
+        folder: StagedFolder,
     ) -> None:
         self._store, self._state = store, state
         self._clock, self._commits, self._operations = clock, commits, operations
         self.state = state.staged
-        self._folder: Folder | None = None
-        self.reader = BatchReader(self.folder)
+        self.folder = folder
         self.orphan_age_ms = ORPHAN_AGE_MS
         self.removed = 0  # objects, since the start
-
-    @property
-    def url(self) -> str:
-        """The URL of staged batches, beside the database."""
-        location = self._store.location
-        return f"{location.url.rstrip('/')}/{location.name}.staged"
-
-    def folder(self) -> Folder:
-        """The folder of staged batches.
-
-        Raises:
-            InvalidURL: this kind of store can't hold any.
-            StoreError: a package is missing, or the settings in the environment are refused.
-        """
-        if self._folder is None:
-            self._folder = open_folder(self.url)
-        return self._folder
 
     # ------------------------------------------------------------------ jobs
     async def find(self, job_id: str) -> StagedJob | None:
@@ -167,7 +153,7 @@ class Staging:
                 if await self._is_held():
                     self.state.unneeded += paths
                     break
-                self.removed += await asyncio.to_thread(self.folder().delete, paths)
+                self.removed += await asyncio.to_thread(self.folder.open().delete, paths)
             except OpenDataError as exc:
                 log.warning("unneeded staged batches can't be removed now: %s", exc)
                 self.state.unneeded += paths
@@ -186,7 +172,7 @@ class Staging:
         try:
             if await self._is_held():  # what a reader needs may be nobody else's any more since the last start
                 return
-            folder = self.folder()
+            folder = self.folder.open()
             pages = folder.files()
             while (page := await asyncio.to_thread(next, pages, None)) is not None:
                 old = [found.path for found in page if found.changed_at_ms < now - self.orphan_age_ms]
@@ -200,11 +186,6 @@ class Staging:
             return
         except OpenDataError as exc:
             log.warning("staged batches of jobs that were never committed can't be listed: %s", exc)
-
-    def close(self) -> None:
-        """Close open files."""
-        if self._folder is not None:
-            self._folder.close()
 
 
 class _Filling:

@@ -18,6 +18,7 @@ import re
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...errors import RequestError
 from . import keys, types
@@ -41,6 +42,13 @@ class PayloadURI:
     """A body that is stored elsewhere."""
 
     uri: str
+
+
+class Chunks(NamedTuple):
+    """A body of ``size`` bytes in a number of chunk records."""
+
+    records: int
+    size: int
 
 
 def message_rows(id: int, metadata: bytes, envelope: bytes) -> Iterable[tuple[bytes, bytes]]:
@@ -109,7 +117,7 @@ def chunks_uri(count: int, size: int) -> str:
     return f"chunks:{count}:{size}"
 
 
-def parse_chunks_uri(uri: str) -> tuple[int, int] | None:
-    """(count, size) of a ``chunks:`` URI; None for any other URI."""
+def parse_chunks_uri(uri: str) -> Chunks | None:
+    """The chunks of a ``chunks:`` URI; None for any other URI."""
     found = _CHUNKS.fullmatch(uri)
-    return (int(found[1]), int(found[2])) if found else None
+    return Chunks(int(found[1]), int(found[2])) if found else None

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from ...client.calls.failure_queries import Dismissed, FailureFilters, Retried
+from ...errors import MessageNotFound, PreconditionFailed
 from ..brokers import Broker
 from ..no_value import without_none
 from .action import Action, Done, Parameters, Preview, Progress, Report, counted
@@ -125,6 +126,10 @@ async def retry(broker: Broker, given: Retry, report: Report) -> Done:
         if done.full:
             break
     left = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in done.left.items())
+    if done.damage:
+        left += f" ({done.damage})"
+    if done.refused and not done.handled:
+        raise PreconditionFailed(f"Nothing runs again: {left}.")
     text = f"{counted(done.handled, 'failure')} run again." + (f" Not: {left}." if left else "")
     if done.full:
         text += f" {done.full} is full: the rest stays."
@@ -169,6 +174,8 @@ async def preview_archive(broker: Broker, given: ArchiveFailed) -> Preview:
 
 async def archive_failed(broker: Broker, given: ArchiveFailed, _report: Report) -> Done:
     count = await broker.client.archive_failed(given.queue, where=given.where, ids=given.ids)
+    if given.ids and not count:
+        raise MessageNotFound("Nothing was set aside: these are not failed messages of the queue.", queue=given.queue)
     return Done(f"{counted(count, 'message')} set aside.", {"archived": count}, "queue", {"name": given.queue})
 
 

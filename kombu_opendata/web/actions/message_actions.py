@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import Field, Json, field_validator
 
+from ...errors import PreconditionFailed, QueueFull
 from ...queue_client.message_models import Settled
 from ..brokers import Broker
 from .action import Action, Done, Parameters, Preview, Report, counted
@@ -101,6 +102,8 @@ def _settled(answer: Settled, text: str, queue: str) -> Done:
     said = f"{counted(len(answer.done), 'message')} {text}."
     if answer.refused:
         first = next(iter(answer.refused.values()))
+        if not answer.done:
+            raise type(first)(f"No message was {text}: {first}", **first.values)
         said += f" {counted(len(answer.refused), 'message')} not: {first}"
     return Done(said, {"done": len(answer.done), "refused": len(answer.refused)}, "queue", {"name": queue})
 
@@ -149,6 +152,11 @@ async def preview_move(broker: Broker, given: Move) -> Preview:
 def _moved(answer: Any, verb: str, target: str) -> Done:
     stayed = {name: getattr(answer, name) for name in ("already", "expired", "waiting", "unmatched")}
     told = ", ".join(f"{count:,} {name}" for name, count in stayed.items() if count)
+    if not answer.count:
+        if answer.is_full:
+            raise QueueFull(f"No message was {verb}: queue {target} is full.", queue=target)
+        if answer.waiting or answer.unmatched:
+            raise PreconditionFailed(f"No message was {verb} to {target}: {told}.", queue=target)
     text = f"{counted(answer.count, 'message')} {verb} to {target}." + (f" Not: {told}." if told else "")
     if answer.is_full:
         text += f" {target} is full: the rest stays."

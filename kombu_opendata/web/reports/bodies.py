@@ -25,7 +25,8 @@ class Body:
     """A body.
 
     Attributes:
-        kind: ``json`` (or what decodes to the same values), ``text``, ``pickle``, ``bytes`` or ``too large``.
+        kind: ``json`` (or what decodes to the same values), ``text``, ``pickle``, ``bytes``, ``too large`` or
+            ``unreadable``.
         text: what is shown, with masked values.
         size: in bytes, as it is stored.
         is_cut: whether there is more than is shown.
@@ -39,6 +40,8 @@ class Body:
 
 def body_of(message: Message, masking: Masking) -> Body:
     """Return what can be displayed of a message's body; large ones take a part of a second."""
+    if message.error is not None:
+        return Body("unreadable", message.error.text, 0)
     size = len(message.raw)
     try:
         body = message.displayed()

@@ -57,6 +57,8 @@ class Done:
     paused: int = 0
     deleted: int = 0
     dismissed: int = 0
+    damaged: int = 0
+    damage: str = ""
     full: str = ""
     next: Position | None = None
 
@@ -165,20 +167,24 @@ class Bulks:
         at_once = _FIRST_TASKS
         while part and not bulk.done.full and bulk.go_on():
             some, part = part[:at_once], part[at_once:]
-            read = await asyncio.gather(*(self._read(one.open.message_id) for one in some))
+            read = await asyncio.gather(*(self._read(bulk, one.open.message_id) for one in some))
             found = [(one, envelope) for one, envelope in zip(some, read, strict=True) if envelope is not None]
-            bulk.done.collected += len(some) - len(found)
             self._publish_some(bulk, target, found)
             is_much = sum(len(envelope) for _one, envelope in found) > _MUCH_BYTES
             at_once = 1 if is_much else min(2 * at_once, _MOST_TASKS)
             await asyncio.sleep(0)
 
-    async def _read(self, id: int) -> bytes | None:
+    async def _read(self, bulk: Bulk, id: int) -> bytes | None:
+        """Read a task; counts why there is none."""
         try:
-            return await self._payloads.read(id)
+            envelope = await self._payloads.read(id)
         except CorruptRecord as exc:
             log.error("a failed task can't be run again: %s", exc)
+            bulk.done.damaged += 1
+            bulk.done.damage = bulk.done.damage or exc.text
             return None
+        bulk.done.collected += envelope is None
+        return envelope
 
     def _publish_some(self, bulk: Bulk, target: BrokerQueue, envelopes: list[tuple[Failure, bytes]]) -> None:
         """Publish tasks again. There is no await, so the messages and their marks are in one commit.

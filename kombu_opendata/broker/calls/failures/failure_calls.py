@@ -72,6 +72,7 @@ class FailureCalls:
         return m.FailuresRetried(
             msg.rid, done.redriven, done.published, done.already, done.expired, done.waiting, done.unmatched,
             done.collected, done.not_tasks, done.without_queue, done.paused, done.full, _next(bulk, done), until_ms,
+            done.damaged, done.damage,
         )  # fmt: skip
 
     @handles(m.DismissFailures, needs=needs.dismiss, query=True, filter_of=lambda _self, msg: msg.selector)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from ....errors import RequestError
+from ....errors import CorruptRecord, RequestError
 from ....protocol.envelope import headers_in
 from ....protocol.messages import queue_messages as q
 from ....storage.commit.commits import Commits
@@ -48,9 +48,13 @@ class PeekCalls:
         queue, is_readable = call.queue(msg.queue), call.session.rights.read[msg.queue]
         rows, after = await queue.page((AVAILABLE, DELAYED), msg.after, msg.limit)
         found: list[tuple[q.StateRow, int, bytes]] = []
+        errors: dict[int, q.Refusal] = {}
         size = 0
         for row in rows:
-            waiting = await queue.peek(row.id)
+            try:
+                waiting = await queue.peek(row.id)
+            except CorruptRecord as exc:
+                waiting, errors[row.id] = (0, b""), _refusal(exc)
             if waiting is None:
                 continue  # settled meanwhile
             received, envelope = waiting
@@ -58,7 +62,7 @@ class PeekCalls:
             size += len(envelope)
             if size >= PAGE_BYTES:
                 break
-        return q.Peeked(msg.rid, found, size >= PAGE_BYTES or after >= 0)
+        return q.Peeked(msg.rid, found, size >= PAGE_BYTES or after >= 0, errors)
 
     @handles(q.ListByState, needs=needs.on_queue("read", or_role="monitor"), query=True)
     async def list_by_state(self, call: Context, msg: q.ListByState) -> q.StatePage:
@@ -73,7 +77,7 @@ class PeekCalls:
         if not 0 <= msg.id < 1 << 63:
             raise RequestError(f"message id {msg.id} is out of range", message_id=msg.id)
         queues = [call.queue(msg.queue)] if msg.queue else None
-        envelope = await self._payloads.read(msg.id)
+        envelope, error = await self._read(msg.id)
         about = await self._pages.metadata_of(msg.id)
         if about is None and envelope is not None:
             await self._commits.checkpoint()  # a staged row that has only just reached its queue
@@ -91,15 +95,22 @@ class PeekCalls:
                 states.append((queue.name, row))
         if not states and left > 0 and envelope is not None:
             await self._commits.checkpoint()  # it may have only just left its last queue
-            envelope = None if msg.queue else await self._payloads.read(msg.id)
+            envelope, error = (None, None) if msg.queue else await self._read(msg.id)
         headers: dict[str, str] = {}
         if about is not None:
             headers = about.headers
         elif envelope is not None:
             headers = headers_in(envelope, 255 - states[0][1].priority if states else 0) or {}
         rows = [(name, self._holders.row(row)) for name, row in states]
-        found = q.FoundMessage(msg.rid, envelope, headers, created, received, visible, rows, left > 0)
+        found = q.FoundMessage(msg.rid, envelope, headers, created, received, visible, rows, left > 0, error)
         return _shown(call.session.rights, found)
+
+    async def _read(self, id: int) -> tuple[bytes | None, q.Refusal | None]:
+        """Read a stored message; returns an empty envelope and the reason if it is damaged."""
+        try:
+            return await self._payloads.read(id), None
+        except CorruptRecord as exc:
+            return b"", _refusal(exc)
 
     async def _queues_of(self, id: int) -> list[BrokerQueue]:
         """The queues that may hold a message: those in its history, or all if there is none."""
@@ -121,6 +132,10 @@ def _shown(rights: Rights, found: q.FoundMessage) -> q.FoundMessage:
         return found
     envelope = None if found.envelope is None else shown_envelope(found.envelope)
     return replace(found, envelope=envelope, headers=shown_headers(found.headers))
+
+
+def _refusal(exc: CorruptRecord) -> q.Refusal:
+    return exc.code, exc.text, exc.values
 
 
 def _times(about: Metadata) -> tuple[int, int, int]:

@@ -38,10 +38,11 @@ class MessageRecord(NamedTuple):
 
 
 class Event(NamedTuple):
-    """The message of an attempt; the envelope is None unless requested."""
+    """The message of an attempt; the envelope is None unless requested, and with an error: it can't be read."""
 
     metadata: Metadata
     envelope: bytes | None = None
+    error: str = ""
 
 
 class AttemptRecord(NamedTuple):

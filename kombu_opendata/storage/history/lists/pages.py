@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Generic, NamedTuple, TypeVar
 
 from ....errors import CorruptRecord
+from ...records.metadata import Metadata
 from ...records.task_failure import TaskFailure
 from . import query
 from .candidates import AttemptRecord, Event, MessageRecord, Way, attempts, messages
@@ -89,8 +90,7 @@ async def with_events(
     for one in found:
         about = known.get(one.message_id)
         if about is not None:
-            envelope = await _envelope(reader, one.message_id) if bodies else None
-            one = one._replace(event=Event(about, envelope))
+            one = one._replace(event=await _event(reader, about) if bodies else Event(about))
         failure = failures.get(one.number)
         if failure is not None:
             one = one._replace(failure=failure if tracebacks else TaskFailure(failure.error, "", failure.task))
@@ -101,13 +101,13 @@ async def with_events(
     return shown
 
 
-async def _envelope(reader: Reader, id: int) -> bytes | None:
-    """The envelope of a message; None also if it is damaged, so that the other attempts can be shown."""
+async def _event(reader: Reader, about: Metadata) -> Event:
+    """Read the message of an attempt; a damaged one has an error, so that the other attempts can be shown."""
     try:
-        return await reader.payloads.read(id)
+        return Event(about, await reader.payloads.read(about.message_id))
     except CorruptRecord as exc:
-        log.error("the payload of message %d can't be read: %s", id, exc)
-        return None
+        log.error("the payload of message %d can't be read: %s", about.message_id, exc)
+        return Event(about, None, exc.text)
 
 
 def _size_of(one: MessageRecord | Event) -> int:

@@ -255,12 +255,12 @@ def test_rows_of_a_staged_job_that_were_routed_just_before_the_start_are_not_mis
 
     async def steps(world: World) -> None:
         engine, rows = world.engine, 4
-        target = StagingTarget(engine.staging.url, "default", inline_bytes=0, inline_rows=0)
+        target = StagingTarget(engine.staging.folder.url, "default", inline_bytes=0, inline_rows=0)
         writer = BatchWriter(target, "job", 0, 0)
         for _ in range(rows):
             writer.add(b"row", {"exchange": "amq.fanout", "routing_key": ""}, exchange="amq.fanout", routing_key="")
         info = writer.close()
-        path, folder = parse_batch_uri(info.uri) or "", engine.staging.folder()
+        path, folder = parse_batch_uri(info.uri) or "", engine.staging.folder.open()
         (segment,) = read_tail(folder, path, info.bytes).segments
         (encoded,) = read_index(folder, path, segment)
         block = decode_block(encoded, path, 1 << 20, 1 << 20)

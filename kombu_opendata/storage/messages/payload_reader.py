@@ -1,0 +1,148 @@
+"""The reader of stored payloads: inline, in chunks, and in batch objects."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+from zlib import crc32
+
+from ...errors import CorruptRecord, DamagedBatch
+from ...staging.batch_uri import EnvelopePlace, parse_payload_uri
+from ...staging.folder import Folder
+from ...staging.folder_url import StagedFolder
+from ..records import keys, payload
+from ..records.payload import Chunks
+
+#: of a large payload, read at the same time
+_CHUNKS_AT_ONCE = 16
+#: the widest gap in one read of a batch, and the most bytes of one read
+_MAX_GAP_BYTES = 16 << 10
+_MAX_RUN_BYTES = 4 << 20
+
+#: where a payload is: here, in chunk records, or in a batch object
+Place = bytes | Chunks | EnvelopePlace
+
+
+class Envelopes(NamedTuple):
+    """The payloads that were read, and the errors of the others, by message id."""
+
+    found: dict[int, bytes]
+    errors: dict[int, CorruptRecord]
+
+
+class ChunkRecords(Protocol):
+    """A store to read from."""
+
+    async def get_many(self, keys: Sequence[bytes], /) -> list[bytes | None]: ...
+
+
+def locate(id: int, record: bytes | None) -> Place:
+    """Return the place of a payload from its record, which is None if the store has none.
+
+    Raises:
+        CorruptRecord: the record is missing, does not decode, or has an unknown URI.
+    """
+    key = keys.payload_key(id)
+    if record is None:
+        raise CorruptRecord(f"the payload of message {id} is missing", key=key, offset=0)
+    decoded = payload.decode(key, record)
+    if isinstance(decoded, bytes):
+        return decoded
+    place = payload.parse_chunks_uri(decoded.uri) or parse_payload_uri(decoded.uri)
+    if place is None:
+        raise CorruptRecord(f"the payload of message {id} is at {decoded.uri}, an unknown URI", key=key, offset=0)
+    return place
+
+
+def size_of(place: Place) -> int:
+    """Return the size of a payload in bytes."""
+    return len(place) if isinstance(place, bytes) else place.length if isinstance(place, EnvelopePlace) else place.size
+
+
+class PayloadReader:
+    """The one way to read payloads from a store. A damaged payload is an error of its message only."""
+
+    def __init__(self, store: ChunkRecords, folder: StagedFolder) -> None:
+        self._store, self._folder = store, folder
+
+    async def read(self, places: Mapping[int, Place]) -> Envelopes:
+        """Read payloads by message id; neighbouring ones in a batch with one read, in a thread.
+
+        Raises:
+            StoreError: the store or the folder of batches can't be read now; trying again may help.
+        """
+        envelopes = Envelopes({}, {})
+        staged: list[tuple[int, EnvelopePlace]] = []
+        for id, place in places.items():
+            if isinstance(place, bytes):
+                envelopes.found[id] = place
+            elif isinstance(place, EnvelopePlace):
+                staged.append((id, place))
+            else:
+                await self._join(id, place, envelopes)
+        if staged:
+            staged.sort(key=lambda one: (one[1].path, one[1].offset))
+            await asyncio.to_thread(_read_batches, self._folder.open(), staged, envelopes)
+        return envelopes
+
+    async def _join(self, id: int, chunks: Chunks, envelopes: Envelopes) -> None:
+        """Read a payload in chunks."""
+        parts: list[bytes | None] = []
+        for start in range(0, chunks.records, _CHUNKS_AT_ONCE):
+            numbers = range(start, min(start + _CHUNKS_AT_ONCE, chunks.records))
+            parts += await self._store.get_many([keys.chunk_key(id, number) for number in numbers])
+        envelope = b"".join(part or b"" for part in parts)
+        if len(envelope) == chunks.size:
+            envelopes.found[id] = envelope
+        else:
+            text = f"message {id}: its chunks hold {len(envelope)} bytes instead of {chunks.size}"
+            envelopes.errors[id] = CorruptRecord(text, key=keys.payload_key(id), offset=0)
+
+
+def _read_batches(folder: Folder, staged: list[tuple[int, EnvelopePlace]], envelopes: Envelopes) -> None:
+    """Read payloads, sorted by their places, from batch objects."""
+    start = 0
+    for end in range(1, len(staged) + 1):
+        if end == len(staged) or staged[end][1].path != staged[start][1].path:
+            _read_batch(folder, staged[start:end], envelopes)
+            start = end
+
+
+def _read_batch(folder: Folder, staged: list[tuple[int, EnvelopePlace]], envelopes: Envelopes) -> None:
+    """Read payloads from one batch object."""
+    runs = _runs(staged)
+    starts = [run[0][1].offset for run in runs]
+    ranges = [(at, run[-1][1].offset + run[-1][1].length - at) for at, run in zip(starts, runs, strict=True)]
+    try:
+        parts = folder.read(staged[0][1].path, ranges)
+    except CorruptRecord as exc:
+        envelopes.errors.update((id, exc) for id, _place in staged)
+        return
+    for at, run, data in zip(starts, runs, parts, strict=True):
+        for id, place in run:
+            envelope = data[place.offset - at : place.offset - at + place.length]
+            if len(envelope) == place.length and crc32(envelope) == place.checksum:
+                envelopes.found[id] = envelope
+            else:
+                envelopes.errors[id] = _damaged(id, place, len(envelope))
+
+
+def _runs(staged: list[tuple[int, EnvelopePlace]]) -> list[list[tuple[int, EnvelopePlace]]]:
+    """Split sorted places of one object into runs of one read each."""
+    runs = [[staged[0]]]
+    for id, place in staged[1:]:
+        run = runs[-1]
+        end = run[-1][1].offset + run[-1][1].length
+        fits = place.offset + place.length - run[0][1].offset <= _MAX_RUN_BYTES
+        if end <= place.offset <= end + _MAX_GAP_BYTES and fits:
+            run.append((id, place))
+        else:
+            runs.append([(id, place)])
+    return runs
+
+
+def _damaged(id: int, place: EnvelopePlace, size: int) -> DamagedBatch:
+    what = "its checksum does not match" if size == place.length else f"only {size} of {place.length} bytes are there"
+    text = f"the payload of message {id} in batch {place.path} at byte {place.offset} is damaged: {what}"
+    return DamagedBatch(text, key=place.path.encode(), offset=place.offset, batch=place.path, message_id=id)
