@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from .faked_clock import faked_clock
 from .processes import Child, tail
 
 APPS = Path(__file__).parent / "apps"
@@ -20,6 +21,7 @@ class ServedBroker(Child):
     """``opendata-queue broker`` with these options.
 
     Args:
+        clock_ahead: by how many seconds the broker's system clock is wrong.
         app: a program of ``tests/support/apps`` that stands for the command.
 
     Attributes:
@@ -39,13 +41,12 @@ class ServedBroker(Child):
         program = [sys.executable, str(APPS / app)] if app else [str(COMMAND)]
         if lease_seconds is not None:
             program = [sys.executable, str(APPS / "short_leases.py"), str(lease_seconds)]
-        if clock_ahead:
-            program = [sys.executable, str(APPS / "wrong_clock.py"), str(clock_ahead)]
         if descriptors is not None:
             program = ["/bin/sh", "-c", f'ulimit -n {descriptors}; exec "$0" "$@"', *program]
         try:
             command = [*program, "broker", *options, "--ready-fd", str(write_fd)]
-            super().__init__(command, folder / "served.log", cwd=folder, pass_fds=(write_fd,))
+            env = faked_clock(clock_ahead) if clock_ahead else None
+            super().__init__(command, folder / "served.log", cwd=folder, pass_fds=(write_fd,), env=env)
         finally:
             os.close(write_fd)
         try:

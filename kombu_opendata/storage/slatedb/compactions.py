@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-#: the digits of a ULID, whose first ten are a time in ms
-_DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-_TIME_DIGITS = 10
+from .ulids import ulid_time_ms
 
 
 class Compaction(NamedTuple):
@@ -36,16 +34,5 @@ class Compaction(NamedTuple):
 def compaction_of(found: Any) -> Compaction:
     """A compaction as the binding gives it."""
     return Compaction(
-        found.status.name.lower(), planned_at_ms(found.id), len(found.spec.sources), found.bytes_processed, found.active
+        found.status.name.lower(), ulid_time_ms(found.id), len(found.spec.sources), found.bytes_processed, found.active
     )
-
-
-def planned_at_ms(id: str) -> int:
-    """The time in a compaction's id, which is a ULID; 0 if it is none."""
-    at = 0
-    for digit in id[:_TIME_DIGITS].upper():
-        value = _DIGITS.find(digit)
-        if value < 0:
-            return 0
-        at = at * len(_DIGITS) + value
-    return at

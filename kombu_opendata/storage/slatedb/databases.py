@@ -46,7 +46,12 @@ def databases(url: str) -> list[str]:
 
 
 async def build(builder: Any, url: str, deadline_seconds: float) -> Any:
-    """Open the database of one of the binding's builders.
+    """Open the database of one of the binding's builders; raises as :func:`answered`."""
+    return await answered(builder.build(), url, deadline_seconds)
+
+
+async def answered(call: Awaitable[Any], url: str, deadline_seconds: float) -> Any:
+    """The result of one of the binding's calls.
 
     Raises:
         errors.StoreSilent: the store did not answer within `deadline_seconds`.
@@ -56,7 +61,7 @@ async def build(builder: Any, url: str, deadline_seconds: float) -> Any:
     u = ffi.public()
     try:
         with translated(url):
-            return await _in_time(builder.build(), url, deadline_seconds)
+            return await _in_time(call, url, deadline_seconds)
     except errors.StoreError as error:
         # A manifest has no checksum: if it does not decode, SlateDB reports an internal error or panics.
         if isinstance(error.__cause__, (u.Error.Internal, u.InternalError)):

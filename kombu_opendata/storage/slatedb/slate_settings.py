@@ -36,6 +36,7 @@ class SlateSettings:
         sorted_sst_size_bytes: the largest file of the compactor, which buffers most of what it writes of one. A read
             that does not find a file's index in the cache decodes all of it: with SlateDB's own 256 MiB a point read
             of a large store costs milliseconds.
+        compacts: run the compactor.
         compactor_poll_ms: the interval at which the compactor checks for work.
         commit_compaction_ms: the interval at which it checks for compactions that are done.
         codec: how new tables are compressed; empty for not at all. A table names its own, so others stay readable. With
@@ -59,6 +60,7 @@ class SlateSettings:
     max_unflushed_bytes: int = 24 << 20
     l0_max_ssts: int = 24
     sorted_sst_size_bytes: int = 4 << 20
+    compacts: bool = True
     compactor_poll_ms: int = 1000
     commit_compaction_ms: int = 1000
     codec: str = "Lz4"
@@ -125,4 +127,6 @@ class SlateSettings:
             "garbage_collector_options": "null",  # null: no collector is started
         }.items():
             settings.set(name, str(value))
+        if not self.compacts:
+            settings.set("compactor_options", "null")
         return settings

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
 from ... import errors
 from ..clock import Clock, SystemClock
-from . import ffi, ffi_choice
+from . import clock_correction, ffi, ffi_choice
 from .block_cache import BlockCache
 from .databases import build
 from .disk_cache import DiskCache
@@ -25,6 +27,10 @@ from .slate_settings import SlateSettings
 from .store_reads import Reads
 from .thread_priority import yield_to_foreground
 
+log = logging.getLogger(__name__)
+
+#: a clock that is behind the store by no more than this is waited for
+_WAIT_MS = 2000
 #: refused attempts to open a database again that was closed a moment ago, a second apart
 _REOPEN_TRIES = 10
 #: how long :meth:`SlateStore.reopen` waits for reads to end
@@ -90,7 +96,37 @@ class SlateStore(Reads):
             self._disk_cache.close()
 
     async def _build(self, settings: SlateSettings, deadline_seconds: float = 30) -> Any:
-        """Open the database as its writer."""
+        """Open the database as its writer, also if the clock is behind the times in it."""
+        if self.url.startswith("memory:"):  # no other process wrote it
+            return await self._open(settings, deadline_seconds)
+        while True:
+            clock = SystemClock()
+            written = await clock_correction.written(self.location, deadline_seconds)
+            if (behind_ms := written.newest_ms - clock.now_ms()) > 0:
+                await self._correct(settings, behind_ms, deadline_seconds)
+                continue
+            db = await self._open(settings, deadline_seconds)
+            behind_ms = await clock_correction.newest_row_ms(self.location, db, written.last_seq) - clock.now_ms()
+            if behind_ms <= 0:
+                return db
+            with translated(self.url):
+                await db.shutdown()  # SlateDB writes the WAL's rows into a table, so the manifest has their time
+
+    async def _correct(self, settings: SlateSettings, behind_ms: int, deadline_seconds: float) -> None:
+        """Wait until the clock has caught up with the times in the store or, if that takes long, correct them."""
+        if behind_ms <= _WAIT_MS:
+            await asyncio.sleep(behind_ms / 1000)
+            return
+        log.warning(
+            "the clock is %.1f s behind the newest time in the store: the clock was set back, or another host's is "
+            "ahead; the times in the store are corrected", behind_ms / 1000,
+        )  # fmt: skip
+        db = await self._open(replace(settings, compacts=False), deadline_seconds)  # it fences an earlier writer
+        with translated(self.url):
+            await db.shutdown_with_options(ffi.public().CloseOptions(flush_type=None))
+        await clock_correction.correct(self.location, SystemClock().now_ms())
+
+    async def _open(self, settings: SlateSettings, deadline_seconds: float) -> Any:
         builder = ffi.public().DbBuilder(self.location.path, self.location.store)
         builder.with_settings(settings.as_binding())
         self._cache.join(builder)
