@@ -141,9 +141,7 @@ class _Verification:
         """The findings about files. A running broker may delete a file during the check, so it is repeated then."""
         result = FileCheck()
         for _ in range(_FILE_TRIES):
-            result = await check_files(
-                self.store.location, self._context.now_ms, lambda done: self._progress(Progress("files", done))
-            )
+            result = await check_files(self.store.location, lambda done: self._progress(Progress("files", done)))
             if not result.findings or running_broker(self.store.location.root) is None:
                 break
         self.report.files = result.checked

@@ -30,7 +30,7 @@ def write_rows(url: str, run: int, end: str, ahead_seconds: float, env: dict[str
     assert ended.returncode == 0, f"run {run} at {ahead_seconds:+} s: {ended.stderr[-3000:]}"
 
 
-@pytest.mark.parametrize("end", ["kill", "close"])
+@pytest.mark.parametrize("end", ["kill", pytest.param("close", marks=pytest.mark.slow)])
 def test_a_database_is_written_and_compacted_whatever_the_clock_does(tmp_path: Path, end: str) -> None:
     """Nothing is lost, tables are flushed and compacted, and garbage is deleted, with each of these clocks."""
     clocks = [0.0, -30.0, -40 * DAY, HOUR, -5 * HOUR]
@@ -38,6 +38,7 @@ def test_a_database_is_written_and_compacted_whatever_the_clock_does(tmp_path: P
         write_rows(f"file://{tmp_path}/s", run, end, ahead_seconds, {})
 
 
+@pytest.mark.slow
 def test_a_database_in_a_bucket(s3: S3) -> None:
     """The clock of the host that takes over is behind that of the host before."""
     for run, (ahead_seconds, end) in enumerate(
@@ -55,8 +56,14 @@ def broker(tmp_path: Path, store_folder: Path) -> Callable[[float], ServedBroker
     return start
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("back_seconds", [30.0, 2 * HOUR, 3 * DAY])
+@pytest.mark.parametrize(
+    ("back_seconds", "how"),
+    [
+        pytest.param(30.0, signal.SIGTERM, marks=pytest.mark.slow),
+        (2 * HOUR, signal.SIGKILL),
+        pytest.param(3 * DAY, signal.SIGKILL, marks=pytest.mark.slow),
+    ],
+)
 def test_a_broker_starts_and_serves_after_the_clock_was_set_back(
     store_folder: Path, broker: Callable[[float], ServedBroker], back_seconds: float, how: signal.Signals
 ) -> None:

@@ -53,7 +53,7 @@ class FileCheck:
     incomplete: list[str] = field(default_factory=list)
 
 
-async def check_files(location: StoreLocation, now_ms: int, on_file: Checked = lambda _count: None) -> FileCheck:
+async def check_files(location: StoreLocation, on_file: Checked = lambda _count: None) -> FileCheck:
     """Check all files of the database.
 
     Args:
@@ -76,7 +76,7 @@ async def check_files(location: StoreLocation, now_ms: int, on_file: Checked = l
             tables = _check_tables(database, manifest, result, on_file)
             wal, highest_wal = _check_wal(database, manifest, result, on_file)
             newest = str(_newest(database / "manifest"))
-            result.findings += check_manifest(manifest, tables, wal, highest_wal, now_ms, newest)
+            result.findings += check_manifest(manifest, tables, wal, highest_wal, newest)
     except OSError as exc:
         result.incomplete.append(f"{exc.filename} can't be read: {exc.strerror}")
     return result

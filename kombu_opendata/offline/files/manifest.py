@@ -10,11 +10,9 @@ from typing import Any
 from ..findings import Finding, finding
 from .sorted_table import Info, TableFile
 
-_DAY_MS = 86_400_000
-
 
 def check_manifest(
-    manifest: Any, tables: list[TableFile], wal: list[TableFile], highest_wal: int, now_ms: int, file: str
+    manifest: Any, tables: list[TableFile], wal: list[TableFile], highest_wal: int, file: str
 ) -> Iterator[Finding]:
     """What in the manifest contradicts the files.
 
@@ -29,7 +27,7 @@ def check_manifest(
         *_tables_differ(manifest, tables),
         *_order(manifest),
         *_sequence(manifest, tables, wal),
-        *_numbers(manifest, highest_wal, now_ms),
+        *_numbers(manifest, highest_wal),
     ):
         yield finding("manifest-suspect", text, file=file)
 
@@ -88,7 +86,7 @@ def _sequence(manifest: Any, tables: list[TableFile], wal: list[TableFile]) -> I
         yield f"the WAL continues with write {wal[0].first_seq}, but its tables end with {manifest.last_l0_seq}"
 
 
-def _numbers(manifest: Any, highest: int, now_ms: int) -> Iterator[str]:
+def _numbers(manifest: Any, highest: int) -> Iterator[str]:
     for name in ("writer_epoch", "compactor_epoch"):
         if not getattr(manifest, name) <= manifest.id:  # each one was written to a manifest of its own
             yield f"its {name} is {getattr(manifest, name)} in manifest {manifest.id}"
@@ -98,8 +96,6 @@ def _numbers(manifest: Any, highest: int, now_ms: int) -> Iterator[str]:
             f"its next WAL file is {manifest.next_wal_sst_id}, but the last one is {highest}, "
             f"and those up to {manifest.replay_after_wal_id} are not needed"
         )
-    if not -(1 << 63) <= manifest.last_l0_clock_tick <= now_ms + _DAY_MS:
-        yield f"its last write was at {manifest.last_l0_clock_tick} ms, which is in the future"
     for checkpoint in manifest.checkpoints:
         if not 0 < checkpoint.manifest_id <= manifest.id:
             yield f"a checkpoint refers to manifest {checkpoint.manifest_id}"
