@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from . import tree
 from .coercion import boolean_of, number_of, operation
+from .language import MAX_LIKE_TEXT, MAX_TOPIC_TEXT
 from .like_match import compile_like
 from .topic_match import compile_topic
 
@@ -48,9 +49,9 @@ def compile_condition(node: tree.Condition, wanted: bool = True) -> Predicate:
         case tree.In(operand, members):
             return _in(operand, members, wanted)
         case tree.Like(operand, pattern, escape):
-            return _text_test(operand, compile_like(pattern, escape), wanted)
+            return _text_test(operand, compile_like(pattern, escape), wanted, MAX_LIKE_TEXT)
         case tree.Topic(header, pattern):
-            return _text_test(header, compile_topic(pattern), wanted)
+            return _text_test(header, compile_topic(pattern), wanted, MAX_TOPIC_TEXT)
         case tree.IsNull(header):
             name = header.name
             return (lambda headers: name not in headers) if wanted else (lambda headers: name in headers)
@@ -101,21 +102,21 @@ def _some(functions: list[Predicate]) -> Predicate:
 
 
 # ---------------------------------------------------------------------- texts
-def _text_test(operand: tree.Value, test: Callable[[str], bool], wanted: bool) -> Predicate:
-    """A condition over a text; it is unknown for anything else."""
+def _text_test(operand: tree.Value, test: Callable[[str], bool], wanted: bool, longest: int) -> Predicate:
+    """A condition over a text of at most ``longest`` characters; it is unknown for anything else."""
     if isinstance(operand, tree.Text):
-        return _always if test(operand.value) is wanted else _never
+        return _always if len(operand.value) <= longest and test(operand.value) is wanted else _never
     if not isinstance(operand, tree.Header):
         return _never
     name = operand.name
 
     def true(headers: Headers) -> bool:
         text = headers.get(name)
-        return text is not None and test(text)
+        return text is not None and len(text) <= longest and test(text)
 
     def false(headers: Headers) -> bool:
         text = headers.get(name)
-        return text is not None and not test(text)
+        return text is not None and len(text) <= longest and not test(text)
 
     return true if wanted else false
 
@@ -221,9 +222,24 @@ def _number(node: tree.Value) -> Callable[[Headers], Any]:
 def _in(operand: tree.Value, members: tuple[str | int | float | bool, ...], wanted: bool) -> Predicate:
     if isinstance(operand, tree.Header):
         return _header_in(operand.name, members, wanted)
+    if isinstance(operand, _NUMERIC):
+        return _number_in(operand, members, wanted)
     return compile_condition(
         tree.any_of([tree.Compare("=", operand, tree.constant_node(member)) for member in members]), wanted
     )
+
+
+def _number_in(operand: tree.Value, members: tuple[str | int | float | bool, ...], wanted: bool) -> Predicate:
+    """Look a number up among numbers; it is calculated once. Texts and booleans can't be compared with it."""
+    numbers = frozenset(member for member in members if type(member) in (int, float))
+    otherwise = None if any(type(member) not in (int, float) for member in members) else False
+    calculate = _number(operand)
+
+    def value(headers: Headers) -> bool | None:
+        number = calculate(headers)
+        return None if number is None else True if number in numbers else otherwise
+
+    return lambda headers: value(headers) is wanted
 
 
 def _header_in(name: str, members: tuple[str | int | float | bool, ...], wanted: bool) -> Predicate:

@@ -70,8 +70,19 @@ def _explain(node: Condition, headers: Mapping[str, str], left: list[int]) -> Ex
         if left[0] <= 0:
             break
         parts.append(_explain(part, headers, left))
+    # each part is evaluated once, as the explanations below have the values of theirs
+    values = [part.value for part in parts] + [_value(part, headers) for part in below[len(parts) :]]
+    value = _combined(node, values) if below else _value(node, headers)
     seen = {} if below or isinstance(node, Boolean) else _seen(node, headers)
-    return Explanation(_cut(text_of(node)), _value(node, headers), seen, tuple(parts), len(below) - len(parts))
+    return Explanation(_cut(text_of(node)), value, seen, tuple(parts), len(below) - len(parts))
+
+
+def _combined(node: Condition, values: list[bool | None]) -> bool | None:
+    """The value of an AND, an OR or a NOT by those of its parts."""
+    if isinstance(node, Not):
+        return None if values[0] is None else not values[0]
+    decisive = isinstance(node, Or)
+    return decisive if decisive in values else None if None in values else not decisive
 
 
 def _value(node: Condition, headers: Mapping[str, str]) -> bool | None:

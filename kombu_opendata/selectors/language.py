@@ -18,6 +18,11 @@ MAX_TERMS = 500
 MAX_DEPTH = 24
 #: + - * / and signs
 MAX_ARITHMETIC = 100
+#: LIKE with a ``_`` between two ``%``, which takes a step of Python for each character of the text
+MAX_SCANS = 8
+#: characters of a text that LIKE and topic() examine; for a longer one they are unknown. A routing key has 255 bytes
+MAX_LIKE_TEXT = 1024
+MAX_TOPIC_TEXT = 255
 #: integers must be below this
 INTEGER_LIMIT = 1 << 64
 #: the most characters of a header's text that can be a number

@@ -25,6 +25,11 @@ def compile_like(pattern: str, escape: str = "") -> Matcher:
     return _general(segments)
 
 
+def is_scan(pattern: str, escape: str = "") -> bool:
+    """Return true for a pattern that takes a step for each character of the text: a ``_`` between two ``%``."""
+    return any(None in segment for segment in _segments(pattern, escape)[1:-1])
+
+
 def constant_prefix(pattern: str, escape: str = "") -> tuple[str, bool]:
     """The beginning of every matching text, and whether that is the whole text."""
     segments = _segments(pattern, escape)
@@ -119,6 +124,8 @@ def _finder(segment: list[Part]) -> Callable[[str, int, int], int]:
     found = 1 << size - 1
 
     def find(text: str, place: int, limit: int) -> int:
+        if limit - place < size:
+            return -1
         states = 0
         for at in range(place, limit):
             states = (states << 1 | 1) & fits.get(text[at], anything)

@@ -12,8 +12,9 @@ from functools import cache
 from lark import Lark, Token, UnexpectedCharacters, UnexpectedToken
 
 from . import language
+from .like_match import is_scan
 from .syntax_errors import Mistake, position, shown, syntax_error, unexpected, unreadable
-from .tree import Condition
+from .tree import Condition, Like, Node, children
 from .tree_builder import TreeBuilder
 
 _KEPT = ("NOT", "TRUE", "FALSE")  # the other keywords only separate: lark drops tokens that begin with "_"
@@ -40,7 +41,15 @@ def parse(text: str) -> Condition:
         raise unreadable(text, exc.pos_in_stream) from None  # type: ignore[arg-type]
     except Mistake as exc:
         raise syntax_error(text, exc.at, exc.what) from None
+    if _scans(tree) > language.MAX_SCANS:
+        what = f"the filter has more than {language.MAX_SCANS} LIKE patterns with _ between two %"
+        raise syntax_error(text, 0, f"{what}: use fewer, or several queues")
     return tree
+
+
+def _scans(node: Node) -> int:
+    own = isinstance(node, Like) and is_scan(node.pattern, node.escape)
+    return own + sum(map(_scans, children(node)))
 
 
 def _check_characters(text: str) -> None:

@@ -1,7 +1,9 @@
 """The patterns of topic exchanges, as in AMQP 0-9-1: ``*`` is one word, ``#`` is any number of words.
 
-Words are separated by dots; an empty text has no words. Matching takes time linear in the text for every pattern: there
-is one bit for each position between words, and each part of the pattern moves the bits along.
+Words are separated by dots; an empty text has no words. There is one bit for each position between words, and each part
+of the pattern moves the bits along. Routing keys, and the texts that filters compare, are so short that an integer of a
+few machine words has all bits. Where each word is depends on the text alone and is remembered, so many patterns cost a
+step for each of their parts.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ def compile_topic(pattern: str) -> Callable[[str], bool]:
         return lambda text: text.startswith(start) and text[len(start) : len(start) + 1] in ("", ".")
     if "#" not in parts:
         return _words_only(parts)
-    return lambda text: _reaches(parts, words_of(text))
+    return lambda text: _reaches(parts, *_places(text))
 
 
 def constant_prefix(pattern: str) -> tuple[str, bool]:
@@ -57,20 +59,26 @@ def _words_only(parts: tuple[str, ...]) -> Callable[[str], bool]:
     return matches
 
 
-def _reaches(parts: tuple[str, ...], words: tuple[str, ...]) -> bool:
-    """Whether the whole pattern matches all words."""
-    where: dict[str, int] = dict.fromkeys(parts, 0)
+@lru_cache(maxsize=64)
+def _places(text: str) -> tuple[int, dict[str, int]]:
+    """The number of words in a text, and a bit for each place of a word."""
+    where: dict[str, int] = {}
+    words = words_of(text)
     for at, word in enumerate(words):
-        if word in where:
-            where[word] |= 1 << at
-    everywhere = (1 << len(words)) - 1
+        where[word] = where.get(word, 0) | 1 << at
+    return len(words), where
+
+
+def _reaches(parts: tuple[str, ...], count: int, where: dict[str, int]) -> bool:
+    """Match the whole pattern with all words."""
+    everywhere = (1 << count) - 1
     reached = 1  # a bit for each number of words that the pattern so far can match
     for part in parts:
         if part == "#":
             lowest = reached & -reached
             reached = (everywhere << 1 | 1) & -lowest
         else:
-            reached = (reached & (everywhere if part == "*" else where[part])) << 1
+            reached = (reached & (everywhere if part == "*" else where.get(part, 0))) << 1
         if not reached:
             return False
-    return bool(reached >> len(words))
+    return bool(reached >> count)

@@ -140,7 +140,11 @@ def test_what_follows_a_long_declaration_waits_for_it(connection: Any, module_st
         ]
         messages[3].routing_key, messages[3].rid = name, 104  # type: ignore[attr-defined]
         client.send_bytes(b"".join(map(frame, messages)))
-        answers = [client.answer(rid) for rid in (101, 102, 103, 104, 105, 106)]
+        found: dict[int, Any] = {}
+        while len(found) < len(messages):  # the explanation is made in a thread
+            message: Any = client.receive()
+            found[message.rid] = message
+    answers = [found[rid] for rid in sorted(found)]
     assert [type(answer) for answer in answers[1:3]] == [Ok, Failed]
     assert answers[2].code == "bad_selector"
     assert answers[3].queues == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,15 +10,16 @@ from typing import Any
 from ...errors import NotFound, RequestError, StoreError
 from ...protocol import messages as m
 from ...protocol.envelope import open_envelope
-from ...selectors import Explanation, compile_selector
+from ...selectors import Explanation, Selector, compile_selector
 from ...selectors.explain import explain as explain_condition
 from ...storage.commit.commits import Commits
 from ...storage.messages.payloads import Payloads
 from ...storage.read.queue_pages import QueuePages
 from ...storage.records import keys
 from ...storage.routing import header_match
-from ...storage.routing.queue_definition import Binding
+from ...storage.routing.queue_definition import Binding, QueueDefinition
 from ...storage.state.store_state import StoreState
+from ..model.name_checks import MAX_NAME_BYTES
 from .dispatch import required_rights as needs
 from .dispatch.context import Context
 from .dispatch.registry import handles
@@ -47,7 +49,7 @@ class ExplainCalls:
         elif msg.filter:
             raise RequestError("give a queue or a filter, not both: a queue has a filter of its own")
         if msg.message_id < 0:
-            return m.Explained(msg.rid, self._report(call, msg, msg.headers, None))
+            return m.Explained(msg.rid, await self._report(call, msg, msg.headers, None))
         if msg.headers:
             raise RequestError("give a message id or headers, not both")
         if msg.message_id >= keys.MAX_MESSAGE_ID:
@@ -55,7 +57,7 @@ class ExplainCalls:
         headers = await self._metadata(msg.message_id)
         needs.of_message(call, headers)
         typed = await self._typed_headers(msg.message_id)
-        return m.Explained(msg.rid, self._report(call, msg, headers, typed))
+        return m.Explained(msg.rid, await self._report(call, msg, headers, typed))
 
     async def _metadata(self, id: int) -> dict[str, str]:
         found = await self._pages.metadata_of(id)
@@ -78,31 +80,44 @@ class ExplainCalls:
         opened = open_envelope(envelope or b"")
         return None if opened is None else opened[3]
 
-    def _report(self, call: Context, msg: m.Explain, headers: dict[str, str], typed: Typed) -> dict[str, Any]:
+    async def _report(self, call: Context, msg: m.Explain, headers: dict[str, str], typed: Typed) -> dict[str, Any]:
+        """Explain in a thread: a filter, or a queue with thousands of bindings, has too many parts for the loop."""
         if not msg.queue:
-            found = compile_selector(msg.filter).explain(headers)
-            return {"matches": found.value is True, "filter": found.to_dict()}
+            return await asyncio.to_thread(_filter_report, compile_selector(msg.filter), headers)
         name = call.queue(msg.queue).name
-        definition = self._state.topology.definition_of(name)
-        bindings = [_binding(binding, headers, typed) for binding in definition.bindings]
-        bindings.sort(key=lambda binding: binding["matches"] is not True)
-        own = definition.filter
-        return {
-            "queue": name,
-            "matches": self._is_routed(name, headers, typed),
-            "mode": None if own is None else own.mode,
-            "filter": None if own is None else own.selector.explain(headers).to_dict(),
-            "bindings": [_explained(binding, headers) for binding in bindings[:MAX_BINDINGS]],
-            "bindings_omitted": max(0, len(bindings) - MAX_BINDINGS),
-        }
+        definition, is_routed = self._state.topology.definition_of(name), self._is_routed(name, headers, typed)
+        return await asyncio.to_thread(_queue_report, name, definition, is_routed, headers, typed)
 
     def _is_routed(self, queue: str, headers: dict[str, str], typed: Typed) -> bool:
         exchange, key = headers.get("exchange", ""), headers.get("routing_key", "")
+        if len(key) > MAX_NAME_BYTES:
+            return False  # no message has such a key
         seen = headers if typed is None else typed
         try:
             return queue in self._state.topology.route(exchange, key, lambda: seen, headers)
         except NotFound:
             return False
+
+
+def _filter_report(selector: Selector, headers: dict[str, str]) -> dict[str, Any]:
+    found = selector.explain(headers)
+    return {"matches": found.value is True, "filter": found.to_dict()}
+
+
+def _queue_report(
+    name: str, definition: QueueDefinition, is_routed: bool, headers: dict[str, str], typed: Typed
+) -> dict[str, Any]:
+    bindings = [_binding(binding, headers, typed) for binding in definition.bindings]
+    bindings.sort(key=lambda binding: binding["matches"] is not True)
+    own = definition.filter
+    return {
+        "queue": name,
+        "matches": is_routed,
+        "mode": None if own is None else own.mode,
+        "filter": None if own is None else own.selector.explain(headers).to_dict(),
+        "bindings": [_explained(binding, headers) for binding in bindings[:MAX_BINDINGS]],
+        "bindings_omitted": max(0, len(bindings) - MAX_BINDINGS),
+    }
 
 
 def _binding(binding: Binding, headers: dict[str, str], typed: Typed) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -16,6 +15,7 @@ from ...storage.routing.topology import Topology
 from ...storage.slatedb.store_reads import Reads
 from ...storage.state.queue_state import QueueState
 from ...storage.state.settled_list import ListName
+from ..delivery.time_slices import Pace
 from ..model.argument_table import DROP_HEAD
 from ..model.queue import BrokerQueue
 from ..model.queue_alterations import Alteration
@@ -99,7 +99,7 @@ class AlteredMessages:
         """Compare the first waiting messages with the queue's new bindings and filter."""
         bindings = self._topology.definition_of(queue.name).bindings[1:]
         selector = QueueDefinition(queue.name, bindings, filter_of(after.effective)).selector
-        position = -1
+        position, pace = -1, Pace()
         while found.examined < MAX_EXAMINED and not queue.deleting:
             states = queue_pages.AVAILABLE, queue_pages.DELAYED
             rows, position = await queue.page(states, position, _AT_ONCE)
@@ -107,9 +107,11 @@ class AlteredMessages:
                 if headers is not None:
                     found.examined += 1
                     found.unmatched += not selector.matches(headers)
+                    if pace.is_over:
+                        await pace.rest()
             if position < 0:
                 return
-            await asyncio.sleep(0)
+            await pace.rest()
 
     async def _outdated(self, queue: BrokerQueue, which: ListName, before: int, after: int) -> int:
         """How many settled messages are past a shorter retention; both are in seconds, 0 for ever."""

@@ -23,6 +23,7 @@ from ...storage.state.store_state import StoreState, dead_letters_to
 from ..delivery.core import Core
 from ..delivery.queue_upkeep import Upkeep
 from ..delivery.rate_limited_log import WarnOnce
+from ..delivery.time_slices import Pace
 from ..model.queue import BrokerQueue
 from . import x_death_headers
 from .revocations import Revocations
@@ -138,10 +139,15 @@ class DeadLetters:
 
     def _publish_some(self, store: Store) -> None:
         """Publish the letters in memory. There is no await, so a letter and its publish are in one commit."""
+        pace = Pace()
         for _ in range(min(_BATCH, len(self._transient))):
+            if pace.is_over:
+                return
             self._publish(store, *self._transient[0])
             self._transient.popleft()
         for (queue, id), letter in list(islice(self._stored.items(), _BATCH)):
+            if pace.is_over:
+                return
             envelope = self._payloads.find(id)
             if envelope is None:
                 return  # not loaded yet, or evicted again

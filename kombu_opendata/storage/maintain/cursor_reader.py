@@ -25,6 +25,8 @@ _WINDOW_IDS = 1 << 16
 #: most messages that one step adds, and how many it examines between two readings of the clock
 _STEP_ROWS = 512
 _CLOCK_ROWS = 16
+#: a record with more may have long texts, which take a filter long: the clock is read for each
+_LONG_BYTES = 1024
 
 #: combinations of headers whose match is cached, and the most characters that the headers of one may have
 _VERDICTS_KEPT = 4096
@@ -155,9 +157,10 @@ class CursorReader:
         rows: list[QueueRow] = []
         places: list[int] = []
         while index < len(block):
-            if len(rows) >= _STEP_ROWS or (index % _CLOCK_ROWS == 0 and index > self.next and loop.time() > ends_at):
-                break
             key, value = block[index]
+            looks = index % _CLOCK_ROWS == 0 or len(value) > _LONG_BYTES
+            if len(rows) >= _STEP_ROWS or (looks and index > self.next and loop.time() > ends_at):
+                break
             if wanted is not None and id_of(key) not in wanted:
                 break
             message = decode(key, value)

@@ -15,7 +15,7 @@ from ..commit.commits import Commits
 from ..effects.message_moves import ArchiveFailed, MoveSettled
 from ..messages.payloads import Payloads
 from ..read.settled_buckets import SettledBuckets
-from ..read.stored_messages import read_metadata
+from ..read.stored_messages import matching, read_metadata
 from ..records import settled
 from ..slatedb.store_writer import SlateStore
 from ..state.settled_list import ListName
@@ -91,7 +91,8 @@ class SettledMoves:
         if selector is None:
             return rows
         found = await read_metadata(self._store, self._payloads, [row.message_id for row in rows])
-        return [row for row in rows if row.message_id in found and selector.matches(found[row.message_id].headers)]
+        ids = await matching(selector, found.values())
+        return [row for row in rows if row.message_id in ids]
 
     async def delete(self, queue: Queue, which: ListName, selection: Selection, go_on: Callable[[int], bool]) -> int:
         """Delete settled messages of a queue; returns how many. Their records go unless another queue has them.

@@ -5,7 +5,7 @@ Each step is one effect, so an interruption leaves every message in exactly one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from ..messages.payloads import Payloads
 from ..read.membership import Membership
 from ..read.queue_pages import QueuePages
 from ..read.settled_buckets import SettledBuckets
-from ..read.stored_messages import after_lease, measure, place, priority_of, read_metadata, row_of
+from ..read.stored_messages import after_lease, matching, measure, place, priority_of, read_metadata, row_of
 from ..records.metadata import Metadata
 from ..routing.queue_filters import ALL
 from ..slatedb.store_writer import SlateStore
@@ -158,7 +158,13 @@ class Moves:
 
     async def _step(self, move: _Move, bucket: int, ids: list[int], there: Membership | None) -> bool:
         found = await read_metadata(self._store, self._payloads, ids)
-        rows = self._rows(move, [found[id] for id in sorted(found)], there)
+        selector = move.source.selection.selector
+        chosen = found.keys() if selector is None else await matching(selector, found.values())
+        own = self._state.topology.filters.get(move.way.target.name) if there is not None else None
+        fitting = chosen
+        if own is not None and own.mode == ALL:
+            fitting = await matching(own.selector, [found[id] for id in chosen])
+        rows = self._rows(move, [found[id] for id in sorted(chosen)], fitting, there)
         await measure(self._store, move.way.target, rows)
         async with self._buckets.settled_down(rows), move.source.hold(bucket) as held:
             if not self._is_alive(move):
@@ -167,22 +173,20 @@ class Moves:
             self._apply(move, bucket, self._as_of_now(move, rows, found, held))
         return move.way.on_step(move.done) and not move.done.is_full and not move.is_at_limit
 
-    def _rows(self, move: _Move, messages: list[Metadata], there: Membership | None) -> list[QueueRow]:
-        """The target's rows for the messages that can be moved."""
-        selector, source, target = move.source.selection.selector, move.source.queue, move.way.target
+    def _rows(
+        self, move: _Move, messages: list[Metadata], fitting: Collection[int], there: Membership | None
+    ) -> list[QueueRow]:
+        """The target's rows for the messages that can be moved; its filter allows only those that are ``fitting``."""
+        source, target = move.source.queue, move.way.target
         at, letters, done = self._clock.now_ms(), self._state.dead_letters, move.done
-        own = self._state.topology.filters.get(target.name) if there is not None else None
-        must_match = own.selector if own is not None and own.mode == ALL else None
         rows = []
         for message in messages:
             id = message.message_id
-            if selector is not None and not selector.matches(message.headers):
-                continue
             if there is not None and id in there:
                 done.already += 1
             elif (source.name, id) in letters or (target.name, id) in letters:
                 done.waiting += 1
-            elif must_match is not None and not must_match.matches(message.headers):
+            elif id not in fitting:
                 done.unmatched += 1
             elif (row := row_of(message, priority_of(message.headers), target, at)) is None:
                 done.expired += 1

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 
+from ...selectors import Selector
 from ..messages.payloads import Payloads, dense_runs, read_sizes
 from ..records import keys, metadata
 from ..records.metadata import Metadata
@@ -22,6 +24,7 @@ _READ_AHEAD_BYTES = 512 << 10
 _MAX_GAP = 32
 _USUAL_BYTES = 512
 _SCAN_ROWS = 512
+_SLICE_SECONDS = 0.001
 _AT_ONCE = 32
 
 
@@ -73,6 +76,19 @@ async def read_metadata_records(store: Reads, payloads: Payloads, ids: Iterable[
         values = await store.get_many([keys.metadata_key(id) for id in some])
         found.update((id, value) for id, value in zip(some, values, strict=True) if value is not None)
     return found
+
+
+async def matching(selector: Selector, messages: Iterable[Metadata]) -> set[int]:
+    """The ids of the messages whose headers match. Other tasks run after each slice of a millisecond."""
+    time = asyncio.get_running_loop().time
+    ends_at, ids = time() + _SLICE_SECONDS, set()
+    for message in messages:
+        if selector.matches(message.headers):
+            ids.add(message.message_id)
+        if time() > ends_at:
+            await asyncio.sleep(0)
+            ends_at = time() + _SLICE_SECONDS
+    return ids
 
 
 # ---------------------------------------------------------------------- rows of a queue

@@ -26,6 +26,8 @@ from ...errors import RequestError
 from ...selectors import tree
 
 X_MATCH = "x-match"
+#: as many as a message can have headers; each publish is compared with them
+MAX_ARGUMENTS = 255
 KINDS = ("all", "any", "all-with-x", "any-with-x")
 
 
@@ -33,11 +35,13 @@ def check(arguments: Mapping[str, Any]) -> None:
     """Check the arguments of a binding to a headers exchange.
 
     Raises:
-        RequestError: an unknown ``x-match``, or a value of a type that headers are not compared with.
+        RequestError: an unknown ``x-match``, too many arguments, or a value of a type that is not compared.
     """
     kind = arguments.get(X_MATCH, "all")
     if kind not in KINDS:
         raise RequestError(f"x-match {kind!r} is unknown: use {', '.join(KINDS)}", argument=X_MATCH)
+    if len(arguments) > MAX_ARGUMENTS:
+        raise RequestError(f"a headers binding has at most {MAX_ARGUMENTS} arguments", limit=MAX_ARGUMENTS)
     for name, value in arguments.items():
         if value is not None and not isinstance(value, (str, int, float)):
             raise RequestError(

@@ -17,6 +17,7 @@ from ....selectors import compile_selector
 from ....storage.read import queue_pages
 from ....storage.state.queue_buckets import Entry
 from ...delivery.outbox import Outbox
+from ...delivery.time_slices import Pace
 from ...model.queue import BrokerQueue
 from ...model.sessions import Session
 from . import grouped_read
@@ -109,10 +110,12 @@ class ConditionalReads:
 
     async def _search(self, session: Session, queue: BrokerQueue, msg: q.Read, condition: Condition) -> Claimed:
         """Search once; claims matching messages as they are found."""
-        claimed = Claimed(self._uses, session, queue, msg)
+        claimed, pace = Claimed(self._uses, session, queue, msg), Pace()
         async for entries in self._candidates(queue):
             places = [(entry.id, entry.priority) for entry in entries]
             for (id, _priority), headers in zip(places, await queue.headers(places), strict=True):
+                if pace.is_over:
+                    await pace.rest()
                 if headers is None or not condition(headers):
                     continue
                 if await claimed.claim(id) is Claim.OVER or claimed.is_enough:

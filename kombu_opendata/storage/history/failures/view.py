@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from ...read.settled_buckets import SettledBuckets
+from ...read.stored_messages import matching
 from ...records.task_failure import TaskFailure
 from ...state.store_state import StoreState
 from ..lists.pages import PAGE_BYTES
@@ -182,10 +183,8 @@ class FailureView:
         if selector is None or not found:
             return found
         known = await reader.metadata({one.open.message_id for one in found})
-        return [
-            one for one in found
-            if one.open.message_id in known and selector.matches(known[one.open.message_id].headers)
-        ]  # fmt: skip
+        ids = await matching(selector, known.values())
+        return [one for one in found if one.open.message_id in ids]
 
 
 def _is_after(one: Open, after: Position, descending: bool) -> bool:
