@@ -230,10 +230,10 @@ class VirtualChannel(TopologyChannel):
         try:
             empty = encode(b"", None, None, {}, {}, exchange, routing_key)
             answer: Routed = self._call(AskRoutes(0, exchange, routing_key, empty, seen))
-            found = answer.queues
+            found, is_lost = answer.queues, not (answer.queues or answer.hidden)
         except NotFound:
-            found = []
-        if not found and default is not None:
+            found, is_lost = [], True
+        if is_lost and default is not None:
             self._warn_undeliverable(exchange, routing_key)
             self._new_queue(default)
             return [default]

@@ -29,6 +29,7 @@ from kombu_opendata.errors import (
     RequestError,
     TooManyCursors,
 )
+from kombu_opendata.protocol.envelope import encode_envelope
 from kombu_opendata.protocol.messages import DeclareQueue, Outcome, Publish, PurgeQueue
 from kombu_opendata.protocol.messages.history_messages import AttemptInfo, MessageInfo
 from kombu_opendata.url import parse
@@ -54,7 +55,9 @@ class Client:
             self.connection.call(DeclareQueue(0, queue, True, False, False, {}, False))
 
     def send(self, queue: str, **headers: str) -> int:
-        message = Publish(0, 0, "", queue, b"body", headers, 0, FIRST_MS)
+        message = Publish(
+            0, 0, "", queue, encode_envelope(b"body", None, None, headers, {}, "", queue), {}, 0, FIRST_MS
+        )
         return int(self.connection.io.publish(message).message_id)
 
     def work(self, queue: str, *outcomes: Outcome) -> None:
@@ -174,13 +177,13 @@ def test_a_message_without_headers_is_found_too(client: Client, name: str) -> No
     id = client.send(name)
     page = client.messages(queues=[name])
     assert ids_of(page) == [id]
-    assert page.items[0].headers == {}
+    assert page.items[0].headers == {"exchange": "", "routing_key": name, "priority": "0"}
 
 
 def test_a_repeated_publish_is_one_message(client: Client, name: str) -> None:
     """Also among the rows of the log: a client that lost the answer sends the same number again."""
     client.declare(name)
-    message = Publish(0, 0, "", name, b"body", {}, 0, FIRST_MS)
+    message = Publish(0, 0, "", name, encode_envelope(b"body", None, None, {}, {}, "", name), {}, 0, FIRST_MS)
     first = client.connection.io.publish(message)
     again = client.connection.call(message)
     assert again.message_id == first.message_id

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata.protocol import messages as m
+from kombu_opendata.protocol.envelope import encode_envelope
 from kombu_opendata.protocol.messages import queue_messages as q
 
 from ..support.broker import EmbeddedBroker
@@ -102,7 +103,8 @@ def test_a_send_that_was_applied_is_answered_so_when_its_queue_is_gone(
     channel = connect(broker_url).channel()
     declare(channel, "q")
     declare(channel, "all", arguments={"x-filter": "tenant = 'a'"})
-    send = q.Send(0, 1, "", "q", [(b"envelope", {"tenant": "a"}, 0, 0, -1)], 1, to_queue=True)
+    envelope = encode_envelope(b"body", None, None, {"tenant": "a"}, {}, "", "q")
+    send = q.Send(0, 1, "", "q", [(envelope, {}, 0, 0, -1)], 1, to_queue=True)
     path = f"{store_folder}/broker.sock"
     with RawClient(path) as raw:
         raw.hello()

@@ -16,6 +16,7 @@ from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.client.session.task_messages import Run
 from kombu_opendata.errors import InvalidFilter, PreconditionFailed, RequestError
+from kombu_opendata.protocol.envelope import encode_envelope
 from kombu_opendata.protocol.messages import DeclareQueue, Lease, Outcome, Ping, Publish
 from kombu_opendata.protocol.messages.history_messages import AttemptInfo
 from kombu_opendata.protocol.task_reports import MAX_ERROR, MAX_EXCEPTION, MAX_TRACEBACK, TaskReport, TaskState
@@ -45,7 +46,8 @@ class Worker:
     def claim(self, queue: str) -> Lease:
         """Publish a message into the queue and claim it."""
         self.connection.call(DeclareQueue(0, queue, True, False, False, {}, False))
-        self.connection.io.publish(Publish(0, 0, "", queue, b"body", {"task": "app.add"}, 0, 1))
+        envelope = encode_envelope(b"body", None, None, {"task": "app.add"}, {}, "", queue)
+        self.connection.io.publish(Publish(0, 0, "", queue, envelope, {}, 0, 1))
         delivery = self.connection.get(1, queue, no_ack=False)
         assert delivery is not None
         return delivery[2:5]

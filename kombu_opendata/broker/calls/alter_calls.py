@@ -38,7 +38,7 @@ class AlterCalls:
         async with self._altering:
             queue = call.queue(msg.queue)
             after = alteration(queue, wanted)
-            needs.alter_queue(call, queue.name, after.effective)
+            needs.alter_queue(call, queue.name, queue.effective, after.effective)
             read = call.session.rights.read
             found = await self._messages.find(queue, after, is_read=read[queue.name] or read[ALL_EXCHANGES])
             call.check_exists(queue)

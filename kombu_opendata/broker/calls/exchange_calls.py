@@ -137,5 +137,8 @@ class ExchangeCalls:
     def ask_routes(self, call: Context, msg: q.AskRoutes) -> None:
         """Route a message without storing it."""
         check_short(msg.routing_key, "routing key")
-        envelope = m.Publish(0, 0, msg.exchange, msg.routing_key, msg.envelope, msg.texts, 0, 0)
-        call.reply(q.Routed(msg.rid, [queue.name for queue in self._publishing.targets(envelope)]))
+        message = m.Publish(0, 1, msg.exchange, msg.routing_key, msg.envelope, {}, 0, 0)
+        self._publishing.check(message, call.session)
+        names, may_see = [queue.name for queue in self._publishing.targets(message)], call.session.rights.may_see
+        seen = list(filter(may_see, names))
+        call.reply(q.Routed(msg.rid, seen, len(names) - len(seen)))

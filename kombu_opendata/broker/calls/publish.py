@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from ...errors import InvalidMessage, MessageTooLarge, Unroutable
 from ...protocol import messages as m
-from ...protocol.envelope import open_envelope
+from ...protocol.envelope import broker_headers, headers_of
 from ...storage.clock import Clock
 from ...storage.commit.commits import Commits
 from ...storage.operations.message_operations import Operations
@@ -53,7 +52,7 @@ class PublishCalls:
             id, queues = (before.last_message_id, before.last_queues) if before is not None and latest else (0, -1)
             call.reply(m.Published(msg.rid, id, queues))
             return
-        self.check(msg)
+        self.check(msg, session)
         targets = self.targets(msg)
         if not targets:
             if msg.mandatory:
@@ -69,8 +68,8 @@ class PublishCalls:
             self._periodic.published(msg.headers, [queue.name for queue in targets], id, self._clock.now_ms())
         call.reply(m.Published(msg.rid, id, len(targets)))
 
-    def check(self, msg: m.Publish) -> None:
-        """Refuse a message that can't be stored.
+    def check(self, msg: m.Publish, session: Session) -> None:
+        """Refuse a message that can't be stored, and replace the metadata headers that the client sent.
 
         Raises:
             MessageTooLarge, InvalidMessage: it is too large or not valid.
@@ -87,14 +86,36 @@ class PublishCalls:
         for value in (msg.created_at_ms, msg.visible_at_ms, msg.ttl_ms):
             if not -1 <= value < 1 << 53:
                 raise InvalidMessage(f"a time of {value} ms is out of range", value=value)
+        msg.headers, msg.envelope = broker_headers(
+            msg.envelope, msg.exchange, msg.routing_key, msg.priority, keeps_address=session.rights.permits_all
+        )
 
-    def targets(self, msg: m.Publish) -> list[BrokerQueue]:
-        """The queues that take a message, each once.
+    @property
+    def routing_version(self) -> int:
+        """A number that changes with each change of a route; 0 if no filter makes routing slow."""
+        return self._topology.version if self._topology.filters else 0
+
+    def route(self, msg: m.Publish) -> tuple[str, ...]:
+        """The names of the queues that take a message, each once.
 
         Raises:
             NotFound: no such exchange.
         """
-        names = self._topology.route(msg.exchange, msg.routing_key, lambda: _headers_of(msg), msg.headers)
+        return self._topology.route(
+            msg.exchange, msg.routing_key, lambda: headers_of(msg.envelope) or {}, msg.headers
+        )  # fmt: skip
+
+    def targets(self, msg: m.Publish, names: tuple[str, ...] | None = None) -> list[BrokerQueue]:
+        """The queues that take a message, each once.
+
+        Args:
+            names: what :meth:`route` has returned, if it was called before and no route has changed since.
+
+        Raises:
+            NotFound: no such exchange.
+        """
+        if names is None:
+            names = self.route(msg)
         queues = self._queues
         return [q for q in map(queues.get, names) if q is not None and not q.deleting]
 
@@ -139,9 +160,3 @@ class PublishCalls:
                 upkeep.added(queue, id)
         self._traffic.published += 1
         return id
-
-
-def _headers_of(msg: m.Publish) -> dict[Any, Any]:
-    """What a headers exchange matches: the message's own headers, or their texts if it is no envelope."""
-    opened = open_envelope(msg.envelope)
-    return opened[3] if opened is not None else dict(msg.headers)

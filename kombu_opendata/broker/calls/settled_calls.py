@@ -95,7 +95,7 @@ class SettledCalls:
         call.audit("deleted %d %s messages of queue %r", deleted, which, queue.name, queue=queue.name)
         return m.SettledDeleted(msg.rid, deleted)
 
-    @handles(m.ArchiveFailed, needs=needs.on_queue("configure", or_role="operator"), query=True)
+    @handles(m.ArchiveFailed, needs=needs.archive, query=True)
     async def archive_failed(self, call: Context, msg: m.ArchiveFailed) -> m.Count:
         queue = stored_queue(call, msg.queue)
         _check_limit(msg.limit)

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from ...errors import RequestError
 from ...protocol import messages as m
-from ...protocol.messages.staging_messages import Job, QueueCounts
+from ...protocol.messages.staging_messages import Blocked, Job, QueueCounts
 from ...staging.batch_reader import path_of
 from ...staging.job import INLINE_BYTES, INLINE_ROWS, BatchInfo, check_job_id
 from ...storage.operations.staged_jobs import Staging
 from ...storage.state.running_state import RunningTasks
 from ...storage.state.staged_job import StagedJob
+from ..access.rights import Rights
 from ..instance.staged_job_commits import StagingService
 from .dispatch import required_rights as needs
 from .dispatch.context import Context
@@ -57,8 +58,8 @@ class StagingCalls:
             path_of(batch, msg.job_id)
         job, added = await self._service.commit(msg.job_id, batches)
         same = job.rows == sum(batch.rows for batch in batches)
-        (report,) = self._reports([job])
-        return m.JobReport(msg.rid, report, added, same, self._service.router.blocked(job.id))
+        (report,) = self._reports([job], call.session.rights)
+        return m.JobReport(msg.rid, report, added, same, self._blocked(job.id, call.session.rights))
 
     @handles(m.AbortJob, needs=needs.on_staged_jobs())
     async def abort_job(self, call: Context, msg: m.AbortJob) -> m.Count:
@@ -69,8 +70,9 @@ class StagingCalls:
     async def get_job(self, call: Context, msg: m.GetJob) -> m.JobReport:
         check_job_id(msg.job_id)
         job = await self._staging.find(msg.job_id)
-        (report,) = [Job(msg.job_id)] if job is None else self._reports([job])
-        return m.JobReport(msg.rid, report, blocked=self._service.router.blocked(msg.job_id))
+        rights = call.session.rights
+        (report,) = [Job(msg.job_id)] if job is None else self._reports([job], rights)
+        return m.JobReport(msg.rid, report, blocked=self._blocked(msg.job_id, rights))
 
     @handles(m.ListJobs, needs=needs.on_staged_jobs(or_role="monitor"))
     async def list_jobs(self, call: Context, msg: m.ListJobs) -> m.Jobs:
@@ -79,18 +81,31 @@ class StagingCalls:
         if not 0 < msg.limit <= MAX_JOBS_PAGE:
             raise RequestError(f"a page has 1 to {MAX_JOBS_PAGE} jobs, not {msg.limit}", limit=MAX_JOBS_PAGE)
         jobs, more = await self._staging.page(msg.after, msg.limit)
-        router = self._service.router
-        blocked = {job.id: why for job in jobs if (why := router.blocked(job.id)) is not None}
-        return m.Jobs(msg.rid, self._reports(jobs), more, blocked)
+        rights = call.session.rights
+        blocked = {job.id: why for job in jobs if (why := self._blocked(job.id, rights)) is not None}
+        return m.Jobs(msg.rid, self._reports(jobs, rights), more, blocked)
 
-    def _reports(self, jobs: list[StagedJob]) -> list[Job]:
+    def _blocked(self, job_id: str, rights: Rights) -> Blocked | None:
+        """Why a job can't be routed now, without the name of a queue that the user may not see."""
+        found = self._service.router.blocked(job_id)
+        if found is None or not found.queue or rights.may_see(found.queue):
+            return found
+        return Blocked("a queue takes no messages now", found.since_ms)
+
+    def _reports(self, jobs: list[StagedJob], rights: Rights) -> list[Job]:
         """Return jobs in the form of an answer."""
         running = self._running.count([(job.first_id, job.first_id + job.rows - 1) for job in jobs])
-        return [_report(job, tasks) for job, tasks in zip(jobs, running, strict=True)]
+        return [_report(job, tasks, rights) for job, tasks in zip(jobs, running, strict=True)]
 
 
-def _report(job: StagedJob, running: int) -> Job:
-    queues = {name: QueueCounts(*counts) for name, counts in job.queues.items()}
+def _report(job: StagedJob, running: int, rights: Rights) -> Job:
+    """A job in the form of an answer; queues that the user may not see are counted under an empty name."""
+    queues: dict[str, QueueCounts] = {}
+    for name, counts in job.queues.items():
+        key = name if rights.may_see(name) else ""
+        known = queues.get(key, QueueCounts())
+        done, failed, removed = known.done + counts[1], known.failed + counts[2], known.removed + counts[3]
+        queues[key] = QueueCounts(known.routed + counts[0], done, failed, removed)
     return Job(
         job.id, job.state, job.first_id, job.rows, job.batches, job.bytes, job.committed_at_ms, job.routed,
         job.unroutable, job.damaged, queues, running,

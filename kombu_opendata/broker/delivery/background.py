@@ -8,10 +8,11 @@ from collections import Counter, OrderedDict
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
-from ...errors import AccessRefused, OpenDataError
+from ...errors import AccessRefused, OpenDataError, QueueFull, QueuePaused
 from ...protocol.messages import Failed, Status
 from ...protocol.messages.message_base import Message
 from ..access.audit import Audit
+from ..access.rights import Rights
 from ..model.sessions import Peer, Session
 from .outbox import Outbox
 
@@ -91,6 +92,7 @@ class Background:
         if not isinstance(exc, OpenDataError):
             log.error("a call failed", exc_info=exc)
             exc = OpenDataError(f"the broker failed at this call: {exc!r}; see its log")
+        exc = _without_hidden_queue(exc, session.rights)
         self.refused[exc.code] += 1
         if isinstance(exc, AccessRefused) and exc.right:
             self._audit.refused(exc, session.described)
@@ -128,3 +130,11 @@ class Background:
         kept = self._kept.pop(session, None)
         if kept is not None:
             self._kept_bytes -= kept[2]
+
+
+def _without_hidden_queue(exc: OpenDataError, rights: Rights) -> OpenDataError:
+    """The error without the name of a queue that the user may not see, but to which its message was routed."""
+    if not isinstance(exc, (QueueFull, QueuePaused)) or rights.may_see(exc.queue or ""):
+        return exc
+    what = "is full and refuses the message" if isinstance(exc, QueueFull) else "takes no publishes now"
+    return type(exc)(f"a queue that the message is routed to {what}: nothing was stored; publish again later")

@@ -25,6 +25,7 @@ from ...errors import (
     RequestError,
     RetryLater,
 )
+from ...staging.batch_block import encode_block
 from ...staging.batch_reader import InlineBlock, check_batch, path_of, read_inline
 from ...staging.batch_uri import job_folder, with_token
 from ...staging.batch_writer import write_object
@@ -33,6 +34,7 @@ from ...storage.operations.staged_jobs import Staging
 from ...storage.state.staged_job import StagedBatch, StagedJob
 from ...storage.state.staged_rows import Chunk
 from ..delivery.core import Core
+from .staged_plan import with_broker_headers
 from .staged_router import StagingRouter
 
 #: batches that one thread checks in one go, and threads that check at a time
@@ -143,7 +145,9 @@ class StagingService:
             )
         found: list[InlineBlock] = []
         for batch in batches:
-            found += read_inline(batch, self._name, job_id, self._max_message_bytes)
+            for encoded, block, payload in read_inline(batch, self._name, job_id, self._max_message_bytes):
+                own = with_broker_headers(block, payload)
+                found.append(InlineBlock(encoded if own is block else encode_block(own), own, payload))
         plans = self.router.planner.plan_all(found)
         self._commits.check_room(2 * size)
         job = self._staging.commit(job_id, [_staged("", batch) for batch in batches])

@@ -6,9 +6,11 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ...errors import NotFound, QueueFull, QueuePaused
-from ...protocol.envelope import open_envelope
-from ...staging.batch_block import Block
+from msgspec.structs import replace
+
+from ...errors import InvalidMessage, NotFound, QueueFull, QueuePaused
+from ...protocol.envelope import broker_headers, headers_of
+from ...staging.batch_block import MAX_HEADERS, Block
 from ...staging.batch_reader import InlineBlock
 from ...storage.operations.staged_jobs import Staging
 from ...storage.routing.topology import Topology
@@ -24,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class NeedEnvelopes(Exception):
-    """A headers exchange or a transient queue needs the envelopes: the index is not enough."""
+    """A filter, a headers exchange or a transient queue needs the envelopes: the index is not enough."""
 
 
 class Plan(NamedTuple):
@@ -53,6 +55,11 @@ class Planner:
         self.routed = self.unroutable = 0
 
     # ------------------------------------------------------------------ planning
+    @property
+    def needs_envelopes(self) -> bool:
+        """True if queues choose messages by headers, which the writer of a batch may have made up in its index."""
+        return bool(self._topology.filters)
+
     def plan_all(self, blocks: list[InlineBlock]) -> list[Plan]:
         """Plan all rows of these blocks.
 
@@ -84,6 +91,8 @@ class Planner:
         Raises:
             NeedEnvelopes: the envelopes must be read first.
         """
+        if payload is None and self.needs_envelopes:
+            raise NeedEnvelopes
         envelopes = _split(block, payload) if payload is not None else []
         numbers: dict[tuple[str, ...], int] = {}
         targets: list[list[BrokerQueue]] = []
@@ -134,13 +143,11 @@ class Planner:
 
     def _names(self, block: Block, row: int, envelopes: list[bytes]) -> tuple[str, ...]:
         """The queues that get a message."""
-        exchange, key = block.exchange, block.routing_key
-        exchange = exchange if isinstance(exchange, str) else exchange[row]
-        key = key if isinstance(key, str) else key[row]
+        exchange, key = _at(block.exchange, row), _at(block.routing_key, row)
         try:
             topology = self._topology
             seen = block.headers_of(row) if topology.filters else None
-            return topology.route(exchange, key, _headers(block, row, envelopes), seen)
+            return topology.route(exchange, key, _headers(row, envelopes), seen)
         except NotFound:
             self._warn("messages of staged jobs are dropped: there is no exchange %r", exchange)
             return ()
@@ -192,6 +199,25 @@ def _add_run(runs: list[int], target: int, count: int) -> None:
         runs += target, count
 
 
+def with_broker_headers(block: Block, payload: bytes) -> Block:
+    """The block with the metadata headers of its envelopes; the block itself if its index has the same.
+
+    Raises:
+        InvalidMessage: the headers of an envelope can't be stored, or the rows have too many different headers.
+    """
+    rows: list[dict[str, str]] = []
+    for row, envelope in enumerate(_split(block, payload)):
+        exchange, key, priority = (_at(value, row) for value in (block.exchange, block.routing_key, block.priority))
+        rows.append(broker_headers(envelope, exchange, key, priority, keeps_address=True)[0])
+    if all(headers == block.headers_of(row) for row, headers in enumerate(rows)):
+        return block
+    names = dict.fromkeys(name for headers in rows for name in headers)
+    if len(names) > MAX_HEADERS:
+        text = f"the rows of a batch have {len(names)} different headers; the limit is {MAX_HEADERS}"
+        raise InvalidMessage(text, count=len(names), limit=MAX_HEADERS)
+    return replace(block, constants={}, columns={name: [headers.get(name) for headers in rows] for name in names})
+
+
 def _split(block: Block, payload: bytes) -> list[bytes]:
     envelopes = []
     at = 0
@@ -201,19 +227,16 @@ def _split(block: Block, payload: bytes) -> list[bytes]:
     return envelopes
 
 
-def _at(value: Any, row: int) -> int:
-    return value[row] if isinstance(value, list) else value  # type: ignore[no-any-return]
+def _at(value: Any, row: int) -> Any:
+    return value[row] if isinstance(value, list) else value
 
 
-def _headers(block: Block, row: int, envelopes: list[bytes]) -> Callable[[], Mapping[Any, Any]]:
-    """The headers for a headers exchange: those of the envelope, or of the index if it can't be decoded."""
+def _headers(row: int, envelopes: list[bytes]) -> Callable[[], Mapping[Any, Any]]:
+    """The headers for a headers exchange."""
 
     def headers() -> Mapping[Any, Any]:
         if not envelopes:
             raise NeedEnvelopes
-        opened = open_envelope(envelopes[row])
-        if opened is not None:
-            return opened[3]
-        return block.headers_of(row)
+        return headers_of(envelopes[row]) or {}
 
     return headers

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
 
-from ...errors import CorruptRecord, NewerFormat, OpenDataError
+from ...errors import CorruptRecord, InvalidMessage, NewerFormat, OpenDataError
 from ...protocol.messages.staging_messages import Blocked
 from ...staging.batch_block import BLOCK_ROWS, Block, cut, decode_block, encode_block
 from ...staging.batch_format import Segment, Tail, corrupt
@@ -22,7 +23,7 @@ from ...storage.state.staged_rows import Chunk
 from ..delivery.core import Core
 from ..delivery.queue_upkeep import refusal_text
 from ..delivery.rate_limited_log import WarnOnce
-from .staged_plan import NeedEnvelopes, Planner
+from .staged_plan import NeedEnvelopes, Planner, with_broker_headers
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +34,8 @@ _PIECE_SECONDS = 0.008
 _MIN_ROWS = 16
 #: bytes of unwritten records at which routing waits for a checkpoint
 _MAX_BATCH_BYTES = 8 << 20
+#: envelopes that are read into memory at a time, or one
+_PAYLOAD_BYTES = 8 << 20
 _RETRY_SECONDS = 1.0
 #: how often routing retries a queue that is full and refuses messages
 _FULL_SECONDS = 0.05
@@ -195,8 +198,8 @@ class StagingRouter:
             if at > end:
                 break
             if at > next_id:
-                offset = segment.payload_offset + block.offset
-                await self._route_block(job, found.path, offset, encoded, block, block.rows - (at - next_id))
+                for part, columns, row in _parts(block, encoded, block.rows - (at - next_id)):
+                    await self._route_block(job, found.path, segment.payload_offset + part.offset, columns, part, row)
         if at != end:
             raise corrupt(found.path, segment.index_offset, f"its blocks have {at - start_id} of {segment.rows} rows")
 
@@ -216,6 +219,7 @@ class StagingRouter:
                     count = self._route_piece(job, path, offset, encoded, block, row, payload)
                 except NeedEnvelopes:
                     payload = await self._payload(path, offset, block)
+                    block, encoded = _with_broker_headers(block, encoded, payload, path)
                     continue
                 if count:
                     row += count
@@ -275,6 +279,34 @@ class StagingRouter:
         """Adapt the size of pieces to the time limit."""
         fits = int(rows * _PIECE_SECONDS / max(seconds, 1e-6))
         self._piece_rows = max(_MIN_ROWS, min(fits, 2 * self._piece_rows, BLOCK_ROWS))
+
+
+def _parts(block: Block, encoded: bytes, row: int) -> Iterator[tuple[Block, bytes, int]]:
+    """The rows of a block from ``row`` on in blocks with a limited size of envelopes: block, columns, first row."""
+    if sum(block.lengths) <= _PAYLOAD_BYTES or block.rows - row == 1:
+        yield block, encoded, row
+        return
+    while row < block.rows:
+        rows, size = 1, block.lengths[row]
+        while row + rows < block.rows and size + block.lengths[row + rows] <= _PAYLOAD_BYTES:
+            size += block.lengths[row + rows]
+            rows += 1
+        part = cut(block, row, rows)
+        yield part, encode_block(part), 0
+        row += rows
+
+
+def _with_broker_headers(block: Block, encoded: bytes, payload: bytes, path: str) -> tuple[Block, bytes]:
+    """A block and its columns with the metadata headers of the envelopes.
+
+    Raises:
+        CorruptRecord: they can't be stored.
+    """
+    try:
+        own = with_broker_headers(block, payload)
+    except InvalidMessage as exc:
+        raise corrupt(path, block.offset, exc.text) from exc
+    return own, encoded if own is block else encode_block(own)
 
 
 def _read_same_tail(folder: Folder, found: StagedObject) -> Tail:

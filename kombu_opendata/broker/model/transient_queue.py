@@ -10,6 +10,7 @@ from ...protocol.messages import Delivery, Outcome
 from ...protocol.task_reports import TaskReport
 from ...storage.clock import Clock
 from ...storage.operations.repeated_calls import Call
+from ...storage.operations.task_runs import MAX_RUNNING
 from ...storage.read import queue_pages
 from ...storage.read.queue_pages import IN_FLIGHT, Row
 from ...storage.records.overrides import QueueOverrides
@@ -53,6 +54,7 @@ class TransientQueue(BrokerQueue):
         super().__init__(properties, arguments, limits, messages, QueueCounts(now), now)
         self._around = around
         self._clock = around.clock
+        self._running: dict[tuple[int, int], bytes] = {}
 
     def override(self, overrides: QueueOverrides, arguments: QueueArguments) -> None:
         effective, topology = overrides.over(self.properties.arguments), self._around.topology
@@ -125,6 +127,10 @@ class TransientQueue(BrokerQueue):
             messages.put_back(entry, now, costs_attempt=costs, visible_at=visible_at)
             counts.came_back(costs_attempt=costs, lease_expired=lease_expired)
             return
+        if outcome == Outcome.START:
+            self._running[entry.id, entry.claimed_at] = entry.session
+            if len(self._running) > MAX_RUNNING:  # its sessions report nothing
+                del self._running[next(iter(self._running))]
         messages.settle(entry)
         if outcome in (Outcome.ACK, Outcome.START):
             counts.acked += 1
@@ -133,6 +139,14 @@ class TransientQueue(BrokerQueue):
         else:
             counts.rejected += 1
             self._around.dead_letter(self, entry, "rejected")
+
+    def finish(self, id: int, token: int, session: Session) -> bool:
+        """End a task that was started under this lease; returns whether this session may do so, and it ran."""
+        starter = self._running.get((id, token))
+        if starter is None or not (starter == session.id or session.rights.read[self.name]):
+            return False
+        del self._running[id, token]
+        return True
 
     def extend(self, entry: Entry, lease_ms: int) -> None:
         entry.lease_until = self._clock.now_ms() + lease_ms

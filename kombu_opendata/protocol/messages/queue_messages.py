@@ -296,9 +296,10 @@ class QueueList(Numbered, tag=178):
 
 
 class Routed(Numbered, tag=179):
-    """The names of the queues."""
+    """The names of the queues that the user may see, and how many others there are."""
 
     queues: list[str]
+    hidden: int = 0
 
 
 class Workers(Numbered, tag=180):

@@ -12,7 +12,7 @@ _NEEDS = {
     "bind": ("admin", "write"), "unbind": ("admin", "write"), "send": ("admin", "write"), "publish": ("admin", "write"),
     "purge": ("operator", "read"), "release": ("operator", "read"), "archive": ("operator", "read"),
     "dead-letter": ("operator", "read"), "delete-messages": ("operator", "read"),
-    "move": ("operator", "read"), "copy": ("operator", "read"), "retry": ("operator", "read"),
+    "move": ("admin", "read"), "copy": ("admin", "read"), "retry": ("operator", "read"),
     "pause": ("operator", "configure"), "resume": ("operator", "configure"), "alter": ("operator", "configure"),
     "replay": ("operator", "configure"), "stop-replay": ("operator", "configure"),
     "dismiss": ("operator", "configure"), "archive-failed": ("operator", "configure"),

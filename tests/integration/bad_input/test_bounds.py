@@ -49,11 +49,21 @@ def test_settlements_without_end(raw: RawClient) -> None:
     assert (said.code, "more than 100000 items" in said.text) == ("protocol_error", True)
 
 
-def test_a_headers_exchange_goes_by_the_texts_of_a_message_that_is_too_large_to_open(raw: RawClient) -> None:
+def test_headers_that_take_long_to_decode_are_refused(raw: RawClient) -> None:
     raw.hello()
     raw.declare("q")
-    raw.call(m.DeclareExchange(0, "e", "headers", False, False, {}, False))
-    raw.call(m.Bind(0, "q", "e", "", {"x-match": "all", "kind": "bill"}))
-    endless = msgspec.msgpack.encode([b"b", "t", "e", {"kind": "other", "x": [0] * 2_000_000}, {}, "e", ""])
-    answer = raw.call(m.Publish(0, 1, "e", "", endless, {"kind": "bill"}, 0, 1))
-    assert (type(answer), answer.queues) == (m.Published, 1)
+    for seq, headers in enumerate(({"x": [0] * 2_000_000}, {f"h{number}": None for number in range(2000)}), 1):
+        envelope = msgspec.msgpack.encode([b"b", "t", "e", headers, {}, "", "q"])
+        answer = raw.call(m.Publish(0, seq, "", "q", envelope, {}, 0, 1))
+        assert (type(answer), answer.code) == (m.Failed, "invalid_message")
+
+
+def test_a_headers_exchange_goes_by_the_envelope_whatever_is_nested_in_it(raw: RawClient) -> None:
+    raw.hello()
+    raw.declare("q")
+    raw.call(m.DeclareExchange(0, "e", "headers", True, False, {}, False))
+    raw.call(m.Bind(0, "q", "e", "", {"x-match": "all", "kind": "bill", "x": None}))
+    for seq, kind in enumerate(("bill", "other"), 1):
+        envelope = msgspec.msgpack.encode([b"b", "t", "e", {"kind": kind, "x": [0] * 200_000}, {}, "e", ""])
+        answer = raw.call(m.Publish(0, seq, "e", "", envelope, {"kind": "bill"}, 0, 1))
+        assert (type(answer), answer.queues) == (m.Published, int(kind == "bill"))

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from kombu_opendata.protocol import messages as m
+from kombu_opendata.protocol.envelope import encode_envelope
 from kombu_opendata.protocol.framing import HELLO_MAX_FRAME_BYTES, PREAMBLE, frame
 
 from ...support.broker import EmbeddedBroker
@@ -127,8 +128,8 @@ def test_half_a_frame_and_then_nothing(neighbour: Neighbour, module_store_folder
         m.Publish(0, 1, "", "q", b"e", {}, 0, 1, -(1 << 40)),
         m.Publish(0, 1, "", "q", b"e", {}, 0, 1, 0, -2),
         m.Publish(0, 1, "", "q", b"e", {f"h{number}": "" for number in range(256)}, 0, 1),
-        m.Publish(0, 1, "", "q", b"e", {"long": "x" * 65_536}, 0, 1),
-        m.Publish(0, 1, "", "q", b"e", {"x" * 65_536: "long"}, 0, 1),
+        m.Publish(0, 1, "", "q", encode_envelope(b"", None, None, {"long": "x" * 65_536}, {}, "", "q"), {}, 0, 1),
+        m.Publish(0, 1, "", "q", encode_envelope(b"", None, None, {"x" * 65_536: "long"}, {}, "", "q"), {}, 0, 1),
     ],
     ids=[
         "priority 256", "priority -1", "number 0", "number 2^63", "created", "visible", "ttl", "256 headers",

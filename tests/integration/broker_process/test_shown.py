@@ -191,12 +191,12 @@ def test_an_alteration_that_is_only_tried_tells_no_headers(world: World) -> None
 
 
 def test_the_audit_log_names_the_queues_whose_failures_were_handled(world: World) -> None:
-    with world.client("root") as root, world.client("steers") as steers:
+    with world.client("root") as root:
         root.create("mended")
         root.send("mended", "fails", headers=HEADERS)
         (message,) = root.read("mended", qty=1)
         root.reject("mended", message)
-        assert steers.retry_failures(queues=["mended"], target="mine").redriven == 1
+        assert root.retry_failures(queues=["mended"], target="mine").redriven == 1
     assert "ran 1 failed messages and 0 acknowledged tasks of queue 'mended', in queue 'mine', again" in (
         world.log.read_text()
     )

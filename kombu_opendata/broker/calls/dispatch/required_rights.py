@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ....errors import InvalidMessage
 from ....protocol import messages as m
-from ....protocol.envelope import open_envelope
+from ....protocol.envelope import open_envelope, properties_of
 from ....protocol.revocation import PROPERTY
 from ....storage.routing.exchange import ALTERNATE_EXCHANGE
 from ....storage.routing.queue_filters import ANY, FILTER, FILTER_MODE
-from ...access.rights import ALL_EXCHANGES, RESULTS, STAGED_JOBS, Rights
+from ...access.rights import ALL_EXCHANGES, RESULTS, STAGED_JOBS
 from ...model.argument_table import DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY
 from .contents import is_shown
 from .context import Context
 
 Needs = Callable[[Context, Any], None]
 
-_PROPERTY = PROPERTY.encode()
+_PROPERTY, _USER_ID = PROPERTY.encode(), b"user_id"
 
 
 def entry(_call: Context, _msg: Any) -> None:
@@ -89,17 +90,15 @@ def publish(call: Context, msg: m.Publish) -> None:
     rights = call.session.rights
     if not rights.write[msg.exchange]:
         rights.check_publish(msg.exchange, msg.routing_key)
-    if not rights.write[RESULTS]:
-        _check_expiry(rights, msg.envelope)
+    _check_properties(call, msg.envelope)
 
 
 def send(call: Context, msg: m.Send) -> None:
     """As a publish of each message."""
     rights = call.session.rights
     rights.check_publish(msg.exchange, msg.routing_key)
-    if not rights.write[RESULTS]:
-        for envelope, *_rest in msg.messages:
-            _check_expiry(rights, envelope)
+    for envelope, *_rest in msg.messages:
+        _check_properties(call, envelope)
 
 
 def ask_routes(call: Context, msg: m.AskRoutes) -> None:
@@ -109,12 +108,23 @@ def ask_routes(call: Context, msg: m.AskRoutes) -> None:
         rights.check_publish(msg.exchange, msg.routing_key)
 
 
-def _check_expiry(rights: Rights, envelope: bytes) -> None:
-    """Check the right to the result that the broker stores when such a message expires."""
-    if _PROPERTY in envelope:  # rarely: opening takes longer
-        opened = open_envelope(envelope)
-        if opened is not None and PROPERTY in opened[4]:
-            rights.check("write", "exchange", RESULTS)
+def _check_properties(call: Context, envelope: bytes) -> None:
+    """Check what the properties of a message claim.
+
+    Write on the results for one that the broker stores when the message expires. The property ``user_id``, as in
+    RabbitMQ, must name the user; only the role admin may give another name.
+    """
+    properties = properties_of(envelope)
+    if _PROPERTY not in properties and _USER_ID not in properties:  # rarely: decoding takes longer
+        return
+    opened = open_envelope(envelope)
+    given = opened[4] if opened is not None else {}
+    if PROPERTY in given:
+        call.session.rights.check("write", "exchange", RESULTS)
+    user, claimed = call.session.user.name, given.get("user_id")
+    if claimed is not None and claimed != user:
+        text = f"the property user_id is {str(claimed)[:80]!r}, and the publisher is {user!r}: leave user_id out"
+        raise InvalidMessage(text, name="user_id")
 
 
 # ---------------------------------------------------------------------- definitions
@@ -136,14 +146,35 @@ def check_declaration(call: Context, queue: str, arguments: Mapping[str, Any]) -
         rights.check("read", "queue", queue)
         key = arguments.get(DEAD_LETTER_ROUTING_KEY)
         rights.check_publish(exchange, key if isinstance(key, str) else "")
-    if arguments.get(FILTER) is not None and arguments.get(FILTER_MODE, ANY) == ANY:
+    if _takes_all(arguments):
         rights.check("read", "exchange", ALL_EXCHANGES)
 
 
-def alter_queue(call: Context, queue: str, arguments: Mapping[str, Any]) -> None:
-    """As for a declaration with the arguments that a queue has then; or the role operator."""
-    if "operator" not in call.session.rights.roles:
-        check_declaration(call, queue, arguments)
+def alter_queue(call: Context, queue: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    """As for a declaration with the arguments that a queue has then; the role operator does, too.
+
+    Dead letters and a filter bring messages into queues that others read, so the role is not enough to change those:
+    dead letters need read on the queue, a filter in mode "any" read on :data:`.ALL_EXCHANGES`.
+    """
+    rights = call.session.rights
+    if "operator" not in rights.roles:
+        check_declaration(call, queue, after)
+        return
+    if after.get(DEAD_LETTER_EXCHANGE) is not None and _differ(
+        before, after, DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY
+    ):
+        rights.check("read", "queue", queue)
+    if _takes_all(after) and _differ(before, after, FILTER, FILTER_MODE):
+        rights.check("read", "exchange", ALL_EXCHANGES)
+
+
+def _differ(before: Mapping[str, Any], after: Mapping[str, Any], *names: str) -> bool:
+    return any(before.get(name) != after.get(name) for name in names)
+
+
+def _takes_all(arguments: Mapping[str, Any]) -> bool:
+    """Return true for the arguments of a queue whose filter chooses among all messages."""
+    return arguments.get(FILTER) is not None and arguments.get(FILTER_MODE, ANY) == ANY
 
 
 def declare_exchange(call: Context, msg: m.DeclareExchange) -> None:
@@ -166,17 +197,33 @@ def bind(call: Context, msg: m.Bind | m.Unbind) -> None:
 
 # ---------------------------------------------------------------------- messages that were published before
 def replay(call: Context, msg: m.Replay) -> None:
-    """Configure and read on the queue: who has them can declare it again with an `x-start` in the past."""
+    """Configure and read on the queue: who has them can declare it again with an `x-start` in the past.
+
+    The role operator does, too, but not with a selector: how many messages match shows what is in their headers.
+    """
     rights = call.session.rights
     rights.check("configure", "queue", msg.queue, or_role="operator")
-    rights.check("read", "queue", msg.queue, or_role="operator")
+    rights.check("read", "queue", msg.queue, or_role="" if msg.selector else "operator")
 
 
 def redrive(call: Context, msg: m.Redrive | m.MoveMessages) -> None:
-    """Read on the queue, write on the one that gets the messages."""
+    """Read on the queue, write on the one that gets the messages.
+
+    The role operator stands for both only if the messages stay in their queue, and are not chosen by their headers.
+    Otherwise it stands for write: in another queue, others could read them.
+    """
     rights = call.session.rights
-    rights.check("read", "queue", msg.queue, or_role="operator")
-    rights.check("write", "queue", msg.target or msg.queue, or_role="operator")
+    target = msg.target or msg.queue
+    rights.check("read", "queue", msg.queue, or_role="" if msg.selector or target != msg.queue else "operator")
+    rights.check("write", "queue", target, or_role="operator")
+
+
+def archive(call: Context, msg: m.ArchiveFailed) -> None:
+    """Configure on the queue, or the role operator; also read if the messages are chosen by their headers."""
+    rights = call.session.rights
+    rights.check("configure", "queue", msg.queue, or_role="operator")
+    if msg.selector:
+        rights.check("read", "queue", msg.queue)
 
 
 def failures(call: Context, msg: m.ListFailures | m.GroupFailures) -> None:
@@ -185,21 +232,29 @@ def failures(call: Context, msg: m.ListFailures | m.GroupFailures) -> None:
 
 
 def retry(call: Context, msg: m.RetryFailures) -> None:
-    """As :func:`redrive`, for each queue that the message names; if it names none, the role operator."""
+    """As :func:`redrive`, for each queue that the message names; if it names none, also the role operator."""
     rights = call.session.rights
     if not msg.queues:
         rights.check_role("operator", "run the failures of all queues again")
+        if msg.target or msg.selector:
+            rights.check("read", "exchange", ALL_EXCHANGES)
     for queue in msg.queues:
-        rights.check("read", "queue", queue, or_role="operator")
-        rights.check("write", "queue", msg.target or queue, or_role="operator")
+        target = msg.target or queue
+        rights.check("read", "queue", queue, or_role="" if msg.selector or target != queue else "operator")
+        rights.check("write", "queue", target, or_role="operator")
 
 
 def dismiss(call: Context, msg: m.DismissFailures) -> None:
-    """Configure on each queue that the message names, or the role operator; if it names none, the role."""
+    """Configure on each queue that the message names, or the role operator; if it names none, the role.
+
+    A filter by headers needs read in any case.
+    """
     if not msg.queues:
         call.session.rights.check_role("operator", "dismiss the failures of all queues")
     for queue in msg.queues:
         call.session.rights.check("configure", "queue", queue, or_role="operator")
+    if msg.selector:
+        in_queues(call, msg.queues, shown_only=False)
 
 
 def history(call: Context, msg: Any) -> None:
@@ -217,12 +272,12 @@ def get_message(call: Context, msg: m.GetMessage) -> None:
 
 
 def explain(call: Context, msg: m.Explain) -> None:
-    """Read on the queue or the role monitor. A stored message is read, so that the role is not enough.
+    """Read on the queue, of a filter alone on :data:`.ALL_EXCHANGES`; or the role monitor.
 
-    The message may be any: the handler checks :func:`of_message`.
+    A stored message is read, so that the role is not enough. The message may be any: the handler checks
+    :func:`of_message`.
     """
-    if msg.queue or msg.message_id >= 0:
-        in_queues(call, [msg.queue] if msg.queue else [], shown_only=msg.message_id < 0)
+    in_queues(call, [msg.queue] if msg.queue else [], shown_only=msg.message_id < 0)
 
 
 def of_message(call: Context, headers: Mapping[str, str]) -> None:

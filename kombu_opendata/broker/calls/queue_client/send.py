@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from ....errors import NotFound, OpenDataError, RequestError, Unroutable
+from ....errors import NotFound, OpenDataError, RequestError, RetryLater, Unroutable
 from ....protocol import messages as m
 from ....protocol.messages import queue_messages as q
 from ....storage.commit.commits import Commits
@@ -14,7 +14,9 @@ from ....storage.operations.message_operations import Operations
 from ....storage.records import metadata
 from ....storage.records.idempotency import Sending
 from ...delivery.queue_upkeep import Upkeep
+from ...delivery.time_slices import Pace
 from ...model.queue import BrokerQueue
+from ...model.sessions import Session
 from ...model.stored_queue import stored_in
 from ..dispatch import required_rights as needs
 from ..dispatch.context import Context
@@ -24,7 +26,13 @@ from .sent_keys import SentKeys, check_keys, key_name, key_reused, names_of, rep
 
 MAX_MESSAGES = 10_000
 
+#: messages of a batch that are routed in one turn of the event loop if there are filters
+_ROUTED_AT_ONCE = 16
+_ATTEMPTS = 10
+
 Routed = list[tuple[m.Publish, list[BrokerQueue]]]
+#: the names of the queues that take a message, by the identity of its tuple
+Routes = dict[int, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +53,47 @@ class SendCalls:
             )
         check_keys(msg)
         names = [key_name(msg, key) for key in msg.keys or [msg.key]]
-        if all(self._keys.is_known(msg, name) for name in names):
-            self._send(call, msg, names)
+        is_slow = len(msg.messages) > _ROUTED_AT_ONCE and self._publishing.routing_version > 0
+        if not is_slow and all(self._keys.is_known(msg, name) for name in names):
+            self._send(call, msg, names, {})
         else:
             call.run(msg.rid, self._load_and_send(call, msg, names), once=True)
 
     async def _load_and_send(self, call: Context, msg: q.Send, names: list[bytes]) -> None:
         await self._keys.load(msg, names)
-        self._send(call, msg, names)
+        routes = await self._routes(call, msg) if len(msg.messages) > _ROUTED_AT_ONCE else {}
+        self._send(call, msg, names, routes)
 
-    def _send(self, call: Context, msg: q.Send, names: list[bytes]) -> None:
-        answer = self._send_new(call, msg, names) if msg.keys else self._send_all(call, msg, names[0])
+    async def _routes(self, call: Context, msg: q.Send) -> Routes:
+        """Evaluate the filters of queues for each message, in slices of a millisecond.
+
+        Raises:
+            InvalidMessage, MessageTooLarge, NotFound: a message can't be stored.
+            RetryLater: queues or bindings changed each time before all messages were routed.
+        """
+        publishing, pace = self._publishing, Pace()
+        for _ in range(_ATTEMPTS):
+            version, routes = publishing.routing_version, Routes()
+            for message in msg.messages if version else ():
+                publish = _publish_of(msg, message)
+                publishing.check(publish, call.session)
+                routes[id(message)] = publishing.route(publish)
+                if pace.is_over:
+                    await pace.rest()
+            if publishing.routing_version == version:
+                return routes
+        raise RetryLater("queues or bindings changed while the batch was routed: nothing was stored; send it again")
+
+    def _send(self, call: Context, msg: q.Send, names: list[bytes], routes: Routes) -> None:
+        sent = self._send_new if msg.keys else self._send_all
+        answer = sent(call, msg, names, routes)
+        may_see = call.session.rights.may_see
+        answer.queues = [list(filter(may_see, queues)) for queues in answer.queues]
         call.answer_once(msg.rid, answer, 40 * len(answer.ids))
 
     # ------------------------------------------------------------------ one key for all, or none
-    def _send_all(self, call: Context, msg: q.Send, name: bytes) -> q.Sent:
+    def _send_all(self, call: Context, msg: q.Send, names: list[bytes], routes: Routes) -> q.Sent:
+        name = names[0]
         sent = self._keys.find(msg, name)
         if sent is not None:
             if sent.digest != msg.digest:
@@ -67,20 +101,21 @@ class SendCalls:
             return q.Sent(msg.rid, list(sent.ids), [list(names) for names in sent.queues], True)
         before = self._operations.published(call.session.id, msg.seq)
         if before is not None:  # stored before a restart
-            return self._sent_before(msg, before.last_message_id if before.last_sequence == msg.seq else -1)
-        routed = self._route(msg, self._must_take(msg))
+            last_id = before.last_message_id if before.last_sequence == msg.seq else -1
+            return self._sent_before(msg, call.session, last_id)
+        routed = self._route(msg, self._must_take(msg), call.session, routes)
         ids, targets = self._store(call, routed), [targets for _publish, targets in routed]
         queues = names_of(targets)
         sending = Sending(tuple(ids), self._keys.expires_at_ms(msg), msg.digest, tuple(map(tuple, queues)))
         self._keys.remember(msg, name, sending, targets)
         return q.Sent(msg.rid, ids, queues)
 
-    def _sent_before(self, msg: q.Send, last_id: int) -> q.Sent:
+    def _sent_before(self, msg: q.Send, session: Session, last_id: int) -> q.Sent:
         """The stored messages, as they would be routed now; none if the id of the last one is not known."""
         if last_id < 0:
             return q.Sent(msg.rid, [], [])
         try:
-            routed = self._route(msg, None)
+            routed = self._route(msg, None, session, {})
         except OpenDataError:  # its exchange was deleted
             routed = []
         ids, id = [], last_id
@@ -91,7 +126,7 @@ class SendCalls:
         return q.Sent(msg.rid, ids[::-1], names_of([targets for _publish, targets in routed]))
 
     # ------------------------------------------------------------------ a key for each message
-    def _send_new(self, call: Context, msg: q.Send, names: list[bytes]) -> q.Sent:
+    def _send_new(self, call: Context, msg: q.Send, names: list[bytes], routes: Routes) -> q.Sent:
         """Store the messages with new keys, and return the ids of all."""
         found = [self._keys.find(msg, name) for name in names]
         same = repetitions(msg, names, found)
@@ -104,7 +139,7 @@ class SendCalls:
             return q.Sent(msg.rid, ids, [], not any(new), new) if -1 not in ids else q.Sent(msg.rid, [], [])
         fresh = [at for at, sent in enumerate(found) if sent is None and at not in same]
         must_take = self._must_take(msg)
-        routed = self._route(replace(msg, messages=[msg.messages[at] for at in fresh]), must_take)
+        routed = self._route(replace(msg, messages=[msg.messages[at] for at in fresh]), must_take, call.session, routes)
         stored = dict(zip(fresh, self._store(call, routed), strict=True))
         expires_at = self._keys.expires_at_ms(msg)
         for (at, id), (_publish, targets) in zip(stored.items(), routed, strict=True):
@@ -127,19 +162,16 @@ class SendCalls:
             raise NotFound(f"no queue {msg.routing_key!r}: create it first", queue=msg.routing_key)
         return queue
 
-    def _route(self, msg: q.Send, must_take: BrokerQueue | None) -> Routed:
+    def _route(self, msg: q.Send, must_take: BrokerQueue | None, session: Session, routes: Routes) -> Routed:
         """Check and route the messages. The last one that will be stored gets the batch's number."""
         routed: Routed = []
         numbered = False
-        for envelope, headers, priority, visible_at, ttl_ms in reversed(msg.messages):
-            publish = m.Publish(
-                0, msg.seq, msg.exchange, msg.routing_key, envelope, headers, priority, msg.created_at_ms, visible_at,
-                ttl_ms,
-            )  # fmt: skip
-            self._publishing.check(publish)
+        for message in reversed(msg.messages):
+            publish = _publish_of(msg, message)
+            self._publishing.check(publish, session)
             if len(msg.messages) > 1:
-                metadata.encode(0, 0, 0, 0, 0, headers)  # refuse the batch before a message is stored
-            targets = self._publishing.targets(publish)
+                metadata.encode(0, 0, 0, 0, 0, publish.headers)  # refuse the batch before a message is stored
+            targets = self._publishing.targets(publish, routes.get(id(message)))
             if must_take is not None and must_take not in targets:
                 text = f"queue {must_take.name!r} does not take the message: its filter does not match it"
                 raise Unroutable(text, queue=must_take.name)
@@ -157,11 +189,11 @@ class SendCalls:
         Raises:
             QueueFull, QueuePaused, StoreFull, RequestError: there is not enough room; nothing was stored.
         """
-        self._check_room(routed)
+        self._check_room(routed, call.session)
         store, session = self._publishing.store, call.session
         return [store(publish, targets, session) if targets else -1 for publish, targets in routed]
 
-    def _check_room(self, routed: Routed) -> None:
+    def _check_room(self, routed: Routed, session: Session) -> None:
         """Check that every queue has room for all of its messages.
 
         Raises:
@@ -180,10 +212,18 @@ class SendCalls:
             queue.check_open()
             limit = queue.arguments.max_length
             if queue.arguments.rejects and 0 <= limit < len(sizes):
+                what = f"queue {queue.name!r}" if session.rights.may_see(queue.name) else "one of their queues"
                 raise RequestError(
-                    f"{len(sizes)} messages are more than queue {queue.name!r} ever takes, whose maximum is {limit}: "
+                    f"{len(sizes)} messages are more than {what} ever takes, whose maximum is {limit}: "
                     "nothing was stored; send fewer at a time",
-                    queue=queue.name,
                     limit=limit,
                 )
             self._upkeep.check_room(queue, sum(sizes), len(sizes))
+
+
+def _publish_of(msg: q.Send, message: q.Outgoing) -> m.Publish:
+    """A message of a batch as a publish."""
+    envelope, headers, priority, visible_at, ttl_ms = message
+    return m.Publish(
+        0, msg.seq, msg.exchange, msg.routing_key, envelope, headers, priority, msg.created_at_ms, visible_at, ttl_ms
+    )

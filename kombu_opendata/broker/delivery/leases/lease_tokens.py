@@ -11,6 +11,7 @@ from ....storage.operations.task_runs import TaskRuns
 from ....storage.state.queue_buckets import Entry
 from ...model.queue import BrokerQueue
 from ...model.sessions import Channel, Session
+from ...model.transient_queue import TransientQueue
 from ..outbox import Outbox
 from ..queues import Queues
 from ..task_outcomes import TaskOutcomes
@@ -111,15 +112,18 @@ class Leases:
 
     def _finish(self, session: Session, lease: tuple[str, int, int], report: TaskReport) -> None:
         """End a task that this session started, or a former session of somebody who may read its queue."""
-        session.count(_REPORT, report.state)
-        if not (session.rights.read[lease[0]] or self._runs.has(session.id, lease)):
-            return
-        queue, waited_ms = self._queues.get(lease[0]), -1
-        if queue is None or queue.kind != "transient":
-            task = self._runs.finish(lease, report)
+        name, id, token = lease
+        queue, waited_ms = self._queues.get(name), -1
+        if isinstance(queue, TransientQueue):
+            if not queue.finish(id, token, session):
+                return
+        else:
+            may_finish = session.rights.read[name] or self._runs.has(session.id, lease)
+            task = self._runs.finish(lease, report) if may_finish else None
             if task is None:
                 return
             waited_ms = task.waited_ms
+        session.count(_REPORT, report.state)
         self._outcomes.count(report, waited_ms)
         if queue is not None and report.state in _FAILED:
             queue.tasks_failed += 1

@@ -1,0 +1,200 @@
+"""Two tenants of an instance, each with rights on its own names: neither gets at what is the other's.
+
+The clients speak the protocol themselves, and send what no client of this package would send.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kombu_opendata import QueueClient
+from kombu_opendata.client.calls.staged_jobs import StagingClient
+from kombu_opendata.protocol import messages as m
+from kombu_opendata.protocol.envelope import encode_envelope
+from kombu_opendata.protocol.messages import Outcome
+from kombu_opendata.protocol.messages import queue_messages as q
+from kombu_opendata.protocol.task_reports import TaskReport, TaskState
+from kombu_opendata.staging import BatchWriter
+
+from ...support.processes import children, wait_until
+from ...support.raw import RawClient
+from ...support.scrape import scrape_until
+from ...support.served import ServedBroker
+from ...support.users import user_table, write_users
+
+
+def own(name: str, **more: str) -> dict[str, dict[str, str]]:
+    """The patterns of a tenant, and what it may use besides its own names."""
+    return {"default": {right: f"^({name}[.].*{more.get(right, '')})$" for right in ("configure", "write", "read")}}
+
+
+@pytest.fixture(scope="module")
+def broker(module_store_folder: Path) -> Iterator[ServedBroker]:
+    folder = module_store_folder
+    users = write_users(
+        folder / "users",
+        user_table("a", "x", own("a", write="|amq[.]staged|shared")),
+        user_table("b", "x", own("b", write="|amq[.]default", read="|amq[.]all|shared")),
+        user_table("operator", "x", {"default": {}}, roles=("operator",)),
+        user_table("root", "x", {}, roles=("admin",)),
+    )
+    with children() as started:
+        options = ("--store", f"file://{folder}/store", "--listen", "tcp:127.0.0.1:0", "--users", str(users))
+        served = ServedBroker(folder, *options, "--metrics", "127.0.0.1:0", "--no-sync")
+        started.add(served)
+        yield served
+        assert served.terminate() == 0
+
+
+@pytest.fixture
+def a(broker: ServedBroker) -> Iterator[RawClient]:
+    with RawClient(broker.port) as client:
+        client.hello(user="a", secret="x")
+        yield client
+
+
+@pytest.fixture
+def b(broker: ServedBroker) -> Iterator[RawClient]:
+    with RawClient(broker.port) as client:
+        client.hello(user="b", secret="x")
+        yield client
+
+
+def declare(client: RawClient, queue: str, *, durable: bool = True, **arguments: Any) -> None:
+    given = {key.replace("_", "-"): value for key, value in arguments.items()}
+    answer = client.call(m.DeclareQueue(0, queue, durable, False, not durable, given, False))
+    assert isinstance(answer, m.QueueInfo), answer
+
+
+def got(client: RawClient, queue: str) -> m.Delivery | None:
+    delivery: m.Delivery | None = client.call(m.Get(0, 1, queue, True)).delivery
+    return delivery
+
+
+def forged(headers: dict[str, Any], exchange: str, routing_key: str, **properties: Any) -> bytes:
+    return encode_envelope(b"evil", None, None, headers, properties, exchange, routing_key)
+
+
+# ---------------------------------------------------------------------- headers
+@pytest.mark.parametrize("how", ["publish", "send"])
+def test_forged_texts_reach_no_filter_and_no_replay(a: RawClient, b: RawClient, how: str) -> None:
+    declare(a, f"a.{how}")
+    declare(b, f"b.{how}")
+    declare(b, f"b.filter-{how}", x_filter="exchange = 'b.x' OR task = 'b.pay'")
+    texts = {"exchange": "b.x", "routing_key": f"b.{how}", "task": "b.pay", "priority": "9"}
+    for seq, exchange in enumerate(("b.x", ""), 1):
+        envelope = forged({}, exchange, f"b.{how}")
+        given = texts | {"exchange": exchange}
+        if how == "publish":
+            answer = a.call(m.Publish(0, seq, "", f"a.{how}", envelope, given, 0, 1))
+            assert answer.queues == 1
+        else:
+            answer = a.call(q.Send(0, seq, "", f"a.{how}", [(envelope, given, 0, 0, -1)], 1))
+            assert answer.queues == [[f"a.{how}"]]
+    assert got(b, f"b.filter-{how}") is None
+    assert isinstance(b.call(m.Replay(0, f"b.{how}", "first")), m.ReplayStarted)
+    wait_until(lambda: b.call(m.Cursors(0, [f"b.{how}"])).cursors[0]["done"], 60, "the replay")
+    assert got(b, f"b.{how}") is None
+    delivery = got(a, f"a.{how}")
+    assert delivery is not None
+    assert delivery[6] == forged({}, "", f"a.{how}"), "consumers see where it was published"
+
+
+def test_a_gate_sees_the_headers_that_the_worker_gets(a: RawClient, broker: ServedBroker) -> None:
+    declare(a, "a.gate", x_filter="task LIKE 'safe.%'", x_filter_mode="all")
+    for seq, (inner, claimed) in enumerate((("danger.wipe", "safe.add"), ("safe.add", "danger.wipe")), 1):
+        envelope = forged({"task": inner}, "", "a.gate")
+        answer = a.call(m.Publish(0, seq, "", "a.gate", envelope, {"task": claimed}, 0, 1))
+        assert answer.queues == int(inner == "safe.add")
+    with RawClient(broker.port) as admin:  # whatever the rights of the publisher are
+        admin.hello(user="root", secret="x")
+        envelope = forged({"task": "danger.wipe"}, "", "a.gate")
+        assert admin.call(m.Publish(0, 1, "", "a.gate", envelope, {"task": "safe.add"}, 0, 1)).queues == 0
+
+
+def test_a_dead_letter_goes_where_its_message_was_published(a: RawClient, b: RawClient, broker: ServedBroker) -> None:
+    """The queue has no dead-letter routing key, so its owner lets publishers choose it: by their publishes only."""
+    declare(b, "b.letters")
+    declare(b, "b.secret")
+    with RawClient(broker.port) as admin:
+        admin.hello(user="root", secret="x")
+        assert isinstance(admin.call(m.DeclareExchange(0, "shared", "direct", True, False, {}, False)), m.Ok)
+    declare(b, "b.source", x_dead_letter_exchange="", x_max_length=0)
+    assert isinstance(b.call(m.Bind(0, "b.source", "shared", "b.letters", {})), m.Ok)
+    answer = a.call(m.Publish(0, 1, "shared", "b.letters", forged({}, "", "b.secret"), {}, 0, 1))
+    assert answer.queues == 1
+    wait_until(lambda: got(b, "b.letters") is not None, 60, "the dead letter")
+    assert got(b, "b.secret") is None
+
+
+def test_rows_of_a_job_are_what_their_envelopes_say(a: RawClient, b: RawClient, broker: ServedBroker) -> None:
+    declare(a, "a.staged")
+    declare(b, "b.staged-filter", x_filter="task = 'b.pay' OR exchange = 'b.x'")
+    texts = {"exchange": "b.x", "routing_key": "b.staged", "priority": "0", "task": "b.pay"}
+    with StagingClient(f"opendata://a:x@127.0.0.1:{broker.port}/default") as client:
+        target = client.staging_target()
+        for job in ("inline", "object"):
+            writer = BatchWriter(target, job, 0, 0)
+            for _number in range(1 if job == "inline" else target.inline_rows + 1):
+                writer.add(forged({"task": "a.task"}, "", "a.staged"), texts, routing_key="a.staged", created_at_ms=1)
+            client.commit_job(job, [writer.close()])
+            wait_until(lambda job=job: client.job_status(job).state == "routed", 60, "the job")
+    assert got(b, "b.staged-filter") is None
+    with QueueClient(f"opendata://a:x@127.0.0.1:{broker.port}/default") as reader:
+        (message, *_more) = reader.list_messages(queues=["a.staged"], limit=1).items
+    assert message.headers == {"exchange": "", "routing_key": "a.staged", "priority": "0", "task": "a.task"}
+
+
+def test_a_message_names_no_other_user(a: RawClient) -> None:
+    declare(a, "a.user")
+    answers = [
+        a.call(m.Publish(0, seq, "", "a.user", forged({}, "", "a.user", user_id=user), {}, 0, 1))
+        for seq, user in enumerate(("b", "a"), 1)
+    ]
+    assert [getattr(answer, "code", "") for answer in answers] == ["invalid_message", ""]
+    assert "the publisher is 'a'" in answers[0].text
+
+
+# ---------------------------------------------------------------------- reports
+@pytest.mark.parametrize("durable", [True, False], ids=["stored", "transient"])
+def test_only_who_started_a_task_reports_it(a: RawClient, b: RawClient, broker: ServedBroker, durable: bool) -> None:
+    queue, report = f"a.run-{durable}", TaskReport(int(TaskState.RAISED), 1000, 1, f"a.run-{durable}", "Boom")
+    declare(a, queue, durable=durable)
+    assert isinstance(a.call(m.Consume(0, 1, "keeps it", queue, False, False, {})), m.Ok)
+    assert a.publish(queue, 1, forged({}, "", queue)).queues == 1
+    (_channel, _tag, _queue, id, token, *_rest) = a.wait_deliveries(1)[0]
+    forgeries = [(int(Outcome.REPORT), queue, id + number, token, report) for number in range(3)]
+    for client in (a, b):  # nothing was started
+        client.send(m.ReportTasks(1, forgeries))
+        client.call(m.Ping(0))
+    a.send(m.Settle(2, Outcome.START, 1, [(queue, id, token)]))
+    a.call(m.Ping(0))
+    b.send(m.ReportTasks(2, forgeries))  # another client, which may not read the queue
+    b.call(m.Ping(0))
+    a.send(m.ReportTasks(3, forgeries + forgeries))
+    a.call(m.Ping(0))
+    port, about = int(broker.report["metrics_port"]), {"task": queue, "state": "raised"}
+    found = scrape_until(port, lambda scraped: queue in scraped.text)
+    assert found.value("opendata_queue_task_runs_total", **about) == 1
+
+
+# ---------------------------------------------------------------------- names
+def test_answers_name_only_queues_that_the_user_may_see(a: RawClient, b: RawClient) -> None:
+    declare(a, "a.seen")
+    declare(b, "b.hidden", x_filter="routing_key = 'a.seen'", x_max_length=1, x_overflow="reject-publish")
+    envelope = forged({}, "", "a.seen")
+    routes = a.call(q.AskRoutes(0, "", "a.seen", envelope, {}))
+    assert (routes.queues, routes.hidden) == (["a.seen"], 1)
+    sent = a.call(q.Send(0, 1, "", "a.seen", [(envelope, {}, 0, 0, -1)], 1))
+    assert sent.queues == [["a.seen"]]
+    refused = [
+        a.call(m.Publish(0, 2, "", "a.seen", envelope, {}, 0, 1)),
+        a.call(q.Send(0, 3, "", "a.seen", [(envelope, {}, 0, 0, -1)] * 2, 1)),
+    ]
+    for answer in refused:
+        assert isinstance(answer, m.Failed)
+        assert "b.hidden" not in f"{answer.text} {answer.values}"

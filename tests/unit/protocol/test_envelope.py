@@ -1,0 +1,71 @@
+"""The metadata headers that the broker derives from envelopes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kombu_opendata.errors import InvalidMessage
+from kombu_opendata.protocol import envelope as protocol
+from kombu_opendata.protocol.envelope import broker_headers, encode_envelope, metadata_headers
+
+VALUES = st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 64) - 1) | st.floats() | st.text(max_size=20)
+HEADERS = st.dictionaries(
+    st.text(max_size=10) | st.sampled_from(["argsrepr", "exchange", "priority"]),
+    VALUES | st.lists(VALUES, max_size=3) | st.dictionaries(st.text(max_size=3), VALUES, max_size=2),
+    max_size=8,
+)
+
+
+@given(headers=HEADERS, padding=st.sampled_from([0, 3000]))
+def test_the_broker_derives_what_a_client_makes(headers: dict[str, Any], padding: int) -> None:
+    if padding:
+        headers["nested"] = ["x" * padding]
+    made = encode_envelope(b"body", "application/json", "utf-8", headers, {}, "x", "k")
+    texts, envelope = broker_headers(made, "x", "k", 7, keeps_address=False)
+    assert texts == metadata_headers(headers, "x", "k", 7, "application/json")
+    assert envelope is made
+
+
+@pytest.mark.parametrize("padding", ["", "x" * 3000])
+def test_the_address_is_that_of_the_publish(padding: str) -> None:
+    forged = {"exchange": "theirs", "routing_key": "theirs", "priority": 9, "task": "safe", "pad": padding}
+    made = encode_envelope(b"body", None, None, forged, {"priority": 9}, "theirs", "theirs")
+    texts, envelope = broker_headers(made, "own", "key", 0, keeps_address=False)
+    about = {name: texts[name] for name in ("exchange", "routing_key", "priority", "task")}
+    assert about == {"exchange": "own", "routing_key": "key", "priority": "0", "task": "safe"}
+    assert protocol.decode(envelope)[5:] == ("own", "key")
+    assert protocol.decode(envelope)[:5] == protocol.decode(made)[:5]
+    assert broker_headers(made, "own", "key", 0, keeps_address=True) == (texts, made)
+
+
+def test_bytes_that_are_no_envelope_have_the_own_headers_of_the_broker_only() -> None:
+    own = {"exchange": "x", "routing_key": "k", "priority": "0"}
+    for data in (b"", b"\xc1", msgspec.msgpack.encode([b"b", None, None, [], {}, "x", "k"])):
+        assert broker_headers(data, "x", "k", 0, keeps_address=False) == (own, data)
+
+
+@pytest.mark.parametrize(
+    ("headers", "what"),
+    [
+        ({f"h{number}": "v" for number in range(256)}, "259 headers"),
+        ({f"h{number}": None for number in range(1001)}, "more than 1000 headers"),
+        ({"x": [0] * (1 << 20)}, "the limit is 1048576"),
+        ({"long": "x" * 65_536}, "65536 bytes"),
+    ],
+)
+def test_headers_that_cant_be_stored_or_take_long_to_decode_are_refused(headers: dict[str, Any], what: str) -> None:
+    made = encode_envelope(b"body", None, None, headers, {}, "x", "k")
+    with pytest.raises(InvalidMessage, match=what):
+        broker_headers(made, "x", "k", 0, keeps_address=False)
+
+
+def test_headers_that_are_nested_too_deeply_for_the_broker_are_refused() -> None:
+    """A consumer with more room on its stack might decode them, and see what no filter saw."""
+    nested = b"\x97\xc4\x01b\xc0\xc0" + b"\x81\xa1a" * 3000 + b"\xc0\x80\xa1x\xa1k"
+    with pytest.raises(InvalidMessage, match="nested too deeply"):
+        broker_headers(nested, "x", "k", 0, keeps_address=False)
