@@ -43,6 +43,9 @@ MAX_OPENED_BYTES = 1 << 20
 MAX_ENVELOPE_HEADERS = 1000
 #: of larger headers, the broker decodes only texts, numbers and booleans; a small envelope is decoded in one pass
 _SMALL_BYTES = 2048
+#: where the items of a msgpack array of seven begin, by its first byte; and the bytes of the length of a long text
+_ARRAYS = {0x97: 1, 0xDC: 3, 0xDD: 5}
+_TEXT_LENGTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
 #: what the first byte of a msgpack array or map can be: those are skipped
 _NESTED = frozenset((*range(0x80, 0xA0), 0xDC, 0xDD, 0xDE, 0xDF))
 
@@ -54,7 +57,7 @@ _SURELY_FITS = MAX_HEADER_BYTES // 4
 #: raises what msgspec raises for values that it can't encode
 encode_fields = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(Envelope, ext_hook=restore).decode
-_open = msgspec.msgpack.Decoder(_Closed).decode
+_open_all = msgspec.msgpack.Decoder(_Closed).decode
 _open_small = msgspec.msgpack.Decoder(
     tuple[msgspec.Raw, str | None, str | None, dict[str, Any], msgspec.Raw, str, str]
 ).decode
@@ -91,12 +94,39 @@ def open_envelope(envelope: bytes, max_bytes: int = MAX_OPENED_BYTES) -> Opened 
         max_bytes: the limit for headers and properties; an envelope with more counts as invalid.
     """
     try:
-        body, content_type, encoding, headers, properties, exchange, key = _open(envelope)
+        opened = _open(envelope) if max_bytes == MAX_OPENED_BYTES else _open_all(envelope)
+        body, content_type, encoding, headers, properties, exchange, key = opened
         if len(memoryview(headers)) + len(memoryview(properties)) > max_bytes:
             return None
         return body, content_type, encoding, _open_fields(headers), _open_fields(properties), exchange, key
-    except UNREADABLE:
+    except (InvalidMessage, *UNREADABLE):
         return None
+
+
+def _open(envelope: bytes) -> _Closed:
+    """Decode an envelope except for body, headers and properties, in a time that the size of the body does not change.
+
+    Raises:
+        InvalidMessage: it would take long to find the end of the body, or of the headers.
+        MsgspecError, ValueError, TypeError, OverflowError, RecursionError: it is not an envelope.
+    """
+    if len(envelope) > _SMALL_BYTES:
+        place = _ARRAYS.get(envelope[0])
+        if place is None:
+            raise ValueError("not an array")
+        kind = envelope[place]
+        if kind in _TEXT_LENGTHS:
+            size = _TEXT_LENGTHS[kind]
+            end = place + 1 + size + int.from_bytes(envelope[place + 1 : place + 1 + size], "big")
+        elif 0xA0 <= kind <= 0xBF:
+            end = place + 1 + (kind & 0x1F)
+        else:
+            raise InvalidMessage("the body of the message must be bytes or text", name="body")
+        rest = len(envelope) - end
+        if rest > 2 * MAX_OPENED_BYTES:
+            raise _too_large(rest)
+    opened: _Closed = _open_all(envelope)
+    return opened
 
 
 def broker_headers(
@@ -139,7 +169,7 @@ def properties_of(envelope: bytes) -> bytes:
     """The properties, encoded; empty if the bytes are not an envelope."""
     try:
         return bytes(_open(envelope)[4])
-    except UNREADABLE:
+    except (InvalidMessage, *UNREADABLE):
         return b""
 
 
@@ -178,6 +208,11 @@ def _texts_of(
     return seen
 
 
+def _too_large(size: int) -> InvalidMessage:
+    text = f"the message's headers have {size} bytes; the limit is {MAX_OPENED_BYTES}: put large values in the body"
+    return InvalidMessage(text, size=size, limit=MAX_OPENED_BYTES)
+
+
 def _too_many(count: int) -> InvalidMessage:
     text = f"the message has {count} headers; the limit is {MAX_HEADERS} (four of them are the broker's own)"
     return InvalidMessage(text, count=count, limit=MAX_HEADERS)
@@ -194,8 +229,7 @@ def open_headers(raw: msgspec.Raw) -> Mapping[Any, Any]:
     if size <= _SMALL_BYTES:
         return _open_fields(raw)
     if size > MAX_OPENED_BYTES:
-        text = f"the message's headers have {size} bytes; the limit is {MAX_OPENED_BYTES}: put large values in the body"
-        raise InvalidMessage(text, size=size, limit=MAX_OPENED_BYTES)
+        raise _too_large(size)
     try:
         values = _open_values(raw)
     except msgspec.ValidationError as exc:

@@ -82,7 +82,9 @@ class VirtualChannel(TopologyChannel):
 
     # ------------------------------------------------------------ messages
     def _put(self, queue: str, message: OutgoingMessage, **_kwargs: Any) -> None:
-        """Publish a message to one queue and wait until it is durable. Its ``delivery_info`` stays as it is.
+        """Publish a message to one queue and wait until it is durable.
+
+        Its ``delivery_info`` stays as it is if the user has all rights; otherwise the broker sets it to this publish.
 
         Raises:
             Unroutable: there is no such queue, or its filter does not match the message.

@@ -30,6 +30,8 @@ _COUNT_LIMIT = 1 << 53
 #: rejections of a message in one queue before each further one delays its return there
 FREE_REJECTIONS = 100
 _FIRST_DELAY_MS, _MAX_DELAY_MS = 10, 1000
+_PARTS = ("queue", "reason", "exchange")
+_DEATHS = frozenset(f"x-{which}-death-{part}" for which in ("first", "last") for part in _PARTS)
 
 
 class Copy(NamedTuple):
@@ -87,7 +89,11 @@ def _metadata(
 ) -> dict[str, str]:
     try:
         return metadata_headers(headers, exchange, routing_key, priority, content_type)
-    except InvalidMessage:  # too many headers: filters see only those that bindings need
+    except InvalidMessage:  # too many with those of the deaths: filters see the message's own, which were accepted
+        own = {name: value for name, value in headers.items() if name not in _DEATHS}
+    try:
+        return metadata_headers(own, exchange, routing_key, priority, content_type)
+    except InvalidMessage:  # an older version has accepted them
         return metadata_headers({}, exchange, routing_key, priority, content_type)
 
 
@@ -102,7 +108,7 @@ def _record(headers: dict[Any, Any], death: dict[str, Any]) -> None:
         count = same.get("count")
         newest = {**same, "count": count + 1 if type(count) is int and 0 < count < _COUNT_LIMIT else 1}
     headers["x-death"] = [newest, *(d for d in deaths if d is not same)]
-    for part in ("queue", "reason", "exchange"):
+    for part in _PARTS:
         headers.setdefault(f"x-first-death-{part}", death[part])
         headers[f"x-last-death-{part}"] = death[part]
 

@@ -64,6 +64,23 @@ def test_headers_that_cant_be_stored_or_take_long_to_decode_are_refused(headers:
         broker_headers(made, "x", "k", 0, keeps_address=False)
 
 
+@pytest.mark.parametrize("array", [b"\x97", b"\xdc\0\x07", b"\xdd\0\0\0\x07"])
+def test_a_large_body_is_never_searched_for_its_end(array: bytes) -> None:
+    """A body of many items would take as long as decoding it; a text or bytes say how long they are."""
+    encode, rest = msgspec.msgpack.encode, b"\xc0\xc0\x81\xa1h\xa1v\x80\xa1x\xa1k"
+    for body in (b"b" * 70_000, "t" * 70_000, b"b" * 300, "t" * 20, b"b" * 3000):
+        pad = b"\x82\xa3pad" + encode("p" * 3000) + b"\xa1h\xa1v"
+        for headers in (b"\x81\xa1h\xa1v", pad):
+            made = array + encode(body) + b"\xc0\xc0" + headers + b"\x80\xa1x\xa1k"
+            texts, _envelope = broker_headers(made, "x", "k", 0, keeps_address=False)
+            assert texts["h"] == "v"
+    with pytest.raises(InvalidMessage, match="must be bytes or text"):
+        broker_headers(array + encode([0] * 3000) + rest, "x", "k", 0, keeps_address=False)
+    made = array + encode(b"") + b"\xc0\xc0\x80" + encode({"p": [0] * (2 << 20)}) + b"\xa1x\xa1k"
+    with pytest.raises(InvalidMessage, match="the limit is 1048576"):
+        broker_headers(made, "x", "k", 0, keeps_address=False)
+
+
 def test_headers_that_are_nested_too_deeply_for_the_broker_are_refused() -> None:
     """A consumer with more room on its stack might decode them, and see what no filter saw."""
     nested = b"\x97\xc4\x01b\xc0\xc0" + b"\x81\xa1a" * 3000 + b"\xc0\x80\xa1x\xa1k"
