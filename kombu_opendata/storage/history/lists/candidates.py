@@ -6,7 +6,7 @@ The index gives the candidates; without a filter, everything is a candidate. Eac
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import NamedTuple
 
@@ -135,21 +135,21 @@ async def _portions(source: Source, way: Way, wanted: int) -> AsyncGenerator[lis
 
 async def _matching(reader: Reader, filters: Filters, some: list[Metadata]) -> list[MessageRecord]:
     """The messages that match, with their statuses."""
+    has_headers = filters.header_test()
     passed = [
         one for one in some
-        if filters.has_time(one.received_at_ms) and (not filters.headers or filters.has_headers(one.headers))
+        if filters.has_time(one.received_at_ms) and (not filters.headers or has_headers(one.headers))
     ]  # fmt: skip
     statuses = await reader.statuses(one.message_id for one in passed)
     found = [MessageRecord(one, statuses[one.message_id]) for one in passed]
     if not filters.queues and not filters.statuses:
         return found
-    return [one for one in found if any(_is_wanted(status, filters) for status in one.queues)]
+    queues, statuses_wanted = frozenset(filters.queues), frozenset(filters.statuses)
 
+    def is_wanted(status: QueueStatus) -> bool:
+        return (not queues or status.queue in queues) and (not statuses_wanted or status.status in statuses_wanted)
 
-def _is_wanted(status: QueueStatus, filters: Filters) -> bool:
-    return (not filters.queues or status.queue in filters.queues) and (
-        not filters.statuses or status.status in filters.statuses
-    )
+    return [one for one in found if any(map(is_wanted, one.queues))]
 
 
 async def _message_source(reader: Reader, filters: Filters, descending: bool) -> Source | None:
@@ -175,12 +175,11 @@ async def _status_source(reader: Reader, filters: Filters, descending: bool) -> 
     sources: list[Source] = []
     now = [status for status in filters.statuses if status in (AVAILABLE, IN_FLIGHT)]
     if now:
-        queues = [
-            queue for name, queue in reader.queues.items() if not filters.queues or name in filters.queues
-        ]  # fmt: skip
+        names = filters.queues or list(reader.queues)
+        queues = [reader.queues[name] for name in names if name in reader.queues]
         sources.append(await Live.of(queues, now, reader.cold, descending=descending))
     if RUNNING in filters.statuses:
-        sources.append(Fixed(reader.running.ids(filters.queues), descending=descending))
+        sources.append(Fixed(reader.running.ids(frozenset(filters.queues)), descending=descending))
     settled = [status for status in filters.statuses if status not in (*now, RUNNING)]
     hashes = [hash_of(value_hashes.SETTLED, status, name) for status in settled for name in filters.queues or ("",)]
     if hashes:
@@ -209,18 +208,19 @@ async def attempts(
     reader: Reader, filters: Filters, way: Way, wanted: int
 ) -> AsyncGenerator[list[AttemptRecord], None]:
     """The attempts that match, some at a time."""
+    matches = _attempt_test(filters)
     if not attempt_dimensions(filters):
         everything = reader.all_attempts(way.start, way.stop, descending=way.descending)
         async with aclosing(everything) as stored:
             async for some in stored:
-                yield [one for number, row in some if _matches(one := AttemptRecord.of(number, row), filters)]
+                yield [one for number, row in some if matches(one := AttemptRecord.of(number, row))]
                 await asyncio.sleep(0)
         return
     async with aclosing(attempt_numbers(reader, filters, way, wanted)) as portions:
         async for numbers in portions:
             rows = await reader.attempts(numbers)
             found = [AttemptRecord.of(number, rows[number]) for number in numbers if number in rows]
-            found = [one for one in found if _matches(one, filters)]
+            found = list(filter(matches, found))
             yield await _with_headers(reader, filters, found)
             await asyncio.sleep(0)
 
@@ -235,25 +235,29 @@ async def attempt_numbers(reader: Reader, filters: Filters, way: Way, wanted: in
             yield numbers
 
 
-def _matches(one: AttemptRecord, filters: Filters) -> bool:
-    return (
-        filters.has_time(one.ended_at_ms)
-        and (not filters.queues or one.queue in filters.queues)
-        and (not filters.outcomes or one.outcome in filters.outcomes)
-        and (not filters.consumers or one.consumer in filters.consumers)
-        and (not filters.ids or one.message_id in filters.ids)
-        and (filters.manual is None or one.manual == filters.manual)
-        and (not filters.states or one.state in filters.states)
-        and (not filters.exceptions or one.exception in filters.exceptions)
-    )
+def _attempt_test(filters: Filters) -> Callable[[AttemptRecord], bool]:
+    """Make a function that returns whether an attempt matches all but the headers, with a look-up for each field."""
+    queues, outcomes, consumers = map(frozenset, (filters.queues, filters.outcomes, filters.consumers))
+    ids, states, exceptions = frozenset(filters.ids), frozenset(filters.states), frozenset(filters.exceptions)
+
+    def matches(one: AttemptRecord) -> bool:
+        return (
+            filters.has_time(one.ended_at_ms)
+            and (not queues or one.queue in queues)
+            and (not outcomes or one.outcome in outcomes)
+            and (not consumers or one.consumer in consumers)
+            and (not ids or one.message_id in ids)
+            and (filters.manual is None or one.manual == filters.manual)
+            and (not states or one.state in states)
+            and (not exceptions or one.exception in exceptions)
+        )
+
+    return matches
 
 
 async def _with_headers(reader: Reader, filters: Filters, found: list[AttemptRecord]) -> list[AttemptRecord]:
     """The attempts whose messages have the headers. For collected messages, the index has decided."""
     if not filters.headers or not found:
         return found
-    known = await reader.metadata({one.message_id for one in found})
-    return [
-        one for one in found
-        if one.message_id not in known or filters.has_headers(known[one.message_id].headers)
-    ]  # fmt: skip
+    known, has_headers = await reader.metadata({one.message_id for one in found}), filters.header_test()
+    return [one for one in found if one.message_id not in known or has_headers(known[one.message_id].headers)]

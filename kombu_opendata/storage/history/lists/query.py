@@ -6,7 +6,7 @@ import base64
 import binascii
 import hashlib
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ....errors import (
@@ -62,9 +62,10 @@ class Filters(NamedTuple):
         """Whether a time is within the limits."""
         return self.since_ms <= at_ms <= self.until_ms
 
-    def has_headers(self, headers: Mapping[str, str]) -> bool:
-        """Whether a message's headers match."""
-        return all(headers.get(name) in texts for name, texts in self.headers)
+    def header_test(self) -> Callable[[Mapping[str, str]], bool]:
+        """Make a function that returns whether a message's headers match; a look-up for each header, not each value."""
+        wanted = [(name, frozenset(texts)) for name, texts in self.headers]
+        return lambda headers: all(headers.get(name) in texts for name, texts in wanted)
 
 
 class Position(NamedTuple):
