@@ -1,4 +1,4 @@
-"""What a visitor sees at first sight: times, charts, the age of the figures, fields, errors in words."""
+"""The first sight of the web UI: times, charts, the age of the figures, fields, errors in words."""
 
 from __future__ import annotations
 

@@ -69,10 +69,10 @@ def test_it_serves_logins_and_nothing_without_one(where: str, store_folder: Path
     environment = {"OPENDATA_QUEUE_CA": str(authority.path)}
     web = Child(command, store_folder / "web.log", cwd=Path("/"), env=environment)
     started.add(web)
-    found = r"https?://127\.0\.0\.1:\d+/"
-    wait_until(lambda: web.ended or re.search(found, web.log.read_text()) is not None, 60, web.log.read_text)
+    announced = r"https?://127\.0\.0\.1:\d+/"
+    wait_until(lambda: web.ended or re.search(announced, web.log.read_text()) is not None, 60, web.log.read_text)
     web.check()
-    address = re.findall(found, web.log.read_text())[0]
+    address = re.findall(announced, web.log.read_text())[0]
     with httpx.Client(base_url=address, verify=False, timeout=60, headers={"Host": "10.1.2.3:8443"}) as probe:
         assert (probe.get("healthz").status_code, probe.get("healthz").text) == (200, "ok\n")
         assert where != "kubernetes" or probe.get("").status_code == 421, "only under its own name"

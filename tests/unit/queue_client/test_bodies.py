@@ -174,9 +174,9 @@ def test_the_bodies_of_a_page_share_one_limit() -> None:
     bomb = pressed(b"[" + b"{}," * 50_000 + b"{}]", "gzip")
     body_of = bodies_of_page()
     envelope = encode_envelope(bomb, "application/json", "utf-8", {"compression": "gzip"}, {}, "", "q")
-    found = [body_of(envelope) for _ in range(100)]
-    assert [type(one) for one in found[:3]] == [list, list, bytes]
-    assert all(type(one) is bytes for one in found[2:])
+    read = [body_of(envelope) for _ in range(100)]
+    assert [type(one) for one in read[:3]] == [list, list, bytes]
+    assert all(type(one) is bytes for one in read[2:])
 
 
 def test_arguments_and_results_that_are_too_large() -> None:

@@ -29,9 +29,9 @@ def answers(*seconds: float) -> list[int]:
 
 
 async def _recent(broker: Broker, ask: Callable[[], Awaitable[int]]) -> int:
-    found = await broker.recent("figures", 0.0, ask)
+    answer = await broker.recent("figures", 0.0, ask)
     await asyncio.sleep(0.01)  # older than it may be
-    return found
+    return answer
 
 
 def test_an_answer_that_waited_for_a_new_connection_is_soon_asked_for_again() -> None:
@@ -73,9 +73,9 @@ def test_a_task_learns_how_much_older_than_usual_its_answers_are() -> None:
                 return 1
 
             async def noted(seconds: float) -> list[float]:
-                found = note_ages()
+                ages_of_task = note_ages()
                 await asyncio.gather(broker.recent("figures", seconds, ask))
-                return found
+                return ages_of_task
 
             await noted(0.0)
             await noted(0.0)

@@ -1,4 +1,4 @@
-"""What is said of errors: sentences about parameters, and statuses that the API's description has."""
+"""Texts of errors: sentences about parameters, and statuses that the API's description has."""
 
 from __future__ import annotations
 

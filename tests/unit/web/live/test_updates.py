@@ -56,9 +56,9 @@ def test_a_page_learns_that_it_is_current_although_nothing_has_changed() -> None
 
     async def two() -> list[str]:
         stream = updates(render, str, 0, Pace())
-        found = [await anext(stream), await anext(stream)]
+        events = [await anext(stream), await anext(stream)]
         await stream.aclose()  # type: ignore[attr-defined]
-        return found
+        return events
 
     assert asyncio.run(two()) == ["data: shown\n\nevent: current\ndata: 0.0\n\n", "event: current\ndata: 3.2\n\n"]
 
@@ -96,8 +96,8 @@ def test_a_broker_that_is_away_keeps_the_last_figures_and_no_page_current() -> N
 
     async def first() -> str:
         stream = updates(render, lambda exc: away(str(exc)), 0, Pace())
-        found = await anext(stream)
+        events = await anext(stream)
         await stream.aclose()  # type: ignore[attr-defined]
-        return found
+        return events
 
     assert asyncio.run(first()) == "event: away\ndata: it is away\n\n"
