@@ -34,11 +34,11 @@ class Pair:
         self.options = options
         self.brokers: list[ServedBroker] = []
 
-    def start(self, *options: str, port: int = 0, clock_ahead: float = 0.0) -> ServedBroker:
+    def start(self, *options: str, port: int = 0, clock_ahead: float = 0.0, standby: bool = True) -> ServedBroker:
         """Start one more broker; it listens, and may be active or not."""
         folder = self._folder / f"broker{len(self.brokers)}"
         folder.mkdir()
-        listen = ("--store", self.store, "--listen", f"tcp:127.0.0.1:{port}", "--standby")
+        listen = ("--store", self.store, "--listen", f"tcp:127.0.0.1:{port}", *(["--standby"] if standby else []))
         broker = ServedBroker(folder, *listen, *self.options, *options, clock_ahead=clock_ahead)
         self.started.add(broker)
         self.brokers.append(broker)

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 #: periods without a read of the record after which the active broker answers nobody
 LEASE_PERIODS = 3
-#: for a broker that no standby shall replace
+#: for a broker without --standby, until a standby is connected
 UNGUARDED_PERIOD_SECONDS, UNGUARDED_LEASE_SECONDS = 10.0, 25.0
 #: a claim waits so much longer than the lease, for clocks that don't run equally fast
 _MARGIN = 1.1
@@ -46,8 +46,8 @@ class BucketSeat:
 
     def __init__(self, record: BucketRecord, settings: SeatSettings) -> None:
         self._record, self._settings = record, settings
-        self._period = settings.renew_seconds if settings.standby else UNGUARDED_PERIOD_SECONDS
-        self._lease = LEASE_PERIODS * settings.renew_seconds if settings.standby else UNGUARDED_LEASE_SECONDS
+        self._has_standby = settings.standby  # or had one
+        self._standby_came = asyncio.Event()
         self._addresses: tuple[str, ...] = ()
         self._mine: Found | None = None
         self._writing = asyncio.Lock()
@@ -56,6 +56,14 @@ class BucketSeat:
         self._successor = ""
         self._followed_lease = 0.0  # of the broker that was seen to be active
         self._telling: asyncio.Task[None] | None = None
+
+    @property
+    def _period(self) -> float:
+        return self._settings.renew_seconds if self._has_standby else UNGUARDED_PERIOD_SECONDS
+
+    @property
+    def _lease(self) -> float:
+        return LEASE_PERIODS * self._settings.renew_seconds if self._has_standby else UNGUARDED_LEASE_SECONDS
 
     # ------------------------------------------------------------------ taking it
     async def take(self, front: Front, addresses: tuple[str, ...]) -> None:
@@ -202,8 +210,16 @@ class BucketSeat:
 
     # ------------------------------------------------------------------ keeping it
     def _extend(self, began: float) -> None:
-        if self._settings.standby:
+        if self._has_standby:
             self._front.tenure.extend(began + self._lease)
+
+    def _note_standby(self) -> None:
+        """Shorten the lease: a standby is connected, also if this broker was started without --standby."""
+        if not self._has_standby:
+            seconds = self._settings.renew_seconds
+            log.info("this broker has a standby: it reads its record every %g s from now on", seconds)
+            self._has_standby = True
+            self._standby_came.set()
 
     async def announce(self, addresses: tuple[str, ...]) -> None:
         self._addresses = addresses
@@ -211,6 +227,7 @@ class BucketSeat:
             await self._change(addresses=list(addresses))
         standbys = self._front.standbys
         standbys.key, standbys.heartbeat_seconds = self._settings.key, self._settings.renew_seconds
+        standbys.on_connected = self._note_standby
 
     async def opening(self, instance: str) -> None:
         await self._front.tenure.renewed()
@@ -241,10 +258,15 @@ class BucketSeat:
     async def watch(self) -> None:
         is_silent = False
         while self._front.tenure.lost is None:
-            await asyncio.sleep(self._period)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._period):
+                    await self._standby_came.wait()
+            self._standby_came.clear()
             try:
                 async with self._writing:
                     await self._look()
+                if self._found.record.lease_seconds != self._lease:  # this broker keeps to it before the record has it
+                    await self._change(lease_seconds=self._lease)
                 if is_silent:
                     log.info("the store shows again which broker is active: this one")
                 is_silent = False

@@ -60,6 +60,7 @@ class Standbys:
         is_sure: whether this broker surely is the active one now. If not, it is silent, so that a standby looks whether
             it may take over.
         seen_at: when one was last connected, seconds since the Unix epoch; None if none ever was.
+        on_connected: called when a standby has connected.
         on_replaced: called with the addresses of a standby that has taken over.
     """
 
@@ -67,6 +68,7 @@ class Standbys:
         self.key = ""
         self.heartbeat_seconds = 1.0
         self.is_sure: Callable[[], bool] = lambda: True
+        self.on_connected: Callable[[], None] = lambda: None
         self.on_replaced: Callable[[list[str]], None] = lambda addresses: None
         self.seen_at: float | None = None
         self._connected: dict[Peer, Standby] = {}
@@ -97,6 +99,7 @@ class Standbys:
         connection.send_all([m.StandbyWelcome(message.rid, proof, heartbeat_ms)])
         self._beat(standby)
         log.info("a standby is connected: %s", ", ".join(standby.addresses))
+        self.on_connected()
         ahead = message.now_ms / 1000 - standby.since
         if message.now_ms and abs(ahead) > _CLOCK_SECONDS:
             text = (
