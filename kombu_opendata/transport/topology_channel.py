@@ -26,6 +26,8 @@ from ..protocol.messages import (
 )
 from .amqp_errors import translate, translated
 
+#: different warnings that are remembered
+_MAX_WARNED = 10_000
 _warned: set[str] = set()
 
 
@@ -33,6 +35,8 @@ def _warn(texts: list[str]) -> None:
     """Warn of what the broker reports about a declaration, once for each text in a process."""
     for text in texts:
         if text not in _warned:
+            if len(_warned) >= _MAX_WARNED:
+                _warned.clear()
             _warned.add(text)
             warnings.warn(text, UnknownArgumentWarning, stacklevel=4)
 

@@ -82,7 +82,7 @@ class InstanceCalls:
         self.handlers = bind_handlers(
             self.publishing,
             ConsumeCalls(i.queues, i.leases, i.outbox, clock),
-            SessionCalls(i.lifecycle, i.outbox, commits),
+            SessionCalls(i.lifecycle, i.outbox, i.background, commits),
             AdminCalls(i.maintenance, directory),
             QueueCalls(i.queues, i.maker, engine.repeats, clock, i.warnings),
             AlterCalls(i.queues, i.upkeep, AlteredMessages(engine.store, engine.buckets, topology, clock), clock),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ...protocol import messages as m
 from ...protocol.messages import queue_messages as q
 from ...storage.commit.commits import Commits
+from ..delivery.background import Background
 from ..delivery.leases.session_lifecycle import SessionLifecycle
 from ..delivery.outbox import Outbox
 from .dispatch import required_rights as needs
@@ -20,6 +21,7 @@ class SessionCalls:
 
     _lifecycle: SessionLifecycle
     _outbox: Outbox
+    _background: Background
     _commits: Commits
 
     @handles(m.Heartbeat, needs=needs.entry)
@@ -36,6 +38,7 @@ class SessionCalls:
     def goodbye(self, call: Context, msg: m.Goodbye) -> None:
         """End the session; its connection closes after the answer."""
         connection = call.session.connection
+        self._background.forget(call.session.id)
         self._lifecycle.close(call.session, m.Outcome.RELEASE, tasks_go_on=msg.tasks_go_on)
         if connection is not None:
             connection.leave()

@@ -105,7 +105,7 @@ class Background:
             return True
         kept = self._kept.get(session.id)
         if kept is None or kept[0] != rid:
-            self._forget(session.id)  # a client with a new call has received the answer
+            self.forget(session.id)  # a client with a new call has received the answer
             return False
         self._outbox.reply(session, kept[1])
         return True
@@ -116,7 +116,7 @@ class Background:
         Args:
             size: the approximate size of the answer in bytes.
         """
-        self._forget(session.id)
+        self.forget(session.id)
         size += _OVERHEAD_BYTES
         self._kept[session.id] = (rid, answer, size)
         self._kept_bytes += size
@@ -126,7 +126,8 @@ class Background:
         if now is not None and now.connection is not None:
             self._outbox.reply(now, answer)
 
-    def _forget(self, session: bytes) -> None:
+    def forget(self, session: bytes) -> None:
+        """Forget a session's kept answer, which it has received."""
         kept = self._kept.pop(session, None)
         if kept is not None:
             self._kept_bytes -= kept[2]

@@ -162,6 +162,8 @@ class Queues(dict[str, BrokerQueue]):
 
     def _gone(self, queue: BrokerQueue) -> None:
         self.pop(queue.name, None)
+        if queue.owner is not None:
+            queue.owner.owned.discard(queue)
         self.undeclare(Undeclared(queue.name))
         self.asked.discard(queue)
         if self.on_gone is not None:

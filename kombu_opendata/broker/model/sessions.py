@@ -138,7 +138,6 @@ class Session:
         self.transient_publishes: dict[int, None] = {}  # publish numbers that are not in the store
         self.declared: Declared | None = None  # if the client wants to know what of it is deleted
         self.owned: set[ConsumedQueue] = set()  # its exclusive queues
-        self.active_in: set[ConsumedQueue] = set()  # queues whose single active consumer it is, or was
         self.settled = 0
         self.reported_settled = 0
         self.done = self.failed = 0  # messages and tasks that ended here
@@ -277,7 +276,6 @@ class ConsumedQueue(ABC):
             if chosen is None:
                 return None
             self.active, self.heirs = chosen.key, frozenset()
-            chosen.session.active_in.add(self)
         for consumer in self.consumers:
             if consumer.key == self.active:
                 return consumer if consumer.has_credit else None

@@ -180,7 +180,7 @@ class SessionLifecycle:
         for queue, entry in self._leases.held_by(session):
             self._leases.end(session, queue, entry, outcome, lease_expired=lease_expired)
         self.detach(session)
-        for served in session.active_in:
+        for served in consumed:
             if served.active is not None and served.active[0] == session.id:
                 served.active = None
                 self._queues.wake(served)

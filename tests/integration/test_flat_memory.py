@@ -1,0 +1,260 @@
+"""Client and broker forget what has ended: their memory stays flat while objects of each kind come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import tracemalloc
+import uuid
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery import Celery
+
+from kombu_opendata.broker import memory
+from kombu_opendata.broker.instance.instance import Instance
+from kombu_opendata.broker.model.sessions import Session
+from kombu_opendata.protocol import messages as m
+from kombu_opendata.protocol.messages import queue_messages as q
+from kombu_opendata.storage.engine import Engine
+from tests.support.caller import Caller
+from tests.support.clock import ManualClock
+
+from ..support.kombu_client import connected, declare, drain_until, send
+from ..support.processes import wait_until
+
+#: what a cycle may leave behind: tables grow, and the broker samples figures
+BYTES_PER_CYCLE = 250
+WARM_UP = 200
+
+
+class World:
+    """A broker in this process, a channel to it, and a new name for each cycle."""
+
+    def __init__(self, url: str, connection: Any) -> None:
+        self.url = url
+        self.connection = connection
+        self.channel = connection.channel()
+        self.control = Celery(broker=url, set_as_current=False).control
+        self._numbers = count()
+        self.channel.exchange_declare("topic", "topic", durable=True, auto_delete=False)
+        declare(self.channel, "fixed")
+
+    def name(self) -> str:
+        return f"name {next(self._numbers)}"
+
+    def call(self, message: Any) -> Any:
+        return self.channel.connection.call(message)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    name = uuid.uuid4().hex
+    url = f"opendata+memory://{name}"
+    with connected(url) as connection:
+        yield World(url, connection)
+    memory.stop(name)
+
+
+def _cycle_queue(world: World, *, durable: bool = False, **properties: Any) -> str:
+    name = world.name()
+    declare(world.channel, name, durable=durable, **properties)
+    return name
+
+
+def stored_queue(world: World) -> None:
+    world.channel.queue_delete(_cycle_queue(world, durable=True))
+
+
+def transient_queue(world: World) -> None:
+    name = _cycle_queue(world)
+    world.channel.queue_bind(name, "topic", name)
+    world.channel.queue_delete(name)
+
+
+def exclusive_queue(world: World) -> None:
+    world.channel.queue_delete(_cycle_queue(world, exclusive=True))
+
+
+def expired_queue(world: World) -> None:
+    _cycle_queue(world, exclusive=True, arguments={"x-expires": 1})
+
+
+def auto_delete_queue(world: World) -> None:
+    name = _cycle_queue(world, auto_delete=True)
+    world.channel.basic_cancel(world.channel.basic_consume(name, callback=print))
+
+
+def single_active_consumer(world: World) -> None:
+    name = _cycle_queue(world, exclusive=True, arguments={"x-single-active-consumer": True})
+    got: list[Any] = []
+    world.channel.basic_consume(name, callback=got.append, on_cancel=lambda tag: None)
+    send(world.channel, name, "message")
+    drain_until(world.connection, lambda: got)
+    got[0].ack()
+    world.channel.queue_delete(name)
+
+
+def stored_queue_with_a_single_active_consumer(world: World) -> None:
+    name = _cycle_queue(world, durable=True, arguments={"x-single-active-consumer": True})
+    world.channel.basic_cancel(world.channel.basic_consume(name, callback=print))
+    world.channel.queue_delete(name)
+
+
+def exchange(world: World) -> None:
+    name = world.name()
+    world.channel.exchange_declare(name, "topic", durable=False, auto_delete=False)
+    world.channel.queue_bind("fixed", name, "a.*")
+    world.channel.exchange_delete(name)
+
+
+def binding(world: World) -> None:
+    name = world.name()
+    world.channel.queue_bind("fixed", "topic", f"{name}.*")
+    send(world.channel, "of no binding", exchange="topic")
+    world.channel.queue_unbind("fixed", "topic", f"{name}.*")
+
+
+def consumer(world: World) -> None:
+    world.channel.basic_cancel(world.channel.basic_consume("fixed", callback=print, consumer_tag=world.name()))
+
+
+def channel(world: World) -> None:
+    opened = world.connection.channel()
+    opened.basic_qos(0, 3, False)
+    opened.basic_consume("fixed", callback=print)
+    opened.close()
+
+
+def filter_queue(world: World) -> None:
+    world.channel.queue_delete(_cycle_queue(world, arguments={"x-filter": f"task = '{world.name()}'"}))
+    world.call(q.Read(0, "fixed", 1, 1000, selector=f"task = '{world.name()}'"))
+
+
+def replay(world: World) -> None:
+    world.call(m.Replay(0, "fixed", "first", "now"))
+
+
+def watch(world: World) -> None:
+    name = world.name().encode()
+    world.call(m.WatchResults(0, [name]))
+    world.channel.connection.io.send(m.UnwatchResults(0, [name]))
+
+
+def connection(world: World) -> None:
+    """With a producer's identity, a queue of its own and an answer that is kept for a repetition."""
+    with connected(world.url) as other:
+        opened = other.channel()
+        name = world.name()
+        declare(opened, name, durable=False, exclusive=True)
+        send(opened, name, "message")
+        opened.connection.call(q.SettleMessages(0, "fixed", 0, [(1, 0)]))
+
+
+def ping_of_workers(world: World) -> None:
+    world.control.ping(timeout=0.001)
+
+
+#: how often each kind comes and goes, in a quick run and in a slow one; some commit to the store each time
+CYCLES: dict[Callable[[World], None], tuple[int, int]] = {
+    stored_queue: (300, 1000),
+    transient_queue: (1000, 5000),
+    exclusive_queue: (1000, 5000),
+    auto_delete_queue: (1000, 5000),
+    single_active_consumer: (1000, 5000),
+    stored_queue_with_a_single_active_consumer: (300, 1000),
+    exchange: (1000, 5000),
+    binding: (300, 1000),
+    consumer: (1000, 5000),
+    channel: (1000, 5000),
+    filter_queue: (1000, 5000),
+    replay: (300, 1000),
+    watch: (1000, 5000),
+    connection: (300, 1000),
+    ping_of_workers: (300, 1000),
+}
+
+
+def _grown(cycle: Callable[[World], None], world: World, cycles: int, settle: Callable[[], None]) -> float:
+    """Run cycles; returns the bytes by which each of them has let the memory grow."""
+
+    def run(times: int) -> int:
+        for _ in range(times):
+            cycle(world)
+        settle()
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        before = run(WARM_UP)
+        return (run(cycles) - before) / cycles
+    finally:
+        tracemalloc.stop()
+
+
+def _alive(kind: type) -> int:
+    gc.collect()
+    return sum(type(each) is kind for each in gc.get_objects())
+
+
+@pytest.mark.parametrize("run", [0, pytest.param(1, marks=pytest.mark.slow)], ids=["quick", "slow"])
+@pytest.mark.parametrize("cycle", CYCLES, ids=lambda cycle: cycle.__name__)
+def test_what_ends_is_forgotten(world: World, cycle: Callable[[World], None], run: int) -> None:
+    assert _grown(cycle, world, CYCLES[cycle][run], lambda: world.call(q.Ping(0))) < BYTES_PER_CYCLE
+
+
+def test_queues_that_expire_are_forgotten(world: World) -> None:
+    def settle() -> None:
+        names = q.ListQueues(0)
+        wait_until(lambda: len(world.call(names).queues) == 1, 60, "the end of all queues but one")
+
+    assert _grown(expired_queue, world, 1000, settle) < BYTES_PER_CYCLE
+
+
+@pytest.mark.slow
+def test_sessions_that_are_lost_are_forgotten(world: World) -> None:
+    def lost_connection(world: World) -> None:
+        with connected(world.url) as other:
+            opened = other.channel().connection
+            opened.call(m.DeclareQueue(0, world.name(), False, True, False, {}, False))
+            opened.link.drop()
+
+    gc.collect()
+    before = _alive(Session)
+
+    def settle() -> None:
+        wait_until(lambda: _alive(Session) <= before, 60, "the end of the lost sessions")
+
+    assert _grown(lost_connection, world, 300, settle) < BYTES_PER_CYCLE
+
+
+def test_staged_jobs_that_are_aborted_are_forgotten(tmp_path: Path) -> None:
+    asyncio.run(_abort_jobs(tmp_path))
+
+
+async def _abort_jobs(folder: Path) -> None:
+    engine = await Engine.open(f"file://{folder}/store", "default", ManualClock())
+    instance = Instance("default", engine, grace_ms=2000, max_message_bytes=1 << 20)
+    session = instance.sessions[b"s" * 16] = Session(b"s" * 16, "a driver")
+    call = Caller(instance, session)
+
+    async def run(jobs: int) -> int:
+        for _ in range(jobs):
+            call(m.AbortJob(1, str(uuid.uuid4()), []))
+            await call.done()
+        await engine.commits.commit()
+        session.replies.clear()
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        before = await run(WARM_UP)
+        assert (await run(300) - before) / 300 < BYTES_PER_CYCLE
+    finally:
+        tracemalloc.stop()
+        await engine.close()
