@@ -147,10 +147,23 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
             self._send_callback(request, part.chord)
 
     def mark_as_failure(self, task_id: str, exc: Exception, *args: Any, **kwargs: Any) -> None:
-        """Store a failure, unless it is that the task's success can't be stored: Celery 5.6 would store that one."""
+        """Store a failure, also for the tasks that would have followed: Celery leaves out the members of their groups.
+
+        Raises:
+            ResultNotStored: the success of the task can't be stored; Celery 5.6 would store that as a failure.
+        """
         if isinstance(exc, ResultNotStored):
             raise exc
-        super().mark_as_failure(task_id, exc, *args, **kwargs)
+        request: Any = kwargs.get("request")
+        chain = getattr(request, "chain", None)
+        if not isinstance(chain, list):
+            super().mark_as_failure(task_id, exc, *args, **kwargs)
+            return
+        request.chain = [task for step in chain for task in _results_of(step)]
+        try:
+            super().mark_as_failure(task_id, exc, *args, **kwargs)
+        finally:
+            request.chain = chain
 
     def mark_as_retry(self, task_id: str, exc: Any, traceback: Any = None, request: Any = None, **kwargs: Any) -> Any:
         """Store that a task is tried again. Celery passes a Retry if its worker cancels it, maybe in a signal handler.
@@ -327,6 +340,14 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
 
 def _bytes(encoded: str | bytes) -> bytes:
     return encoded.encode() if isinstance(encoded, str) else encoded
+
+
+def _results_of(step: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the signatures that have the results of a chain's step: itself, or for a group or a chain its tasks."""
+    members = (step.get("kwargs") or {}).get("tasks")
+    if not members or step.get("subtask_type") not in ("group", "chain"):
+        return [step]
+    return [task for member in members for task in _results_of(member)]
 
 
 def _may_have_run(request: Any, task_id: str) -> bool:

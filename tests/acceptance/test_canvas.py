@@ -119,6 +119,26 @@ def test_a_failing_chain_fails_what_comes_after(grove: Orchard) -> None:
         result.get(timeout=SECONDS)
 
 
+def test_a_failing_task_fails_the_group_after_it(grove: Orchard) -> None:
+    """Also a chain and a group in that group; the error is that of the task."""
+    same = grove.sig("same")
+    members = group(same.clone(), same.clone() | same.clone(), group(same.clone(), same.clone()))
+    result = (grove.sig("add", 1, 1) | grove.sig("fall") | members).apply_async()
+    with pytest.raises(Exception, match=r"2") as caught:
+        result.get(timeout=SECONDS)
+    assert type(caught.value).__name__ == "Fallen"
+    leaves = [leaf for member in result for leaf in getattr(member, "results", [member])]
+    wait_until(lambda: {leaf.state for leaf in leaves} == {states.FAILURE}, SECONDS, lambda: str(leaves))
+
+
+def test_a_failing_chain_in_a_header_fails_the_chord(grove: Orchard) -> None:
+    fails = grove.sig("add", 1, 1) | grove.sig("fall") | group(grove.sig("same"), grove.sig("same"))
+    result = chord([grove.sig("add", 1, 1), fails], grove.sig("same")).apply_async()
+    with pytest.raises(Exception, match=r"2"):
+        result.get(timeout=SECONDS)
+    wait_until(lambda: result.state == states.FAILURE, SECONDS, lambda: result.state)
+
+
 def test_a_frozen_chord_that_is_applied_twice(grove: Orchard) -> None:
     """Its second run counts anew, from the first task on."""
     work = chord([grove.sig("add", number, 0) for number in range(5)], grove.sig("total"))
