@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from kombu_opendata import QueueClient
+from kombu_opendata.queue_client.queue_options import QueueOptions
 from kombu_opendata.web.rendering import link
 
 from ..support.page import PageServer
@@ -66,7 +67,23 @@ def test_messages_that_are_gone_are_said(site: httpx.Client, client: QueueClient
     assert "1 message deleted" in done.text
     assert "1 message not" in done.text
     again = site.post("/actions/delete-messages", data=form)
-    assert "0 messages deleted" in again.text
+    assert "No message was deleted: " in again.text
+    refused = site.post("/api/v1/actions/delete-messages", json={"queue": "gone", "ids": [here, 99999999]})
+    assert (refused.status_code, refused.json()["code"]) == (404, "message_not_found")
+
+
+def test_failures_that_can_not_run_again_are_an_error(site: httpx.Client, client: QueueClient) -> None:
+    client.create("stays")
+    client.create("picky", QueueOptions(filter="amount > 100", filter_mode="all"))
+    client.send("stays", "x", {"amount": 1})
+    client.reject("stays", client.read("stays", vt=30)[0])
+    refused = site.post("/api/v1/actions/retry", json={"queues": ["stays"], "target": "picky"})
+    assert (refused.status_code, refused.json()["message"]) == (409, "Nothing runs again: 1 unmatched.")
+    moved = site.post("/api/v1/actions/archive-failed", json={"queue": "stays", "ids": [99999999]})
+    assert moved.status_code == 404
+    client.send("stays", "y", {"amount": 2})
+    moved = site.post("/api/v1/actions/move", json={"queue": "stays", "target": "picky"})
+    assert (moved.status_code, moved.json()["message"]) == (409, "No message was moved to picky: 1 unmatched.")
 
 
 @pytest.mark.parametrize(
