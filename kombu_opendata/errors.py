@@ -140,6 +140,10 @@ class RequestError(OpenDataError, code="bad_request"):
     path: str | None  # the file that the call was about
 
 
+class ConnectionInUse(RequestError, code="connection_in_use"):
+    """The call interrupted another call of its thread on this connection, and needs what that call is changing."""
+
+
 class NotFound(RequestError, code="not_found"):
     """No such queue or exchange."""
 

@@ -40,6 +40,8 @@ BROKER_OPTIONS = (
 )  # fmt: skip
 
 
+#: a reader of ini files may make numbers of their values
+_FLAGS = ("task_outcomes",)
 #: settings that were reported in this process
 _reported: set[str] = set()
 
@@ -96,7 +98,7 @@ def read_values(place: str, given: Mapping[str, Any]) -> dict[str, Any]:
         if name not in kinds:
             continue
         try:
-            values[name] = kinds[name].read(str(value) if type(value) is int else value)
+            values[name] = kinds[name].read(bool(value) if name in _FLAGS and value in (0, 1) else value)
         except ValueError as exc:
             raise RequestError(f"{place}: {name}: {exc}", option=name) from exc
     if "broker_options" in values:

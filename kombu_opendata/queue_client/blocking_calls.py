@@ -37,7 +37,7 @@ class Calls:
         self.options = options
         self.clock = clock
         self._id = os.urandom(16)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may interrupt its owner
         self._closed = False
         self._connection: ClientConnection | None = None
         self._idle: list[ClientConnection] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, cast
 
 from ..client.session.broker_connection import BrokerConnection
@@ -30,7 +31,9 @@ class ClientConnection(BrokerConnection):
             MessageTooLarge: they were not sent.
             OpenDataError, socket.timeout: as :meth:`call`.
         """
-        with self.link.lock:
+        if (other := self.free()) is not self:
+            return other.send_messages(message, timeout)
+        with self.link.reentrance, self.link.lock:
             for envelope, *_rest in message.messages:
                 self.io.check_size(len(envelope))
             try:
@@ -65,6 +68,8 @@ class ClientConnection(BrokerConnection):
             session.unanswered.pop(rid, None)
             session.answers.pop(rid, None)
             raise
+        finally:
+            link.reentrance.run()
         if type(answer) is Failed:
             raise from_wire(answer.code, answer.text, answer.values)
         return answer
@@ -93,11 +98,14 @@ class ClientConnection(BrokerConnection):
                     continue
                 waker = link.make_waker()
                 seconds = min(current.silence or math.inf, rest if rest > 0 else math.inf)
+            link.reentrance.run()
             if current.wait(None if seconds == math.inf else seconds, waker=waker):
                 waker.clear()
 
     def stop_waiting(self, message: Any) -> None:
         """Have this waiting read answered at once. If it was answered, the connection may be another read's now."""
+        if self.link.reentrance.is_entered():
+            return self.link.reentrance.later(partial(self.stop_waiting, message))
         with self.link.lock:
             if message.rid and message.rid not in self.session.unanswered:
                 return
@@ -107,10 +115,11 @@ class ClientConnection(BrokerConnection):
 
     def settle_held(self, outcome: int, lease: tuple[str, int, int]) -> bool:
         """End a lease of channel 1, if the session holds it; returns whether it does."""
-        with self.link.lock:
+        self.link.reentrance.check()
+        with self.link.reentrance, self.link.lock:
             is_held = lease in self.session.held
             if is_held:
-                self.settle(1, outcome, [lease])
+                self._settle(1, outcome, [lease])
             return is_held
 
     def forget_held(self, lease: tuple[str, int, int]) -> None:

@@ -149,7 +149,7 @@ class Channel(VirtualChannel):
             RetryLater: the broker takes no messages now.
             socket.timeout: no answer in time; the message may be stored all the same.
         """
-        connection = self.connection or self._connection()
+        connection = (self.connection or self._connection()).free()
         exchange, routing_key = exchange or "", routing_key or ""
         try:
             sent = message if isinstance(message, dict) else messages.outgoing(message)

@@ -109,7 +109,7 @@ class VirtualChannel(TopologyChannel):
                 ttl_ms_of(properties.get("expiration")),
                 mandatory=True,
             )
-            connection.io.publish(request, None)
+            connection.publish(request)
 
     def _put_fanout(self, exchange: str, message: OutgoingMessage, routing_key: str = "", **_kwargs: Any) -> None:
         """Publish a message to an exchange of any type; the broker routes it and stores it once."""

@@ -82,7 +82,10 @@ def test_a_failure_is_raised_by_the_close(broker_url: str) -> None:
 
 @pytest.mark.parametrize(
     ("options", "text"),
-    [({"publish_mode": "fast"}, "publish_mode 'fast'"), ({"pipeline_depth": 1001}, "pipeline_depth 1001")],
+    [
+        ({"publish_mode": "fast"}, "publish_mode: 'fast' is not"),
+        ({"pipeline_depth": 1001}, "pipeline_depth: 1001 is out"),
+    ],
 )
 def test_wrong_options_are_refused(broker_url: str, options: dict[str, Any], text: str) -> None:
     with pytest.raises(RequestError, match=text):

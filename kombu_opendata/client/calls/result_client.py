@@ -11,9 +11,11 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
+from threading import get_ident
 from typing import Any
 
-from ...errors import ConnectionLost, ProtocolError
+from ...errors import ConnectionInUse, ConnectionLost, ProtocolError
 from ...protocol.messages import (
     ChordParts,
     CloseChord,
@@ -63,7 +65,7 @@ class ResultClient:
     def after_fork_in_child(self) -> None:
         """Replace what a thread may hold that the child does not have."""
         self._turn = threading.Condition()
-        self._reading = False
+        self._reading = 0  # the thread that waits for the broker
         self._taken = 0
         self._seen = threading.local()
 
@@ -209,19 +211,24 @@ class ResultClient:
             if self._taken != getattr(self._seen, "count", None):
                 self._seen.count = self._taken
                 return
-            if self._reading:
+            if self._reading and self._reading != get_ident():
                 if not self._turn.wait(timeout):
                     raise TimeoutError("no result in time")
                 self._seen.count = self._taken
                 return
-            self._reading = True
+            if self._reading:
+                raise ConnectionInUse(
+                    "this wait for a result interrupted another one in its thread, in a signal handler or a finalizer: "
+                    "wait after the handler, or in another thread"
+                )
+            self._reading = get_ident()
         try:
             take(self._receive(timeout))
         finally:
             with self._turn:
                 self._taken += 1
                 self._seen.count = self._taken
-                self._reading = False
+                self._reading = 0
                 self._turn.notify_all()
 
     def _receive(self, timeout: float | None) -> Changes:
@@ -263,6 +270,7 @@ class ResultClient:
 
 
 def _store(connection: BrokerConnection, message: StoreResult) -> ResultStored:
+    connection = connection.free()
     with connection.link.lock:
         connection.io.check_size(len(message.value), "result", "store large data elsewhere and return a reference")
     answer: ResultStored = connection.call(message)
@@ -272,7 +280,9 @@ def _store(connection: BrokerConnection, message: StoreResult) -> ResultStored:
 def _tell(connection: BrokerConnection, messages: Sequence[Any]) -> None:
     """Send messages that have no answer. A connection that had to be opened has told the broker already."""
     link = connection.link
-    with link.lock:
+    if link.reentrance.is_entered():
+        return link.reentrance.later(partial(_tell, connection, messages))
+    with link.reentrance, link.lock:
         if link.current is None:
             link.ensure_open()
             return

@@ -11,7 +11,9 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from dataclasses import replace
+from functools import partial
+from typing import Any, Self
 
 from ...errors import ConnectionLost, ConsumerTagInUse, OpenDataError, RequestError
 from ...protocol.framing import frame
@@ -27,6 +29,8 @@ from ...protocol.messages import (
     Lease,
     Ok,
     Outcome,
+    Publish,
+    Published,
     Qos,
     RunningLate,
 )
@@ -83,6 +87,7 @@ class BrokerConnection:
         self.gated: list[Any] = []
         self._entropy = entropy
         self._more = more
+        self._spare: Self | None = None
         self._start_session()
         _connections.add(self)
 
@@ -105,7 +110,23 @@ class BrokerConnection:
             ConnectionLost: nobody answers.
             OpenDataError: the broker refuses, or can't be started.
         """
-        self.link.connect()
+        self.link.reentrance.check()
+        with self.link.reentrance:
+            self.link.connect()
+
+    def free(self) -> Self:
+        """Return this connection; in code that interrupted a call on it, another one to the same broker.
+
+        A signal handler, for instance, can publish over it while the call that it interrupted stands still.
+        """
+        if not self.link.reentrance.is_entered():
+            return self
+        if self._spare is None or self._spare.closed:
+            options = replace(self.options, pipelined=False)
+            self._spare = type(self)(self.address, options, clock=self.clock, entropy=self._entropy)
+            self._spare.session.client = self.session.client
+            self._spare.link.reentrance.within = self.link.reentrance
+        return self._spare.free()
 
     def fileno(self) -> int:
         """The descriptor to poll for reading; another one after a resume."""
@@ -118,13 +139,26 @@ class BrokerConnection:
 
         Raises:
             OpenDataError: the broker's answer was an error, or the connection could not be resumed.
+            ConnectionInUse: it interrupted another call, and is about a queue that belongs to this session.
             socket.timeout: no answer in time; what the request asked for may still happen.
         """
-        with self.link.lock:
-            try:
-                return self.io.exchange(message, self.session.start_call, timeout)
-            finally:
-                self.session.calls.pop(message.rid, None)
+        link = self.link
+        if link.reentrance.is_entered():
+            if getattr(message, "exclusive", False):
+                link.reentrance.refuse()
+            return self.free().call(message, timeout)
+        with link.reentrance, link.lock:
+            return self._call(message, timeout)
+
+    def _call(self, message: Any, timeout: float | None = None) -> Any:
+        try:
+            return self.io.exchange(message, self.session.start_call, timeout)
+        finally:
+            self.session.calls.pop(message.rid, None)
+
+    def publish(self, message: Publish, timeout: float | None = None) -> Published:
+        """Store a message, see :meth:`.SessionIO.publish`; also in code that interrupted a call."""
+        return self.free().io.publish(message, timeout)
 
     def settle(self, channel: int, outcome: int, leases: list[Lease]) -> None:
         """End leases; sent at once and kept until the broker confirms it. Never blocks under an event loop."""
@@ -132,14 +166,21 @@ class BrokerConnection:
             for start in range(0, len(leases), _MAX_LEASES):
                 self.settle(channel, outcome, leases[start : start + _MAX_LEASES])
             return
+        if self.link.reentrance.is_entered():
+            return self.link.reentrance.later(partial(self.settle, channel, outcome, leases))
         with self.link.lock:
-            if self.link.is_closed:
-                raise ConnectionLost("the connection is closed")
-            self.io.post(frame(self.session.settle(outcome, channel, leases)))
+            self._settle(channel, outcome, leases)
+
+    def _settle(self, channel: int, outcome: int, leases: list[Lease]) -> None:
+        if self.link.is_closed:
+            raise ConnectionLost("the connection is closed")
+        self.io.post(frame(self.session.settle(outcome, channel, leases)))
 
     def settle_message(self, channel: int, outcome: Outcome, message: TaskMessage) -> None:
         """As :meth:`settle`, with what is known of the message's task. Its ``run`` is in step with what was sent."""
         link = self.link
+        if link.reentrance.is_entered():
+            return link.reentrance.later(partial(self.settle_message, channel, outcome, message))
         with link.lock:
             if link.is_closed:
                 raise ConnectionLost("the connection is closed")
@@ -177,6 +218,8 @@ class BrokerConnection:
             if outcome != _REPORT:
                 self.settle(channel, outcome, [lease])
             return
+        if link.reentrance.is_entered():
+            return link.reentrance.later(partial(self.settle_task, channel, outcome, lease, report))
         with link.lock:
             if link.is_closed:
                 raise ConnectionLost("the connection is closed")
@@ -217,12 +260,13 @@ class BrokerConnection:
             ConsumerTagInUse: the channel has one with this tag, which continues.
         """
         key = (message.channel, message.tag)
-        with self.link.lock:
+        self.link.reentrance.check()
+        with self.link.reentrance, self.link.lock:
             self.check_tag(*key)
             self.link.ensure_open()  # a resume starts the session's consumers again
             self.session.consumers[key] = message  # its deliveries may come before the answer
             try:
-                self.call(message)
+                self._call(message)
             except BaseException:
                 self.session.consumers.pop(key, None)
                 raise
@@ -234,38 +278,41 @@ class BrokerConnection:
 
     def cancel(self, channel: int, tag: str) -> None:
         """Stop a consumer. Its deliveries that nobody has taken go back to their queue."""
-        with self.link.lock:
-            if (channel, tag) in self.session.consumers:
-                self.end_consumer(channel, tag)
+        if (channel, tag) in self.session.consumers:
+            self.end_consumer(channel, tag)
 
     def end_consumer(self, channel: int, tag: str) -> None:
         """As :meth:`cancel`, also for a consumer that only the broker has, because its start was interrupted."""
-        with self.link.lock:
+        self.link.reentrance.check()
+        with self.link.reentrance, self.link.lock:
             consumer = self.session.consumers.get((channel, tag))
-            self.call(Cancel(0, channel, tag))
+            self._call(Cancel(0, channel, tag))
             self.session.cancelled(channel, tag)
             unread = self.session.take_deliveries(channel, tag)
             if unread and not (consumer is not None and consumer.no_ack):
-                self.settle(channel, Outcome.RELEASE, [delivery[2:5] for delivery in unread])
+                self._settle(channel, Outcome.RELEASE, [delivery[2:5] for delivery in unread])
 
     def get(self, channel: int, queue: str, *, no_ack: bool) -> Delivery | None:
         """Claim one message, or None."""
-        with self.link.lock:
-            answer: Got = self.call(Get(0, channel, queue, no_ack))
+        self.link.reentrance.check()
+        with self.link.reentrance, self.link.lock:
+            answer: Got = self._call(Get(0, channel, queue, no_ack))
             if answer.delivery is not None and no_ack:
                 self.session.held.pop(answer.delivery[2:5], None)
             return answer.delivery
 
     def set_prefetch(self, channel: int, count: int) -> None:
         """Limit the unsettled deliveries that the channel may hold; 0 means no limit."""
-        with self.link.lock:
+        self.link.reentrance.check()
+        with self.link.reentrance, self.link.lock:
             self.session.prefetch[channel] = count
             if not self._will_resume():
                 self.io.send(Qos(0, channel, count))
 
     def set_credit(self, channel: int, count: int) -> None:
         """Say how many more deliveries the channel's consumers may get, besides the prefetch limit."""
-        with self.link.lock:
+        self.link.reentrance.check()
+        with self.link.reentrance, self.link.lock:
             self.session.credit[channel] = count
             if not self._will_resume():
                 self.io.send(Credit(channel, count))
@@ -283,6 +330,11 @@ class BrokerConnection:
         """
         if self.events:
             return
+        self.link.reentrance.check()
+        with self.link.reentrance:
+            self._drain(timeout)
+
+    def _drain(self, timeout: float | None) -> None:
         link = self.link
         deadline = None if timeout is None else self.clock.monotonic() + timeout
         while True:
@@ -294,6 +346,7 @@ class BrokerConnection:
                 if link.current is not current:
                     continue  # it broke just now
                 waker = link.make_waker()
+            link.reentrance.run()
             rest = None if deadline is None else deadline - self.clock.monotonic()
             if rest is not None and rest <= 0:
                 raise TimeoutError("no event in time")
@@ -311,12 +364,14 @@ class BrokerConnection:
 
     def close_channel(self, number: int) -> None:
         """End a channel's consumers and give back what it holds."""
-        with self.link.lock:
+        if self.link.reentrance.is_entered():
+            return self.link.reentrance.later(partial(self.close_channel, number))
+        with self.link.reentrance, self.link.lock:
             if self.channels.pop(number, None) is None:
                 return
             try:
                 if self.link.current is not None and not self.closed:
-                    self.call(CloseChannel(0, number))
+                    self._call(CloseChannel(0, number))
             finally:
                 self.session.close_channel(number)
 
@@ -330,8 +385,13 @@ class BrokerConnection:
         Raises:
             PublishFailed: publishes that nobody waited for were not confirmed. The session has ended all the same.
         """
-        link = self.link
-        with link.lock:
+        link, spare = self.link, self._spare
+        if link.reentrance.is_entered():
+            return link.reentrance.later(self.close)
+        if spare is not None:
+            self._spare = None
+            spare.close()
+        with link.reentrance, link.lock:
             if self.closed:
                 return self.pipeline.raise_failures()
             try:
@@ -350,7 +410,11 @@ class BrokerConnection:
 
     def abandon(self) -> None:
         """End the session without waiting for anything. The tasks that it started may be reported in another one."""
-        with self.link.lock:
+        if self.link.reentrance.is_entered():
+            return self.link.reentrance.later(self.abandon)
+        if self._spare is not None:
+            self._spare.abandon()
+        with self.link.reentrance, self.link.lock:
             current = self.link.current
             if not self.closed and current is not None:
                 with contextlib.suppress(OSError):
@@ -361,6 +425,7 @@ class BrokerConnection:
     def after_fork_in_child(self) -> None:
         """Leave the parent's session to the parent; the next use opens a session of this process."""
         parents = self.link
+        self._spare = None
         self._start_session()
         self.link.is_closed, self.link.welcome = parents.is_closed, parents.welcome
         self.link.takes_reports = parents.takes_reports

@@ -6,6 +6,7 @@ import logging
 import socket
 from collections.abc import Callable, Iterable
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 from ...errors import ConnectionLost, OpenDataError
@@ -101,7 +102,8 @@ def _log_in(
     resume = session.resume()
     opened, welcome, rest = shake_hands(sock, hello, timeout, resume, silence=silence)
     if resume is not None and welcome.adopted < len(resume.held):
-        log.info("%d leases ended while the connection was lost", len(resume.held) - welcome.adopted)
+        ended = len(resume.held) - welcome.adopted
+        session.waiting.append(partial(log.info, "%d leases ended while the connection was lost", ended))
     session.welcomed()
     session.receive(rest)
     return opened, welcome

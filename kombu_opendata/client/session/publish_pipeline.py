@@ -12,6 +12,7 @@ import logging
 import os
 import sys
 import weakref
+from functools import partial
 
 from ...errors import ConnectionLost, FailedPublish, OpenDataError
 from ...protocol.messages import Publish
@@ -53,28 +54,36 @@ class PublishPipeline:
             MessageTooLarge: it was not sent.
             ConnectionLost: the connection could not be resumed; the message may be stored all the same.
         """
+        link = self._link
+        try:
+            with link.lock:
+                self._publish(message, failures, message_id)
+        finally:
+            if self._session.waiting:
+                link.reentrance.run()
+
+    def _publish(self, message: Publish, failures: list[FailedPublish], message_id: str) -> None:
         link, session, in_flight = self._link, self._session, self._in_flight
-        with link.lock:
-            self._io.check_size(len(message.envelope))
-            self._io.read_available()
-            if len(in_flight.by_rid) >= link.options.pipeline_depth or in_flight.bytes >= MAX_BYTES:
-                self._make_room()
-            link.ensure_open()
-            data = session.start_publish(message)
-            rid, task_id = message.rid, message.headers.get("id", "")
-            in_flight.add(
-                rid, PublishInFlight(len(data), message.exchange, message.routing_key, task_id, message_id, failures)
-            )
-            _flush_at_exit()
-            try:
-                self._io.check_frame(data)
-                self._io.transmit(data)
-            except BaseException:
-                session.unanswered.pop(rid, None)
-                in_flight.remove(rid)
-                raise
-            finally:
-                self._io.announce_events()
+        self._io.check_size(len(message.envelope))
+        self._io.read_available()
+        if len(in_flight.by_rid) >= link.options.pipeline_depth or in_flight.bytes >= MAX_BYTES:
+            self._make_room()
+        link.ensure_open()
+        data = session.start_publish(message)
+        rid, task_id = message.rid, message.headers.get("id", "")
+        in_flight.add(
+            rid, PublishInFlight(len(data), message.exchange, message.routing_key, task_id, message_id, failures)
+        )
+        _flush_at_exit()
+        try:
+            self._io.check_frame(data)
+            self._io.transmit(data)
+        except BaseException:
+            session.unanswered.pop(rid, None)
+            in_flight.remove(rid)
+            raise
+        finally:
+            self._io.announce_events()
 
     def _make_room(self) -> None:
         in_flight, half = self._in_flight, self._link.options.pipeline_depth // 2
@@ -89,13 +98,11 @@ class PublishPipeline:
         Raises:
             socket.timeout: some are still in flight.
         """
-        with self._link.lock:
+        with self._link.reentrance, self._link.lock:
             deadline = None if timeout is None else self._link.clock.monotonic() + timeout
             try:
                 while self._in_flight.by_rid:
-                    if deadline is not None:
-                        self._io.wait_until(deadline)
-                    self._io.pump()
+                    self._io.pump(deadline)
             except OpenDataError as exc:
                 self._session.fail_publishes(exc)
             finally:
@@ -108,7 +115,8 @@ class PublishPipeline:
             PublishFailed: some are not, or it is not known; ``failed`` has them all.
             socket.timeout: not all of them were answered in time.
         """
-        with self._link.lock:
+        self._link.reentrance.check()
+        with self._link.reentrance, self._link.lock:
             self.confirm_all(timeout)
             self.raise_failures()
 
@@ -128,9 +136,9 @@ class PublishPipeline:
                 self._session.fail_publishes(ConnectionLost(f"not confirmed when the connection was closed: {exc}"))
 
     def log_failures(self) -> None:
-        """Log the failures: there is no caller left to raise them to."""
+        """Log the failures, as soon as the lock is free: there is no caller left to raise them to."""
         if self.failures:
-            log.error("%s", publish_failed(self.failures))
+            self._link.reentrance.later(partial(log.error, "%s", publish_failed(list(self.failures))))
             self.failures.clear()
 
     def flush_at_exit(self) -> None:
@@ -152,7 +160,8 @@ class PublishPipeline:
         for failures in owners.values():
             if failures is not self.failures and failures:
                 log.error("%s", publish_failed(failures))
-        self.log_failures()
+        with self._link.reentrance:
+            self.log_failures()
 
 
 # ------------------------------------------------------------ the end of the process

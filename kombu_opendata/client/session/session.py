@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, TypeAlias
 
 from ...errors import BrokerStopping, NotActive, NotFound, OpenDataError, StoreStalled, from_wire
@@ -75,6 +76,7 @@ class Session:
         in_flight: publishes whose confirmations nobody waits for one by one.
         events: deliveries, ended consumers and changed results that nobody has taken yet.
         to_send: frames that a received message calls for.
+        waiting: work for the moment when the session's lock is free, such as records of the log.
     """
 
     def __init__(self, session_id: bytes) -> None:
@@ -97,6 +99,7 @@ class Session:
         self.in_flight = PublishesInFlight()
         self.events: deque[Event] = deque()
         self.to_send: list[bytes] = []
+        self.waiting: deque[Callable[[], object]] = deque()
         self.redeclaring: dict[int, Declaration | Qos | Consume] = {}  # not answered yet, by request id
 
     # ------------------------------------------------------------ what the broker sends
@@ -172,7 +175,9 @@ class Session:
         if isinstance(message, Declaration) and message.again and answer.code == NotFound.code:
             self.declared.forget(message)
             return
-        log.warning("after a reconnect, %s failed: %s", type(message).__name__, answer.text)
+        self.waiting.append(
+            partial(log.warning, "after a reconnect, %s failed: %s", type(message).__name__, answer.text)
+        )
         if isinstance(message, Consume):
             self.cancelled(message.channel, message.tag)
             self.events.append(Cancelled(message.channel, message.tag, answer.text))

@@ -45,9 +45,7 @@ class SessionIO:
             self.transmit(data)
             while True:
                 while rid not in answers:
-                    if deadline is not None:
-                        self.wait_until(deadline)
-                    self.pump()
+                    self.pump(deadline)
                 answer = answers.pop(rid)
                 if not (type(answer) is Failed and answer.code in LEFT_TO_SUCCESSOR) or link.is_closing:
                     break
@@ -72,10 +70,14 @@ class SessionIO:
             OpenDataError, socket.timeout: as :meth:`exchange`.
         """
         link = self.link
-        with link.lock:
-            if link.welcome is None or len(message.envelope) > link.welcome.max_message_bytes:
-                self.check_size(len(message.envelope))
-            return cast(Published, self.exchange(message, self.session.start_publish, timeout))
+        try:
+            with link.lock:
+                if link.welcome is None or len(message.envelope) > link.welcome.max_message_bytes:
+                    self.check_size(len(message.envelope))
+                return cast(Published, self.exchange(message, self.session.start_publish, timeout))
+        finally:
+            if self.session.waiting:
+                link.reentrance.run()
 
     def send(self, message: Any) -> None:
         """Send a message that has no answer."""
@@ -98,9 +100,22 @@ class SessionIO:
             self.link.drop()  # half a frame may be out
             raise
 
-    def pump(self) -> None:
-        """Wait for bytes and take in the messages that they complete."""
-        current = self.link.current or self.link.ensure_open()
+    def pump(self, deadline: float | None = None) -> None:
+        """Wait for bytes and take in the messages that they complete.
+
+        It also returns after a resume, because another thread may have taken in the awaited messages meanwhile.
+
+        Raises:
+            socket.timeout: there are none before the deadline.
+        """
+        current = self.link.current
+        if current is None:
+            self.link.ensure_open()
+            return
+        if deadline is not None:
+            rest = deadline - self.link.clock.monotonic()
+            if rest <= 0 or not current.wait(rest):
+                raise TimeoutError("the broker did not answer in time")
         try:
             self.session.receive(current.receive())
         except OSError as exc:
@@ -142,23 +157,30 @@ class SessionIO:
 
         A break is left to the observer. Without one it is resumed, blocking, or left to the next use.
         """
-        with self.link.lock:
-            current = self.link.current
-            if current is None:
-                return
-            try:
-                messages = current.receive_now()
-                if messages:
-                    self.session.receive(messages)
-            except (OSError, RetryLater) as exc:
-                self.link.broke(exc, resume=resume)
-            except OpenDataError as exc:
-                self.link.give_up(exc)
-            except BaseException:
-                self.link.drop()
-                raise
-            if self.session.to_send:
-                self._send_replies()
+        try:
+            with self.link.lock:
+                self._read_available(resume)
+        finally:
+            if self.session.waiting:
+                self.link.reentrance.run()
+
+    def _read_available(self, resume: bool) -> None:
+        current = self.link.current
+        if current is None:
+            return
+        try:
+            messages = current.receive_now()
+            if messages:
+                self.session.receive(messages)
+        except (OSError, RetryLater) as exc:
+            self.link.broke(exc, resume=resume)
+        except OpenDataError as exc:
+            self.link.give_up(exc)
+        except BaseException:
+            self.link.drop()
+            raise
+        if self.session.to_send:
+            self._send_replies()
 
     def check_alive(self) -> None:
         """If the broker was silent for two heartbeats, the connection is lost and will be resumed."""
@@ -175,12 +197,6 @@ class SessionIO:
                 self.link.observer.events_buffered()
             if self.link.waker is not None:
                 self.link.waker.wake()
-
-    def wait_until(self, deadline: float) -> None:
-        """Wait for bytes; raises TimeoutError when the time is over."""
-        rest = deadline - self.link.clock.monotonic()
-        if rest <= 0 or not self.link.ensure_open().wait(rest):
-            raise TimeoutError("the broker did not answer in time")
 
     def check_size(
         self, size: int, what: str = "message", instead: str = "store large data elsewhere and send a reference"

@@ -19,6 +19,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn
 
 from ...errors import ConnectionLost, OpenDataError, ProtocolError, RetryLater, StartInterrupted
@@ -30,6 +31,7 @@ from ..socket.framed_socket import FramedSocket, Waker
 from .observer import Observer
 from .open_session import open_session
 from .reconnect_thread import ReconnectThread, threads_are_native
+from .reentrance import Reentrance
 from .route import FIRST_BACKOFF_SECONDS, Route, longer
 from .session import Session
 
@@ -62,6 +64,7 @@ class SessionLink:
     Attributes:
         route: the order in which the address's brokers are tried.
         lock: held by whoever uses the session or its socket.
+        reentrance: what becomes of calls that interrupt a call of their own thread.
         current: the connected socket; None while there is none.
         welcome: the broker's last one.
         takes_reports: whether that broker wants to know what becomes of tasks.
@@ -82,6 +85,7 @@ class SessionLink:
         self.options = options
         self.clock = clock
         self.lock = threading.RLock()
+        self.reentrance = Reentrance(self.lock, session.waiting)
         self.current: FramedSocket | None = None
         self.welcome: Welcome | None = None
         self.takes_reports = False
@@ -94,7 +98,7 @@ class SessionLink:
         self.waker: Waker | None = None
         self._lost_at: float | None = None
         self._last_error: Exception | None = None  # of the attempts to resume
-        self._is_outlasting = False  # and it was logged
+        self._is_outlasting = False  # a caller keeps the session, whoever else gives up; and it was logged
 
     # ------------------------------------------------------------ connecting
     def connect(self) -> None:
@@ -122,7 +126,9 @@ class SessionLink:
                         if self._last_error is None:
                             self._lost_at = self.clock.monotonic()
                         self._last_error = exc
-                self.clock.sleep(pause)
+                self._pause(pause)
+                if self.current is not None:
+                    return None  # another thread connected
                 pause = longer(pause)  # a broker with too many clients should not be hammered
 
     def resume_once(self) -> bool:
@@ -132,7 +138,7 @@ class SessionLink:
             ConnectionLost: it took longer than ``resume_timeout``; the connection is closed.
             OpenDataError: the broker refuses; the connection is closed.
         """
-        with self.lock:
+        with self.reentrance, self.lock:
             if self.is_closed:
                 raise ConnectionLost("the connection is closed")
             if self.current is not None:
@@ -143,11 +149,11 @@ class SessionLink:
                 if isinstance(exc, ProtocolError) or not isinstance(exc, (ConnectionLost, RetryLater)):
                     self.shut()
                     raise
-                if self._lost_seconds() >= self.max_patience and not self._outlasts(exc):
+                if self._lost_seconds() >= self.max_patience and not self._outlasts(exc) and not self._is_outlasting:
                     self.shut()
                     raise self._not_resumed(self.max_patience, exc) from exc
                 if self._last_error is None:
-                    log.warning("the connection to %s is lost, resuming it: %s", self.address, exc)
+                    self._log(log.warning, "the connection to %s is lost, resuming it: %s", self.address, exc)
                 self._last_error = exc
                 self.backoff = longer(self.backoff)
                 return False
@@ -171,8 +177,17 @@ class SessionLink:
                     raise self._not_resumed(limit, self._last_error) from self._last_error
                 if deadline is not None and self.clock.monotonic() >= deadline:
                     raise TimeoutError("the connection is lost and was not resumed in time")
-                self.clock.sleep(self.backoff)
+                self._pause(self.backoff)
         return self.current
+
+    def _pause(self, seconds: float) -> None:
+        """Wait before the next attempt; other threads may use the session, and may resume it."""
+        with self.reentrance.outside():
+            self.clock.sleep(seconds)
+
+    def _log(self, method: Callable[..., object], text: str, *values: object) -> None:
+        """Write a record to the log as soon as the lock is free."""
+        self.reentrance.later(partial(method, text, *values))
 
     @property
     def max_patience(self) -> float:
@@ -185,10 +200,13 @@ class SessionLink:
         if caller is None or caller.waiting not in (None, self) or isinstance(error, ProtocolError):
             return False
         if not caller.is_allowed():
+            self._is_outlasting = self._is_outlasting and caller.waiting is not self
             return False
         caller.waiting = self
         if not self._is_outlasting:
-            log.warning("the broker at %s is away, and what a task has done waits for it: %s", self.address, error)
+            self._log(
+                log.warning, "the broker at %s is away, and what a task has done waits for it: %s", self.address, error
+            )
         self._is_outlasting = True
         return True
 
@@ -205,7 +223,7 @@ class SessionLink:
         self.current, welcome = open_session(self.session, self.route, self.options, self.clock, self._more)
         self.welcome, self.takes_reports = welcome, welcome.task_outcomes and self.options.task_outcomes
         if self._last_error is not None:
-            log.warning("the connection to %s is back after %.1f s", self.route.active, self._lost_seconds())
+            self._log(log.warning, "the connection to %s is back after %.1f s", self.route.active, self._lost_seconds())
         self._last_error = self._lost_at = None
         if self._is_outlasting and (caller := outlasts_outage.get()) is not None and caller.waiting is self:
             caller.waiting = None
@@ -235,13 +253,13 @@ class SessionLink:
 
     def hung_up(self, broken: FramedSocket) -> None:
         """The reconnect thread saw this socket hang up; nothing happens if it was noticed before."""
-        with self.lock:
+        with self.reentrance, self.lock:
             if self.current is broken:
                 self._note_loss(ConnectionResetError("the broker closed the connection"))
 
     def resume_after(self, grace_seconds: float) -> float | None:
         """Try to resume, if the loss is older than this; returns when to look again, None if closed."""
-        with self.lock:
+        with self.reentrance, self.lock:
             if self.is_closed:
                 return None
             rest = grace_seconds - self._lost_seconds()
@@ -273,7 +291,7 @@ class SessionLink:
 
     def _note_loss(self, cause: BaseException) -> None:
         """Put the broken socket away."""
-        log.debug("connection to %s lost: %s", self.address, cause)
+        self._log(log.debug, "connection to %s lost: %s", self.address, cause)
         last_word = self._lose()
         if last_word is not None:
             self.shut()

@@ -75,10 +75,10 @@ def test_values_may_be_texts(given: dict[str, Any], read: dict[str, Any]) -> Non
     ("name", "value", "error"),
     [
         ("pipeline_depth", "many", "'many' is not a whole number"),
-        ("pipeline_depth", 0, "'0' is out of range: give 1 to 1,000"),
+        ("pipeline_depth", 0, "0 is out of range: give 1 to 1,000"),
         ("pipeline_depth", 1.5, "1.5 is not a whole number"),
         ("start_timeout", "soon", "'soon' is not a time: write a number of seconds, or 500ms"),
-        ("start_timeout", -1, "'-1' is out of range: give at least 0"),
+        ("start_timeout", -1, "-1 is out of range: give at least 0"),
         ("start_timeout", True, "true is not a time"),
         ("task_outcomes", "maybe", "'maybe' is neither true nor false"),
         ("publish_mode", "fast", "'fast' is not one of confirm, pipeline"),

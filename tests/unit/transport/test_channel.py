@@ -46,6 +46,9 @@ class Connection:
     def io(self) -> Connection:
         return self
 
+    def free(self) -> Connection:
+        return self
+
     def get(self, channel: int, queue: str, *, no_ack: bool) -> Any:
         return self.call(m.Get(0, channel, queue, no_ack))
 

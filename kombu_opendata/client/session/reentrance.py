@@ -1,0 +1,126 @@
+"""Calls that interrupt another call of their own thread, and work that waits until a session's lock is free.
+
+A signal handler, a finalizer of the garbage collector, or a logging handler runs in a thread that may be in the middle
+of a call, with half a frame sent or half a message taken in. The lock of the session does not keep it out, as it is
+reentrant. So each call that begins on a connection asks :meth:`Reentrance.is_entered` first, and one that interrupted
+another takes one of three ways:
+
+=============================================  =======================================================================
+call                                           way
+=============================================  =======================================================================
+a publish; a request that any session can      over another connection to the same broker, see
+make (declarations, results …)                 :meth:`.BrokerConnection.free`
+settling, closing a channel, closing           it waits until the interrupted call has ended: :meth:`Reentrance.later`
+what needs this session (consuming, getting,   :class:`.ConnectionInUse`
+flushing, draining)
+=============================================  =======================================================================
+
+For the same reason nothing is logged while the lock is held: a handler that publishes would interrupt the call that
+logs, or wait for the lock in another thread while this one waits for the handler's. Records wait as well. A call that
+waits for a lost connection leaves the lock between its attempts (:meth:`Reentrance.outside`), so they are written then.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+from ...errors import ConnectionInUse, OpenDataError
+
+log = logging.getLogger(__name__)
+
+
+class Reentrance:
+    """The reentrant calls of one session.
+
+    Args:
+        lock: held by the thread that uses the session.
+        waiting: the work that waits until the lock is free.
+
+    Attributes:
+        within: those of the session whose calls are interrupted whenever this one is used, if there is such a session.
+    """
+
+    __slots__ = ("_is_running", "_lock", "_owned", "_waiting", "within")
+
+    def __init__(self, lock: threading.RLock, waiting: deque[Callable[[], object]]) -> None:
+        self._lock = lock
+        self._owned = threading.Condition(lock)
+        self._waiting = waiting
+        self._is_running = False
+        self.within: Reentrance | None = None
+
+    def is_entered(self) -> bool:
+        """Return whether this thread is in a call on the session."""
+        try:
+            self._owned.notify(0)  # the documented way to learn it: an error if this thread does not have the lock
+        except RuntimeError:
+            return False
+        return True
+
+    def check(self) -> None:
+        """Raise :class:`.ConnectionInUse` if this thread is in a call."""
+        if self.is_entered():
+            self.refuse()
+
+    def refuse(self) -> NoReturn:
+        """Raise :class:`.ConnectionInUse`."""
+        raise ConnectionInUse(
+            "the connection is in use by the call that this one interrupted, in a signal handler, a logging handler or "
+            "a finalizer: publishing works there; for anything else open another connection"
+        )
+
+    def __enter__(self) -> None:
+        """Begin a block that holds the lock: the work that waits is done after it."""
+
+    def __exit__(self, *_exc: object) -> None:
+        if self._waiting:
+            self.run()
+
+    def later(self, action: Callable[[], object]) -> None:
+        """Let work wait until the lock is free."""
+        self._waiting.append(action)
+
+    def run(self) -> None:
+        """Do the work that waits, unless this thread is in a call. Work that work causes is done by the same loop."""
+        if not self._waiting or self._is_running or self.is_entered():
+            return
+        if self.within is not None and self.within.is_entered():
+            while self._waiting:
+                self.within.later(self._waiting.popleft())
+            return
+        try:
+            self._is_running = True
+            while self._waiting:
+                self._do(self._waiting.popleft())
+        except IndexError:
+            pass  # another thread took it
+        finally:
+            self._is_running = False
+
+    def _do(self, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except OpenDataError as exc:
+            log.warning("a call that waited for the end of another one failed: %s", exc)
+
+    @contextmanager
+    def outside(self) -> Iterator[None]:
+        """Leave the lock to others. The session must be as another call may find it."""
+        depth = 0
+        try:
+            while True:
+                self._lock.release()
+                depth += 1
+        except RuntimeError:
+            pass  # this thread does not have it any more
+        try:
+            self.run()
+            yield
+        finally:
+            for _ in range(depth):
+                self._lock.acquire()
