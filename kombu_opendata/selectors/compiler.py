@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from . import tree
 from .coercion import boolean_of, number_of, operation
 from .language import MAX_LIKE_TEXT, MAX_TOPIC_TEXT
-from .like_match import compile_like
+from .like_match import compile_like, is_scan
 from .topic_match import compile_topic
 
 Headers: TypeAlias = Mapping[str, str]
@@ -60,6 +60,17 @@ def compile_condition(node: tree.Condition, wanted: bool = True) -> Predicate:
             return lambda headers: headers.get(name) == text
         case tree.Boolean(value):
             return _always if value is wanted else _never
+
+
+def most_steps(node: tree.Node) -> int:
+    """The most steps of Python that evaluating the node may take, about."""
+    own = 1
+    match node:
+        case tree.Like(_, pattern, escape):
+            own += MAX_LIKE_TEXT if is_scan(pattern, escape) else pattern.count("%")
+        case tree.Topic(_, pattern):
+            own += pattern.count(".")
+    return own + sum(map(most_steps, tree.children(node)))
 
 
 def _always(headers: Headers) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property, lru_cache
 
 from ..errors import RequestError, SelectorError
-from .compiler import Headers, Predicate, compile_condition
+from .compiler import Headers, Predicate, compile_condition, most_steps
 from .explain import Explanation, explain
 from .tree import Condition, headers_of, text_of
 
@@ -28,6 +28,11 @@ class Selector:
     def names(self) -> frozenset[str]:
         """The headers that it reads."""
         return frozenset(headers_of(self.condition))
+
+    @cached_property
+    def steps(self) -> int:
+        """The most steps of Python that evaluating it may take for any message, about."""
+        return most_steps(self.condition)
 
     def explain(self, headers: Headers) -> Explanation:
         """The value of each of its parts for these headers."""

@@ -39,6 +39,8 @@ class AlterCalls:
             queue = call.queue(msg.queue)
             after = alteration(queue, wanted)
             needs.alter_queue(call, queue.name, queue.effective, after.effective)
+            if not call.session.rights.permits_all:
+                self._queues.check_filter(queue.creator, queue.name, after.effective)
             read = call.session.rights.read
             found = await self._messages.find(queue, after, is_read=read[queue.name] or read[ALL_EXCHANGES])
             call.check_exists(queue)

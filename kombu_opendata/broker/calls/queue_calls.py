@@ -61,7 +61,10 @@ class QueueCalls:
             if msg.again:
                 raise NotFound(f"queue {name!r} was deleted", queue=name)
             self._check_room(call.session)
-            queue = self._maker.declare(name, properties, queue_arguments.parse(name, msg.arguments))
+            parsed = queue_arguments.parse(name, msg.arguments)
+            if not call.session.rights.permits_all:
+                self._queues.check_filter(call.session.user.name, name, msg.arguments)
+            queue = self._maker.declare(name, properties, parsed)
             self._queues[name] = queue
             queue.creator = call.session.user.name
             if msg.exclusive:

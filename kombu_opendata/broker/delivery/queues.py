@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
+from ...errors import LimitExceeded
 from ...protocol.messages import Cancelled, Undeclared
 from ...storage.clock import Clock
 from ...storage.operations.definitions import Definitions
@@ -13,12 +15,16 @@ from ...storage.operations.idempotency_keys import Idempotency
 from ...storage.operations.repeated_calls import Call
 from ...storage.records.kinds import FIRST_TRANSIENT_ID
 from ...storage.routing.exchange import Exchange
+from ...storage.routing.queue_filters import filter_of
 from ...storage.routing.topology import Topology
 from ..model.queue import BrokerQueue
 from ..model.sessions import Channel, ConsumedQueue, Consumer, Session
 from ..model.transient_queue import TransientQueue
 from .outbox import Outbox
 from .rate_limited_log import Notices
+
+#: steps of the filters of one user's queues together, about 10 ms; a filter usually has five
+MAX_FILTER_STEPS = 100_000
 
 
 class Queues(dict[str, BrokerQueue]):
@@ -60,6 +66,28 @@ class Queues(dict[str, BrokerQueue]):
     def existing(self, names: Iterable[str]) -> list[BrokerQueue]:
         """The queues with these names that exist and are not being deleted."""
         return [queue for queue in map(self.get, names) if queue is not None and not queue.deleting]
+
+    def check_filter(self, user: str, name: str, arguments: Mapping[str, Any]) -> None:
+        """Check that one message can't make all filters of a user's queues take too long, if it gets a queue's filter.
+
+        Raises:
+            LimitExceeded: it could.
+        """
+        own, filters = filter_of(arguments), self._topology.filters
+        if own is None:
+            return
+        others = (
+            found.selector.steps for queue, found in filters.items()
+            if queue != name and queue in self and self[queue].creator == user
+        )  # fmt: skip
+        if own.selector.steps + sum(others) > MAX_FILTER_STEPS:
+            raise LimitExceeded(
+                f"queue {name!r}: the filters of all queues of user {user!r} would take too long for one message: use "
+                "fewer filters, or simpler ones",
+                limit="filters",
+                value=MAX_FILTER_STEPS,
+                whose=f"user {user!r}",
+            )
 
     def transient_id(self) -> int:
         """An id for a message that is not stored."""

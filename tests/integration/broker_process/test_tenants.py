@@ -182,6 +182,24 @@ def test_only_who_started_a_task_reports_it(a: RawClient, b: RawClient, broker: 
     assert found.value("opendata_queue_task_runs_total", **about) == 1
 
 
+# ---------------------------------------------------------------------- work
+def test_the_filters_of_a_user_are_bounded_together(a: RawClient) -> None:
+    """One message may reach all of them, as the queues can be bound to the same exchange."""
+    costly = " OR ".join(["h LIKE '%a_a%'"] * 8)
+    answers = [
+        a.call(m.DeclareQueue(0, f"a.costly-{number}", False, False, False, given, False))
+        for number in range(13)
+        for given in [{"x-filter": costly, "x-filter-mode": "all"}]
+    ]
+    assert [type(answer) for answer in answers] == [m.QueueInfo] * 12 + [m.Failed]
+    assert (answers[-1].code, answers[-1].values["limit"]) == ("limit_exceeded", "filters")
+    declare(a, "a.cheap", x_filter="h = 'a'", x_filter_mode="all")
+    for number in range(12):
+        a.call(m.DeleteQueue(0, f"a.costly-{number}", False, False))
+    declare(a, "a.costly-12", x_filter=costly, x_filter_mode="all")
+    a.call(m.DeleteQueue(0, "a.costly-12", False, False))
+
+
 # ---------------------------------------------------------------------- names
 def test_answers_name_only_queues_that_the_user_may_see(a: RawClient, b: RawClient) -> None:
     declare(a, "a.seen")
