@@ -41,6 +41,10 @@ MAX_HEADER_BYTES = 65_535
 MAX_OPENED_BYTES = 1 << 20
 #: headers of any type in an envelope that is published, those that the metadata leaves out included
 MAX_ENVELOPE_HEADERS = 1000
+#: properties of an envelope that is published
+MAX_PROPERTIES_BYTES = 64 << 10
+#: how many more headers, and bytes of them, an envelope may have when it is opened again: dead letters get some
+_MORE_HEADERS, _MORE_BYTES = 16, 64 << 10
 #: of larger headers, the broker decodes only texts, numbers and booleans; a small envelope is decoded in one pass
 _SMALL_BYTES = 2048
 #: where the items of a msgpack array of seven begin, by its first byte; and the bytes of the length of a long text
@@ -63,7 +67,7 @@ _open_small = msgspec.msgpack.Decoder(
 ).decode
 _open_fields = msgspec.msgpack.Decoder(dict[Any, Any]).decode
 _open_values = msgspec.msgpack.Decoder(
-    Annotated[dict[Any, msgspec.Raw], msgspec.Meta(max_length=MAX_ENVELOPE_HEADERS)]
+    Annotated[dict[Any, msgspec.Raw], msgspec.Meta(max_length=MAX_ENVELOPE_HEADERS + _MORE_HEADERS)]
 ).decode
 _open_value = msgspec.msgpack.Decoder().decode
 
@@ -85,17 +89,22 @@ def encode_envelope(
     return encode_fields((body, content_type, content_encoding, headers, properties, exchange, routing_key))
 
 
-def open_envelope(envelope: bytes, max_bytes: int = MAX_OPENED_BYTES) -> Opened | None:
-    """The envelope with its body undecoded; None if it is not an envelope, as nobody has checked what a client sent.
+def open_envelope(envelope: bytes, max_bytes: int = 0) -> Opened | None:
+    """The envelope with its body undecoded; None if it is not an envelope, or opening it would take too long.
 
     Extensions in headers and properties stay :class:`msgspec.msgpack.Ext`.
 
     Args:
-        max_bytes: the limit for headers and properties; an envelope with more counts as invalid.
+        max_bytes: decode all headers and properties, up to this limit; without it, see :func:`open_headers`.
     """
     try:
-        opened = _open(envelope) if max_bytes == MAX_OPENED_BYTES else _open_all(envelope)
-        body, content_type, encoding, headers, properties, exchange, key = opened
+        if not max_bytes:
+            body, content_type, encoding, headers, properties, exchange, key = _open(envelope)
+            if len(memoryview(properties)) > MAX_PROPERTIES_BYTES:
+                return None
+            fields = open_headers(headers, MAX_OPENED_BYTES + _MORE_BYTES)
+            return body, content_type, encoding, fields, _open_fields(properties), exchange, key
+        body, content_type, encoding, headers, properties, exchange, key = _open_all(envelope)
         if len(memoryview(headers)) + len(memoryview(properties)) > max_bytes:
             return None
         return body, content_type, encoding, _open_fields(headers), _open_fields(properties), exchange, key
@@ -155,6 +164,12 @@ def broker_headers(
     try:
         body, content_type, encoding, raw, properties, own_exchange, own_key = _open(envelope)
         headers = open_headers(raw)
+        if len(headers) > MAX_ENVELOPE_HEADERS:
+            raise _too_many_of_any_type()
+        if len(memoryview(properties)) > MAX_PROPERTIES_BYTES:
+            size = len(memoryview(properties))
+            text = f"the message's properties have {size} bytes; the limit is {MAX_PROPERTIES_BYTES}"
+            raise InvalidMessage(text, size=size, limit=MAX_PROPERTIES_BYTES)
     except RecursionError as exc:
         raise InvalidMessage("the message's headers are nested too deeply: send flat headers") from exc
     except UNREADABLE:
@@ -218,7 +233,12 @@ def _too_many(count: int) -> InvalidMessage:
     return InvalidMessage(text, count=count, limit=MAX_HEADERS)
 
 
-def open_headers(raw: msgspec.Raw) -> Mapping[Any, Any]:
+def _too_many_of_any_type() -> InvalidMessage:
+    text = f"the message has more than {MAX_ENVELOPE_HEADERS} headers: put large values in the body"
+    return InvalidMessage(text, limit=MAX_ENVELOPE_HEADERS)
+
+
+def open_headers(raw: msgspec.Raw, max_bytes: int = MAX_OPENED_BYTES) -> dict[Any, Any]:
     """The headers of an envelope; if they are large, arrays and maps among the values are left undecoded.
 
     Raises:
@@ -227,16 +247,16 @@ def open_headers(raw: msgspec.Raw) -> Mapping[Any, Any]:
     """
     size = len(memoryview(raw))
     if size <= _SMALL_BYTES:
-        return _open_fields(raw)
-    if size > MAX_OPENED_BYTES:
+        fields: dict[Any, Any] = _open_fields(raw)
+        return fields
+    if size > max_bytes:
         raise _too_large(size)
     try:
         values = _open_values(raw)
     except msgspec.ValidationError as exc:
         if "length" not in str(exc):
             raise
-        text = f"the message has more than {MAX_ENVELOPE_HEADERS} headers: put large values in the body"
-        raise InvalidMessage(text, limit=MAX_ENVELOPE_HEADERS) from exc
+        raise _too_many_of_any_type() from exc
     return {
         name: value if memoryview(value)[0] in _NESTED else _open_value(value) for name, value in values.items()
     }  # fmt: skip

@@ -30,6 +30,8 @@ _COUNT_LIMIT = 1 << 53
 #: rejections of a message in one queue before each further one delays its return there
 FREE_REJECTIONS = 100
 _FIRST_DELAY_MS, _MAX_DELAY_MS = 10, 1000
+#: bytes of an ``x-death`` that is kept; a larger one is replaced, as it would take long to decode
+_MAX_DEATH_BYTES = 64 << 10
 _PARTS = ("queue", "reason", "exchange")
 _DEATHS = frozenset(f"x-{which}-death-{part}" for which in ("first", "last") for part in _PARTS)
 
@@ -100,6 +102,8 @@ def _metadata(
 def _record(headers: dict[Any, Any], death: dict[str, Any]) -> None:
     """Add a death at the front, or increase the count of one with the same queue and reason."""
     known = headers.get("x-death")
+    if isinstance(known, msgspec.Raw):  # the headers are large
+        known = msgspec.msgpack.decode(known) if len(memoryview(known)) <= _MAX_DEATH_BYTES else None
     deaths = known if isinstance(known, list) else []
     of = death["queue"], death["reason"]
     same = next((d for d in deaths if isinstance(d, dict) and (d.get("queue"), d.get("reason")) == of), None)

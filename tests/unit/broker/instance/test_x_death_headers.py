@@ -97,6 +97,18 @@ def test_headers_that_are_too_many_for_the_metadata() -> None:
     assert len(decode(copy.envelope)[3]) == 251 + 7
 
 
+def test_large_headers_are_copied_undecoded() -> None:
+    own = {"nested": {str(number): [number] for number in range(5000)}, "text": "t"}
+    copy = x_death_headers.make_copy(envelope(own), "a", letter())
+    again = x_death_headers.make_copy(copy.envelope, "b", letter())
+    headers = decode(again.envelope)[3]
+    assert own.items() <= headers.items()
+    assert [death["queue"] for death in headers["x-death"]] == ["b", "a"]
+    assert isinstance(again.headers["nested"], msgspec.Raw)
+    huge = x_death_headers.make_copy(envelope({"x-death": [0] * 100_000}), "a", letter())
+    assert [death["queue"] for death in huge.deaths] == ["a"]
+
+
 def death(queue: str, reason: str) -> dict[str, Any]:
     return {"queue": queue, "reason": reason}
 
