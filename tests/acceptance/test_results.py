@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from celery import group, states
+from celery.app.task import Context
 from celery.exceptions import NotRegistered
 from celery.exceptions import TimeoutError as ResultTimeout
 from celery.result import GroupResult, ResultSet
@@ -263,6 +264,15 @@ def test_results_that_expire(store_folder: Path, broker_url: str, tmp_path: Path
         result = grove.delay("add", 1, 1)
         assert result.get(timeout=SECONDS) == 2
         wait_until(lambda: grove.app.AsyncResult(result.id).state == states.PENDING, SECONDS, "its end")
+
+
+def test_the_result_of_an_id_that_is_used_again_is_kept_over_a_restart(store_folder: Path, broker_url: str) -> None:
+    first_run = Context(id="report-2026", delivery_info={"redelivered": False})
+    with asking(broker_url) as app:
+        app.backend.store_result("report-2026", "first", states.SUCCESS, request=first_run)
+        EmbeddedBroker(store_folder).terminate()
+        app.backend.store_result("report-2026", "second", states.SUCCESS, request=first_run)
+        assert app.AsyncResult("report-2026").get(timeout=SECONDS) == "first"
 
 
 def test_rpc_results(store_folder: Path, broker_url: str, tmp_path: Path) -> None:

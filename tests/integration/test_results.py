@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -139,6 +140,24 @@ def test_what_is_stored_survives_a_kill_and_watches_go_on(folder: Path, stack: E
     storing.store(store(b"later", b"3"))
     assert take_all(waiting, 1) == [(b"later", b"3")]
     assert storing.get([b"early", b"meanwhile", b"later"]) == [b"1", b"2", b"3"]
+
+
+def test_a_task_id_that_is_used_again_after_a_restart(folder: Path, stack: ExitStack) -> None:
+    a_client(f"opendata://{folder}", stack).store(store(b"again", b"1"))
+    a_client(f"opendata://{folder}", stack).store(store(b"once more", b"2"))
+    EmbeddedBroker(folder).terminate()
+    sending = a_client(f"opendata://{folder}", stack)
+    sending.get([b"nothing"])
+    later = time.monotonic() + 1.5
+    wait_until(lambda: time.monotonic() > later, 60, "a broker whose memory has everything since the task was sent")
+    for name in (b"again", b"once more", b"new"):
+        sending.note_sent(name)
+    assert sending.get([b"again", b"new"]) == [b"1", None]
+    sending.watch(b"once more")
+    sending.watch(b"new")
+    assert take_all(sending, 1) == [(b"once more", b"2")]
+    sending.store(store(b"new", b"3"))
+    assert take_all(sending, 1) == [(b"new", b"3")]
 
 
 def test_a_chord_over_kills_is_complete_once(folder: Path, stack: ExitStack) -> None:

@@ -36,6 +36,8 @@ from ..session.broker_connection import BrokerConnection
 
 #: how many tasks this process remembers as its own recent ones
 _MAX_SENT = 10_000
+#: how long the result of such a task may take until the broker looks for one of an earlier task with the same id
+_LOOK_SECONDS = 0.1
 #: names in one request
 _NAMES = 10_000
 
@@ -58,6 +60,7 @@ class ResultClient:
         self._to_watch: dict[bytes, None] = {}
         self._to_unwatch: dict[bytes, None] = {}
         self._sent: OrderedDict[bytes, float] = OrderedDict()
+        self._looked_up_in_memory: dict[bytes, None] = {}
         self.after_fork_in_child()
         self._connection = self._new()
         _clients.add(self)
@@ -134,7 +137,7 @@ class ResultClient:
         values: list[bytes | None] = []
         while len(values) < len(names):
             rest = names[len(values) : len(values) + _NAMES]
-            answer: Results = self._call(GetResults(0, rest, self._age_ms(rest)))
+            answer: Results = self._call(GetResults(0, rest))
             if not answer.values:
                 raise ProtocolError("the broker answered without any result")
             values += answer.values
@@ -164,7 +167,7 @@ class ResultClient:
 
     # ------------------------------------------------------------ watching
     def note_sent(self, name: bytes) -> None:
-        """A task is about to be sent: its result can't be older than this moment."""
+        """Note that a task is about to be sent. Only if its id was used before, it may have a result already."""
         self._sent[name] = self._clock.monotonic()
         if len(self._sent) > _MAX_SENT:
             self._sent.popitem(last=False)
@@ -232,6 +235,27 @@ class ResultClient:
                 self._turn.notify_all()
 
     def _receive(self, timeout: float | None) -> Changes:
+        if not self._looked_up_in_memory:
+            return self._receive_pushed(timeout)
+        short = _LOOK_SECONDS if timeout is None else min(timeout, _LOOK_SECONDS)
+        try:
+            return self._receive_pushed(short)
+        except TimeoutError:
+            if found := self._look_in_store():
+                return found
+            if timeout is not None and timeout <= short:
+                raise
+        return self._receive_pushed(None if timeout is None else timeout - short)
+
+    def _look_in_store(self) -> Changes:
+        """Return results of tasks that this process has sent and that had results before: their ids were used again."""
+        seen = list(self._looked_up_in_memory)  # other threads add to it
+        for name in seen:
+            self._looked_up_in_memory.pop(name, None)
+        names = [name for name in seen if name in self._watched]
+        return [(name, value) for name, value in zip(names, self.get(names), strict=True) if value is not None]
+
+    def _receive_pushed(self, timeout: float | None) -> Changes:
         connection: BrokerConnection = self._use(lambda connection: _drain(connection, timeout))
         changes: Changes = []
         large: list[bytes] = []
@@ -240,6 +264,7 @@ class ResultClient:
             for name, value, ended in message.results:
                 if ended:
                     self._watched.pop(name, None)
+                    self._looked_up_in_memory.pop(name, None)
                 if value is None:
                     large.append(name)
                 else:
@@ -248,12 +273,15 @@ class ResultClient:
         return changes + [(name, value) for name, value in found if value is not None]
 
     def watch_messages(self) -> list[WatchResults]:
-        """What the broker must be told over each new socket."""
-        return self._messages(list(self._watched))
+        """Return what every new socket begins with. The broker looks in its store, as it may be another one."""
+        names = list(self._watched)
+        return [WatchResults(0, names[start : start + _NAMES]) for start in range(0, len(names), _NAMES)]
 
     def _messages(self, names: list[bytes]) -> list[WatchResults]:
+        """Return the messages that watch new results; those of tasks that were just sent are looked up in memory."""
         new = [name for name in names if name in self._sent]
         old = [name for name in names if name not in self._sent]
+        self._looked_up_in_memory.update(dict.fromkeys(new))
         return [
             WatchResults(0, part[start : start + _NAMES], self._age_ms(part[start : start + _NAMES]))
             for part in (new, old)
