@@ -14,6 +14,7 @@ from types import TracebackType
 from urllib.parse import quote
 
 from .errors import StoreUnwritable, UnsafeFolder
+from .full_disk import is_full, remedy
 from .local_users import WRITABLE_BY_OTHERS, is_trusted, user_name
 
 _RIGHTS_OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -97,7 +98,8 @@ class PrivateFolder:
         except OSError as exc:
             if exc.errno == errno.ELOOP:
                 raise _unsafe_file(path, "is a symbolic link") from exc
-            raise StoreUnwritable(f"{path} can't be opened: {exc.strerror}", path=path) from exc
+            what_to_do = f"; {remedy(self.path)}" if is_full(exc) else ""
+            raise StoreUnwritable(f"{path} can't be opened: {exc.strerror}{what_to_do}", path=path) from exc
         status = os.fstat(fd)
         wrong = ""
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from ..errors import OpenDataError, StoreError, StoreFull, StoreUnwritable
 from ..folder_sync import sync_folder
+from ..full_disk import is_full, remedy
 from .batch_uri import FILE_NAME
 from .folder import Folder, Found, Output, missing
 
 _PART = ".part"
-_FULL_ERRNOS = (28, 122, 27)  # ENOSPC, EDQUOT, EFBIG
 #: files that a folder keeps open for reading
 _MAX_OPEN = 32
 
@@ -160,8 +160,9 @@ def _errors_of(path: Path, if_missing: OpenDataError | None = None) -> Iterator[
     except OSError as exc:
         if if_missing is not None and isinstance(exc, FileNotFoundError):
             raise if_missing from exc
-        if exc.errno in _FULL_ERRNOS:
-            raise StoreFull(f"the disk of {path} is full: free space and try again", path=str(path)) from exc
+        if is_full(exc):
+            text = f"the disk of {path} is full: {remedy(path.parent)} and try again"
+            raise StoreFull(text, path=str(path)) from exc
         if isinstance(exc, PermissionError):
             raise StoreUnwritable(
                 f"{path} can't be used by this user: {exc.strerror}; a store's folder belongs to the broker's user",

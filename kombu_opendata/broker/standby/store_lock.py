@@ -13,6 +13,7 @@ from ...private_folder import PrivateFolder
 from ...url import LOCK_NAME, RESTORE_NAME
 from .file_systems import check_file_system
 from .host_mark import HostMark
+from .inode_reserve import fill_reserve, use_reserve
 
 log = logging.getLogger(__name__)
 
@@ -85,10 +86,12 @@ class StoreLock:
                 f"{self._path} has a part of a store only: run the interrupted 'opendata-queue store restore' again",
                 path=str(self._path),
             )
+        use_reserve(self._path)
         self._mark.write(self._fd)
         with open(folder.open_file(PID_NAME, os.O_WRONLY | os.O_CREAT), "w") as file:
             file.truncate()
             file.write(f"{os.getpid()}\n")
+        fill_reserve(self._path)
         return True
 
     def _is_for_this_host(self) -> bool:
@@ -118,6 +121,7 @@ class StoreLock:
             if self._is_held:
                 self.folder.remove(PID_NAME)
                 self._mark.remove(self._fd)
+                fill_reserve(self._path)
             self.folder.close()
         if self._fd >= 0:
             os.close(self._fd)

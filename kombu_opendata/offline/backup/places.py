@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
@@ -13,6 +12,7 @@ from urllib.parse import unquote
 
 from ...errors import InvalidURL, StoreError, StoreFull, StoreUnwritable
 from ...folder_sync import sync_folder
+from ...full_disk import is_full, remedy
 from ...masked_url import masked
 from ...private_folder import make_folder
 from ...staging.bucket_folder import Bucket
@@ -20,7 +20,6 @@ from ...staging.bucket_folder import Bucket
 _CHUNK_BYTES = 4 << 20
 #: what the names of unfinished files in a folder end with
 PART = ".part"
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class FoundFile(NamedTuple):
@@ -174,8 +173,8 @@ class FolderPlace(Place):
             raise
         except OSError as exc:
             where = str(exc.filename or self.root)
-            if exc.errno in _FULL:
-                text = f"the disk of {self.root} is full: free space and run the same command again, which goes on"
+            if is_full(exc):
+                text = f"the disk of {self.root} is full: {remedy(self.root)}, and run the same command again"
                 raise StoreFull(text, path=where) from exc
             if isinstance(exc, PermissionError):
                 raise StoreUnwritable(f"{where} can't be used by this user: {exc.strerror}", path=where) from exc

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Set
 from typing import Protocol
 
 from ...errors import OpenDataError, StoreError, StoreFull, StoreUnwritable
+from ...full_disk import remedy
 from ..clock import Clock
 from ..effects import codec
 from ..effects.effect import Effect
@@ -122,7 +123,7 @@ class Commits:
         if journal.room < need and not journal.make_room(need):
             raise StoreFull(
                 "the broker's disk is full or its store takes no writes: nothing was stored; "
-                "free space and publish again",
+                f"{remedy(journal.folder)} and publish again",
                 path=str(journal.folder),
             )
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ...errors import CorruptRecord, OpenDataError, StoreFull, StoreUnwritable
-from .full_disk import is_full
+from ...full_disk import is_full, remedy
 from .journal_records import RECORD, RECORD_BYTES, JournalRecord, begun_record, checksum, complete_records
 from .journal_segment import HEADER_BYTES, Segment
 
@@ -293,7 +293,7 @@ class Journal:
         segment = self._spare_of(size)
         if segment is None:
             if self.waiting_bytes + size > self.max_bytes + self.segment_bytes:
-                text = "the store takes no writes and its journal is full; free disk space"
+                text = f"the store takes no writes and its journal is full: {remedy(self.folder)}"
                 raise StoreFull(text, path=str(self.folder))
             segment = self._allocate(size)
         self._continue_in(segment)
@@ -331,7 +331,9 @@ class Journal:
     def _error(self, exc: OSError) -> OpenDataError:
         if not is_full(exc):
             return self._unwritable(exc)
-        return StoreFull(f"no space left for the journal in {self.folder}: free disk space", path=str(self.folder))
+        return StoreFull(
+            f"no space left for the journal in {self.folder}: {remedy(self.folder)}", path=str(self.folder)
+        )
 
     def _unwritable(self, exc: OSError) -> StoreUnwritable:
         return StoreUnwritable(f"the journal in {self.folder} can't be written: {exc.strerror}", path=str(self.folder))

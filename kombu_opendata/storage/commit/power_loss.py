@@ -31,7 +31,7 @@ from pathlib import Path
 
 from ... import errors
 from ...boot import BOOT_ID_FILE, boot_id
-from .full_disk import is_full
+from ...full_disk import is_full, remedy
 
 # in the order in which they must be listed
 NUMBERED = ("manifest", "compactions", "wal")
@@ -299,7 +299,7 @@ def _translated(db_folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if is_full(error):
-            text = f"no space left to record which files of {db_folder} are synced: free disk space"
+            text = f"no space left to record which files of {db_folder} are synced: {remedy(db_folder.parent)}"
             raise errors.StoreFull(text, path=str(db_folder)) from error
         text = f"the store's folder {db_folder} can't be synced: {error}"
         raise errors.StoreError(text, path=str(db_folder)) from error

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import ffi
-from .compactions import Compaction, compaction_of
 from .object_store import Location
 from .slate_errors import translated
+from .ulids import ulid_time_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,30 @@ class Manifest:
     unsorted: tuple[str, ...]
     checkpoints: tuple[Checkpoint, ...]
     replay_after_wal: int
+
+
+class Compaction(NamedTuple):
+    """One compaction.
+
+    Attributes:
+        status: ``submitted``, ``scheduled``, ``running``, ``compacted``, ``completed`` or ``failed``.
+        planned_at_ms: when it was planned.
+        sources: how many tables and runs it merges.
+        processed_bytes: how much it has read.
+    """
+
+    status: str
+    planned_at_ms: int
+    sources: int
+    processed_bytes: int
+    is_active: bool
+
+    def report(self) -> dict[str, Any]:
+        """For the status call."""
+        return {
+            "status": self.status, "planned_at_ms": self.planned_at_ms, "sources": self.sources,
+            "processed_bytes": self.processed_bytes,
+        }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +176,7 @@ class SlateAdmin:
         held = {id: size for id, size in held.items() if id not in current.tables}
         with translated(self._url):
             planned = await self._admin.read_compactions(None)
-        compactions = () if planned is None else tuple(map(compaction_of, planned.recent_compactions))
+        compactions = () if planned is None else tuple(map(_compaction, planned.recent_compactions))
         return DiskUse(
             now_ms, sum(current.tables.values()), held, holding,
             len(current.tables), len(current.runs), len(current.unsorted), compactions,
@@ -274,4 +298,11 @@ def _manifest(found: Any) -> Manifest:
         tuple(view.id for view in found.l0),
         tuple(_checkpoint(one) for one in found.checkpoints),
         found.replay_after_wal_id,
+    )
+
+
+def _compaction(found: Any) -> Compaction:
+    """A compaction as the binding gives it."""
+    return Compaction(
+        found.status.name.lower(), ulid_time_ms(found.id), len(found.spec.sources), found.bytes_processed, found.active
     )

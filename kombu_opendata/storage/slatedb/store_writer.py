@@ -9,8 +9,11 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import os
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ... import errors
@@ -25,10 +28,13 @@ from .replaced_tables import SlateAdmin
 from .slate_errors import translated
 from .slate_settings import SlateSettings
 from .store_reads import Reads
-from .thread_priority import yield_to_foreground
 
 log = logging.getLogger(__name__)
 
+_THREADS = Path("/proc/self/task")
+_THREAD_NAME = "slatedb-"
+#: against a thread with the usual value of 0, one with 10 gets a tenth of a contested core
+_NICE = 10
 #: a clock that is behind the store by no more than this is waited for
 _WAIT_MS = 2000
 #: refused attempts to open a database again that was closed a moment ago, a second apart
@@ -134,7 +140,7 @@ class SlateStore(Reads):
             builder.with_metrics_recorder(self._recorder)
         db = await build(builder, self.url, deadline_seconds)
         if self.location.folder is not None:  # elsewhere, each commit waits for these threads
-            yield_to_foreground()
+            _yield_to_foreground()
         return db
 
     async def reopen(self, settings: SlateSettings, may_open: MayOpen | None = None) -> bool:
@@ -277,3 +283,17 @@ class SlateStore(Reads):
             compacted_min_age_seconds=compacted_min_age_seconds,
         )
         return may_delete
+
+
+def _yield_to_foreground() -> None:
+    """Lower the priority of SlateDB's threads in this process: compaction gets the CPU that the broker leaves.
+
+    The public interface of SlateDB has no setting for it. Its runtime names its threads, and on Linux each thread has a
+    nice value, which new threads inherit from the one that starts them. Elsewhere, this does nothing.
+    """
+    if not _THREADS.is_dir():
+        return
+    for thread in _THREADS.iterdir():
+        with suppress(OSError):  # it has ended, or a sandbox forbids it
+            if (thread / "comm").read_text().startswith(_THREAD_NAME):
+                os.setpriority(os.PRIO_PROCESS, int(thread.name), _NICE)

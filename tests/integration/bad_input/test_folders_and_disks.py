@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -91,7 +93,7 @@ def test_a_full_disk(connect: Callable[..., Any]) -> None:
             pid = broker.pid()
             declare(producer, "q")
             stored: list[int] = []
-            with pytest.raises(errors.StoreFull, match="nothing was stored; free space") as caught:
+            with pytest.raises(errors.StoreFull, match="nothing was stored; free disk space") as caught:
                 fill(producer, "q", stored)
             assert isinstance(caught.value, amqp.RecoverableChannelError)
             assert len(stored) > 4
@@ -111,6 +113,51 @@ def test_a_full_disk(connect: Callable[..., Any]) -> None:
             wait_until(lambda: broker.report()["stalled_seconds"] == 0, 60, "the next checkpoint")
         finally:
             end(broker)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_file_system_without_free_inodes(connect: Callable[..., Any], how: signal.Signals) -> None:
+    """A broker starts, and serves as on a full disk: consumers continue, and publishes are refused in the end."""
+    with small_disk("size=400m", "nr_inodes=160", "mode=700") as disk:
+        folder = disk / "store"
+        broker = EmbeddedBroker(folder)
+        try:
+            channel = connect(f"opendata://{folder}").channel()
+            declare(channel, "q")
+            send(channel, "q", *(b"%04d" % number for number in range(20)))
+            pid = broker.pid()
+            assert pid is not None
+            os.kill(pid, how)
+            wait_until(lambda: broker.pid() is None, 60, "end of the broker")
+            use_up_inodes(disk)
+
+            channel = connect(f"opendata://{folder}").channel()
+            assert channel._size("q") == 20
+            assert "has only 0 free inodes: delete files there" in (folder / "broker.log").read_text()
+            use_up_inodes(disk)
+            stored: list[int] = []
+            with pytest.raises(errors.StoreFull, match="no free inodes: delete files there"):
+                fill(channel, "q", stored)
+            consumer = connect(f"opendata://{folder}").channel()
+            for number in range(20):
+                message = consumer.basic_get("q")
+                assert bytes(message.body) == b"%04d" % number
+                message.ack()
+            pid = broker.pid()
+            for path in disk.glob("ballast*"):
+                path.unlink()
+            send_when_possible(channel, "q", b"%04d" % 999)
+            assert [int(bytes(body[:4])) for body in take_bodies(consumer, "q")] == [*stored, 999]
+            assert broker.pid() == pid
+        finally:
+            end(broker)
+
+
+def use_up_inodes(disk: Path) -> None:
+    """Create empty files until there are no inodes left."""
+    while os.statvfs(disk).f_favail:
+        with contextlib.suppress(OSError):  # the broker took the last one
+            (disk / f"ballast-{time.monotonic_ns()}").touch()
 
 
 def fill(channel: Any, queue: str, stored: list[int]) -> None:
