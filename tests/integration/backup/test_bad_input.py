@@ -114,6 +114,6 @@ def test_a_mistyped_path(store: Path, target: Path, tmp_path: Path) -> None:
 
 def test_no_space(store: Path, target: Path, tmp_path: Path) -> None:
     with small_disk("size=4m", "mode=0700") as disk:
-        refused("backup", disk / "backups", store, code=5, text="free space")
+        refused("backup", disk / "backups", store, code=5, text="free disk space")
         assert command("backup", disk / "backups", "--list").stdout.strip() == "no backups"
         refused("restore", target, disk / "restored", code=5, text="run the same command again")
