@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 _DATABASE = "manifest"
 #: the parameter of ``--start``
 START = "starts"
+#: where a context keeps the ``--url`` that was given before the verb; the contexts below it see it
+URL = "kombu_opendata.url"
+
+
+def given_url(context: click.Context) -> str | None:
+    """The ``--url`` of a verb, or of the groups before it."""
+    found: str | None = context.params.get("url") or context.meta.get(URL)
+    return found
 
 
 def command(words: str, *names: str) -> str:
@@ -32,7 +40,7 @@ def command(words: str, *names: str) -> str:
 def next_command(words: str, *names: str) -> str:
     """As :func:`command`, at the broker of the present command: with its ``--url``, or by its ``celery -A app``."""
     here = click.get_current_context(silent=True)
-    if here is not None and (url := here.params.get("url")):
+    if here is not None and (url := given_url(here)):
         return command(f"{words} --url {shlex.quote(masked(url))}", *names)
     line = command(words, *names)
     app = here.find_root().params.get("app") if here is not None else None

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from ..configuration.kinds import Number, Whole
 from ..configuration.units import seconds_of
+from ..control_queues import is_control_queue
+
+T = TypeVar("T")
 
 
 class Length(click.ParamType):  # type: ignore[type-arg]
@@ -143,6 +146,17 @@ def limit_option(help: str, default: int = 0, *, low: int = 0, high: int | None 
 def where_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """The option ``--where``."""
     return click.option("--where", default="", metavar="SELECTOR", help="only messages that match this filter")(command)
+
+
+def every_queue_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The option ``--all``, for :func:`listed`."""
+    text = "also Celery's queues for events and remote control"
+    return click.option("--all", "every", is_flag=True, help=text)(command)
+
+
+def listed(found: Mapping[str, T], every: bool) -> dict[str, T]:
+    """What a table shows of the queues of these names: not Celery's for events and remote control, unless asked."""
+    return {name: one for name, one in found.items() if every or not is_control_queue(name)}
 
 
 def ids_option(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -27,6 +27,7 @@ from .messages.tasks import result_group, task_group
 from .queues.exchanges import binding_group, exchange_group
 from .queues.filters import filter_group
 from .queues.queues import queue_group
+from .target import accept_url
 
 #: the commands of both ``opendata-queue`` and ``celery -A app opendata``
 SHARED: tuple[click.Command, ...] = (
@@ -62,6 +63,9 @@ for _command in (broker, config_group, hash_secret, user_group, *SHARED):
     main.add_command(_command)
 for _command in (backup, restore):
     store_group.add_command(_command)
+for _group in (main, user_group, *SHARED):
+    if isinstance(_group, click.Group):
+        accept_url(_group)
 
 
 def shared_commands() -> list[Any]:

@@ -17,7 +17,7 @@ import click
 
 from ..local_users import sharer_of
 from .exit_codes import Failure
-from .hints import START, is_store, no_broker, no_store, with_suggestion
+from .hints import START, URL, given_url, is_store, no_broker, no_store, with_suggestion
 
 if TYPE_CHECKING:
     from ..client.connection_options import Options
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 ENVIRONMENT = "OPENDATA_QUEUE_URL"
+_URL_HELP = f"the broker, or a store's folder; default: the app's, or ${ENVIRONMENT}"
 #: the files of TLS: by the option's ending, its variable, the name in Kombu's ssl, and what it is
 _TLS_OPTIONS = {
     "ca": ("OPENDATA_QUEUE_CA", "ca_certs", "CA certificates (PEM) for opendatas:// brokers"),
@@ -40,16 +41,26 @@ def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def with_target(*args: Any, url: str | None, **given: Any) -> Any:
-        target = Target(url, _take_tls(given), starts=given.pop(START, False))
+        target = Target(url or given_url(click.get_current_context()), _take_tls(given), starts=given.pop(START, False))
         return command(*args, target=target, **given)
 
     wrapped: Callable[..., Any] = with_target
     for name, (variable, _, text) in reversed(_TLS_OPTIONS.items()):
         file = click.Path(exists=True, dir_okay=False)
         wrapped = click.option(f"--tls-{name}", metavar="FILE", type=file, envvar=variable, help=text)(wrapped)
-    return click.option(
-        "--url", metavar="URL|FOLDER", help=f"the broker, or a store's folder; default: the app's, or ${ENVIRONMENT}"
-    )(wrapped)
+    return click.option("--url", metavar="URL|FOLDER", help=_URL_HELP)(wrapped)
+
+
+def accept_url(group: click.Group) -> None:
+    """Accept ``--url`` also before a verb of this group."""
+
+    def keep(context: click.Context, _param: click.Parameter, value: str | None) -> None:
+        if value:
+            context.meta[URL] = value
+
+    group.params.append(
+        click.Option(["--url"], metavar="URL|FOLDER", help=_URL_HELP, callback=keep, expose_value=False)
+    )
 
 
 def _take_tls(given: dict[str, Any]) -> dict[str, str]:
@@ -247,7 +258,7 @@ def completion(names_of: Callable[[QueueClient], list[str]]) -> Callable[..., li
 
     def complete(context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
         try:
-            place = _place(context.params.get("url") or os.environ[ENVIRONMENT], _take_tls(dict(context.params)))
+            place = _place(given_url(context) or os.environ[ENVIRONMENT], _take_tls(dict(context.params)))
             target = Target()
             target._places = [replace(place, options=replace(place.options, connect_timeout=0.5))]
             with target.client(looks=True) as client:

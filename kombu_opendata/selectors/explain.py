@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from .coercion import boolean_of, number_of
 from .compiler import compile_condition
 from .tree import And, Boolean, Condition, Node, Not, Or, headers_of, text_of
 
@@ -54,7 +55,9 @@ class Explanation(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def _shown(value: str | None) -> str:
-    return "missing" if value is None else repr(value)
+    if value is None:
+        return "missing"
+    return value if number_of(value) is not None or boolean_of(value) is not None else repr(value)
 
 
 def explain(node: Condition, headers: Mapping[str, str], max_parts: int = MAX_PARTS) -> Explanation:

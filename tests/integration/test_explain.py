@@ -40,7 +40,7 @@ def test_a_message_and_a_filter(channel: Any, name: str, ask: Any) -> None:
         "true: kind = 'a' AND (pages > 10 OR NOT (draft))",
         "  true: kind = 'a'   (kind is 'a')",
         "  true: pages > 10 OR NOT (draft)",
-        "    true: pages > 10   (pages is '11')",
+        "    true: pages > 10   (pages is 11)",
         "    unknown: NOT (draft)",
         "      unknown: draft   (draft is missing)",
     ]

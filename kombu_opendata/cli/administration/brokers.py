@@ -102,7 +102,8 @@ def _about_disk(disk: dict[str, Any]) -> Iterator[str]:
     if disk["limit_bytes"]:
         early = f"; {disk['removed_early']:,} settled messages were removed early" if disk["removed_early"] else ""
         stuck = ", and there are no settled messages left to remove" if disk["is_stuck"] else ""
-        yield f"limit: {disk['limit_bytes'] / (1 << 20):,.1f} MiB{early}{stuck}"
+        size, limit = (f"{disk[name] / (1 << 20):,.1f} MiB" for name in ("size_bytes", "limit_bytes"))
+        yield f"store: {size}; above {limit}, the oldest settled messages are removed (--retention-bytes){early}{stuck}"
     for one in disk["checkpoints"]:
         if one["name"]:
             until = f"until {local(moment(one['expires_at_ms']))}" if one["expires_at_ms"] else "for ever"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...control_queues import is_control_queue
 from ...json_values import plain
 from ...readable_text import age, counted
 from ..exit_codes import Failure, Group
@@ -44,9 +46,10 @@ worker_argument = click.argument("worker", shell_complete=_complete_workers)
 @worker_group.command("list", epilog="Example: opendata-queue worker list")
 @look_options
 def list_workers(target: Target, as_json: bool) -> None:
-    """List the clients that are connected or still hold messages.
+    """List workers and other clients that are connected, or still hold messages.
 
-    Clients are Celery workers, queue clients, and this command itself.
+    A Celery worker is one row, whatever connections its processes have. Clients that consume and hold nothing, such as
+    producers and this command itself, are one row for each name. With --json, each client is listed.
     """
     with target.client(looks=True) as client:
         found = client.workers()
@@ -54,17 +57,31 @@ def list_workers(target: Target, as_json: bool) -> None:
         print_json(found)
         return
     columns: list[Column] = [
-        ("worker", False), ("name", False), ("state", False), ("for", False), ("holds", True), ("runs", True),
-        ("consumes", False),
+        ("worker", False), ("name", False), ("state", False), ("for", False), ("connections", True), ("holds", True),
+        ("runs", True), ("longest", True), ("consumes", False),
     ]  # fmt: skip
     rows = [
         (
-            one.id[-_SHORT_ID:], one.name, _state(one), _connected_for(one), one.held, one.running,
-            ", ".join(one.consumers),
+            one.id[-_SHORT_ID:], one.name, _state(one), _time_since(one.since if one.connected else None),
+            one.connections, one.held, one.running, _time_since(one.oldest_since),
+            ", ".join(queue for queue in one.consumers if not is_control_queue(queue)),
         )
-        for one in sorted(found, key=lambda one: (one.name, one.id))
+        for one in _rows(found)
     ]  # fmt: skip
-    print_table(columns, rows, none="no workers", spare=("for",))
+    print_table(columns, rows, none="no workers", spare=("for", "connections", "longest"))
+
+
+def _rows(found: list[Worker]) -> Iterator[Worker]:
+    """The clients that work, with the connections of those that have their name; all others joined by their names."""
+    by_name: dict[tuple[str, str], list[Worker]] = {}
+    for one in sorted(found, key=lambda one: (one.name, one.user, one.id)):
+        by_name.setdefault((one.name, one.user), []).append(one)
+    for same in by_name.values():
+        working = [one for one in same if one.consumers or one.held or one.running]
+        first, *others = working or same[:1]
+        elsewhere = sum(one.connections for one in others)
+        yield replace(first, connections=sum(one.connections for one in same) - elsewhere)
+        yield from others
 
 
 def _state(one: Worker) -> str:
@@ -73,8 +90,8 @@ def _state(one: Worker) -> str:
     return "connected" if one.connected else "gone"
 
 
-def _connected_for(one: Worker) -> str:
-    return "" if one.since is None or not one.connected else age((datetime.now(UTC) - one.since).total_seconds())
+def _time_since(at: datetime | None) -> str:
+    return "" if at is None else age((datetime.now(UTC) - at).total_seconds())
 
 
 @worker_group.command(epilog="Example: opendata-queue worker messages mail-worker-1")
@@ -84,7 +101,7 @@ def _connected_for(one: Worker) -> str:
 def messages(worker: str, limit: int, target: Target, as_json: bool) -> None:
     """List the messages that a worker holds or runs.
 
-    Those that run were acknowledged when their tasks began.
+    A task that is acknowledged at its end counts as running after a second or two.
 
     WORKER is an id, the end of an id, or a name; a name stands for all clients that have it.
     """

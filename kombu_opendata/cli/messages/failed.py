@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...json_values import moment, plain
+from ...readable_text import value_text
 from ..exit_codes import Failure, Group
 from ..hints import next_command
 from ..target import Target, look_options, queues_argument
@@ -15,7 +16,7 @@ from ..terminal.output import note, print_facts, print_json, print_json_line
 from ..terminal.tables import Column, print_table
 from .failure_changes import archive, delete, retry
 from .failure_filters import failure_options, filters_of, split_ids
-from .failure_lines import as_document, hint, say_lines, what_was_raised
+from .failure_lines import ARGUMENTS_LIMIT, as_document, hint, say_lines, task_arguments, what_was_raised
 
 if TYPE_CHECKING:
     from ...protocol.messages.failure_messages import FailureInfo
@@ -144,24 +145,28 @@ def _show_groups(found: Any, by: tuple[str, ...], as_json: bool) -> None:
 @click.argument("id", metavar="ID")
 @look_options
 def show(id: str, target: Target, as_json: bool) -> None:
-    """Show what failed of a message or a task, with its traceback.
+    """Show what failed of a message or a task, with its arguments and traceback.
 
-    ID is a message id or Celery's id of a task. `task show` has all of its attempts, arguments and result.
+    ID is a message id or Celery's id of a task. Values of arguments whose names contain "password", "token" or the like
+    are masked. `task show` has all of its attempts and its result.
     """
     messages, tasks = split_ids([id])
     asked: Any = {"ids": messages or None, "task_ids": tasks or None, "order": "asc", "tracebacks": True}
     with target.client(looks=True) as client:
         kinds = ("failed", "acknowledged", "archived")
         found = [*client.list_failures(**asked, kinds=kinds).items, *client.list_failures(**asked, handled=True).items]
+        given = {one.message_id: task_arguments(client, one) for one in found}
     if not found:
         every, task = next_command("failed list"), next_command("task show", id)
         raise Failure(f"nothing that failed has the id {id}: '{every}' shows what failed, '{task}' any task")
     if as_json:
-        print_json([as_document(one) for one in found])
+        print_json([as_document(one) | given[one.message_id] for one in found])
         return
     for one in found:
+        arguments = {name: value_text(value, ARGUMENTS_LIMIT) for name, value in given[one.message_id].items()}
         print_facts({
             "message": str(one.message_id), "queue": one.queue, "task": one.task, "task id": one.task_id,
+            **arguments,
             "kind": one.kind, "reason": one.reason, "failed": moment(one.failed_at_ms), "worker": one.worker,
             "attempts": one.attempts, "ran": f"{one.runtime_ms / 1000:.3f} s" if one.runtime_ms else "",
             "handled": _handled(one),

@@ -5,14 +5,20 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
+from ...errors import AccessRefused, NotFound
 from ...json_values import unpacked
+from ...masking import Masking
 from ..hints import next_command
 from ..terminal.output import say
 
 if TYPE_CHECKING:
     from ...protocol.messages.failure_messages import FailureInfo
+    from ...queue_client import QueueClient
+    from ...queue_client.task_models import Task
 
 _CELL = 60
+#: characters of a task's positional or named arguments that are shown
+ARGUMENTS_LIMIT = 2_000
 
 
 def what_was_raised(one: Any, limit: int = _CELL) -> str:
@@ -24,6 +30,24 @@ def what_was_raised(one: Any, limit: int = _CELL) -> str:
 def as_document(one: FailureInfo) -> Any:
     """A failure for --json."""
     return {**unpacked(one), "retried_as": None if one.retried_as < 0 else one.retried_as}
+
+
+def task_arguments(client: QueueClient, one: FailureInfo) -> dict[str, Any]:
+    """The arguments of a failed task with secrets masked, or why they can't be shown; nothing for any other message."""
+    if not one.task_id:
+        return {}
+    try:
+        return masked_arguments(client.task(one.message_id))
+    except (AccessRefused, NotFound):
+        return {}
+
+
+def masked_arguments(found: Task) -> dict[str, Any]:
+    """The arguments of a task with secrets masked, or why they can't be shown."""
+    if found.args is None or found.kwargs is None:
+        return {"arguments": f"({found.arguments_note})"}
+    masking = Masking()
+    return {"args": masking.value(found.args), "kwargs": masking.value(found.kwargs)}
 
 
 def say_lines(text: str) -> None:

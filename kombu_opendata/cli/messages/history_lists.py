@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,12 +14,12 @@ from ...readable_text import pairs
 from ..exit_codes import Command
 from ..option_types import MESSAGE_ID, MOMENT, header_choices, header_option, ids_option, with_options
 from ..target import Target, complete_clients, complete_queues, look_options
-from ..terminal.output import note, print_json, print_json_line
+from ..terminal.output import local, note, print_json, print_json_line
 from ..terminal.tables import Column, print_table
 
 if TYPE_CHECKING:
     from ...client.calls.history_queries import Page
-    from ...protocol.messages.history_messages import AttemptInfo, MessageInfo
+    from ...protocol.messages.history_messages import AttemptInfo, MessageInfo, QueueStatus
     from ...queue_client import QueueClient
 
 _CELL = 60
@@ -80,9 +80,16 @@ def messages(target: Target, as_json: bool, everything: bool, **wanted: Any) -> 
 
 
 def _message_row(one: MessageInfo) -> tuple[Any, ...]:
-    states = ", ".join(f"{state.queue}: {state.status}" for state in one.queues)
+    states = ", ".join(f"{state.queue}: {_status(state)}" for state in one.queues)
     telling = {name: value for name, value in one.headers.items() if name not in _ROUTING}
     return str(one.id), moment(one.received_at_ms), states or "none", pairs(telling, _CELL)
+
+
+def _status(state: QueueStatus) -> str:
+    due = moment(state.visible_at_ms)
+    if state.status != "available" or due is None or due <= datetime.now(UTC):
+        return state.status
+    return f"available, due {local(due)}"
 
 
 @click.command(cls=Command, epilog="Example: opendata-queue attempts -q orders -o rejected -o expired --since 30m")

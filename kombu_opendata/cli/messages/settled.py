@@ -10,7 +10,7 @@ import click
 from ...json_values import plain
 from ...readable_text import age, counted
 from ..exit_codes import Group, check_ids, confirm
-from ..option_types import LENGTH, ids_option, limit_option
+from ..option_types import LENGTH, every_queue_option, ids_option, limit_option, listed
 from ..target import Target, call_options, look_options, queue_argument, queues_argument, yes_option
 from ..terminal.output import note, print_json, print_json_line, say
 from ..terminal.tables import Column, print_table
@@ -55,8 +55,9 @@ def _as_json(one: MessageState) -> dict[str, Any]:
 
 @archive_group.command(epilog="Example: opendata-queue archive count")
 @queues_argument
+@every_queue_option
 @look_options
-def count(queues: tuple[str, ...], target: Target, as_json: bool) -> None:
+def count(queues: tuple[str, ...], every: bool, target: Target, as_json: bool) -> None:
     """Count the archived messages of queues.
 
     Without QUEUE, of all queues. A count is exact up to 4,000,000 messages in a queue.
@@ -67,7 +68,9 @@ def count(queues: tuple[str, ...], target: Target, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        print_table([("queue", False), ("archived", True)], found.items(), none="no queues")
+        print_table(
+            [("queue", False), ("archived", True)], listed(found, every or bool(queues)).items(), none="no queues"
+        )
 
 
 @archive_group.command(epilog="Example: opendata-queue archive delete orders --older-than 30d")

@@ -15,7 +15,7 @@ from ..option_types import MESSAGE_ID
 from ..target import Target, look_options
 from ..terminal.output import note, print_facts, print_json, say
 from ..terminal.tables import Column, print_table
-from .failure_lines import as_document, hint, say_lines, what_was_raised
+from .failure_lines import ARGUMENTS_LIMIT, as_document, hint, masked_arguments, say_lines, what_was_raised
 
 if TYPE_CHECKING:
     from ...protocol.messages.history_messages import AttemptInfo
@@ -46,7 +46,7 @@ def show(id: str, target: Target, as_json: bool) -> None:
     """Show a task by its id: what it is, its attempts, its result.
 
     ID is Celery's id of the task, or the id of its message. Arguments that are not JSON or msgpack are not shown, and a
-    pickle is never loaded.
+    pickle is never loaded. Arguments are masked as those of `failed show`, but not with --json.
     """
     with target.client(looks=True) as client:
         found = client.task(int(id) if id.isdecimal() and int(id) <= MESSAGE_ID.max else id)
@@ -72,7 +72,7 @@ def _print(found: Task) -> None:
             "state": _state(found),
             "queue": ", ".join(status.queue for status in found.queues),
             "messages": ", ".join(map(str, found.message_ids)),
-            **_arguments(found),
+            **{name: value_text(value, ARGUMENTS_LIMIT) for name, value in masked_arguments(found).items()},
             **{name: found.headers[name] for name in _HEADERS if name in found.headers},
             "result": _result(found.result),
         }
@@ -101,12 +101,6 @@ def _state(found: Task) -> str:
         if status.status == "available" and status.visible_at_ms:
             return f"available, visible at {moment(status.visible_at_ms):%Y-%m-%d %H:%M:%SZ}"
     return found.state
-
-
-def _arguments(found: Task) -> dict[str, str]:
-    if found.args is None or found.kwargs is None:
-        return {"arguments": f"({found.arguments_note})"}
-    return {"args": value_text(found.args), "kwargs": value_text(found.kwargs)}
 
 
 def _result(result: TaskResult | None) -> str:

@@ -9,9 +9,9 @@ import click
 from ...json_values import plain
 from ...readable_text import age, arguments_text, counted
 from ..exit_codes import Group, confirm
-from ..option_types import POINT, headers_of
+from ..option_types import POINT, every_queue_option, headers_of, listed
 from ..target import Target, call_options, look_options, queue_argument, queues_argument, yes_option
-from ..terminal.output import local, print_facts, print_json, say
+from ..terminal.output import local, note_hidden, print_facts, print_json, say
 from ..terminal.tables import Column, print_table
 from .argument_options import argument_options, whole_seconds
 from .figures import figures
@@ -29,9 +29,10 @@ def queue_group() -> None:
 
 
 @queue_group.command("list", epilog="Example: opendata-queue queue list")
+@every_queue_option
 @look_options
-def list_queues(target: Target, as_json: bool) -> None:
-    """List the queues and their arguments."""
+def list_queues(every: bool, target: Target, as_json: bool) -> None:
+    """List the queues and their arguments. With --json, all of them."""
     with target.client(looks=True) as client:
         found = client.list_queues()
     if as_json:
@@ -40,8 +41,10 @@ def list_queues(target: Target, as_json: bool) -> None:
     columns: list[Column] = [
         ("queue", False), ("kind", False), ("consumers", True), ("paused", False), ("arguments", False),
     ]  # fmt: skip
-    rows = [(info.name, _kind(info), info.consumers, _paused(info), _arguments(info)) for info in found]
+    shown = listed({info.name: info for info in found}, every).values()
+    rows = [(info.name, _kind(info), info.consumers, _paused(info), _arguments(info)) for info in shown]
     print_table(columns, rows, none="no queues", spare=() if any(info.paused for info in found) else ("paused",))
+    note_hidden(len(found) - len(shown))
 
 
 def _kind(info: QueueInfo) -> str:
@@ -173,11 +176,12 @@ def purge(queue: str, yes: bool, target: Target, as_json: bool) -> None:
 
 @queue_group.command(epilog="Example: opendata-queue queue metrics orders --json")
 @queues_argument
+@every_queue_option
 @look_options
-def metrics(queues: tuple[str, ...], target: Target, as_json: bool) -> None:
+def metrics(queues: tuple[str, ...], every: bool, target: Target, as_json: bool) -> None:
     """Show lengths, ages and rates of queues.
 
-    Without QUEUE, of all queues.
+    Without QUEUE, of all queues. With --json, also of Celery's for events and remote control.
     """
     with target.client(looks=True) as client:
         found = [client.metrics(name) for name in queues] if queues else list(client.metrics_all().values())
@@ -186,7 +190,9 @@ def metrics(queues: tuple[str, ...], target: Target, as_json: bool) -> None:
     elif len(queues) == 1:
         print_facts({"queue": found[0].queue, **_figures(found[0]), **found[0].counts})
     else:
-        print_table(COLUMNS, map(row, found), none="no queues", spare=SPARE)
+        shown = listed({one.queue: one for one in found}, every or bool(queues)).values()
+        print_table(COLUMNS, map(row, shown), none="no queues", spare=SPARE)
+        note_hidden(len(found) - len(shown))
 
 
 COLUMNS: list[Column] = [

@@ -17,7 +17,7 @@ from ...errors import ConnectionLost, StartError
 from ...json_values import plain
 from ...readable_text import age, counted
 from ..exit_codes import Command
-from ..option_types import Bounded
+from ..option_types import Bounded, every_queue_option, listed
 from ..target import Target, look_options
 from ..terminal.output import print_json_line, say
 from ..terminal.tables import Column, console, cut_middle, fitted, print_table, room_for_text, table
@@ -54,8 +54,9 @@ class Line(NamedTuple):
 @click.option("--sort", type=click.Choice(_SORTS), default="rate", show_default=True, help="which queues come first")
 @click.option("--once", is_flag=True, help="show one update, with the rates of the last minute")
 @click.option("--count", type=Bounded(Whole(1)), help="end after this many updates")
+@every_queue_option
 @look_options
-def top(interval: float, sort: str, once: bool, count: int | None, target: Target, as_json: bool) -> None:
+def top(interval: float, sort: str, once: bool, count: int | None, every: bool, target: Target, as_json: bool) -> None:
     """Show lengths, rates and ages live, until q or Ctrl-C.
 
     Rates are those between two updates. If stdout is not a terminal, each update is printed below the previous one;
@@ -63,7 +64,9 @@ def top(interval: float, sort: str, once: bool, count: int | None, target: Targe
     """
     live = not once and not as_json and sys.stdout.isatty()
     with target.client(looks=True) as client, _keyboard() if live else nullcontext(_sleep) as pause:
-        frames = _frames(client.metrics_all, interval, 1 if once else count, sort, pause)
+        frames = _frames(
+            lambda: listed(client.metrics_all(), every), interval, 1 if once else count, sort, pause
+        )  # fmt: skip
         try:
             if live:
                 _show_live(frames)

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from ...json_values import plain
-from ...readable_text import number, shown
+from ...readable_text import counted, number, shown
 
 
 def local(at: datetime | None) -> str:
@@ -52,6 +52,12 @@ def say(text: str) -> None:
 def note(text: str) -> None:
     """Print a line for people on stderr: stdout has only what was requested."""
     print(shown(text), file=sys.stderr)
+
+
+def note_hidden(queues: int) -> None:
+    """Note how many queues of Celery a table leaves out."""
+    if queues:
+        note(f"without {counted(queues, 'queue')} of Celery for events and remote control: --all")
 
 
 def never_fail_on_a_character() -> None:
