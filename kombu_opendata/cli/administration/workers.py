@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -57,31 +56,27 @@ def list_workers(target: Target, as_json: bool) -> None:
         print_json(found)
         return
     columns: list[Column] = [
-        ("worker", False), ("name", False), ("state", False), ("for", False), ("connections", True), ("holds", True),
-        ("runs", True), ("longest", True), ("consumes", False),
+        ("worker", False), ("name", False), ("state", False), ("for", False), ("holds", True), ("runs", True),
+        ("longest", True), ("consumes", False),
     ]  # fmt: skip
     rows = [
         (
             one.id[-_SHORT_ID:], one.name, _state(one), _time_since(one.since if one.connected else None),
-            one.connections, one.held, one.running, _time_since(one.oldest_since),
+            one.held, one.running, _time_since(one.oldest_since),
             ", ".join(queue for queue in one.consumers if not is_control_queue(queue)),
         )
         for one in _rows(found)
     ]  # fmt: skip
-    print_table(columns, rows, none="no workers", spare=("for", "connections", "longest"))
+    print_table(columns, rows, none="no workers", spare=("for", "longest"))
 
 
 def _rows(found: list[Worker]) -> Iterator[Worker]:
-    """The clients that work, with the connections of those that have their name; all others joined by their names."""
+    """The clients that work, without others that have their name; and of the other names one client each."""
     by_name: dict[tuple[str, str], list[Worker]] = {}
     for one in sorted(found, key=lambda one: (one.name, one.user, one.id)):
         by_name.setdefault((one.name, one.user), []).append(one)
     for same in by_name.values():
-        working = [one for one in same if one.consumers or one.held or one.running]
-        first, *others = working or same[:1]
-        elsewhere = sum(one.connections for one in others)
-        yield replace(first, connections=sum(one.connections for one in same) - elsewhere)
-        yield from others
+        yield from [one for one in same if one.consumers or one.held or one.running] or same[:1]
 
 
 def _state(one: Worker) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import subprocess
 import zlib
 from collections.abc import Callable
@@ -93,6 +94,61 @@ def test_without_a_target_it_says_how_to_name_one() -> None:
     told = run("queue", "list")
     assert told.returncode == 2
     assert "OPENDATA_QUEUE_URL" in told.stderr
+
+
+def test_the_url_may_come_before_the_verb(url: str, client: QueueClient) -> None:
+    for words in (("--url", url, "queue", "list"), ("queue", "--url", url, "list"), ("queue", "list", "--url", url)):
+        told = run(*words)
+        assert told.returncode == 0, told.stderr
+        assert "orders" in told.stdout
+    assert "no broker runs for /nowhere" in run("--url", url, "queue", "list", "--url", "/nowhere").stderr
+    told = run("--url", url, "failed", "show", "none")
+    assert f"'opendata-queue failed list --url {url}'" in told.stderr
+
+
+@pytest.mark.parametrize("verb", ["queue list", "queue metrics", "queue top --once", "archive count"])
+def test_tables_leave_out_celerys_own_queues(verb: str, url: str, client: QueueClient) -> None:
+    own = ("celeryev.7d11dbb0", "celery@vm.celery.pidbox")
+    for name in own:
+        client.create(name)
+    told = run(*verb.split(), url=url, COLUMNS="200")
+    assert "orders" in told.stdout
+    assert not any(name in told.stdout for name in own)
+    every = run(*verb.split(), "--all", url=url, COLUMNS="200").stdout
+    assert all(name in every for name in own)
+    for name in own:
+        client.drop(name)
+
+
+def test_status_says_of_what_its_limit_is(url: str, client: QueueClient) -> None:
+    told = run("status", url=url).stdout
+    assert re.search(r"store: [0-9.]+ MiB; above [0-9,.]+ MiB, the oldest settled messages are removed", told)
+
+
+def test_a_message_that_is_due_later_says_when(url: str, client: QueueClient) -> None:
+    told = run("messages", "-q", "mails", "-s", "available", url=url, COLUMNS="200").stdout
+    assert told.count("mails: available, due 20") == 1
+
+
+def test_arguments_of_a_failed_task_are_masked_and_cut(url: str, client: QueueClient) -> None:
+    client.create("pay")
+    arguments = {"card": "4111", "password": "s3cret", "note": "x" * 5_000}
+    client.send("pay", [["first"], arguments, {}], {"task": "app.pay", "id": "pay-1"})
+    client.reject("pay", client.read("pay", vt=30)[0])
+    for verb in ("failed", "task"):
+        told = run(verb, "show", "pay-1", url=url).stdout
+        assert re.search(r'(?m)^args +\["first"\]$', told)
+        (line,) = (line for line in told.splitlines() if line.startswith("kwargs"))
+        assert '"card": "4111"' in line
+        assert "s3cret" not in told
+        assert line.endswith("…")
+        assert 1_900 < len(line) < 2_100
+    (shown,) = json.loads(run("failed", "show", "pay-1", "--json", url=url).stdout)
+    assert shown["kwargs"] == {**arguments, "password": "••••••"}
+    assert (
+        "args"
+        not in run("failed", "show", str(client.list_failures(queues=["broken"]).items[0].message_id), url=url).stdout
+    )
 
 
 def test_a_reader_that_leaves_is_no_error(client: QueueClient, url: str) -> None:

@@ -58,7 +58,7 @@ def test_attempts_by_state_and_exception(url: str, running: Lease) -> None:
 
 def test_what_runs_is_shown(url: str, running: Lease, invoke: Callable[..., Any]) -> None:
     (line,) = (line for line in run("worker", "list", url=url).stdout.splitlines() if "mailer@host" in line)
-    assert line.split()[2:] == ["connected", line.split()[3], "0", "1"]
+    assert line.split()[2:6] == ["connected", line.split()[3], "0", "1"]
     (shown,) = json.loads(invoke("worker", "messages", "mailer@host", "--json").stdout)
     assert (shown["queue"], shown["id"], shown["state"]) == (QUEUE, running[1], "running")
     assert shown["running_since"]

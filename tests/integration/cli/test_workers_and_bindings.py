@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from kombu_opendata import QueueClient
+from kombu_opendata.client.connection_options import Options
+from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.errors import PreconditionFailed
+from kombu_opendata.protocol.messages import Consume
+from kombu_opendata.url import parse
 
 from ...support.processes import wait_until
 from .conftest import run
@@ -36,9 +41,31 @@ def test_a_worker_that_is_gone_is_not_connected_for_any_time(url: str, client: Q
         passer_by.read("left", vt=3600)
     wait_until(lambda: not any(one.name == "passer-by" and one.connected for one in client.workers()), 60, "its end")
     (line,) = (line for line in run("worker", "list", url=url).stdout.splitlines() if "passer-by" in line)
-    assert line.split()[1:] == ["passer-by", "gone", "1", "0"]
+    assert line.split()[1:5] == ["passer-by", "gone", "1", "0"]
     assert run("worker", "suspend", "passer-by", url=url).returncode == 1
     assert run("worker", "release", "passer-by", url=url).stdout == "1 message released\n"
+
+
+def test_a_worker_of_several_processes_is_one_row(url: str, client: QueueClient) -> None:
+    """As a Celery worker: one process consumes, also Celery's own queues; others have connections by the same name."""
+    client.create("rows")
+    client.create("celery@node.celery.pidbox")
+    names = ["celery@node"] * 3 + ["producer"] * 2
+    with ExitStack() as opened:
+        connections = [BrokerConnection(parse(f"opendata://{url}"), Options(name=name)) for name in names]
+        for one in connections:
+            one.connect()
+            opened.callback(one.close)
+        for queue in ("rows", "celery@node.celery.pidbox"):
+            connections[1].consume(Consume(0, 1, queue, queue, False, False, {}))
+        shown = [line.split() for line in run("worker", "list", url=url, COLUMNS="200").stdout.splitlines()]
+        (row,) = (words for words in shown if "celery@node" in words)
+        assert (row[2], row[4:]) == ("connected", ["0", "0", "rows"])
+        assert sum("producer" in words for words in shown) == 1
+        listed = [one["name"] for one in json.loads(run("worker", "list", "--json", url=url).stdout)]
+        assert sorted(name for name in listed if name in names) == sorted(names)
+    client.drop("rows")
+    client.drop("celery@node.celery.pidbox")
 
 
 def test_a_worker_is_named_by_the_end_of_its_id(
