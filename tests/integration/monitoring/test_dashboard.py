@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+import yaml
 
 from kombu_opendata.broker.metrics.catalogue import ALL, PREFIX
 from kombu_opendata.broker.metrics.catalogue import Metric as Row
@@ -80,13 +81,23 @@ def expressions_of_alerts() -> Iterator[tuple[str, str]]:
     yield from zip(names, exprs, strict=True)
 
 
+def rules_for_celery_exporter() -> list[dict[str, str]]:
+    (group,) = yaml.safe_load((EXAMPLES / "celery-exporter.yml").read_text())["groups"]
+    assert group.keys() == {"name", "rules"}
+    rules: list[dict[str, str]] = group["rules"]
+    return rules
+
+
 def expressions_of_page() -> Iterator[tuple[str, str]]:
     for block in re.findall(r"```promql\n(.*?)```", PAGE, re.S):
         for line in block.strip().splitlines():
             yield "the page", line.partition("#")[0].strip()
 
 
-EXPRESSIONS = [*expressions_of_dashboard(), *expressions_of_alerts(), *expressions_of_page()]
+EXPRESSIONS = [
+    *expressions_of_dashboard(), *expressions_of_alerts(), *expressions_of_page(),
+    *((rule["record"], rule["expr"]) for rule in rules_for_celery_exporter()),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("where", "expr"), EXPRESSIONS, ids=[f"{number}" for number in range(len(EXPRESSIONS))])
@@ -104,11 +115,23 @@ def test_an_expression_is_about_series_that_exist(where: str, expr: str, found: 
         is_counter = bool(_COUNTER.search(name))
         assert is_counter == bool(match[2]), f"{where}: {name} is {'a counter' if is_counter else 'no counter'}"
         used |= labels[name]
+    used |= set(re.findall(r'label_replace\(.*?, "(\w+)", "\$1"', expr))
     for grouping in re.findall(r"\b(?:by|on) \(([^)]*)\)", expr):
         named = set(re.findall(r"\w+", grouping))
         assert named <= used | TARGET_LABELS, f"{where}: nothing has {named - used}"
     if "histogram_quantile" in expr:
         assert re.search(r"by \([^)]*\ble\b[^)]*\)", expr), f"{where}: quantiles need le"
+
+
+def test_the_rules_for_celery_exporter_record_its_names() -> None:
+    names = {"celery_queue_length", "celery_active_consumer_count"}
+    assert [rule.keys() for rule in rules_for_celery_exporter()] == [{"record", "expr"}] * len(names)
+    assert {rule["record"] for rule in rules_for_celery_exporter()} == names
+    page = (ROOT / "docs" / "migrating.md").read_text()
+    for rule in rules_for_celery_exporter():
+        assert f"`{rule['record']}`" in page
+        assert rule["expr"].startswith("sum by (queue_name) ("), "the only label of the exporter"
+        assert '"queue_name", "$1", "queue", "(.+)"' in rule["expr"]
 
 
 def labels_by_sample(found: Scrape) -> dict[str, set[str]]:
