@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -147,7 +148,11 @@ async def _refuse_unknown(request: Request) -> None:
     Raises:
         RequestError: the text names the parameters that the route has.
     """
-    described = request.app.openapi()["paths"][request.scope["route"].path][request.method.lower()]
+    if not request.query_params:
+        return
+    # The description takes most of a second once, for which no other visitor waits.
+    description = request.app.openapi_schema or await asyncio.to_thread(request.app.openapi)
+    described = description["paths"][request.scope["route"].path][request.method.lower()]
     known = sorted(given["name"] for given in described.get("parameters", ()) if given["in"] == "query")
     for name in request.query_params:
         if name not in known:
