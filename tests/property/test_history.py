@@ -224,7 +224,7 @@ class Story(World):
                 continue
             if filters.ids and known.id not in filters.ids:
                 continue
-            if filters.has_time(known.received) and filters.has_headers(known.headers):
+            if filters.has_time(known.received) and filters.header_test()(known.headers):
                 found.append(known.id)
         return found
 
@@ -238,7 +238,7 @@ class Story(World):
             )  # fmt: skip
             if any(chosen and value not in chosen for chosen, value in wanted):
                 continue
-            if filters.has_time(one.ended) and filters.has_headers(self.model.messages[one.message_id].headers):
+            if filters.has_time(one.ended) and filters.header_test()(self.model.messages[one.message_id].headers):
                 found.append(number)
         return found
 

@@ -100,8 +100,8 @@ class ExplainCalls:
 
 
 def _filter_report(selector: Selector, headers: dict[str, str]) -> dict[str, Any]:
-    found = selector.explain(headers)
-    return {"matches": found.value is True, "filter": found.to_dict()}
+    explanation = selector.explain(headers)
+    return {"matches": explanation.value is True, "filter": explanation.to_dict()}
 
 
 def _queue_report(

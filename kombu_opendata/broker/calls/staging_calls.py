@@ -86,11 +86,11 @@ class StagingCalls:
         return m.Jobs(msg.rid, self._reports(jobs, rights), more, blocked)
 
     def _blocked(self, job_id: str, rights: Rights) -> Blocked | None:
-        """Why a job can't be routed now, without the name of a queue that the user may not see."""
-        found = self._service.router.blocked(job_id)
-        if found is None or not found.queue or rights.may_see(found.queue):
-            return found
-        return Blocked("a queue takes no messages now", found.since_ms)
+        """Return the reason why a job waits, without the name of a queue that the user may not see."""
+        blocked = self._service.router.blocked(job_id)
+        if blocked is None or not blocked.queue or rights.may_see(blocked.queue):
+            return blocked
+        return Blocked("a queue takes no messages now", blocked.since_ms)
 
     def _reports(self, jobs: list[StagedJob], rights: Rights) -> list[Job]:
         """Return jobs in the form of an answer."""

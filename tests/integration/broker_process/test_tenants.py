@@ -142,7 +142,8 @@ def test_rows_of_a_job_are_what_their_envelopes_say(a: RawClient, b: RawClient, 
             for _number in range(1 if job == "inline" else target.inline_rows + 1):
                 writer.add(forged({"task": "a.task"}, "", "a.staged"), texts, routing_key="a.staged", created_at_ms=1)
             client.commit_job(job, [writer.close()])
-            wait_until(lambda job=job: client.job_status(job).state == "routed", 60, "the job")
+        jobs = ("inline", "object")
+        wait_until(lambda: all(client.job_status(job).state == "routed" for job in jobs), 60, "the jobs")
     assert got(b, "b.staged-filter") is None
     with QueueClient(f"opendata://a:x@127.0.0.1:{broker.port}/default") as reader:
         (message, *_more) = reader.list_messages(queues=["a.staged"], limit=1).items
@@ -167,7 +168,7 @@ def test_only_who_started_a_task_reports_it(a: RawClient, b: RawClient, broker: 
     assert isinstance(a.call(m.Consume(0, 1, "keeps it", queue, False, False, {})), m.Ok)
     assert a.publish(queue, 1, forged({}, "", queue)).queues == 1
     (_channel, _tag, _queue, id, token, *_rest) = a.wait_deliveries(1)[0]
-    forgeries = [(int(Outcome.REPORT), queue, id + number, token, report) for number in range(3)]
+    forgeries: list[m.Reported] = [(int(Outcome.REPORT), queue, id + number, token, report) for number in range(3)]
     for client in (a, b):  # nothing was started
         client.send(m.ReportTasks(1, forgeries))
         client.call(m.Ping(0))
@@ -198,6 +199,27 @@ def test_the_filters_of_a_user_are_bounded_together(a: RawClient) -> None:
         a.call(m.DeleteQueue(0, f"a.costly-{number}", False, False))
     declare(a, "a.costly-12", x_filter=costly, x_filter_mode="all")
     a.call(m.DeleteQueue(0, "a.costly-12", False, False))
+
+
+def test_a_batch_goes_through_filters_in_slices_and_is_stored_once(a: RawClient) -> None:
+    declare(a, "a.batch")
+    declare(a, "a.odd", x_filter="kind = 'odd'", x_filter_mode="all")
+    assert isinstance(a.call(m.DeclareExchange(0, "a.fan", "fanout", True, False, {}, False)), m.Ok)
+    for queue in ("a.batch", "a.odd"):
+        assert isinstance(a.call(m.Bind(0, queue, "a.fan", "", {})), m.Ok)
+    kinds = ["odd" if number % 2 else "even" for number in range(40)]
+    messages: list[q.Outgoing] = [(forged({"kind": kind}, "a.fan", ""), {}, 0, 0, -1) for kind in kinds]
+    send = q.Send(0, 1, "a.fan", "", messages, 1, key="once", key_ttl_ms=60_000, digest=b"d" * 16)
+    sent, again = (
+        a.call(send),
+        a.call(q.Send(0, 2, "a.fan", "", messages, 1, key="once", key_ttl_ms=60_000, digest=b"d" * 16)),
+    )
+    assert isinstance(sent, q.Sent), sent
+    assert sent.queues == [["a.batch", "a.odd"] if kind == "odd" else ["a.batch"] for kind in kinds]
+    assert (again.ids, again.repeated) == (sent.ids, True)
+    assert [a.call(m.DeclareQueue(0, queue, True, False, False, {}, True)).ready for queue in ("a.batch", "a.odd")] == [
+        40, 20,
+    ]  # fmt: skip
 
 
 # ---------------------------------------------------------------------- names

@@ -219,9 +219,8 @@ async def attempts(
     async with aclosing(attempt_numbers(reader, filters, way, wanted)) as portions:
         async for numbers in portions:
             rows = await reader.attempts(numbers)
-            found = [AttemptRecord.of(number, rows[number]) for number in numbers if number in rows]
-            found = list(filter(matches, found))
-            yield await _with_headers(reader, filters, found)
+            stored_here = (AttemptRecord.of(number, rows[number]) for number in numbers if number in rows)
+            yield await _with_headers(reader, filters, list(filter(matches, stored_here)))
             await asyncio.sleep(0)
 
 
