@@ -1,4 +1,4 @@
-"""Calls that interrupt another call of their own thread, and work that waits until a session's lock is free.
+"""Calls that interrupt another call in their thread, and work that waits until the lock of a session is free.
 
 A signal handler, a finalizer of the garbage collector, or a logging handler runs in a thread that may be in the middle
 of a call, with half a frame sent or half a message taken in. The lock of the session does not keep it out, as it is

@@ -57,9 +57,20 @@ def tls_context(options: Mapping[str, Any]) -> ssl.SSLContext:
         files = ", ".join(str(given[name]) for name in ("ca_certs", "certfile", "keyfile") if given.get(name))
         raise RequestError(f"TLS can't be set up with {files or 'these ciphers'}: {exc}") from exc
     verify = _verify_mode(given.get("cert_reqs"))
-    context.check_hostname = bool(given.get("check_hostname", True)) and verify == ssl.CERT_REQUIRED
+    context.check_hostname = _check_hostname(given.get("check_hostname", True)) and verify == ssl.CERT_REQUIRED
     context.verify_mode = verify
     return context
+
+
+def _check_hostname(value: Any) -> bool:
+    if not isinstance(value, str):
+        return bool(value)
+    from ...configuration.kinds import Flag  # an ini file has texts only
+
+    try:
+        return Flag().read(value)
+    except ValueError as exc:
+        raise RequestError(f"check_hostname: {exc}", option="check_hostname") from exc
 
 
 def _verify_mode(value: int | str | None) -> ssl.VerifyMode:

@@ -133,6 +133,10 @@ def test_tls_options() -> None:
     loose = tls.tls_context({"cert_reqs": ssl.CERT_NONE})
     assert (loose.verify_mode, loose.check_hostname) == (ssl.CERT_NONE, False)
     assert tls.tls_context({"cert_reqs": "none"}).verify_mode == ssl.CERT_NONE
+    for given, checks in (("false", False), ("True", True), ("0", False), (1, True), (False, False)):
+        assert tls.tls_context({"check_hostname": given}).check_hostname is checks
+    with pytest.raises(RequestError, match="check_hostname: 'maybe' is neither true nor false"):
+        tls.tls_context({"check_hostname": "maybe"})
     ready = ssl.create_default_context()
     assert tls.tls_context({"context": ready}) is ready
     with pytest.raises(RequestError, match="unknown TLS option 'cafile'; known are ca_certs"):
