@@ -45,10 +45,11 @@ worker_argument = click.argument("worker", shell_complete=_complete_workers)
 @worker_group.command("list", epilog="Example: opendata-queue worker list")
 @look_options
 def list_workers(target: Target, as_json: bool) -> None:
-    """List workers and other clients that are connected, or still hold messages.
+    """List workers and other clients.
 
-    A Celery worker is one row, whatever connections its processes have. Clients that consume and hold nothing, such as
-    producers and this command itself, are one row for each name. With --json, each client is listed.
+    These are connected, or still hold messages. A Celery worker is one row, whatever connections its processes have.
+    Clients that consume and hold nothing, such as producers and this command itself, are one row for each name. With
+    --json, each client is listed.
     """
     with target.client(looks=True) as client:
         found = client.workers()

@@ -145,7 +145,7 @@ def _show_groups(found: Any, by: tuple[str, ...], as_json: bool) -> None:
 @click.argument("id", metavar="ID")
 @look_options
 def show(id: str, target: Target, as_json: bool) -> None:
-    """Show what failed of a message or a task, with its arguments and traceback.
+    """Show a failure with its arguments and traceback.
 
     ID is a message id or Celery's id of a task. Values of arguments whose names contain "password", "token" or the like
     are masked. `task show` has all of its attempts and its result.

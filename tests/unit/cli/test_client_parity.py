@@ -37,8 +37,8 @@ CALLS = {
 #: what a client starts by itself, and what works on files and processes of a host
 OF_A_HOST = {
     "broker", "broker start", "broker stop", "config check", "config show", "hash-secret", "store backup",
-    "store inspect", "store restore", "store stats", "store verify", "user add", "user list", "user permit",
-    "user remove", "web",
+    "store inspect", "store repair", "store restore", "store stats", "store verify", "user add", "user list",
+    "user permit", "user remove", "web",
 }  # fmt: skip
 
 
