@@ -154,7 +154,7 @@ def test_a_last_record_with_another_number_is_an_error(tmp_path: Path) -> None:
     assert replayed(tmp_path, after=1) == []
 
 
-@pytest.mark.parametrize("damaged", [range(8, 9), range(8, 12), range(3, 19)])
+@pytest.mark.parametrize("damaged", [range(8, 9), range(8, 12), range(3, 19), range(16, 17), range(16, 19)])
 def test_damaged_records_before_others_are_an_error(tmp_path: Path, damaged: range) -> None:
     """A bit, a sector, or two segments: the error has the first record that is lost, its file and its place."""
     journal, _ = opened(tmp_path)
@@ -177,7 +177,7 @@ def test_damaged_records_before_others_are_an_error(tmp_path: Path, damaged: ran
 def test_every_flipped_byte_is_refused_or_harmless(tmp_path: Path) -> None:
     """Except in the last record, which is taken for a torn one: the records before it are there."""
     journal, _ = opened(tmp_path)
-    payloads = [b"%d" % number * (30 + 40 * number) for number in range(1, 13)]
+    payloads = [b"%d" % number * (30 + 40 * number) for number in range(1, 13)] + [b"short", b"shorter", b"shortest"]
     for payload in payloads:
         journal.append(payload)
     journal.close()
