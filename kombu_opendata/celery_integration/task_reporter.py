@@ -75,12 +75,13 @@ class Reporter:
             return
         now = time()
         try:
-            active = [(lease, now - began) for lease, began in self._active(self) if now - began >= RUNNING_SECONDS]
-            found = dict(islice(sorted(active, key=lambda each: -each[1]), MAX_RUNNING))
-            if found or self._running:
-                same = self._socket if found.keys() == self._running else None
-                running = [(*lease, int(1000 * seconds)) for lease, seconds in found.items()]
-                self._socket, self._running = connection.report_running(running, same), set(found)
+            ages = ((lease, now - started_at) for lease, started_at in self._active(self))
+            active = [(lease, seconds) for lease, seconds in ages if seconds >= RUNNING_SECONDS]
+            seconds_by_lease = dict(islice(sorted(active, key=lambda each: -each[1]), MAX_RUNNING))
+            if seconds_by_lease or self._running:
+                same = self._socket if seconds_by_lease.keys() == self._running else None
+                running = [(*lease, int(1000 * seconds)) for lease, seconds in seconds_by_lease.items()]
+                self._socket, self._running = connection.report_running(running, same), set(seconds_by_lease)
         except ConnectionLost:
             self._socket = None
         except Exception:

@@ -155,7 +155,7 @@ def every_queue_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def listed(found: Mapping[str, T], every: bool) -> dict[str, T]:
-    """What a table shows of the queues of these names: not Celery's for events and remote control, unless asked."""
+    """Return what a table shows of queues by name: not those of Celery for events and remote control, unless asked."""
     return {name: one for name, one in found.items() if every or not is_control_queue(name)}
 
 

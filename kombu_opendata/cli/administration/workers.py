@@ -74,10 +74,10 @@ def list_workers(target: Target, as_json: bool) -> None:
 def _rows(found: list[Worker]) -> Iterator[Worker]:
     """The clients that work, without others that have their name; and of the other names one client each."""
     by_name: dict[tuple[str, str], list[Worker]] = {}
-    for one in sorted(found, key=lambda one: (one.name, one.user, one.id)):
-        by_name.setdefault((one.name, one.user), []).append(one)
+    for client in sorted(found, key=lambda client: (client.name, client.user, client.id)):
+        by_name.setdefault((client.name, client.user), []).append(client)
     for same in by_name.values():
-        yield from [one for one in same if one.consumers or one.held or one.running] or same[:1]
+        yield from [client for client in same if client.consumers or client.held or client.running] or same[:1]
 
 
 def _state(one: Worker) -> str:

@@ -83,7 +83,7 @@ class RunningTasks:
             self.late.pop(session, None)
 
     def late_since_ms(self, session: bytes, lease: Lease) -> int:
-        """When the task of a message in flight began; 0 if that is not known."""
+        """Return when the task of a message in flight began; 0 if that is not known."""
         return self.late[session].get(lease, 0) if session in self.late else 0
 
     def count(self, ranges: Sequence[tuple[int, int]]) -> list[int]:

@@ -114,7 +114,7 @@ class WorkerCalls:
         call.reply(q.HeldMessages(msg.rid, [(queue, self._holders.row(row)) for queue, row in rows[: msg.limit]]))
 
     def _running_since_ms(self, queue: BrokerQueue, entry: Entry) -> int:
-        """When the task of a message in flight began; 0 if that is not known."""
+        """Return when the task of a message in flight began; 0 if that is not known."""
         return self._running.late_since_ms(entry.session, (queue.name, entry.id, entry.claimed_at))
 
     def _in_flight(self) -> list[tuple[BrokerQueue, Entry]]:

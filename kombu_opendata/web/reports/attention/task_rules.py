@@ -60,7 +60,7 @@ def _failing(failing: TaskFailures, seen: Seen) -> Finding:
 
 
 def hangs(busy: Busy) -> bool:
-    """Whether a task runs for too long, or a message is held for too long: it may wait behind a task of its worker."""
+    """Check whether a task runs for too long, or a message is held for too long."""
     if not busy.running:
         return busy.seconds >= HELD_SECONDS
     return busy.seconds >= max(HANGS_SECONDS, HANGS_TIMES * (busy.usual_seconds or 0))
