@@ -17,8 +17,7 @@ import pytest
 from celery import Celery
 
 import kombu_opendata
-from kombu_opendata import PublishFailed, RequestError
-from kombu_opendata.transport import amqp_errors
+from kombu_opendata import PublishFailed, RequestError, errors
 
 from ..support.broker import EmbeddedBroker, Watch
 from ..support.kombu_client import connected, declare, open_connection, send, take_bodies
@@ -61,11 +60,11 @@ def test_a_failure_is_raised_by_the_next_publish_which_is_not_sent(
     message = channel.prepare_message("lost", headers={"id": "the-task"}, properties={"correlation_id": "c"})
     channel.basic_publish(message, exchange="", routing_key="nowhere", mandatory=True)
     connection.connection.pipeline.confirm_all()
-    with pytest.raises(amqp_errors.PublishFailed, match=r"the-task.*this message was not sent") as caught:
+    with pytest.raises(errors.PublishFailed, match=r"the-task.*this message was not sent") as caught:
         send(channel, "q", "next")
     (failed,) = caught.value.failed
     assert (failed.routing_key, failed.task_id, failed.message_id) == ("nowhere", "the-task", "c")
-    assert isinstance(failed.error, amqp_errors.Unroutable)
+    assert isinstance(failed.error, errors.Unroutable)
     send(channel, "q", "after")
     connection.connection.flush()
     assert take_bodies(channel, "q") == ["after"]
@@ -75,7 +74,7 @@ def test_a_failure_is_raised_by_the_close(broker_url: str) -> None:
     connection = open_connection(broker_url, publish_mode="pipeline")
     channel = connection.channel()
     channel.basic_publish(channel.prepare_message("x"), routing_key="nowhere", mandatory=True)
-    with pytest.raises(amqp_errors.PublishFailed, match="no queue takes messages"):
+    with pytest.raises(errors.PublishFailed, match="no queue takes messages"):
         connection.close()
     connection.close()
 
@@ -205,7 +204,7 @@ def test_failures_are_raised_at_the_end_and_all_others_are_stored(app: Any, conn
 
     with pytest.raises(PublishFailed) as caught:
         publish()
-    assert isinstance(caught.value, amqp_errors.PublishFailed)
+    assert isinstance(caught.value, errors.PublishFailed)
     assert [failed.task_id for failed in caught.value.failed] == ["task 0", "task 5", "task 10", "task 15"]
     assert connect(broker_url).channel()._size("celery") == 16
 
