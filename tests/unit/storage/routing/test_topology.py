@@ -135,7 +135,8 @@ def test_declaring_again() -> None:
         changed = (*same[:position], other, *same[position + 1 :])
         with pytest.raises(PreconditionFailed, match="'events'"):
             made.check_declare(*changed)
-    assert not made.check_declare(*same[:4], {"x-delayed-type": "direct"})  # has no effect
+    without_effect: tuple[Any, ...] = (*same[:4], {"x-delayed-type": "direct"})
+    assert not made.check_declare(*without_effect)
     with pytest.raises(RequestError, match="'x-random'"):
         made.check_declare("new", "x-random", True, False, {})
     with pytest.raises(RequestError, match="alternate-exchange must be the name"):
