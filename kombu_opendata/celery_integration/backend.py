@@ -353,7 +353,7 @@ def _results_of(step: dict[str, Any]) -> list[dict[str, Any]]:
 def _may_have_run(request: Any, task_id: str) -> bool:
     """Return whether the broker may have a result of this task that is not in its memory.
 
-    A request for an unknown task has no attribute but its name and whom to tell. An id that Celery generates is random;
+    A request for an unknown task has few attributes, such as its name. An id that Celery generates is random;
     a caller may use another kind of id again.
     """
     if getattr(request, "id", None) != task_id or len(task_id) != 36 or task_id[14] != "4":

@@ -241,8 +241,8 @@ class ResultClient:
         try:
             return self._receive_pushed(short)
         except TimeoutError:
-            if found := self._look_in_store():
-                return found
+            if changes := self._look_in_store():
+                return changes
             if timeout is not None and timeout <= short:
                 raise
         return self._receive_pushed(None if timeout is None else timeout - short)
