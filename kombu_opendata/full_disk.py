@@ -10,21 +10,21 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def is_full(error: OSError) -> bool:
-    """Whether the disk or the user's share of it is full, or a file is too large."""
+    """Return True if the disk or the user's share of it is full, or a file is too large."""
     return error.errno in _FULL
 
 
 def free_inodes(path: Path | str) -> int | None:
     """The files that can still be created on a path's file system; None if it has no such limit."""
     try:
-        found = os.statvfs(path)
+        usage = os.statvfs(path)
     except OSError:
         return None
-    return found.f_favail if found.f_files else None
+    return usage.f_favail if usage.f_files else None
 
 
 def remedy(path: Path | str) -> str:
-    """How to make room on a path's full disk."""
+    """Return the way to make room on a path's full disk."""
     if free_inodes(path) == 0:
         return "its file system has no free inodes: delete files there (df -i shows the number)"
     return "free disk space"

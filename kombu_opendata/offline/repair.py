@@ -37,7 +37,7 @@ _SETTLEMENTS = (Ack, Fail, Remove, Delete, Archive)
 
 @dataclass(slots=True)
 class Repair:
-    """What is damaged in a journal, and what is lost without it.
+    """The damage of a journal, and the loss without it.
 
     Attributes:
         headers: files with a damaged header; nothing is lost with it.
@@ -63,7 +63,7 @@ class Repair:
 
     @property
     def is_sound(self) -> bool:
-        """Whether the journal is not damaged."""
+        """Return True if the journal is not damaged."""
         return not self.headers and self.first is None
 
     def as_dict(self) -> dict[str, Any]:
@@ -109,16 +109,16 @@ async def repair(folder_or_url: str | Path, instance: str | None = None, *, drop
                 offset=0,
             )
         position = store.journal.position
-    found = Repair()
+    report = Repair()
     with _locked(location.root) if drop_damaged else contextlib.nullcontext():
-        _repair_headers(found, location.journal, position, drop=drop_damaged)
+        _repair_headers(report, location.journal, position, drop=drop_damaged)
         place = _read(location, position).lost_from
-        if place is not None and (drop_damaged or not found.headers):
-            found.first = place._replace(sequence=max(place.sequence, position + 1))
-            _give_up(found, location.journal, drop=drop_damaged)
+        if place is not None and (drop_damaged or not report.headers):
+            report.first = place._replace(sequence=max(place.sequence, position + 1))
+            _give_up(report, location.journal, drop=drop_damaged)
         if drop_damaged:
             sync_folder(location.journal)
-    return found
+    return report
 
 
 def _check_stopped(root: Path) -> None:
@@ -146,7 +146,7 @@ def _read(location: StoreLocation, position: int) -> JournalTail:
 
 
 # ---- headers
-def _repair_headers(found: Repair, folder: Path, position: int, *, drop: bool) -> None:
+def _repair_headers(report: Repair, folder: Path, position: int, *, drop: bool) -> None:
     """Write damaged headers again; a file without a header that has nothing that the store lacks is put aside."""
     for path in sorted(folder.glob("*.journal")):
         data = path.read_bytes()
@@ -155,62 +155,62 @@ def _repair_headers(found: Repair, folder: Path, position: int, *, drop: bool) -
         if record is not None and path.stem.isdigit():
             if is_sound and (header is None or header.first == record.sequence or record.sequence <= position):
                 continue
-            found.headers.append(path)
+            report.headers.append(path)
             if drop:
-                found.kept.append(_copy(path))
+                report.kept.append(_copy(path))
                 _overwrite(path, 0, journal_segment.encode_header(int(path.stem), record.sequence))
         elif not is_sound and not any(journal_records.complete_records(data, position + 1, position)):
-            found.headers.append(path)
+            report.headers.append(path)
             if drop:
-                found.kept.append(path.rename(path.with_name(path.name + _SUFFIX)))
+                report.kept.append(path.rename(path.with_name(path.name + _SUFFIX)))
 
 
 # ---- records
-def _give_up(found: Repair, folder: Path, *, drop: bool) -> None:
+def _give_up(report: Repair, folder: Path, *, drop: bool) -> None:
     """Give up everything from the first lost record on: the rest of its file, and the files after it."""
-    place = found.first
+    place = report.first
     assert place is not None
     expected = place.sequence
     for path in sorted(folder.glob("*.journal")):
         if path < place.path:
             continue
         start = place.offset if path == place.path else 0
-        expected = _note(found, path.read_bytes(), max(start, HEADER_BYTES), expected)
+        expected = _note(report, path.read_bytes(), max(start, HEADER_BYTES), expected)
         if drop and start:
-            found.kept.append(_copy(path))
+            report.kept.append(_copy(path))
             _overwrite(path, start, bytes(path.stat().st_size - start))
         elif drop:
-            found.kept.append(path.rename(path.with_name(path.name + _SUFFIX)))
+            report.kept.append(path.rename(path.with_name(path.name + _SUFFIX)))
 
 
-def _note(found: Repair, data: bytes, offset: int, expected: int) -> int:
+def _note(report: Repair, data: bytes, offset: int, expected: int) -> int:
     """Note the records of a file from ``offset`` on, the first of which is ``expected``; returns the one after them."""
     for record in journal_records.complete_records(data, expected, expected - 1, offset=offset):
         if record.start > offset:
-            found.unread += max(record.sequence - expected, 1)
-            _note_damaged(found, data[offset : record.start])
-        found.records += 1
+            report.unread += max(record.sequence - expected, 1)
+            _note_damaged(report, data[offset : record.start])
+        report.records += 1
         try:
-            found.add(codec.decode(record.payload))
+            report.add(codec.decode(record.payload))
         except CorruptRecord:
-            found.records, found.unread = found.records - 1, found.unread + 1
+            report.records, report.unread = report.records - 1, report.unread + 1
         offset, expected = record.end, record.sequence + 1
     if journal_records.begun_record(data, offset, expected):
-        found.unread, expected = found.unread + 1, expected + 1
-        _note_damaged(found, data[offset:])
+        report.unread, expected = report.unread + 1, expected + 1
+        _note_damaged(report, data[offset:])
     return expected
 
 
-def _note_damaged(found: Repair, data: bytes) -> None:
+def _note_damaged(report: Repair, data: bytes) -> None:
     """Note what can be read of a damaged record, if it is a single one."""
     if len(data) < journal_records.RECORD_BYTES:
         return
     length = journal_records.RECORD.unpack_from(data)[0]
     payload = data[journal_records.RECORD_BYTES :][:length]
     with contextlib.suppress(CorruptRecord):
-        found.add(codec.decode(payload))
-        found.unread -= 1
-        found.uncertain += 1
+        report.add(codec.decode(payload))
+        report.unread -= 1
+        report.uncertain += 1
 
 
 # ---- files

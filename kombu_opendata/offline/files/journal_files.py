@@ -39,7 +39,7 @@ class Segment:
 
 
 class JournalPlace(NamedTuple):
-    """Where a record of the journal is, or was."""
+    """The place of a record of the journal."""
 
     sequence: int
     path: Path

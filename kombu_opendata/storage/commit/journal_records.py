@@ -92,10 +92,10 @@ def complete_records(
 
 
 def begun_record(data: bytes, offset: int, sequence: int) -> str:
-    """What is at the end of a segment: "damaged", "incomplete" or, if no record was begun there, an empty text.
+    """Return the state of the record at a segment's end: "damaged", "incomplete", or an empty text if there is none.
 
     An incomplete record can't be told from a complete one whose length, checksum or payload was changed later. If only
-    its sequence number was changed, the checksum says so.
+    its sequence number was changed, the checksum shows it.
     """
     if offset + RECORD_BYTES > len(data):
         return "incomplete" if data[offset:].strip(b"\0") else ""
@@ -121,7 +121,7 @@ def _next_record(data: bytes, start: int, lowest: int) -> JournalRecord | None:
 
 
 def _places(data: bytes, start: int, end: int, high: int) -> Iterator[int]:
-    """Where a sequence number with this upper part may begin, in order."""
+    """Yield the places at which a sequence number with this upper part may begin, in order."""
     end = min(end, len(data) - SEQUENCE.size)
     if high == 0:  # zeros are everywhere: only the begin of a run of them can be the upper part
         for run in _ZEROS.finditer(data, start, end + SEQUENCE.size):

@@ -46,14 +46,14 @@ _MARKS = (keys.NEWEST_TIME_KEY, keys.STORE_HEADER_KEY)
 
 
 class Written(NamedTuple):
-    """What the files of a database show of the last writes, without those in the WAL."""
+    """The last writes of a database that its files show, without those in the WAL."""
 
     newest_ms: int
     last_seq: int
 
 
 async def written(location: Location, deadline_seconds: float) -> Written:
-    """What was written to a database before it is opened. With an earlier clock, SlateDB fails.
+    """Read the last writes of a database before it is opened. With an earlier clock, SlateDB fails.
 
     Raises:
         StoreError: the store does not answer, or can't be read.
