@@ -47,7 +47,6 @@ from . import (
     spark_rows,
     staging,
     startup,
-    take_over,
 )
 from .peers import Peer, embedded, running
 from .record import Record, measured
@@ -112,7 +111,7 @@ def main(
     parent: Path | None,
     keep: bool,
 ) -> None:
-    """Measures this broker, RabbitMQ and Redis in one run and reports ratios."""
+    """Measure this broker, RabbitMQ and Redis in one run and report ratios."""
     if backlog_size and backlog_size % 80:
         raise click.UsageError("--backlog: 8 processes fill it in 10 equal steps, so it has to be a multiple of 80")
     if samples is not None and (quick or backlog_size or peers != PEERS):
@@ -136,14 +135,10 @@ def main(
             console.print(f"data and logs: {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
-    results = record.results(skipped)
-    run = report.Run(results, record.sizes(sizes), record.peers(met), record.workloads)
+    run = report.Run.of(record, sizes, skipped, {peer.name: peer.version for peer in met})
     report.show(run, console)
     if out is not None:
-        reasons = report.read_reasons(Path(__file__).with_name("reasons.toml"))
-        pictures = plots.draw(results, out.with_suffix(""))
-        limits = Path(__file__).with_name("limits.md").read_text(encoding="utf-8")
-        out.write_text(report.markdown(run, reasons, pictures, out.stem, limits), encoding="utf-8")
+        out.write_text(report.page(run, plots.draw(run.results, out.with_suffix("")), out.stem), encoding="utf-8")
         console.print(f"written: {out}")
     sys.exit(failed)
 
@@ -273,7 +268,6 @@ ALONE = {
     "backup": _ours(backups.measure, backups.steps),
     "reconnect": _ours(reconnect.measure, reconnect.steps),
     "connections": _ours(connections.measure, connections.steps),
-    "takeover": _ours(take_over.measure, take_over.steps),
     "outcomes": _ours(outcomes.measure, outcomes.steps),
     "page": _ours(page.measure, page.steps),
     "peers_backlog": Workload(peers_backlog.measure, peers_backlog.steps),

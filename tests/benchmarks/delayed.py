@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,15 +23,6 @@ _SLACK, _SLACK_SECONDS = 1.5, 20.0
 _TRIES = 4
 #: so long before they are due, the consumer starts
 _AHEAD_SECONDS = 15.0
-
-
-def method(sizes: Sizes) -> Iterator[str]:
-    """How these rows are measured, for the report."""
-    yield (
-        f"Due at one moment: {PUBLISHERS} processes publish {sizes.delayed:,} messages with the same `eta`, without "
-        f"waiting for confirms. One consumer starts {_AHEAD_SECONDS:g} s before that moment. The rate is that from the "
-        "moment to the last delivery."
-    )
 
 
 def steps(sizes: Sizes) -> int:

@@ -38,33 +38,6 @@ class Peer:
         return TITLES[self.name]
 
 
-SETTINGS = {
-    OURS: (
-        "embedded broker on a local folder (`opendata:///…`), which the first client starts; all settings have their "
-        "defaults. A publish returns when its commit is durable (the write-ahead log is written and fsynced). Acks are "
-        "committed, too."
-    ),
-    RABBITMQ: (
-        "classic queue, `durable`; messages with `delivery_mode=2`; `confirm_publish: True`, so each publish waits "
-        "for the confirm, which RabbitMQ sends after its own write and fsync; no plugins; everything else has its "
-        "default."
-    ),
-    QUORUM: "the same node; `x-queue-type: quorum`, which makes a queue a Raft log, here of one member.",
-    REDIS: (
-        "`appendonly yes`, `appendfsync everysec`, `save ''`; Kombu's transport options have their defaults. A power "
-        "loss loses the answered publishes of the last second, so this durability is weaker than that of ours and of "
-        "RabbitMQ."
-    ),
-    ALWAYS: "a second server with `appendfsync always`, which syncs each command before its answer.",
-    VOLATILE: "a third server with `appendonly no`, `save ''`: what it holds is lost with its process.",
-    POSTGRES: (
-        "Kombu's SQLAlchemy transport with psycopg2; the server's and the transport's settings have their defaults: "
-        "`fsync on`, `synchronous_commit on`. A delivery marks a row, which stays; an ack does nothing, so a message "
-        "whose consumer dies is lost."
-    ),
-}
-
-
 def embedded(folder: Path) -> Peer:
     """Our broker on this folder; the first client starts it."""
     return Peer(OURS, f"opendata://{folder.absolute()}", version=_own_version())

@@ -66,23 +66,22 @@ Paint = Callable[[Theme], Figure]
 
 def _pictures(results: Results) -> Iterator[tuple[Picture, Paint]]:
     for name, text, keys, units in (
-        ("compared", "The rates of all brokers; longer bars are better", COMPARED, "/s"),
-        ("shapes", "The rates with other messages, queues and settings", shapes.COMPARED, "/s"),
+        ("compared", "The rates of all brokers", COMPARED, "/s"),
+        ("shapes", "The rates with other messages and queues", shapes.COMPARED, "/s"),
         (
             "peers-backlog",
-            "Each broker with 1,000,000 waiting messages: rates, of which longer bars are better, and memory, disk and "
-            "the time of a restart, of which shorter ones are",
+            "Each broker with 1,000,000 waiting messages: rates, memory, disk and restart",
             ("peers_backlog",),
             "",
         ),
     ):
-        rows = [row for row in ROWS if row.key.partition(".")[0] in keys and row.unit.endswith(units)]
+        rows = [row for row in ROWS if row.workload in keys and row.unit.endswith(units)]
         measured = [row for row in rows if any(results.of(row.key, peer) for peer in TITLES)]
         if measured:
             yield Picture(name, text), partial(_bars, results, measured)
     for curve in CURVES:
         if any(key == curve.key for key, _quantity in results.points):
-            picture = Picture(f"curve-{curve.key}", f"{curve.title}: what changes with the number of {curve.axis}")
+            picture = Picture(f"curve-{curve.key}", f"By the number of {curve.axis}")
             yield picture, partial(_curve, results, curve)
 
 

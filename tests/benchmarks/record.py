@@ -11,7 +11,6 @@ from pathlib import Path
 
 import msgspec
 
-from .peers import Peer
 from .results import Results
 from .workloads import Sizes
 
@@ -106,10 +105,6 @@ class Record:
         }
         return replace(sizes, **known)  # type: ignore[arg-type]
 
-    def peers(self, peers: list[Peer]) -> list[Peer]:
-        """These brokers, and those that took part in earlier runs."""
-        found = {peer.name: peer for peer in peers}
-        for one in self.workloads.values():
-            for name, version in one.versions.items():
-                found.setdefault(name, Peer(name, "", version))
-        return list(found.values())
+    def versions(self) -> dict[str, str]:
+        """The versions of the brokers that took part."""
+        return {name: version for run in self.workloads.values() for name, version in run.versions.items()}

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from .targets import OURS, Asked, AtLeast, AtMost, Row
+from .targets import OURS, Row, Target
 
 
 @dataclass(frozen=True)
@@ -52,15 +52,13 @@ class Results:
         pairs = [a / b for a, b in zip(ours, theirs, strict=False)]
         return Ratio(median(ours) / median(theirs), min(pairs), max(pairs))
 
-    def verdict(self, row: Row, asked: Asked) -> bool | None:
-        """Whether the row meets what is asked; None when it could not be measured."""
-        if isinstance(asked, AtMost):
-            value = self.median(row.key, OURS)
-            return None if value is None else value <= asked.limit
-        ratio = self.ratio(row.key, asked.against)
-        if ratio is None:
-            return None
-        return ratio.value >= asked.factor if isinstance(asked, AtLeast) else ratio.value <= asked.factor
+    def verdict(self, row: Row, target: Target) -> bool | None:
+        """Judge a target; None when it could not be measured."""
+        if target.against:
+            ratio = self.ratio(row.key, target.against)
+            return None if ratio is None else target.is_met(ratio.value)
+        value = self.median(row.key, OURS)
+        return None if value is None else target.is_met(value)
 
 
 def percentile(values: Sequence[float], percent: float) -> float:

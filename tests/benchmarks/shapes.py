@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from . import celery_app, clients
-from .celery_results import CHAIN
 from .clients import Content, Timing
 from .kombu_api import Exchange, Queue
 from .peers import Peer, our_broker
@@ -21,34 +19,6 @@ FAN = 10
 PRIORITIES = 10
 PREFETCHES = (1, 8, 100)
 _KEY = "all"
-
-
-def method(sizes: Sizes) -> Iterator[str]:
-    """How these rows are measured, for the report."""
-    counts = (f"{count:,} of {key}" for key, (_, count) in bodies(sizes).items())
-    yield (
-        f"Sizes: one process publishes random bodies one at a time ({', '.join(counts)}), and then another one "
-        "consumes them. Prefetch: as many messages as in the row about consuming; with a prefetch of 1, a quarter "
-        "of them."
-    )
-    yield (
-        f"Fan-out: {sizes.publish:,} messages to an exchange of the type `fanout` with {FAN} queues. Redis has a "
-        "direct exchange with one key instead, because its transport does not store what goes to a fanout one."
-    )
-    yield (
-        f"Many queues: {sizes.publish:,} messages, or two for each queue if that is more, go to the queues in turn; "
-        "then one consumer takes them from all. The time includes the start of that consumer. Only ours has "
-        f"{sizes.queues:,} queues, in a broker of its own."
-    )
-    yield (
-        f"Priorities: {sizes.consume:,} messages with priorities in turn. RabbitMQ has `x-max-priority`, Redis "
-        "`priority_steps` (where 0 is delivered first). The deliveries must come in order of priority."
-    )
-    yield (
-        f"Canvas: a group of {sizes.chord:,} tasks, and {sizes.chord // CHAIN} chains of {CHAIN} one after the other; "
-        "one client and a solo worker, which is up already. Acks: as for the solo worker, with `task_acks_late` off "
-        "and on."
-    )
 
 
 def bodies(sizes: Sizes) -> dict[str, tuple[int, int]]:

@@ -74,8 +74,8 @@ def test_each_curve_has_its_sizes_in_order(sizes: Sizes) -> None:
 def test_the_page_shows_each_picture_that_was_drawn(results: Results, tmp_path: Path) -> None:
     from . import plots
 
-    run = report.Run(results, Sizes(), [], {})
-    page = report.markdown(run, {}, plots.draw(results, tmp_path / "benchmarks"), "benchmarks")
+    run = report.Run(results, Sizes(), {}, {})
+    page = report.page(run, plots.draw(results, tmp_path / "benchmarks"))
     for path in (tmp_path / "benchmarks").iterdir():
         assert f'"benchmarks/{path.name}"' in page
-    assert "| 1,000,000 | 110 msg/s |" in page
+    assert "| 1,000,000 | 110 msg/s |" in report.data_page(run)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from . import report
-from .peers import Peer
 from .record import Record, measured
 from .results import Results
 from .targets import OURS, RABBITMQ
@@ -59,15 +58,15 @@ def test_a_later_run_replaces_what_it_measures_and_keeps_the_rest(record: Record
     assert (merged.failures, merged.remarks) == ({}, ["One for all."])
 
 
-def test_the_report_names_each_run_and_all_brokers(record: Record) -> None:
-    sizes, peers = record.sizes(Sizes()), record.peers([Peer(OURS, "opendata:///x", "2")])
-    assert (sizes.backlog, sizes.peers_backlog) == (80, Sizes().peers_backlog)
-    assert [(peer.name, peer.version) for peer in peers] == [(OURS, "2"), (RABBITMQ, "4")]
-    page = report.markdown(report.Run(record.results({}), sizes, peers, record.workloads), {})
+def test_the_data_page_names_each_run_and_all_brokers(record: Record) -> None:
+    run = report.Run.of(record, Sizes(), {}, {OURS: "2"})
+    assert (run.sizes.backlog, run.sizes.peers_backlog) == (80, Sizes().peers_backlog)
+    assert run.versions == {OURS: "2", RABBITMQ: "4"}
+    page = report.data_page(run)
     assert "| 2026-01-02 03:04 UTC | abc1234 | 5 | 0.10 | ext4 | publish: 1.5, backlog: 0.5 |" in page
     assert "restart: could not be measured: too late" in page
     assert "| Python | 3.11 |" in page
-    unmeasured = page[page.index("Not measured yet:") :].split("\n\n")[0]
+    unmeasured = page[page.index("Not measured:") :].split("\n\n")[0]
     assert "latency" in unmeasured
     assert "publish," not in unmeasured
     assert "80 messages wait" in page

@@ -54,7 +54,6 @@ class Sizes:
     rounds: int = 5
     restarts: int = 3
     connections: int = 5_000
-    take_overs: int = 200
     curve_backlog: tuple[int, ...] = (0, 1_000, 100_000, 1_000_000)
     curve_history: tuple[int, ...] = (0, 100_000, 1_000_000)
     curve_queues: tuple[int, ...] = (1, 100, 10_000)
@@ -94,7 +93,6 @@ QUICK = Sizes(
     rounds=2,
     restarts=1,
     connections=200,
-    take_overs=6,
     curve_backlog=(0, 1_000, 10_000),
     curve_history=(0, 10_000),
     curve_queues=(1, 100),

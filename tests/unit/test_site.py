@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 from pathlib import Path
 from types import ModuleType
@@ -44,6 +45,14 @@ def test_every_route_of_the_pages_api_has_a_row() -> None:
     rows = set(re.findall(r"(?m)^\| `([^`]+)` \|", page.routes_page(description)))
     assert rows == {path for path in description["paths"] if not path.endswith("/preview")}
     assert "| `/exchange` | **`name`**, `search`, `page` |" in page.routes_page(description)
+
+
+def test_the_benchmark_data_has_every_sample() -> None:
+    page = hook("benchmark_data_page").data_page()
+    samples = json.loads((ROOT / "docs" / "benchmarks" / "samples.json").read_text())
+    series = {(key, name) for run in samples.values() for key, name, _values in run["samples"] if key != "import.kombu"}
+    rounds = page[page.index("## Rounds") : page.index("## What was measured")]
+    assert len(re.findall(r"(?m)^\| .* \| \d+ \|$", rounds)) == len(series)
 
 
 def test_every_example_and_all_of_deploy_is_a_page() -> None:
