@@ -232,17 +232,15 @@ class Journal:
         self._dirty = False
 
     def release(self, upto: int) -> None:
-        """Reuse or remove the segments with records up to ``upto`` only: the store has these."""
+        """Remove the segments with records up to ``upto`` only: the store has these.
+
+        They are not used again: a message in them may hold the bytes of a record, which recovery would find behind the
+        end of the later use.
+        """
         while len(self._segments) > 1 and self._segments[1].first <= upto + 1:
             old = self._segments.pop(0)
-            if self._spare is None and old.size == self.segment_bytes:
-                spare = old.path.with_suffix(".spare")
-                old.path.rename(spare)
-                old.path = spare
-                self._spare = old
-            else:
-                os.close(old.fd)
-                old.path.unlink()
+            os.close(old.fd)
+            old.path.unlink()
 
     @property
     def has_spare(self) -> bool:

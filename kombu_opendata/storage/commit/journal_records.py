@@ -9,12 +9,14 @@ sequence    8      u64, one more than the record before
 payload     n
 ==========  =====  =======================================================
 
-All integers little endian. A segment ends at its last complete record. Behind it are zeros, a record that was being
-written, or records of an earlier use of the file: the store holds all of these, so their sequence numbers are not
-above the store's position.
+All integers little endian. A segment ends at its last complete record. Behind it are zeros or a record that was being
+written. An earlier version used segments again, so there may be older records, too: the store holds all of these, so
+their sequence numbers are not above the store's position.
 
 A damaged record does not end the segment: its length may be wrong, so the reader searches the bytes behind it for the
-next complete record. The caller sees a gap in the sequence numbers, and decides whether records are lost.
+next complete record. The caller sees a gap in the sequence numbers, and decides whether records are lost. A message in
+the damaged record may hold the bytes of records, so what is found there never takes the place of the damaged one: it
+can only show a gap.
 """
 
 from __future__ import annotations
@@ -84,7 +86,8 @@ def complete_records(
         if found is None or found.sequence != expected:
             if expected == until:
                 return
-            found = _next_record(data, offset, min(expected, position + 1))
+            damaged = expected if found is None else None
+            found = _next_record(data, offset, min(expected, position + 1), damaged)
             if found is None:
                 return
         yield found
@@ -106,15 +109,21 @@ def begun_record(data: bytes, offset: int, sequence: int) -> str:
     return "incomplete" if found == sequence else ""
 
 
-def _next_record(data: bytes, start: int, lowest: int) -> JournalRecord | None:
-    """The first complete record from ``start`` on whose sequence number is ``lowest`` or one of those after it."""
+def _next_record(data: bytes, start: int, lowest: int, damaged: int | None) -> JournalRecord | None:
+    """The first complete record from ``start`` on whose sequence number is ``lowest`` or one of those after it.
+
+    Args:
+        damaged: the sequence number of the damaged record at ``start``, which no other record can have.
+    """
     highest = lowest + len(data) // RECORD_BYTES
     end = len(data.rstrip(b"\0"))  # the header of a record does not consist of zeros
     found = []
     for high in range(lowest >> 8 * _LOW_BYTES, (highest >> 8 * _LOW_BYTES) + 1):
         for place in _places(data, start + _SEQUENCE_OFFSET, end, high):
             (sequence,) = SEQUENCE.unpack_from(data, place)
-            if lowest <= sequence <= highest and (record := record_at(data, place - _SEQUENCE_OFFSET)) is not None:
+            if not lowest <= sequence <= highest or sequence == damaged:
+                continue
+            if (record := record_at(data, place - _SEQUENCE_OFFSET)) is not None:
                 found.append(record)
                 break
     return min(found, key=lambda record: record.start, default=None)

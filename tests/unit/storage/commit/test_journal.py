@@ -14,6 +14,8 @@ import pytest
 from kombu_opendata.errors import CorruptRecord, NewerFormat, StoreFull, StoreUnwritable
 from kombu_opendata.storage.commit import journal as module
 from kombu_opendata.storage.commit.journal import Journal
+from kombu_opendata.storage.commit.journal_records import RECORD as RECORD_HEADER
+from kombu_opendata.storage.commit.journal_records import checksum
 
 from ....support.unprivileged import unprivileged
 
@@ -92,15 +94,32 @@ def test_many_segments_are_replayed_and_released(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_old_bytes_of_a_segment_that_is_used_again_are_not_replayed(tmp_path: Path) -> None:
+def forged(first: int, last: int) -> bytes:
+    """A message with the bytes of complete records."""
+    payload = b"forged"
+    return b"".join(
+        RECORD_HEADER.pack(len(payload), checksum(number, payload), number) + payload for number in range(first, last)
+    )
+
+
+def test_records_in_the_messages_of_released_segments_are_not_replayed(tmp_path: Path) -> None:
     journal, _ = opened(tmp_path)
-    for _round in range(8):
-        for number in range(9):
-            journal.append(b"%d" % number * 400)
+    for _round in range(9):
+        journal.append(forged(1, 150))
         journal.release(journal.sequence)
     upto = journal.sequence
-    journal.append(b"short")
-    assert replayed(tmp_path, after=upto) == [b"short"]
+    last = bytes(1000)  # begins another segment
+    journal.append(last)
+    assert replayed(tmp_path, after=upto) == [last]
+    journal.close()
+
+
+def test_records_in_the_message_of_a_torn_record_are_not_replayed(tmp_path: Path) -> None:
+    journal, _ = opened(tmp_path)
+    journal.append(b"one")
+    journal.append(forged(2, 3) + b"torn")
+    overwrite(segments(tmp_path)[0], HEADER + RECORD + len(b"one") + RECORD + len(forged(2, 3)), bytes(4))
+    assert replayed(tmp_path) == [b"one"]
     journal.close()
 
 
