@@ -86,7 +86,7 @@ class _Counting:
             except CorruptRecord:
                 self._found.corrupt += 1
 
-    def _look(self, kind: RecordKind, key: keys.Key, raw: bytes, value: bytes) -> None:
+    def _look(self, kind: RecordKind, key: keys.ParsedKey, raw: bytes, value: bytes) -> None:
         decoded: Any = records.decode_any(raw, value)
         if kind is RecordKind.SEQ_BLOCK:
             self._found.next_message_id = sum(decoded)
@@ -100,7 +100,7 @@ class _Counting:
             if kind in BUCKETS:
                 self._bucket(queue, kind, key, raw, decoded)
 
-    def _bucket(self, queue: QueueStats, kind: RecordKind, key: keys.Key, raw: bytes, decoded: Any) -> None:
+    def _bucket(self, queue: QueueStats, kind: RecordKind, key: keys.ParsedKey, raw: bytes, decoded: Any) -> None:
         span = span_of(kind, raw, key.name or "", key.bucket or 0, decoded)
         if span is not None:
             self._spans.append(span)

@@ -22,11 +22,11 @@ from .commit.store_files import StoreFiles, prepare
 from .engine_settings import EngineSettings
 from .history.failures.view import FailureView
 from .history.service import History
+from .maintain.background_router import Router
 from .maintain.disk_space import BUCKET_READ_SECONDS, READ_SECONDS, DiskSpace
 from .maintain.idle_store import IdleStore
 from .maintain.log_retention import LogSweep
 from .maintain.retention import Collector
-from .maintain.routing_cursors import Router
 from .maintain.size_limit import SizeLimit
 from .messages.payload_reader import PayloadReader
 from .messages.payloads import Payloads
@@ -39,7 +39,7 @@ from .operations.queue_loader import QueueLoader
 from .operations.queue_removals import Removals
 from .operations.repeated_calls import RepeatedCalls
 from .operations.staged_jobs import Staging
-from .operations.task_results import Results
+from .operations.task_results import ResultStore
 from .operations.task_runs import TaskRuns
 from .read.queue_pages import QueuePages
 from .read.settled_buckets import SettledBuckets
@@ -80,7 +80,7 @@ class Engine:
         self.idempotency = Idempotency(store, state, clock, commits)
         repeats = self.repeats = RepeatedCalls(state, clock, commits)
         self.removals = Removals(commits, operations, self.definitions, self.loader, self.idempotency, repeats)
-        self.results = Results(store, state, clock, commits)
+        self.results = ResultStore(store, state, clock, commits)
         buckets = self.buckets = SettledBuckets(store, state, commits)
         self.pages = QueuePages(store, clock, commits, payloads, buckets)
         self.settled_moves = SettledMoves(store, state, clock, commits, payloads, buckets)

@@ -22,7 +22,7 @@ from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.history.failures import query as failure_query
 from kombu_opendata.storage.history.lists import query
-from kombu_opendata.storage.state.store_state import Queue, QueueOptions
+from kombu_opendata.storage.state.store_state import Queue, QueueSettings
 from tests.support.clock import ManualClock
 
 from . import clients, machine
@@ -96,7 +96,7 @@ class Filler:
         self._engine, self._clock = engine, clock
         self._filled = 0
         for number in range(QUEUES):
-            engine.definitions.declare_queue(f"q{number}", QueueOptions())
+            engine.definitions.declare_queue(f"q{number}", QueueSettings())
         engine.operations.name_session(SESSION, "worker")
 
     async def fill(self, upto: int) -> None:

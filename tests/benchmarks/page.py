@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from kombu_opendata import QueueClient
 from kombu_opendata.storage.engine import Engine
-from kombu_opendata.storage.state.store_state import QueueOptions
+from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.clock import ManualClock
 
 from . import clients
@@ -80,7 +80,7 @@ async def fill(folder: Path, messages: int) -> None:
     clock = ManualClock(int(1000 * time.time()) - 600_000)
     engine = await Engine.open(f"file://{folder}", "default", clock, SETTINGS)
     for number in range(QUEUES):
-        engine.definitions.declare_queue(f"q{number:04}", QueueOptions())
+        engine.definitions.declare_queue(f"q{number:04}", QueueSettings())
     engine.operations.name_session(SESSION, "worker")
     queues = [engine.state.queues[f"q{number:04}"] for number in range(QUEUES)]
     for start in range(0, messages, _BATCH):

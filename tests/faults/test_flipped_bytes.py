@@ -19,7 +19,7 @@ from kombu_opendata.storage.commit.journal_records import complete_records
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.records.kinds import RecordKind
-from kombu_opendata.storage.state.store_state import QueueOptions
+from kombu_opendata.storage.state.store_state import QueueSettings
 
 from ..support.clock import ManualClock
 from ..support.engine import World
@@ -39,7 +39,7 @@ def build(root: Path) -> None:
 
     async def main() -> None:
         await world.open()
-        world.engine.definitions.declare_queue("q", QueueOptions())
+        world.engine.definitions.declare_queue("q", QueueSettings())
         for number in range(12):
             world.publish("q", envelope=b"message %d " % number * 5)
             await world.engine.commits.commit()

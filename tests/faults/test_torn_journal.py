@@ -24,7 +24,7 @@ from kombu_opendata.storage.effects.codec import Commit
 from kombu_opendata.storage.effects.publishes import Publish
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.records import settled
-from kombu_opendata.storage.state.store_state import QueueOptions
+from kombu_opendata.storage.state.store_state import QueueSettings
 
 from ..support.broker import EmbeddedBroker
 from ..support.seeds import seeded_random
@@ -237,7 +237,7 @@ def test_a_tear_below_the_checkpoint_costs_nothing(tmp_path: Path) -> None:
 
     async def work() -> set[int]:
         engine = await Engine.open(f"file://{tmp_path / 'store'}", "default", SystemClock())
-        queue = engine.definitions.declare_queue(QUEUE, QueueOptions())
+        queue = engine.definitions.declare_queue(QUEUE, QueueSettings())
         ids = set()
         for _ in range(10):
             ids.add(

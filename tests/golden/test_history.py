@@ -23,16 +23,16 @@ from kombu_opendata.storage.records import (
 )
 from kombu_opendata.storage.records.handled_failures import Handled
 from kombu_opendata.storage.records.history_headers import Collected
-from kombu_opendata.storage.records.history_index import Head, Run
-from kombu_opendata.storage.records.history_log import Attempt, Left, Rows
-from kombu_opendata.storage.records.history_trail import Event
+from kombu_opendata.storage.records.history_index import IndexHead, PostingRun
+from kombu_opendata.storage.records.history_log import Attempt, ChunkRows, Left
+from kombu_opendata.storage.records.history_trail import TrailEvent
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.records.running_tasks import RunningTask
 from kombu_opendata.storage.records.task_failure import TaskFailure
 
 VECTORS = {one["name"]: one for one in json.loads(Path(__file__).with_name("history.json").read_text())}
 AT = 1769385600000
-LOG = Rows(
+LOG = ChunkRows(
     [258, 259, 300],
     {"celery": [258, 259], "b": [258, 300]},
     [Left(300, "b", AT + 500, 1)],
@@ -53,11 +53,11 @@ REPORTED = LOG._replace(
 RUNNING = {"celery": [RunningTask(258, AT, AT + 5, 60_000, 1)], "é\0": []}
 FAILURE = TaskFailure("no “luck”", "Traceback: …")
 TRAIL = [
-    Event(257, "celery", history_trail.ROUTED),
-    Event(257, "celery", 0, 1, AT + 90, 7),
-    Event(511, "b", history_trail.LEFT + 1, 0, AT + 500),
+    TrailEvent(257, "celery", history_trail.ROUTED),
+    TrailEvent(257, "celery", 0, 1, AT + 90, 7),
+    TrailEvent(511, "b", history_trail.LEFT + 1, 0, AT + 500),
 ]
-HEAD = Head(3, 9, 100, 250, 12, (Run(0, 4, 1, 6, 258, 9000, 77), Run(1, 8, 0, 6, 0, 99, 5)))
+HEAD = IndexHead(3, 9, 100, 250, 12, (PostingRun(0, 4, 1, 6, 258, 9000, 77), PostingRun(1, 8, 0, 6, 0, 99, 5)))
 HEADERS = [
     Collected(258, (("task", "add"), ("id", "ä"))),
     Collected(300, ()),
@@ -110,7 +110,7 @@ def test_every_vector_and_every_kind_is_tested() -> None:
 
 
 @pytest.mark.parametrize("rows", [LOG, REPORTED])
-def test_single_attempts_are_read_from_both_versions(rows: Rows) -> None:
+def test_single_attempts_are_read_from_both_versions(rows: ChunkRows) -> None:
     key, value = keys.history_log_key(7, 12), history_log.encode(rows)
     assert value[0] == (1 if rows is LOG else 2)
     assert history_log.attempts_of(key, value) == len(rows.attempts)
@@ -173,10 +173,10 @@ def test_events_of_single_messages_are_read_alone() -> None:
 
 def test_headers_of_single_messages_are_read_alone() -> None:
     key, value, _decoded = RECORDS["headers"]
-    table = history_headers.Table(key, value)
+    table = history_headers.HeaderTable(key, value)
     assert [table.find(id) for id, _pairs in HEADERS] == [pairs for _id, pairs in HEADERS]
     assert list(table.ids) == [258, 300, 1 << 40]
-    broken = history_headers.Table(key, value.replace(b"add", b"\xffdd"))
+    broken = history_headers.HeaderTable(key, value.replace(b"add", b"\xffdd"))
     assert broken.find(300) == ()
     with pytest.raises(CorruptRecord, match="not UTF-8"):
         broken.find(258)

@@ -106,7 +106,7 @@ def _cursor(fields: Fields) -> Record:
 
 def _staged_job(fields: Fields) -> Record:
     given = {name: value for name, value in fields.items() if name != "job_id"}
-    job = staged.Job(**{**given, "queues": {name: tuple(counts) for name, counts in given["queues"].items()}})
+    job = staged.JobRecord(**{**given, "queues": {name: tuple(counts) for name, counts in given["queues"].items()}})
     return keys.staged_job_key(fields["job_id"]), staged.encode_job(job), job
 
 

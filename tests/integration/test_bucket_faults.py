@@ -14,7 +14,7 @@ from kombu_opendata.storage.clock import SystemClock
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.slatedb.store_writer import SlateStore
-from kombu_opendata.storage.state.store_state import QueueOptions
+from kombu_opendata.storage.state.store_state import QueueSettings
 
 from ..support.s3 import BUCKET, S3
 from ..support.s3_proxy import Fault, Request
@@ -120,7 +120,7 @@ def test_garbage_that_takes_long_to_collect_does_not_spoil_a_clean_end(s3: S3) -
 
     async def end_meanwhile() -> None:
         engine = await Engine.open(f"s3://{BUCKET}/end", "default", SystemClock(), EngineSettings(close_seconds=2))
-        engine.definitions.declare_queue("q", QueueOptions())
+        engine.definitions.declare_queue("q", QueueSettings())
         await engine.commits.commit()
         s3.proxy.rule = lambda request: Fault.SILENCE if request.kind == "list" else None  # garbage is found by lists
         await engine.close()

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from kombu_opendata.storage.maintain.routing_cursors import Step
+from kombu_opendata.storage.maintain.background_router import Step
 from kombu_opendata.storage.operations.archive_and_delete import Selection
-from kombu_opendata.storage.operations.moves import Moved, Way
+from kombu_opendata.storage.operations.moves import MoveCounts, MoveTarget
 from kombu_opendata.storage.read.queue_pages import AVAILABLE, DELAYED
 from kombu_opendata.storage.records import settled
 from kombu_opendata.storage.records.routing_cursor import Cursor
@@ -159,7 +159,7 @@ class ReplayRules(EngineRules):
         ]
         moved: list[int] = []
 
-        def on_step(done: Moved) -> bool:
+        def on_step(done: MoveCounts) -> bool:
             for id in done.ids:
                 setattr(source, which, [row for row in getattr(source, which) if row[0] != id])
                 self.add(into, id, max(self.model.stored_messages[id].visible_at, now))
@@ -167,7 +167,7 @@ class ReplayRules(EngineRules):
             self.model.cursors = dict(self.engine.state.cursors)
             return len(moved) < 3 * steps
 
-        way = Way(self.engine.state.queues[to], lambda _messages, _bytes: True, on_step)
+        way = MoveTarget(self.engine.state.queues[to], lambda _messages, _bytes: True, on_step)
         queue = self.engine.state.queues[name]
         with self.noting_checkpoints():
             done = self.run(self.engine.moves.redrive(queue, Selection(limit=limit), way, which))
@@ -179,7 +179,7 @@ class ReplayRules(EngineRules):
         pending = (name, id) in letters or (to, id) in letters
         return not pending and not self.model.stored_messages[id].is_expired(now)
 
-    def check_moves(self, done: Moved, moved: list[int], expected: list[int], limit: int, steps: int) -> None:
+    def check_moves(self, done: MoveCounts, moved: list[int], expected: list[int], limit: int, steps: int) -> None:
         assert done.count == len(moved) <= (limit or len(moved))
         assert set(moved) <= set(expected)
         if not limit and len(moved) < 3 * steps:
@@ -209,7 +209,7 @@ class ReplayRules(EngineRules):
         ]  # fmt: skip
         moved: list[int] = []
 
-        def on_step(done: Moved) -> bool:
+        def on_step(done: MoveCounts) -> bool:
             for id in done.ids:
                 visible_at = max(source.available[id].visible_at, now)
                 if not copies:
@@ -219,7 +219,7 @@ class ReplayRules(EngineRules):
             self.model.cursors = dict(self.engine.state.cursors)
             return len(moved) < 3 * steps
 
-        way = Way(self.engine.state.queues[to], lambda _messages, _bytes: True, on_step)
+        way = MoveTarget(self.engine.state.queues[to], lambda _messages, _bytes: True, on_step)
         queue = self.engine.state.queues[name]
         with self.noting_checkpoints():
             done = self.run(self.engine.moves.waiting(queue, Selection(limit=limit), way, states, copies=copies))
@@ -251,7 +251,7 @@ class ReplayRules(EngineRules):
             return
         queue, model = self.engine.state.queues[name], self.model.queues[name]
         selection = Selection(before_ms=self.clock.now_ms() - age + 1, limit=limit)
-        chosen = [row for row in model.failed if selection.takes(settled.Entry(*row))][: limit or None]
+        chosen = [row for row in model.failed if selection.takes(settled.SettledEntry(*row))][: limit or None]
         with self.noting_checkpoints():
             archived = self.run(self.engine.settled_moves.archive_failed(queue, selection, lambda _n: True))
         assert archived == len(chosen)

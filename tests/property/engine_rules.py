@@ -16,9 +16,9 @@ from kombu_opendata.storage.commit.queue_sizes import measure
 from kombu_opendata.storage.effects.deliveries import Renew
 from kombu_opendata.storage.operations.repeated_calls import Call
 from kombu_opendata.storage.records.overrides import QueueOverrides
-from kombu_opendata.storage.state.queue_buckets import Entry
+from kombu_opendata.storage.state.queue_buckets import QueueEntry
 from kombu_opendata.storage.state.settled_list import list_name
-from kombu_opendata.storage.state.store_state import Queue, QueueOptions
+from kombu_opendata.storage.state.store_state import Queue, QueueSettings
 from tests.property.engine_model import Message, ModelQueue, StoredMessage
 from tests.property.engine_store import PRODUCER, CrashableEngine
 
@@ -100,7 +100,7 @@ class EngineRules(CrashableEngine):
                 arguments["x-message-ttl"] = ttl_ms
             if has_dead_letters:
                 arguments |= {"x-dead-letter-exchange": "", **LETTERS_GO_TO_B}
-            self.engine.definitions.declare_queue(name, QueueOptions(max_attempts, done, failed, 30, arguments))
+            self.engine.definitions.declare_queue(name, QueueSettings(max_attempts, done, failed, 30, arguments))
             self.end(commit)
 
     @rule(name=TERMS, paused=st.integers(0, 3), arguments=OVERRIDES, commit=st.booleans())
@@ -302,7 +302,7 @@ class EngineRules(CrashableEngine):
                 queue.dead_letter(id, "rejected")
         (queue.failed if outcome == "reject" else queue.done).extend(spent)
 
-    def acknowledge_with_reports(self, queue: Queue, entries: list[Entry]) -> None:
+    def acknowledge_with_reports(self, queue: Queue, entries: list[QueueEntry]) -> None:
         """As the broker does it for each item of a frame."""
         for entry in entries:
             self.engine.task_runs.note(queue, entry, RAISED if entry.id % 2 else SUCCEEDED)

@@ -16,7 +16,7 @@ from kombu_opendata.staging.batch_uri import parse_batch_uri
 from kombu_opendata.staging.job import BatchInfo
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.state.staged_job import StagedBatch
-from kombu_opendata.storage.state.staged_rows import Chunk
+from kombu_opendata.storage.state.staged_rows import StagedChunk
 from tests.property.engine_model import Message, StagedJob, StagedPart, StagedRow, StoredMessage
 from tests.property.engine_replay_rules import ReplayRules
 from tests.property.engine_rules import MESSAGE_TTLS, ROUTES
@@ -126,7 +126,7 @@ class StagedRules(ReplayRules):
             if names and names not in targets:
                 targets.append(names)
             runs += targets.index(names) if names else -1, 1
-        chunk = Chunk(
+        chunk = StagedChunk(
             name,
             first,
             self.clock.now_ms(),

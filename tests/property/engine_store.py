@@ -25,7 +25,7 @@ from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.records import active, keys, settled
 from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
 from kombu_opendata.storage.state import settled_list
-from kombu_opendata.storage.state.queue_buckets import Entry
+from kombu_opendata.storage.state.queue_buckets import QueueEntry
 from kombu_opendata.storage.state.settled_list import ListName, bucket_key
 from kombu_opendata.storage.state.store_state import Queue
 from tests.property.engine_model import Model
@@ -126,7 +126,7 @@ class CrashableEngine(RuleBasedStateMachine):
         while self.engine.loader._loading:
             await asyncio.gather(*self.engine.loader._loading.values())
 
-    async def next_entry(self, queue: Queue) -> tuple[Entry | None, bytes | None]:
+    async def next_entry(self, queue: Queue) -> tuple[QueueEntry | None, bytes | None]:
         """The next one and its payload, as the broker does it: if something must be loaded, wait and try again."""
         for _ in range(1000):
             entry, loading = self.engine.loader.next_entry(queue, self.clock.now_ms())

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from kombu_opendata.protocol.task_reports import STATES, TaskReport, TaskState
 from kombu_opendata.storage.history.lists import query
 from kombu_opendata.storage.history.lists.candidates import AttemptRecord, MessageRecord
-from kombu_opendata.storage.history.lists.query import Filters
-from kombu_opendata.storage.state.queue_buckets import Entry
-from kombu_opendata.storage.state.store_state import QueueOptions
+from kombu_opendata.storage.history.lists.query import ListFilters
+from kombu_opendata.storage.state.queue_buckets import QueueEntry
+from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import World
 from tests.support.history import tiny_history
 
@@ -86,7 +86,7 @@ class Story(World):
     async def begin(self) -> None:
         await self.open()
         for name in QUEUES:
-            self.engine.definitions.declare_queue(name, QueueOptions(max_attempts=2))
+            self.engine.definitions.declare_queue(name, QueueSettings(max_attempts=2))
         await self.introduce()
 
     async def introduce(self) -> None:
@@ -136,7 +136,7 @@ class Story(World):
                 self.clock.advance(self.random.choice((0, 1, 5)))
                 self.end(name, entry, f"worker-{session[:1].decode()}")
 
-    def end(self, name: str, entry: Entry, consumer: str) -> None:
+    def end(self, name: str, entry: QueueEntry, consumer: str) -> None:
         how = self.random.choice(("ack", "ack", "start", "start", "reject", "requeue", "release", "expire"))
         queue, engine = self.queue(name), self.engine
         if how == "start":
@@ -212,7 +212,7 @@ class Story(World):
         await self.introduce()
 
     # ------------------------------------------------------------------ what the lists must say
-    def wanted_messages(self, filters: Filters) -> list[int]:
+    def wanted_messages(self, filters: ListFilters) -> list[int]:
         found = []
         for known in self.model.messages.values():
             places = [
@@ -228,7 +228,7 @@ class Story(World):
                 found.append(known.id)
         return found
 
-    def wanted_attempts(self, filters: Filters) -> list[int]:
+    def wanted_attempts(self, filters: ListFilters) -> list[int]:
         found = []
         for number, one in enumerate(self.model.attempts):
             wanted = (
@@ -252,7 +252,7 @@ class Story(World):
             wanted.reverse()
         await self.page_through(kind, filters, wanted, descending)
 
-    def some_filters(self, kind: str) -> Filters:
+    def some_filters(self, kind: str) -> ListFilters:
         pick = self.random
         given: dict[str, Any] = {}
         if pick.random() < 0.4:
@@ -285,7 +285,7 @@ class Story(World):
             given[pick.choice(("lte", "lt"))] = pick.choice(times) + pick.choice((-1, 0, 0, 1))
         return query.check_filters(**given)
 
-    async def page_through(self, kind: str, filters: Filters, wanted: list[int], descending: bool) -> None:
+    async def page_through(self, kind: str, filters: ListFilters, wanted: list[int], descending: bool) -> None:
         limit = self.random.choice((1, 2, 3, 7, 50))
         order = "desc" if descending else "asc"
         seen: list[list[int]] = []
@@ -307,7 +307,7 @@ class Story(World):
         for one in page.items[:2]:
             self.check_item(one)
 
-    async def page(self, kind: str, filters: Filters, order: str, limit: int, after: Any, before: Any) -> Any:
+    async def page(self, kind: str, filters: ListFilters, order: str, limit: int, after: Any, before: Any) -> Any:
         paging = query.check_paging(kind, filters, order=order, limit=limit, after=after, before=before)
         history = self.engine.history
         return await (history.list_messages if kind == query.MESSAGES else history.list_attempts)(filters, paging)

@@ -115,12 +115,12 @@ FORMATS = {
     ),
     "exchange": Format(
         keys.exchange_key("e"),
-        st.builds(topology.Exchange, texts, st.booleans(), st.booleans(), objects),
+        st.builds(topology.ExchangeRecord, texts, st.booleans(), st.booleans(), objects),
         topology.encode_exchange,
     ),
     "binding": Format(keys.binding_key("e", "q", "k"), objects, topology.encode_binding),
     "options": Format(
-        keys.options_key("q"), st.builds(options.QueueOptions, u32, u32, u64, u64, objects), options.encode
+        keys.options_key("q"), st.builds(options.QueueOptionsRecord, u32, u32, u64, u64, objects), options.encode
     ),
     "overrides": Format(
         keys.overrides_key("q"),
@@ -158,7 +158,7 @@ FORMATS = {
     "leases": Format(
         keys.session_key(bytes(16)),
         st.builds(
-            lambda consumer, at, rows: leases.Leases(
+            lambda consumer, at, rows: leases.SessionLeases(
                 consumer,
                 at,
                 {queue: [id for id, _deadline in some] for queue, (_expires, some) in rows.items()},
@@ -205,7 +205,7 @@ FORMATS = {
     "staged job": Format(
         keys.staged_job_key("j"),
         st.builds(
-            staged.Job,
+            staged.JobRecord,
             u64,
             u64,
             u32,
@@ -308,38 +308,41 @@ def _decode_damaged(key: bytes, value: bytes) -> None:
 # ---- keys
 names = texts | st.binary(max_size=10).map(lambda raw: raw.decode("utf-8", "surrogateescape"))
 parsed_keys = st.one_of(
-    st.builds(lambda i: (keys.payload_key(i), keys.Key(keys.RecordKind.PAYLOAD, id=i)), message_ids),
-    st.builds(lambda i: (keys.metadata_key(i), keys.Key(keys.RecordKind.METADATA, id=i)), message_ids),
-    st.builds(lambda q, b: (keys.active_key(q, b), keys.Key(keys.RecordKind.ACTIVE, q, b)), names, u64),
-    st.builds(lambda q, b: (keys.done_key(q, b), keys.Key(keys.RecordKind.DONE, q, b)), names, u64),
-    st.builds(lambda q, b: (keys.failed_key(q, b), keys.Key(keys.RecordKind.FAILED, q, b)), names, u64),
+    st.builds(lambda i: (keys.payload_key(i), keys.ParsedKey(keys.RecordKind.PAYLOAD, id=i)), message_ids),
+    st.builds(lambda i: (keys.metadata_key(i), keys.ParsedKey(keys.RecordKind.METADATA, id=i)), message_ids),
+    st.builds(lambda q, b: (keys.active_key(q, b), keys.ParsedKey(keys.RecordKind.ACTIVE, q, b)), names, u64),
+    st.builds(lambda q, b: (keys.done_key(q, b), keys.ParsedKey(keys.RecordKind.DONE, q, b)), names, u64),
+    st.builds(lambda q, b: (keys.failed_key(q, b), keys.ParsedKey(keys.RecordKind.FAILED, q, b)), names, u64),
     st.builds(
-        lambda q, b: (keys.archived_failed_key(q, b), keys.Key(keys.RecordKind.ARCHIVED_FAILED, q, b)), names, u64
+        lambda q, b: (keys.archived_failed_key(q, b), keys.ParsedKey(keys.RecordKind.ARCHIVED_FAILED, q, b)), names, u64
     ),
-    st.builds(lambda i: (keys.attempts_key(i), keys.Key(keys.RecordKind.ATTEMPTS, id=i)), message_ids),
-    st.builds(lambda q: (keys.config_key(q), keys.Key(keys.RecordKind.CONFIG, q)), names),
-    st.builds(lambda e: (keys.exchange_key(e), keys.Key(keys.RecordKind.EXCHANGE, e)), names),
+    st.builds(lambda i: (keys.attempts_key(i), keys.ParsedKey(keys.RecordKind.ATTEMPTS, id=i)), message_ids),
+    st.builds(lambda q: (keys.config_key(q), keys.ParsedKey(keys.RecordKind.CONFIG, q)), names),
+    st.builds(lambda e: (keys.exchange_key(e), keys.ParsedKey(keys.RecordKind.EXCHANGE, e)), names),
     st.builds(
         lambda e, q, r: (
             keys.binding_key(e, q, r),
-            keys.Key(keys.RecordKind.BINDING, e, queue=q, routing_key=r),
+            keys.ParsedKey(keys.RecordKind.BINDING, e, queue=q, routing_key=r),
         ),
         names,
         names,
         names,
     ),
-    st.builds(lambda q: (keys.options_key(q), keys.Key(keys.RecordKind.OPTIONS, q)), names),
-    st.builds(lambda s: (keys.producer_key(s), keys.Key(keys.RecordKind.PRODUCER, session=s)), sessions),
-    st.builds(lambda s: (keys.removal_key(s), keys.Key(keys.RecordKind.REMOVAL, session=s)), sessions),
-    st.builds(lambda s: (keys.session_key(s), keys.Key(keys.RecordKind.LEASES, session=s)), sessions),
-    st.builds(lambda i, n: (keys.chunk_key(i, n), keys.Key(keys.RecordKind.CHUNK, id=i, chunk=n)), message_ids, u32),
+    st.builds(lambda q: (keys.options_key(q), keys.ParsedKey(keys.RecordKind.OPTIONS, q)), names),
+    st.builds(lambda s: (keys.producer_key(s), keys.ParsedKey(keys.RecordKind.PRODUCER, session=s)), sessions),
+    st.builds(lambda s: (keys.removal_key(s), keys.ParsedKey(keys.RecordKind.REMOVAL, session=s)), sessions),
+    st.builds(lambda s: (keys.session_key(s), keys.ParsedKey(keys.RecordKind.LEASES, session=s)), sessions),
     st.builds(
-        lambda i: (keys.routes_block_key(i), keys.Key(keys.RecordKind.ROUTES_BLOCK, numbers=(i >> 8,))), message_ids
+        lambda i, n: (keys.chunk_key(i, n), keys.ParsedKey(keys.RecordKind.CHUNK, id=i, chunk=n)), message_ids, u32
+    ),
+    st.builds(
+        lambda i: (keys.routes_block_key(i), keys.ParsedKey(keys.RecordKind.ROUTES_BLOCK, numbers=(i >> 8,))),
+        message_ids,
     ),
     st.builds(
         lambda e, q, r, text: (
             keys.binding_key(e, q, r, text),
-            keys.Key(
+            keys.ParsedKey(
                 keys.RecordKind.BINDING,
                 e,
                 queue=q,
@@ -353,14 +356,19 @@ parsed_keys = st.one_of(
         st.text("abc", min_size=1),
     ),
     st.builds(
-        lambda i, q: (keys.dead_letter_key(i, q), keys.Key(keys.RecordKind.DEAD_LETTER, q, id=i)), message_ids, names
+        lambda i, q: (keys.dead_letter_key(i, q), keys.ParsedKey(keys.RecordKind.DEAD_LETTER, q, id=i)),
+        message_ids,
+        names,
     ),
-    st.builds(lambda q: (keys.cursor_key(q), keys.Key(keys.RecordKind.CURSOR, q)), names),
-    st.builds(lambda q: (keys.queue_counts_key(q), keys.Key(keys.RecordKind.QUEUE_COUNTS, q)), names),
-    st.builds(lambda j: (keys.staged_job_key(j), keys.Key(keys.RecordKind.STAGED_JOB, j)), names),
-    st.builds(lambda i: (keys.staged_object_key(i), keys.Key(keys.RecordKind.STAGED_OBJECT, id=i)), message_ids),
+    st.builds(lambda q: (keys.cursor_key(q), keys.ParsedKey(keys.RecordKind.CURSOR, q)), names),
+    st.builds(lambda q: (keys.queue_counts_key(q), keys.ParsedKey(keys.RecordKind.QUEUE_COUNTS, q)), names),
+    st.builds(lambda j: (keys.staged_job_key(j), keys.ParsedKey(keys.RecordKind.STAGED_JOB, j)), names),
+    st.builds(lambda i: (keys.staged_object_key(i), keys.ParsedKey(keys.RecordKind.STAGED_OBJECT, id=i)), message_ids),
     st.builds(
-        lambda at, j: (keys.staged_expiry_key(at, j), keys.Key(keys.RecordKind.STAGED_EXPIRY, j, expires_at_ms=at)),
+        lambda at, j: (
+            keys.staged_expiry_key(at, j),
+            keys.ParsedKey(keys.RecordKind.STAGED_EXPIRY, j, expires_at_ms=at),
+        ),
         u64,
         names.filter(bool),
     ),
@@ -375,13 +383,13 @@ def test_terminated_bytes_round_trip(raw: bytes, after: bytes) -> None:
 
 
 @given(parsed_keys)
-def test_keys_parse_to_what_built_them(built: tuple[bytes, keys.Key]) -> None:
+def test_keys_parse_to_what_built_them(built: tuple[bytes, keys.ParsedKey]) -> None:
     key, expected = built
     assert keys.parse(key) == expected
 
 
 @given(parsed_keys)
-def test_a_key_is_in_the_range_of_its_own_kind_only(built: tuple[bytes, keys.Key]) -> None:
+def test_a_key_is_in_the_range_of_its_own_kind_only(built: tuple[bytes, keys.ParsedKey]) -> None:
     key, expected = built
     inside = {kind for kind in keys.RecordKind if keys.kind_range(kind)[0] <= key < keys.kind_range(kind)[1]}
     assert inside == {expected.kind}
@@ -389,7 +397,7 @@ def test_a_key_is_in_the_range_of_its_own_kind_only(built: tuple[bytes, keys.Key
 
 @given(parsed_keys, st.lists(st.tuples(u16, st.integers(1, 255)), max_size=3), u16)
 def test_damaged_keys_parse_or_are_corrupt(
-    built: tuple[bytes, keys.Key], flips: list[tuple[int, int]], length: int
+    built: tuple[bytes, keys.ParsedKey], flips: list[tuple[int, int]], length: int
 ) -> None:
     key = bytearray(built[0])
     for place, mask in flips:

@@ -14,8 +14,8 @@ from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.read import metadata_blocks
 from kombu_opendata.storage.state import queue_state
-from kombu_opendata.storage.state.queue_buckets import Entry
-from kombu_opendata.storage.state.store_state import Queue, QueueOptions
+from kombu_opendata.storage.state.queue_buckets import QueueEntry
+from kombu_opendata.storage.state.store_state import Queue, QueueSettings
 from tests.support.clock import ManualClock
 from tests.support.store_copy import copy_store
 
@@ -58,7 +58,7 @@ class World:
         }  # fmt: skip
         return self.engine.operations.publish([self.queue(name) for name in names], envelope, **{**given, **changes})
 
-    async def next(self, name: str) -> Entry | None:
+    async def next(self, name: str) -> QueueEntry | None:
         for _ in range(1000):
             entry, loading = self.engine.loader.next_entry(self.queue(name), self.clock.now_ms())
             if not loading:
@@ -66,7 +66,7 @@ class World:
             await asyncio.gather(*self.engine.loader._loading.values())
         raise AssertionError("loading does not end")
 
-    async def claim(self, name: str, session: bytes = SESSION) -> Entry:
+    async def claim(self, name: str, session: bytes = SESSION) -> QueueEntry:
         entry = await self.next(name)
         assert entry is not None
         self.engine.operations.claim(self.queue(name), (entry,), session)
@@ -80,7 +80,7 @@ def run(root: Path, steps: Callable[[World], Awaitable[None]], settings: EngineS
     async def main() -> None:
         await world.open()
         if "q" not in world.engine.state.queues:
-            world.engine.definitions.declare_queue("q", QueueOptions(max_attempts=2))
+            world.engine.definitions.declare_queue("q", QueueSettings(max_attempts=2))
         await world.engine.commits.commit()
         await steps(world)
         await world.engine.close()

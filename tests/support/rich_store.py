@@ -15,7 +15,7 @@ from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.records.results import FINAL
 from kombu_opendata.storage.slatedb.store_writer import SlateStore
 from kombu_opendata.storage.state import queue_state, settled_list
-from kombu_opendata.storage.state.store_state import QueueOptions
+from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import OTHER, SESSION, World
 from tests.support.store_copy import copy_store
 
@@ -81,9 +81,9 @@ async def _define(world: World) -> None:
     engine = world.engine
     letters = {"x-dead-letter-exchange": "amq.fanout", "x-dead-letter-routing-key": "gone"}
     for name in ("many", "a", "b", "c", "held", "settled"):
-        engine.definitions.declare_queue(name, QueueOptions(max_attempts=2))
-    engine.definitions.declare_queue("letters", QueueOptions(max_attempts=1, arguments=letters))
-    engine.definitions.declare_queue("späti 'ö'", QueueOptions(arguments={"x-message-ttl": 10_000}))
+        engine.definitions.declare_queue(name, QueueSettings(max_attempts=2))
+    engine.definitions.declare_queue("letters", QueueSettings(max_attempts=1, arguments=letters))
+    engine.definitions.declare_queue("späti 'ö'", QueueSettings(arguments={"x-message-ttl": 10_000}))
     engine.definitions.declare_exchange("x", "headers", False, {})
     engine.definitions.declare_exchange("t", "topic", False, {"alternate-exchange": "amq.fanout"})
     for arguments in ({"x-match": "any", "kind": "b"}, {"kind": "a", "n": 1}):

@@ -12,7 +12,7 @@ from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.records import active, keys, metadata, settled
 from kombu_opendata.storage.state import settled_list
-from kombu_opendata.storage.state.store_state import QueueOptions
+from kombu_opendata.storage.state.store_state import QueueSettings
 
 Record = tuple[bytes, bytes]
 
@@ -46,7 +46,7 @@ def write_store(folder: Path, queue: str, records: Iterable[Record]) -> None:
 
     async def write() -> None:
         engine = await Engine.open(f"file://{folder}", "default", SystemClock(), EngineSettings(sync=False))
-        engine.definitions.declare_queue(queue, QueueOptions())
+        engine.definitions.declare_queue(queue, QueueSettings())
         await engine.close()
         # opened again: what the engine knows of the queue must not be written after the records
         engine = await Engine.open(f"file://{folder}", "default", SystemClock(), EngineSettings(sync=False))

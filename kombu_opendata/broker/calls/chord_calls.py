@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ...errors import MessageTooLarge, RequestError
 from ...protocol import messages as m
 from ...storage.commit.commits import Commits
-from ...storage.operations.task_results import Results
+from ...storage.operations.task_results import ResultStore
 from ...storage.records.results import NO_INDEX
 from ...storage.state.result_state import ChordState
 from ..delivery.result_watches import MAX_NAME_BYTES, MAX_TTL_MS
@@ -32,7 +32,7 @@ READS = 64
 class ChordCalls:
     """The calls of the result backend about chords."""
 
-    _results: Results
+    _results: ResultStore
     _chords: Mapping[bytes, ChordState]
     _sessions: Mapping[bytes, Session]
     _commits: Commits

@@ -9,7 +9,7 @@ from ...errors import AccessRefused, ConsumerTagInUse, RequestError
 from ...protocol import messages as m
 from ...protocol.messages.message_base import Message
 from ...storage.clock import Clock
-from ...storage.state.queue_buckets import Entry
+from ...storage.state.queue_buckets import QueueEntry
 from ..delivery.leases.lease_tokens import Leases
 from ..delivery.outbox import Outbox
 from ..delivery.queues import Queues
@@ -40,7 +40,7 @@ class GetOne:
         self.no_ack = no_ack
         self.reply = reply
 
-    def take(self, queue: ConsumedQueue, entry: Entry) -> bool:
+    def take(self, queue: ConsumedQueue, entry: QueueEntry) -> bool:
         delivery = queue.lease(entry, self.session, self.channel, "", self.no_ack)
         self.reply(self.session, m.Got(self.rid, delivery, len(queue.messages)))
         return True

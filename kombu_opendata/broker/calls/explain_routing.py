@@ -17,7 +17,7 @@ from ...storage.messages.payloads import Payloads
 from ...storage.read.queue_pages import QueuePages
 from ...storage.records import keys
 from ...storage.routing import header_match
-from ...storage.routing.queue_definition import Binding, QueueDefinition
+from ...storage.routing.queue_definition import QueueDefinition, RouteBinding
 from ...storage.state.store_state import StoreState
 from ..model.name_checks import MAX_NAME_BYTES
 from .dispatch import required_rights as needs
@@ -120,7 +120,7 @@ def _queue_report(
     }
 
 
-def _binding(binding: Binding, headers: dict[str, str], typed: Typed) -> dict[str, Any]:
+def _binding(binding: RouteBinding, headers: dict[str, str], typed: Typed) -> dict[str, Any]:
     value: bool | None
     if binding.type == "headers" and typed is not None:
         value = headers.get("exchange") == binding.exchange and header_match.matches(binding.arguments, typed)
@@ -130,7 +130,7 @@ def _binding(binding: Binding, headers: dict[str, str], typed: Typed) -> dict[st
 
 
 def _explained(found: dict[str, Any], headers: dict[str, str]) -> dict[str, Any]:
-    binding: Binding = found["binding"]
+    binding: RouteBinding = found["binding"]
     explanation: Explanation = explain_condition(binding.condition, headers, max_parts=_PARTS_OF_A_BINDING)
     return {
         "exchange": binding.exchange,

@@ -10,7 +10,7 @@ from ...protocol.envelope import broker_headers, headers_of
 from ...storage.clock import Clock
 from ...storage.commit.commits import Commits
 from ...storage.operations.message_operations import Operations
-from ...storage.operations.task_results import Results
+from ...storage.operations.task_results import ResultStore
 from ...storage.routing.topology import Topology
 from ..delivery.core import Traffic
 from ..delivery.outbox import Outbox
@@ -33,7 +33,7 @@ class PublishCalls:
 
     _operations: Operations
     _commits: Commits
-    _results: Results
+    _results: ResultStore
     _topology: Topology
     _queues: Queues
     _outbox: Outbox

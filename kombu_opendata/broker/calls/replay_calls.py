@@ -8,7 +8,7 @@ from ...errors import PreconditionFailed
 from ...protocol import messages as m
 from ...selectors import Selector, compile_selector
 from ...storage.clock import Clock
-from ...storage.maintain.routing_cursors import Router
+from ...storage.maintain.background_router import Router
 from ...storage.state.store_state import StoreState
 from ..instance.replay_cursors import Replays
 from ..model import log_positions

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ...errors import MessageTooLarge, RequestError
 from ...protocol import messages as m
-from ...storage.operations.task_results import Results
+from ...storage.operations.task_results import ResultStore
 from ...storage.records.results import FINAL, INTERIM, NO_INDEX, Result
 from ..delivery.result_watches import ResultWatches
 from .chord_calls import PAGE_BYTES, READS, ChordCalls, check_name, check_ttl
@@ -28,7 +28,7 @@ MAX_NAMES = 100_000
 class ResultCalls:
     """The calls of the result backend."""
 
-    _results: Results
+    _results: ResultStore
     _chords: ChordCalls
     _watches: ResultWatches
     _max_message_bytes: int

@@ -9,7 +9,7 @@ from ...errors import RequestError
 from ...protocol import messages as m
 from ...storage.clock import Clock
 from ...storage.operations.archive_and_delete import Selection, SettledMoves
-from ...storage.operations.moves import Moved, Moves, Way
+from ...storage.operations.moves import MoveCounts, Moves, MoveTarget
 from ...storage.operations.repeated_calls import Call
 from ...storage.read.queue_pages import AVAILABLE, DELAYED
 from ...storage.state.settled_list import list_name
@@ -69,7 +69,7 @@ class SettledCalls:
             msg.rid, done.count, done.already, done.expired, done.waiting, done.unmatched, done.is_full
         )  # fmt: skip
 
-    def _way(self, call: Context, rid: int, source: BrokerQueue, target: BrokerQueue) -> Way:
+    def _way(self, call: Context, rid: int, source: BrokerQueue, target: BrokerQueue) -> MoveTarget:
         """To the target, while the client waits and both queues exist.
 
         Raises:
@@ -78,11 +78,11 @@ class SettledCalls:
         target.check_open()
         session, connection = call.session, call.session.connection
 
-        def on_step(done: Moved) -> bool:
+        def on_step(done: MoveCounts) -> bool:
             self._replays.added(target, done.ids)
             return session.connection is connection and not target.deleting and not source.deleting
 
-        return Way(target.state(), room(target, always=True), on_step, Call(session.id, rid))
+        return MoveTarget(target.state(), room(target, always=True), on_step, Call(session.id, rid))
 
     @handles(m.DeleteSettled, needs=needs.on_queue("configure", or_role="operator"), query=True)
     async def delete_settled(self, call: Context, msg: m.DeleteSettled) -> m.SettledDeleted:

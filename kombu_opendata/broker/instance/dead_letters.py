@@ -18,7 +18,7 @@ from ...protocol.messages import Publish
 from ...storage.messages.payloads import Payloads
 from ...storage.operations.message_operations import Operations
 from ...storage.records.dead_letter import REVOKED, DeadLetter
-from ...storage.state.queue_buckets import Entry
+from ...storage.state.queue_buckets import QueueEntry
 from ...storage.state.store_state import StoreState, dead_letters_to
 from ..delivery.core import Core
 from ..delivery.queue_upkeep import Upkeep
@@ -87,7 +87,7 @@ class DeadLetters:
             "lost": self.lost,
         }
 
-    def add_transient(self, queue: BrokerQueue, entry: Entry, reason: str) -> None:
+    def add_transient(self, queue: BrokerQueue, entry: QueueEntry, reason: str) -> None:
         """Keep a message from a transient queue as a dead letter, if the queue has a dead-letter exchange."""
         to = dead_letters_to(queue.effective)
         if entry.envelope is None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import OpenDataError, StoreFull
-from ...storage.maintain.routing_cursors import Router, Step
+from ...storage.maintain.background_router import Router, Step
 from ...storage.records.routing_cursor import Cursor
 from ...storage.state.store_state import Queue
 from ..delivery.core import Core

@@ -11,7 +11,7 @@ from ...protocol import revocation
 from ...protocol.envelope import open_envelope
 from ...protocol.revocation import Revocation
 from ...storage.clock import Clock
-from ...storage.operations.task_results import Results
+from ...storage.operations.task_results import ResultStore
 from ...storage.records.results import INTERIM, NO_INDEX, READY, Result
 from ...storage.state.result_state import ChordState
 from ..delivery.result_watches import MAX_NAME_BYTES, MAX_TTL_MS
@@ -34,7 +34,7 @@ class Revocations:
 
     def __init__(
         self,
-        results: Results,
+        results: ResultStore,
         chords: Mapping[bytes, ChordState],
         clock: Clock,
         changed: Callable[[bytes, Result], None],

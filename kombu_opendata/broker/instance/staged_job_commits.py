@@ -32,7 +32,7 @@ from ...staging.batch_writer import write_object
 from ...staging.job import INLINE_BYTES, INLINE_ROWS, BatchInfo
 from ...storage.operations.staged_jobs import Staging
 from ...storage.state.staged_job import StagedBatch, StagedJob
-from ...storage.state.staged_rows import Chunk
+from ...storage.state.staged_rows import StagedChunk
 from ..delivery.core import Core
 from .staged_plan import with_broker_headers
 from .staged_router import StagingRouter
@@ -154,7 +154,7 @@ class StagingService:
         for (encoded, block, payload), plan in zip(found, plans, strict=True):
             first_id = job.first_id + job.routed
             now = self._clock.now_ms()
-            chunk = Chunk(job_id, first_id, now, job.committed_at_ms, "", 0, block.rows, encoded, payload)
+            chunk = StagedChunk(job_id, first_id, now, job.committed_at_ms, "", 0, block.rows, encoded, payload)
             self.router.planner.apply(chunk, block, plan)
         return job
 

@@ -14,7 +14,7 @@ from ...staging.batch_block import MAX_HEADERS, Block
 from ...staging.batch_reader import InlineBlock
 from ...storage.operations.staged_jobs import Staging
 from ...storage.routing.topology import Topology
-from ...storage.state.staged_rows import Chunk
+from ...storage.state.staged_rows import StagedChunk
 from ..delivery.core import Core
 from ..delivery.queue_upkeep import Upkeep, full_text
 from ..delivery.rate_limited_log import WarnOnce
@@ -153,7 +153,7 @@ class Planner:
             return ()
 
     # ------------------------------------------------------------------ adding to queues
-    def apply(self, chunk: Chunk, block: Block, plan: Plan) -> None:
+    def apply(self, chunk: StagedChunk, block: Block, plan: Plan) -> None:
         """Add a chunk's rows to their queues, in one effect.
 
         Raises:
@@ -177,7 +177,7 @@ class Planner:
             id += count
         self._outbox.schedule()
 
-    def _added(self, queues: list[BrokerQueue], ids: range, chunk: Chunk, block: Block, plan: Plan) -> None:
+    def _added(self, queues: list[BrokerQueue], ids: range, chunk: StagedChunk, block: Block, plan: Plan) -> None:
         for queue in queues:
             if not isinstance(queue, TransientQueue):
                 continue

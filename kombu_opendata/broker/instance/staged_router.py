@@ -19,7 +19,7 @@ from ...staging.batch_reader import read_index, read_tail
 from ...staging.folder import Folder
 from ...storage.operations.staged_jobs import Staging
 from ...storage.state.staged_job import StagedJob, StagedObject
-from ...storage.state.staged_rows import Chunk
+from ...storage.state.staged_rows import StagedChunk
 from ..delivery.core import Core
 from ..delivery.queue_upkeep import refusal_text
 from ..delivery.rate_limited_log import WarnOnce
@@ -181,7 +181,7 @@ class StagingRouter:
         """Skip rows that can't be routed because the batch is damaged."""
         log.error("job %r: %d messages from id %d on are lost: %s", job.id, rows, job.first_id + job.routed, why)
         now = self._clock.now_ms()
-        chunk = Chunk(job.id, job.first_id + job.routed, now, job.committed_at_ms, "", 0, rows, b"", b"")
+        chunk = StagedChunk(job.id, job.first_id + job.routed, now, job.committed_at_ms, "", 0, rows, b"", b"")
         self._staging.route(chunk, None, [], [-1, rows])
         self.damaged += rows
         self._outbox.schedule()
@@ -254,7 +254,7 @@ class StagingRouter:
         columns = encoded if piece is block else encode_block(piece)
         now = self._clock.now_ms()
         first_id = job.first_id + job.routed
-        chunk = Chunk(job.id, first_id, now, job.committed_at_ms, path, offset + start, count, columns, b"")
+        chunk = StagedChunk(job.id, first_id, now, job.committed_at_ms, path, offset + start, count, columns, b"")
         self.planner.apply(chunk, piece, plan)
         return count
 

@@ -16,8 +16,8 @@ from ...storage.records.idempotency import Sending
 from ...storage.records.overrides import DELIVERIES, NO_OVERRIDES, PUBLISHES, QueueOverrides
 from ...storage.routing.exchange import Exchange
 from ...storage.routing.topology import Topology
-from ...storage.state.message_deadlines import Limits
-from ...storage.state.queue_buckets import Entry
+from ...storage.state.message_deadlines import DeadlineRules
+from ...storage.state.queue_buckets import QueueEntry
 from ...storage.state.queue_counters import QueueCounts
 from ...storage.state.queue_state import QueueState
 from ...storage.state.store_state import Queue
@@ -76,7 +76,7 @@ class BrokerQueue(ConsumedQueue):
         self,
         properties: QueueProperties,
         arguments: QueueArguments,
-        limits: Limits,
+        limits: DeadlineRules,
         messages: QueueState,
         counts: QueueCounts,
         now_ms: int,
@@ -136,13 +136,13 @@ class BrokerQueue(ConsumedQueue):
 
     # ------------------------------------------------------------------ leases
     @abstractmethod
-    def claim(self, entry: Entry, holder: Session, lease_ms: int) -> bytes | None:
+    def claim(self, entry: QueueEntry, holder: Session, lease_ms: int) -> bytes | None:
         """Claim a message for a time, independent of connections; returns its payload if that is in memory."""
 
     @abstractmethod
     def end(
         self,
-        entry: Entry,
+        entry: QueueEntry,
         outcome: int,
         holder: str,
         *,
@@ -160,24 +160,24 @@ class BrokerQueue(ConsumedQueue):
         """
 
     @abstractmethod
-    def extend(self, entry: Entry, lease_ms: int) -> None:
+    def extend(self, entry: QueueEntry, lease_ms: int) -> None:
         """Let a timed lease end in so many ms from now."""
 
     # ------------------------------------------------------------------ waiting messages
     @abstractmethod
-    def remove(self, entries: Collection[Entry], reason: str) -> None:
+    def remove(self, entries: Collection[QueueEntry], reason: str) -> None:
         """Remove messages that expired or exceed the maximum length; they may become dead letters."""
 
     @abstractmethod
-    def archive(self, entry: Entry, operator: str) -> None:
+    def archive(self, entry: QueueEntry, operator: str) -> None:
         """Settle a message as done, without a delivery."""
 
     @abstractmethod
-    def discard(self, entry: Entry) -> None:
+    def discard(self, entry: QueueEntry) -> None:
         """Delete a message without a trace."""
 
     @abstractmethod
-    def delay(self, entry: Entry, delay_ms: int) -> None:
+    def delay(self, entry: QueueEntry, delay_ms: int) -> None:
         """Make a message visible in so many ms, sooner or later than before."""
 
     @abstractmethod

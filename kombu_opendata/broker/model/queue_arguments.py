@@ -14,7 +14,7 @@ from ...storage.state.store_state import (
     DEFAULT_LEASE_SECONDS,
     DEFAULT_MAX_ATTEMPTS,
     UNLIMITED_ATTEMPTS,
-    QueueOptions,
+    QueueSettings,
 )
 from . import log_positions
 from .argument_table import BY_NAME, DROP_HEAD, KNOWN, REJECT_PUBLISH_DLX, Argument
@@ -59,11 +59,11 @@ class QueueArguments(NamedTuple):
         dead_letters = self.overflow == REJECT_PUBLISH_DLX and self.dead_letter_exchange is not None
         return self.overflow != DROP_HEAD and not dead_letters
 
-    def options(self, arguments: Mapping[str, Any]) -> QueueOptions:
+    def options(self, arguments: Mapping[str, Any]) -> QueueSettings:
         """The settings of a durable queue that was declared with these ``arguments``."""
         attempts = UNLIMITED_ATTEMPTS if self.delivery_limit < 0 else self.delivery_limit
         retentions = self.done_retention_seconds, self.failed_retention_seconds
-        return QueueOptions(attempts, *retentions, self.lease_seconds, dict(arguments))
+        return QueueSettings(attempts, *retentions, self.lease_seconds, dict(arguments))
 
 
 def parse(queue: str, arguments: Mapping[str, Any]) -> QueueArguments:

@@ -12,7 +12,7 @@ from ...protocol.messages import Delivery, Outcome
 from ...protocol.messages.message_base import Message
 from ...protocol.task_reports import TaskState
 from ...storage.records.producer import WINDOW
-from ...storage.state.queue_buckets import Entry
+from ...storage.state.queue_buckets import QueueEntry
 from ...storage.state.queue_state import QueueState
 from ..access.quotas import UNLIMITED
 from ..access.rights import ALL_RIGHTS
@@ -134,7 +134,7 @@ class Session:
         self.suspended = False  # it gets no messages until it is resumed
         self.channels: dict[int, Channel] = {}
         self.lease_channels: dict[tuple[str, int], Channel] = {}
-        self.leases: dict[tuple[str, int], Entry] = {}
+        self.leases: dict[tuple[str, int], QueueEntry] = {}
         self.transient_publishes: dict[int, None] = {}  # publish numbers that are not in the store
         self.declared: Declared | None = None  # if the client wants to know what of it is deleted
         self.owned: set[ConsumedQueue] = set()  # its exclusive queues
@@ -188,7 +188,7 @@ class Getter(Protocol):
 
     session: Session
 
-    def take(self, queue: ConsumedQueue, entry: Entry) -> bool:
+    def take(self, queue: ConsumedQueue, entry: QueueEntry) -> bool:
         """Claim a message; returns whether this getter has all that it wants."""
 
     def nothing(self) -> bool:
@@ -227,11 +227,11 @@ class ConsumedQueue(ABC):
 
     # ------------------------------------------------------------------ delivering
     @abstractmethod
-    def next_entry(self, now: int) -> tuple[Entry | None, bool]:
+    def next_entry(self, now: int) -> tuple[QueueEntry | None, bool]:
         """The next message to deliver, or None and whether one is being loaded."""
 
     @abstractmethod
-    def lease(self, entry: Entry, session: Session, channel: Channel, tag: str, no_ack: bool) -> Delivery:
+    def lease(self, entry: QueueEntry, session: Session, channel: Channel, tag: str, no_ack: bool) -> Delivery:
         """Claim a message for a session and make its delivery; without acknowledgements it is settled at once."""
 
     @abstractmethod

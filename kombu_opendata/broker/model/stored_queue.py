@@ -22,7 +22,7 @@ from ...storage.read.queue_pages import IN_FLIGHT, QueuePages, Row
 from ...storage.records.overrides import NO_OVERRIDES, QueueOverrides
 from ...storage.routing.exchange import Exchange
 from ...storage.routing.topology import Topology
-from ...storage.state.queue_buckets import Entry
+from ...storage.state.queue_buckets import QueueEntry
 from ...storage.state.settled_list import LISTS, list_name
 from ...storage.state.store_state import Queue, StoreState
 from .queue import DELETED, BrokerQueue, Located, QueueProperties
@@ -74,7 +74,7 @@ class StoredQueue(BrokerQueue):
         return self.stored
 
     # ------------------------------------------------------------------ delivering
-    def next_entry(self, now: int) -> tuple[Entry | None, bool]:
+    def next_entry(self, now: int) -> tuple[QueueEntry | None, bool]:
         messages, payloads = self.messages, self._payloads
         entry = None if messages.cold else messages.peek(now)
         if entry is None or entry.deadline or (
@@ -84,7 +84,7 @@ class StoredQueue(BrokerQueue):
         self.stored.at_hand -= 1
         return entry, False
 
-    def lease(self, entry: Entry, session: Session, channel: Channel, tag: str, no_ack: bool) -> Delivery:
+    def lease(self, entry: QueueEntry, session: Session, channel: Channel, tag: str, no_ack: bool) -> Delivery:
         envelope = self._payloads.pending.get(entry.id) or self._payloads.find(entry.id) or b""
         self._operations.claim(self.stored, (entry,), session.id)
         if no_ack:
@@ -96,14 +96,14 @@ class StoredQueue(BrokerQueue):
         return channel.number, tag, self.name, entry.id, entry.claimed_at, entry.attempts, envelope, redelivered
 
     # ------------------------------------------------------------------ leases
-    def claim(self, entry: Entry, holder: Session, lease_ms: int) -> bytes | None:
+    def claim(self, entry: QueueEntry, holder: Session, lease_ms: int) -> bytes | None:
         self._operations.name_session(holder.id, holder.name)
         self._operations.claim(self.stored, (entry,), holder.id, lease_ms)
         return self._payloads.find(entry.id)
 
     def end(
         self,
-        entry: Entry,
+        entry: QueueEntry,
         outcome: int,
         holder: str,
         *,
@@ -133,20 +133,20 @@ class StoredQueue(BrokerQueue):
         else:
             operations.release(stored, (entry,), holder, delay_ms)
 
-    def extend(self, entry: Entry, lease_ms: int) -> None:
+    def extend(self, entry: QueueEntry, lease_ms: int) -> None:
         self._operations.extend(self.stored, (entry,), lease_ms)
 
     # ------------------------------------------------------------------ waiting messages
-    def remove(self, entries: Collection[Entry], reason: str) -> None:
+    def remove(self, entries: Collection[QueueEntry], reason: str) -> None:
         self._operations.remove(self.stored, entries, reason)
 
-    def archive(self, entry: Entry, operator: str) -> None:
+    def archive(self, entry: QueueEntry, operator: str) -> None:
         self._operations.archive(self.stored, (entry,), operator)
 
-    def discard(self, entry: Entry) -> None:
+    def discard(self, entry: QueueEntry) -> None:
         self._operations.delete(self.stored, (entry,))
 
-    def delay(self, entry: Entry, delay_ms: int) -> None:
+    def delay(self, entry: QueueEntry, delay_ms: int) -> None:
         self._operations.delay(self.stored, (entry,), delay_ms)
 
     async def purge(self, call: Call) -> int:

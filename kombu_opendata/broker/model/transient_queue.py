@@ -17,8 +17,8 @@ from ...storage.records.overrides import QueueOverrides
 from ...storage.routing.exchange import Exchange
 from ...storage.routing.queue_filters import have_same_filter
 from ...storage.routing.topology import Topology
-from ...storage.state.message_deadlines import Limits
-from ...storage.state.queue_buckets import Entry
+from ...storage.state.message_deadlines import DeadlineRules
+from ...storage.state.queue_buckets import QueueEntry
 from ...storage.state.queue_counters import QueueCounts
 from ...storage.state.queue_state import QueueState
 from ...storage.state.settled_list import LISTS
@@ -39,7 +39,7 @@ class Surroundings(NamedTuple):
     clock: Clock
     topology: Topology
     readers: dict[bytes, str]
-    dead_letter: Callable[[TransientQueue, Entry, str], None]
+    dead_letter: Callable[[TransientQueue, QueueEntry, str], None]
     drop: Callable[[TransientQueue], int]
 
 
@@ -49,7 +49,7 @@ class TransientQueue(BrokerQueue):
     kind = "transient"
 
     def __init__(self, name: str, properties: QueueProperties, arguments: QueueArguments, around: Surroundings) -> None:
-        limits, now = Limits.of(properties.arguments), around.clock.now_ms()
+        limits, now = DeadlineRules.of(properties.arguments), around.clock.now_ms()
         messages = QueueState(name, durable=False, counts_bytes=limits.counts_bytes)
         super().__init__(properties, arguments, limits, messages, QueueCounts(now), now)
         self._around = around
@@ -61,7 +61,7 @@ class TransientQueue(BrokerQueue):
         if not have_same_filter(self.effective, effective):
             topology.filters.add(self.name, effective)
             topology.changed()
-        self.limits = Limits.of(effective)
+        self.limits = DeadlineRules.of(effective)
         self.messages.count_bytes(self.limits.counts_bytes)
         self._take_over(overrides, arguments)
 
@@ -77,7 +77,7 @@ class TransientQueue(BrokerQueue):
         self.counts.published += 1
 
     # ------------------------------------------------------------------ delivering
-    def next_entry(self, now: int) -> tuple[Entry | None, bool]:
+    def next_entry(self, now: int) -> tuple[QueueEntry | None, bool]:
         messages = self.messages
         while True:
             entry = messages.peek(now)
@@ -85,7 +85,7 @@ class TransientQueue(BrokerQueue):
                 return entry, False
             self.remove((entry,), "expired")
 
-    def lease(self, entry: Entry, session: Session, channel: Channel, tag: str, no_ack: bool) -> Delivery:
+    def lease(self, entry: QueueEntry, session: Session, channel: Channel, tag: str, no_ack: bool) -> Delivery:
         self.messages.claim(entry, session.id, max(self._clock.now_ms(), entry.visible_at), 0)
         counts = self.counts
         counts.delivered += 1
@@ -102,7 +102,7 @@ class TransientQueue(BrokerQueue):
         return channel.number, tag, self.name, entry.id, entry.claimed_at, entry.attempts, envelope, redelivered
 
     # ------------------------------------------------------------------ leases
-    def claim(self, entry: Entry, holder: Session, lease_ms: int) -> bytes | None:
+    def claim(self, entry: QueueEntry, holder: Session, lease_ms: int) -> bytes | None:
         at = max(self._clock.now_ms(), entry.visible_at)
         self.messages.claim(entry, holder.id, at, at + lease_ms)
         self._around.readers[holder.id] = holder.name
@@ -112,7 +112,7 @@ class TransientQueue(BrokerQueue):
 
     def end(
         self,
-        entry: Entry,
+        entry: QueueEntry,
         outcome: int,
         holder: str,
         *,
@@ -148,25 +148,25 @@ class TransientQueue(BrokerQueue):
         del self._running[id, token]
         return True
 
-    def extend(self, entry: Entry, lease_ms: int) -> None:
+    def extend(self, entry: QueueEntry, lease_ms: int) -> None:
         entry.lease_until = self._clock.now_ms() + lease_ms
 
     # ------------------------------------------------------------------ waiting messages
-    def remove(self, entries: Collection[Entry], reason: str) -> None:
+    def remove(self, entries: Collection[QueueEntry], reason: str) -> None:
         for entry in entries:
             self.messages.remove(entry)
             self.counts.removed(1, reason)
             self._around.dead_letter(self, entry, reason)
 
-    def archive(self, entry: Entry, operator: str) -> None:
+    def archive(self, entry: QueueEntry, operator: str) -> None:
         self.messages.remove(entry)
         self.counts.archived += 1
 
-    def discard(self, entry: Entry) -> None:
+    def discard(self, entry: QueueEntry) -> None:
         self.messages.remove(entry)
         self.counts.purged += 1
 
-    def delay(self, entry: Entry, delay_ms: int) -> None:
+    def delay(self, entry: QueueEntry, delay_ms: int) -> None:
         now = self._clock.now_ms()
         self.messages.delay(entry, now + delay_ms, now)
 

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from ...storage.records import keys
 from ...storage.records.config import QueueConfig
-from ...storage.records.keys import Key, RecordKind
-from ...storage.records.options import QueueOptions
+from ...storage.records.keys import ParsedKey, RecordKind
+from ...storage.records.options import QueueOptionsRecord
 from ...storage.records.overrides import NO_OVERRIDES, QueueOverrides
 from ..findings import Finding
 from ..records.message_facts import MessageFacts, Span
@@ -31,7 +31,7 @@ class QueueFacts:
 
     name: str
     config: QueueConfig | None = None
-    options: QueueOptions | None = None
+    options: QueueOptionsRecord | None = None
     overrides: QueueOverrides = NO_OVERRIDES
     is_counted: bool = False
     buckets: dict[RecordKind, list[int]] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Family:
     def __init__(self, context: Context) -> None:
         self.context = context
 
-    def record(self, key: Key, raw: bytes, value: Any) -> Iterator[Finding]:
+    def record(self, key: ParsedKey, raw: bytes, value: Any) -> Iterator[Finding]:
         """Check a record, given by its parsed key, the bytes of the key, and the decoded value."""
         yield from ()
 

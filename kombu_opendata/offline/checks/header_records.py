@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from ...storage.records import keys
-from ...storage.records.keys import Key, RecordKind
+from ...storage.records.keys import ParsedKey, RecordKind
 from ..findings import Finding, finding
 from .family import Family
 
@@ -22,7 +22,7 @@ class HeaderFamily(Family):
         RecordKind.LOG_RETENTION,
     )
 
-    def record(self, key: Key, raw: bytes, value: Any) -> Iterator[Finding]:
+    def record(self, key: ParsedKey, raw: bytes, value: Any) -> Iterator[Finding]:
         if key.kind is RecordKind.SEQ_BLOCK:
             yield from self._block(raw, *value)
         elif key.kind is RecordKind.STORE_HEADER:

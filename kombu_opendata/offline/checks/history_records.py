@@ -10,9 +10,9 @@ from typing import Any
 from ...storage.records import keys
 from ...storage.records.handled_failures import Handled
 from ...storage.records.history_headers import Collected
-from ...storage.records.history_index import Head
+from ...storage.records.history_index import IndexHead
 from ...storage.records.history_log import DETAILED
-from ...storage.records.keys import Key, RecordKind
+from ...storage.records.keys import ParsedKey, RecordKind
 from ..findings import Finding, finding
 from ..records.message_facts import MessageFacts
 from .family import Context, Family
@@ -31,14 +31,14 @@ class HistoryFamily(Family):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._end = 0
-        self._head = Head()
+        self._head = IndexHead()
         self._records: list[tuple[bytes, int, array[int]]] = []
         self._ids: array[int] = array("Q")
         self._failed: array[int] = array("Q")  # attempts that have a failure
         self._failures: array[int] = array("Q")  # attempts whose failure is stored
         self._marked: dict[bytes, int] = {}  # by record of handled attempts: the last one
 
-    def record(self, key: Key, raw: bytes, value: Any) -> Iterator[Finding]:
+    def record(self, key: ParsedKey, raw: bytes, value: Any) -> Iterator[Finding]:
         if key.kind is RecordKind.HISTORY_LOG:
             attempt, _row = key.numbers or (0, 0)
             self._end = max(self._end, attempt + len(value.attempts))
@@ -60,7 +60,7 @@ class HistoryFamily(Family):
                 text = f"attempt {row.number} was run again as message {row.message_id}, but ids from {end} on are new"
                 yield finding("history-wrong", text, key=raw, message_id=row.message_id)
 
-    def _headers(self, key: Key, raw: bytes, value: list[Collected]) -> Iterator[Finding]:
+    def _headers(self, key: ParsedKey, raw: bytes, value: list[Collected]) -> Iterator[Finding]:
         attempt, first = key.numbers or (0, 0)
         if value[0].message_id != first:
             text = f"the headers from message {first} on begin with those of message {value[0].message_id}"

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from ...storage.records import keys
-from ...storage.records.keys import Key, RecordKind
+from ...storage.records.keys import ParsedKey, RecordKind
 from ...storage.records.overrides import NO_OVERRIDES
 from ...storage.state import queue_state, settled_list
 from ..findings import Finding, finding
@@ -33,7 +33,7 @@ class QueueFamily(Family):
         _ARCHIVED,
     )  # fmt: skip
 
-    def record(self, key: Key, raw: bytes, value: Any) -> Iterator[Finding]:
+    def record(self, key: ParsedKey, raw: bytes, value: Any) -> Iterator[Finding]:
         queue = self.context.queue(key.name or "")
         if key.kind is RecordKind.CONFIG:
             queue.config = value
@@ -50,7 +50,7 @@ class QueueFamily(Family):
         else:
             yield from self._bucket(queue, key, raw, value)
 
-    def _bucket(self, queue: QueueFacts, key: Key, raw: bytes, value: Any) -> Iterator[Finding]:
+    def _bucket(self, queue: QueueFacts, key: ParsedKey, raw: bytes, value: Any) -> Iterator[Finding]:
         kind, number = key.kind, key.bucket or 0
         queue.buckets.setdefault(kind, []).append(number)
         span = span_of(kind, raw, queue.name, number, value)

@@ -10,7 +10,7 @@ from typing import Any
 from ...errors import CorruptRecord
 from ...storage.records import keys
 from ...storage.records import results as records
-from ...storage.records.keys import Key, RecordKind
+from ...storage.records.keys import ParsedKey, RecordKind
 from ...storage.records.results import Chord, LargeValue
 from ..findings import Finding, finding
 from .family import Context, Family
@@ -37,7 +37,7 @@ class ResultFamily(Family):
         self._chunks: Counter[bytes] = Counter()
         self._chunk_bytes: Counter[bytes] = Counter()
 
-    def record(self, key: Key, raw: bytes, value: Any) -> Iterator[Finding]:
+    def record(self, key: ParsedKey, raw: bytes, value: Any) -> Iterator[Finding]:
         if key.kind is RecordKind.CHORD:
             self._chords[key.chord or b""] = value
             if value.size < -1 or value.added < 0 or value.expires_at_ms < 0:

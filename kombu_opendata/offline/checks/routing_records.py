@@ -7,7 +7,7 @@ from typing import Any
 
 from ...selectors import SelectorError, compile_selector
 from ...storage.records.idempotency import Sending
-from ...storage.records.keys import Key, RecordKind
+from ...storage.records.keys import ParsedKey, RecordKind
 from ...storage.records.kinds import FIRST_TRANSIENT_ID
 from ...storage.records.routing_cursor import Cursor
 from ..findings import Finding, finding
@@ -23,7 +23,7 @@ class RoutingFamily(Family):
         super().__init__(context)
         self._cursors: list[tuple[str, bytes, Cursor]] = []
 
-    def record(self, key: Key, raw: bytes, value: Any) -> Iterator[Finding]:
+    def record(self, key: ParsedKey, raw: bytes, value: Any) -> Iterator[Finding]:
         if key.kind is RecordKind.CURSOR:
             self._cursors.append((key.name or "", raw, value))
         else:

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from ...storage.records import keys
-from ...storage.records.keys import Key, RecordKind
-from ...storage.records.leases import Leases
+from ...storage.records.keys import ParsedKey, RecordKind
+from ...storage.records.leases import SessionLeases
 from ...storage.records.producer import Producer
 from ...storage.records.running_tasks import RunningTask
 from ..findings import Finding, finding
@@ -24,7 +24,7 @@ class SessionFamily(Family):
         self._leased: dict[tuple[str, int], bytes] = {}
         self._running: dict[tuple[str, int, int], bytes] = {}
 
-    def record(self, key: Key, raw: bytes, value: Any) -> Iterator[Finding]:
+    def record(self, key: ParsedKey, raw: bytes, value: Any) -> Iterator[Finding]:
         if key.kind is RecordKind.PRODUCER:
             yield from self._producer(raw, value)
         elif key.kind is RecordKind.REMOVAL:
@@ -51,7 +51,7 @@ class SessionFamily(Family):
                     text = f"{what} runs for {raw[2:].hex()} and for {other[2:].hex()}"
                     yield finding("task-wrong", text, key=raw, queue=queue, message_id=task.message_id)
 
-    def _leases(self, raw: bytes, leases: Leases) -> Iterator[Finding]:
+    def _leases(self, raw: bytes, leases: SessionLeases) -> Iterator[Finding]:
         if not self.context.is_plausible(leases.at_ms):
             yield finding("time-implausible", f"the leases of a session were written at {leases.at_ms} ms", key=raw)
         for queue, ids in leases.held.items():

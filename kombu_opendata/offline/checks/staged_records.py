@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from ...storage.records import keys
-from ...storage.records.keys import Key, RecordKind
-from ...storage.records.staged import Job, Object
+from ...storage.records.keys import ParsedKey, RecordKind
+from ...storage.records.staged import JobRecord, Object
 from ..findings import Finding, finding
 from ..records.message_facts import MessageFacts
 from .family import Context, Family
@@ -22,13 +22,13 @@ class StagedFamily(Family):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, JobRecord] = {}
         self._objects: dict[int, Object] = {}
         self._expiries: set[bytes] = set()
         self._starts: list[int] = []
         self._stored: Counter[int] = Counter()
 
-    def record(self, key: Key, raw: bytes, value: Any) -> Iterator[Finding]:
+    def record(self, key: ParsedKey, raw: bytes, value: Any) -> Iterator[Finding]:
         if key.kind is RecordKind.STAGED_OBJECT:
             self._objects[key.id or 0] = value
         elif key.kind is RecordKind.STAGED_EXPIRY:
@@ -39,7 +39,7 @@ class StagedFamily(Family):
             if wrong:
                 yield finding("staged-wrong", f"staged job {key.name!r}: {wrong}", key=raw)
 
-    def _job(self, job: Job) -> Iterator[str]:
+    def _job(self, job: JobRecord) -> Iterator[str]:
         if job.routed > job.rows or job.unroutable + job.damaged > job.routed:
             yield f"{job.routed} of {job.rows} rows are routed, {job.unroutable} unroutable, {job.damaged} damaged"
         end = self.context.block_end

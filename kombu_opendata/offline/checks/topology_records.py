@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from ...storage.records import keys
-from ...storage.records.keys import Key, RecordKind
+from ...storage.records.keys import ParsedKey, RecordKind
 from ...storage.routing.topology import EXCHANGE_TYPES, Topology
 from ..findings import Finding, finding
 from .family import Context, Family
@@ -20,9 +20,9 @@ class TopologyFamily(Family):
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._topology = Topology()
-        self._bindings: list[tuple[Key, bytes, dict[str, Any]]] = []
+        self._bindings: list[tuple[ParsedKey, bytes, dict[str, Any]]] = []
 
-    def record(self, key: Key, raw: bytes, value: Any) -> Iterator[Finding]:
+    def record(self, key: ParsedKey, raw: bytes, value: Any) -> Iterator[Finding]:
         if key.kind is RecordKind.BINDING:
             self._bindings.append((key, raw, value))
             return
@@ -43,7 +43,7 @@ class TopologyFamily(Family):
         for found in self._filters():
             yield found
 
-    def _bind(self, key: Key, raw: bytes, arguments: dict[str, Any]) -> Iterator[Finding]:
+    def _bind(self, key: ParsedKey, raw: bytes, arguments: dict[str, Any]) -> Iterator[Finding]:
         exchange, queue, routing_key = key.name or "", key.queue or "", key.routing_key or ""
         known = self._topology.exchanges.get(exchange)
         if known is None and not self.context.sees(RecordKind.EXCHANGE):

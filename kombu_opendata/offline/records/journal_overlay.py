@@ -15,7 +15,7 @@ from ...storage.effects.codec import Commit
 from ...storage.messages.new_message import NewMessage
 from ...storage.records import keys
 from ...storage.records.payload import message_rows
-from ...storage.slatedb.ffi import Batch
+from ...storage.slatedb.ffi import WriteBatch
 from ...storage.slatedb.store_reads import Reads
 from ...storage.state.store_state import StoreState
 
@@ -25,7 +25,7 @@ CONTRADICTIONS = (LookupError, TypeError, ValueError, AttributeError, AssertionE
 Changes = dict[bytes, bytes | None]
 
 
-class MemoryBatch(Batch):
+class MemoryBatch(WriteBatch):
     """A batch that is never written.
 
     Attributes:

@@ -182,4 +182,4 @@ def as_entry(state: str, entry: tuple[int, ...]) -> dict[str, Any]:
         return AvailableMessage(*entry)._asdict()
     if state == IN_FLIGHT:
         return InFlightMessage(*entry)._asdict()
-    return settled.Entry(*entry)._asdict()
+    return settled.SettledEntry(*entry)._asdict()

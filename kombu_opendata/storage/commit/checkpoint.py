@@ -28,17 +28,17 @@ from ..records import (
     topology,
 )
 from ..records.config import QueueConfig
-from ..records.leases import Leases
+from ..records.leases import SessionLeases
 from ..records.overrides import NO_OVERRIDES
-from ..slatedb.ffi import Batch
-from ..state.queue_buckets import Entry
+from ..slatedb.ffi import WriteBatch
+from ..state.queue_buckets import QueueEntry
 from ..state.settled_list import LISTS, ListName, bucket_key
 from ..state.store_state import Dirty, Queue, StoreState
 
 T = TypeVar("T")
 
 
-def snapshot(state: StoreState, batch: Batch, position: int | None, now: int) -> Dirty:
+def snapshot(state: StoreState, batch: WriteBatch, position: int | None, now: int) -> Dirty:
     """Add everything that changed to ``batch``; the returned Dirty says what needs the store's old values."""
     dirty, state.dirty = state.dirty, Dirty()
     again = dirty.deleted_queues.keys() & state.queues.keys()
@@ -73,7 +73,7 @@ def snapshot(state: StoreState, batch: Batch, position: int | None, now: int) ->
     return dirty
 
 
-def _put_or_delete(batch: Batch, key: bytes, record: T | None, encode: Callable[[T], bytes]) -> None:
+def _put_or_delete(batch: WriteBatch, key: bytes, record: T | None, encode: Callable[[T], bytes]) -> None:
     """Put the record, or delete the key where there is none."""
     if record is None:
         batch.delete(key)
@@ -81,7 +81,7 @@ def _put_or_delete(batch: Batch, key: bytes, record: T | None, encode: Callable[
         batch.put(key, encode(record))
 
 
-def _put_queue(queue: Queue, batch: Batch) -> None:
+def _put_queue(queue: Queue, batch: WriteBatch) -> None:
     messages = queue.messages
     if messages.dirty or messages.dropped:  # everything that is counted changes a bucket
         _put_counts(queue, batch)
@@ -97,7 +97,7 @@ def _put_queue(queue: Queue, batch: Batch) -> None:
         _put_log(queue, which, batch)
 
 
-def _put_counts(queue: Queue, batch: Batch) -> None:
+def _put_counts(queue: Queue, batch: WriteBatch) -> None:
     counts = queue.counts
     values = counts.changed()
     if values is not None:
@@ -105,7 +105,7 @@ def _put_counts(queue: Queue, batch: Batch) -> None:
         batch.put(keys.queue_counts_key(queue.name), queue_counts.encode(stored))
 
 
-def _put_log(queue: Queue, which: ListName, batch: Batch) -> None:
+def _put_log(queue: Queue, which: ListName, batch: WriteBatch) -> None:
     log = queue.settled_list(which)
     for number, rows in log.dirty.items():
         key = bucket_key(queue.name, which, number)
@@ -116,12 +116,12 @@ def _put_log(queue: Queue, which: ListName, batch: Batch) -> None:
     log.dirty.clear()
 
 
-def _put_options(state: StoreState, queue: Queue, batch: Batch) -> None:
+def _put_options(state: StoreState, queue: Queue, batch: WriteBatch) -> None:
     name, chosen = queue.name, queue.declared
     filter_text = state.topology.filter_of(name)
     value = config.encode(QueueConfig(filter_text, chosen.max_attempts, chosen.done_retention_seconds))
     batch.put(keys.config_key(name), value)
-    stored = options.QueueOptions(
+    stored = options.QueueOptionsRecord(
         chosen.failed_retention_seconds,
         chosen.lease_seconds,
         queue.done.first,
@@ -131,14 +131,14 @@ def _put_options(state: StoreState, queue: Queue, batch: Batch) -> None:
     batch.put(keys.options_key(name), options.encode(stored))
 
 
-def _put_topology(state: StoreState, dirty: Dirty, batch: Batch) -> None:
+def _put_topology(state: StoreState, dirty: Dirty, batch: WriteBatch) -> None:
     exchanges = state.topology.exchanges
     for name in dirty.exchanges:
         exchange = exchanges.get(name)
         if exchange is None:
             batch.delete(keys.exchange_key(name))
         else:
-            stored = topology.Exchange(exchange.type, exchange.durable, exchange.auto_delete, exchange.arguments)
+            stored = topology.ExchangeRecord(exchange.type, exchange.durable, exchange.auto_delete, exchange.arguments)
             batch.put(keys.exchange_key(name), topology.encode_exchange(stored))
     for queue, name, routing_key, identity in dirty.bindings:
         exchange = exchanges.get(name)
@@ -150,13 +150,13 @@ def _put_topology(state: StoreState, dirty: Dirty, batch: Batch) -> None:
             batch.delete(key)
 
 
-def _put_sessions(state: StoreState, dirty: Dirty, batch: Batch, now: int) -> None:
+def _put_sessions(state: StoreState, dirty: Dirty, batch: WriteBatch, now: int) -> None:
     for session in dirty.producers:
         _put_or_delete(batch, keys.producer_key(session), state.producers.get(session), producer.encode)
     for session in dirty.removals:
         _put_or_delete(batch, keys.removal_key(session), state.removals.get(session), removal.encode)
     for session in dirty.sessions:
-        groups: dict[str, list[Entry]] = {}
+        groups: dict[str, list[QueueEntry]] = {}
         for entry in state.leases.get(session, {}).values():
             groups.setdefault(entry.queue, []).append(entry)
         name = state.session_names.get(session, "")
@@ -166,11 +166,11 @@ def _put_sessions(state: StoreState, dirty: Dirty, batch: Batch, now: int) -> No
             batch.delete(keys.session_key(session))
 
 
-def _leases(name: str, now: int, groups: Mapping[str, list[Entry]]) -> Leases:
+def _leases(name: str, now: int, groups: Mapping[str, list[QueueEntry]]) -> SessionLeases:
     held = {queue: [entry.id for entry in entries] for queue, entries in groups.items()}
     deadlines = {queue: [entry.deadline for entry in entries] for queue, entries in groups.items()}
     deadlines = {queue: found for queue, found in deadlines.items() if any(found)}
-    return Leases(name, now, held, deadlines)
+    return SessionLeases(name, now, held, deadlines)
 
 
 def _records_of(queue: Queue) -> frozenset[bytes]:

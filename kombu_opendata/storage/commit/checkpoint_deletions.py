@@ -8,7 +8,7 @@ from collections.abc import Mapping, Set
 
 from ..records import attempts, keys, payload, settled
 from ..records.routes_block import KEPT, KEPT_IN_CHUNKS
-from ..slatedb.ffi import Batch
+from ..slatedb.ffi import WriteBatch
 from ..slatedb.store_reads import Reads
 from ..state.log_retention_state import LogState
 from ..state.store_state import DeletedQueue, Dirty, StoreState
@@ -20,7 +20,7 @@ _COUNTS_PER_TURN = 250
 
 async def resolve(
     dirty: Dirty,
-    batch: Batch,
+    batch: WriteBatch,
     store: Reads,
     fresh: Mapping[int, bytes],
     state: StoreState,
@@ -52,7 +52,7 @@ async def resolve(
 
 
 async def _delete_queue_records(
-    name: str, deleted: DeletedQueue, kept: Set[bytes], batch: Batch, store: Reads
+    name: str, deleted: DeletedQueue, kept: Set[bytes], batch: WriteBatch, store: Reads
 ) -> set[int]:
     """Delete a queue's records except those that were just put (``kept``); returns the settled messages."""
     ids: set[int] = set()
@@ -77,7 +77,7 @@ async def _delete_queue_records(
 async def _count(
     garbage: list[int],
     dirty: Dirty,
-    batch: Batch,
+    batch: WriteBatch,
     store: Reads,
     fresh: Mapping[int, bytes],
     counts: RouteCounts,
@@ -125,7 +125,7 @@ def _changes(garbage: list[int], dirty: Dirty) -> dict[int, int]:
     return changes
 
 
-def _delete_message(id: int, chunks: int, batch: Batch) -> None:
+def _delete_message(id: int, chunks: int, batch: WriteBatch) -> None:
     for key in (keys.payload_key(id), keys.metadata_key(id), keys.attempts_key(id)):
         batch.delete(key)
     for chunk in range(chunks):

@@ -21,7 +21,7 @@ from ..messages.new_message import NewMessage
 from ..messages.payloads import Payloads
 from ..records import keys
 from ..records.payload import message_rows
-from ..slatedb.ffi import Batch
+from ..slatedb.ffi import WriteBatch
 from ..slatedb.store_writer import SlateStore
 from ..state.store_state import Queue, StoreState
 from . import checkpoint, checkpoint_deletions
@@ -43,10 +43,10 @@ class Participant(Protocol):
     def is_dirty(self) -> bool:
         """Whether a checkpoint has anything to write."""
 
-    def snapshot(self, batch: Batch) -> None:
+    def snapshot(self, batch: WriteBatch) -> None:
         """Add everything that changed to a checkpoint's batch."""
 
-    async def before_deletion(self, ids: Set[int], batch: Batch) -> None:
+    async def before_deletion(self, ids: Set[int], batch: WriteBatch) -> None:
         """The checkpoint deletes these messages; their records can still be read, and others added to its batch."""
 
     def end_flush(self) -> None:
@@ -278,7 +278,7 @@ class Commits:
                 self._journal.release(position)
             self.released_upto = position
 
-    async def _write(self, batch: Batch, position: int | None, now: int) -> list[Queue]:
+    async def _write(self, batch: WriteBatch, position: int | None, now: int) -> list[Queue]:
         """Write everything that changed; returns the queues among it."""
         dirty = checkpoint.snapshot(self._state, batch, position, now)
         for participant in self.participants:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..messages.payloads import read_sizes
 from ..records import active, keys
 from ..slatedb.store_reads import Reads
-from ..state.queue_buckets import Entry, Summary
+from ..state.queue_buckets import QueueEntry, Summary
 from ..state.queue_state import QueueState
 
 
@@ -31,7 +31,7 @@ async def measure(store: Reads, messages: QueueState) -> None:
         measured |= cold
 
 
-async def _measure_loaded(store: Reads, messages: QueueState, entries: list[Entry]) -> None:
+async def _measure_loaded(store: Reads, messages: QueueState, entries: list[QueueEntry]) -> None:
     for entry, size in zip(entries, await read_sizes(store, [entry.id for entry in entries]), strict=True):
         messages.set_size(entry, size)
 

@@ -36,7 +36,7 @@ from ..slatedb.store_writer import SlateStore
 from ..state.history_log import HistoryLog
 from ..state.queue_buckets import Summary
 from ..state.settled_list import ListName, bucket_key
-from ..state.store_state import Queue, QueueOptions, StoreState
+from ..state.store_state import Queue, QueueSettings, StoreState
 from .journal import Journal
 from .queue_sizes import measure
 
@@ -181,7 +181,7 @@ async def _load_queues(store: Reads, state: StoreState, stored: Iterable[Row], c
     for key, value in stored:
         name, found = keys.parse(key).name or "", options.decode(key, value)
         limits = config.decode(keys.config_key(name), configs.get(keys.config_key(name), b""))
-        kept = QueueOptions(
+        kept = QueueSettings(
             limits.max_attempts, limits.done_retention_seconds, found.failed_retention_seconds, found.lease_seconds,
             found.arguments,
         )  # fmt: skip

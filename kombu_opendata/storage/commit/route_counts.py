@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from ...errors import RequestError
 from ..records import keys, routes_block
 from ..records.routes_block import BLOCK_BITS, KEPT, KEPT_IN_CHUNKS, LOW, MAX_COUNT
-from ..slatedb.ffi import Batch
+from ..slatedb.ffi import WriteBatch
 from ..slatedb.store_reads import Reads
 
 #: blocks in memory at a time (0.6 KB each); handling all their ids takes a few milliseconds
@@ -88,7 +88,7 @@ class RouteCounts:
         block[id & LOW] = count
         self._changed.add(number)
 
-    async def put_into(self, batch: Batch) -> None:
+    async def put_into(self, batch: WriteBatch) -> None:
         """Add the blocks that changed to the batch, and forget all blocks."""
         for turn, number in enumerate(sorted(self._changed)):
             if turn % _PER_TURN == _PER_TURN - 1:

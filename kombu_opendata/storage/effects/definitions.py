@@ -7,7 +7,7 @@ from typing import Any
 from ..records.overrides import QueueOverrides
 from ..state.settled_list import LISTS
 from ..state.staged_job import REMOVED
-from ..state.store_state import DeletedQueue, QueueOptions, StoreState
+from ..state.store_state import DeletedQueue, QueueSettings, StoreState
 from .effect import Effect
 
 
@@ -23,7 +23,7 @@ class DeclareQueue(Effect, tag=9):
     at_ms: int = 0
 
     def apply(self, state: StoreState) -> None:
-        options = QueueOptions(
+        options = QueueSettings(
             self.max_attempts,
             self.done_retention_seconds,
             self.failed_retention_seconds,

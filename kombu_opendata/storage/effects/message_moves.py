@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..records.routing_cursor import Cursor
-from ..records.settled import Entry
+from ..records.settled import SettledEntry
 from ..state.queue_buckets import QueueRow
 from ..state.settled_list import ListName, Taken
 from ..state.staged_job import DONE, FAILED
@@ -128,7 +128,7 @@ class ArchiveFailed(Effect, tag=54):
     rows: list[int]
 
     @classmethod
-    def of(cls, queue: str, bucket: int, rows: Iterable[Entry]) -> ArchiveFailed:
+    def of(cls, queue: str, bucket: int, rows: Iterable[SettledEntry]) -> ArchiveFailed:
         """The effect for these entries of the bucket."""
         return cls(queue, bucket, [field for row in rows for field in row])
 

@@ -9,7 +9,7 @@ from ..messages.new_message import NewMessage
 from ..records.payload import MAX_INLINE_BYTES
 from ..state.message_deadlines import MAX_DEADLINE_MS
 from ..state.staged_job import StagedBatch
-from ..state.staged_rows import Chunk, decode, each, records_of, spread
+from ..state.staged_rows import StagedChunk, decode, each, records_of, spread
 from ..state.store_state import StoreState
 from .effect import Effect
 from .publishes import add_message
@@ -28,7 +28,7 @@ class CommitStaged(Effect, tag=48):
         state.next_id = max(state.next_id, self.first_id + job.rows)
 
 
-class RouteStaged(Chunk, Effect, tag=49):
+class RouteStaged(StagedChunk, Effect, tag=49):
     """Rows of a job were put into queues: the fields of a chunk, and the routes.
 
     It has the rows' block of the index, as in the batch object, so applying it needs no object.
@@ -44,7 +44,9 @@ class RouteStaged(Chunk, Effect, tag=49):
     places: dict[str, list[int]]
 
     @classmethod
-    def of(cls, chunk: Chunk, targets: list[list[str]], runs: list[int], places: dict[str, list[int]]) -> RouteStaged:
+    def of(
+        cls, chunk: StagedChunk, targets: list[list[str]], runs: list[int], places: dict[str, list[int]]
+    ) -> RouteStaged:
         """The effect for a chunk's rows."""
         return cls(
             chunk.job_id, chunk.first_id, chunk.at_ms, chunk.received_at_ms, chunk.path, chunk.offset, chunk.rows,
@@ -79,7 +81,7 @@ class RouteStaged(Chunk, Effect, tag=49):
         return records_of(self, decode(self), self.runs) if self.block else ()
 
 
-def _rows(chunk: Chunk, block: Block) -> Iterator[tuple[int, int, int, int]]:
+def _rows(chunk: StagedChunk, block: Block) -> Iterator[tuple[int, int, int, int]]:
     """The stored priority (lower first), visible time, deadline and size of each row."""
     received = chunk.received_at_ms
     priorities, visible, ttls = map(each, (block.priority, block.visible_at_ms, block.ttl_ms))

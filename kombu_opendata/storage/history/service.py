@@ -8,19 +8,19 @@ from contextlib import asynccontextmanager
 
 from ..messages.payloads import Payloads
 from ..records import history_log, keys
-from ..slatedb.ffi import Batch
+from ..slatedb.ffi import WriteBatch
 from ..slatedb.store_writer import SlateStore
-from ..state.history_log import Chunk, HistoryLog
+from ..state.history_log import HistoryLog, LogChunk
 from ..state.store_state import StoreState
 from .index.history_index import Index
+from .index.index_retention import Sweep
 from .index.indexer import Indexer
 from .index.kept_headers import CollectedHeaders
-from .index.sweep import Sweep
 from .lists.candidates import AttemptRecord, MessageRecord, attempt_dimensions
 from .lists.counts_by_time import count_attempts, count_messages
-from .lists.pages import Page, list_attempts, list_messages, with_events
-from .lists.query import Buckets, Filters, Paging
-from .lists.reader import Reader
+from .lists.pages import ListPage, list_attempts, list_messages, with_events
+from .lists.query import ListFilters, Paging, TimeBuckets
+from .lists.reader import ListReader
 
 #: how long attempts are kept
 DEFAULT_RETENTION_SECONDS = 14 * 86_400.0
@@ -53,7 +53,7 @@ class History:
         self.collected = CollectedHeaders(store, payloads, self.log, self.index)
         self.indexer = Indexer(store, payloads, self.log, self.index, self.collected, checkpoint)
         self.sweeper = Sweep(store, state, payloads, self.index, checkpoint, retention_ms)
-        self._saving: list[Chunk] = []
+        self._saving: list[LogChunk] = []
 
     @property
     def enabled(self) -> bool:
@@ -70,20 +70,20 @@ class History:
         rows = await self._store.scan(*keys.kind_range(keys.RecordKind.HISTORY_LOG), limit=1, descending=True)
         for key, value in rows:
             attempt, row = keys.parse(key).numbers or (0, 0)
-            last = Chunk.of((attempt, row), history_log.decode(key, value))
+            last = LogChunk.of((attempt, row), history_log.decode(key, value))
             if last.end > self.indexer.place:
                 self.log.begin_at(last.end)
         self.log.indexed(self.indexer.place)
         return self.log
 
-    def snapshot(self, batch: Batch) -> None:
+    def snapshot(self, batch: WriteBatch) -> None:
         """Put everything that is not stored yet into a checkpoint's batch."""
         if self.enabled:
             self._saving = self.log.snapshot(batch)
             self.index.snapshot(batch)
             self.collected.snapshot(batch)
 
-    async def before_deletion(self, ids: Set[int], batch: Batch) -> None:
+    async def before_deletion(self, ids: Set[int], batch: WriteBatch) -> None:
         """Keep the headers of these messages that the index may still need; the checkpoint deletes the messages."""
         if self.enabled:
             await self.collected.keep(ids, batch)
@@ -129,32 +129,32 @@ class History:
 
     # ------------------------------------------------------------------ reading
     @asynccontextmanager
-    async def reading(self, *, indexed: bool) -> AsyncIterator[Reader]:
+    async def reading(self, *, indexed: bool) -> AsyncIterator[ListReader]:
         """A reader of everything until now; ``indexed``: the index has all of it, too."""
         if indexed:
             await self.indexer.catch_up()
         self.log.close_chunk()
         with self.index.reading() as view:
-            yield Reader(self._store, self._state, self._payloads, self.log, self.index, view)
+            yield ListReader(self._store, self._state, self._payloads, self.log, self.index, view)
 
-    async def list_messages(self, filters: Filters, paging: Paging) -> Page[MessageRecord]:
+    async def list_messages(self, filters: ListFilters, paging: Paging) -> ListPage[MessageRecord]:
         """See :func:`.pages.list_messages`."""
         async with self.reading(indexed=True) as reader:
             return await list_messages(reader, filters, paging)
 
     async def list_attempts(
-        self, filters: Filters, paging: Paging, *, bodies: bool = False, tracebacks: bool = False
-    ) -> Page[AttemptRecord]:
+        self, filters: ListFilters, paging: Paging, *, bodies: bool = False, tracebacks: bool = False
+    ) -> ListPage[AttemptRecord]:
         """See :func:`.pages.list_attempts`."""
         async with self.reading(indexed=bool(attempt_dimensions(filters))) as reader:
             return await list_attempts(reader, filters, paging, bodies=bodies, tracebacks=tracebacks)
 
-    async def count_messages(self, filters: Filters, buckets: Buckets) -> list[int]:
+    async def count_messages(self, filters: ListFilters, buckets: TimeBuckets) -> list[int]:
         """See :mod:`.counts_by_time`; the times of the filters must be within the buckets."""
         async with self.reading(indexed=True) as reader:
             return await count_messages(reader, filters, buckets)
 
-    async def count_attempts(self, filters: Filters, buckets: Buckets) -> list[int]:
+    async def count_attempts(self, filters: ListFilters, buckets: TimeBuckets) -> list[int]:
         """See :mod:`.counts_by_time`; the times of the filters must be within the buckets."""
         async with self.reading(indexed=bool(attempt_dimensions(filters))) as reader:
             return await count_attempts(reader, filters, buckets)

@@ -120,7 +120,7 @@ class Collector:
         return removed
 
     def _remove(
-        self, queue: Queue, which: ListName, rows: list[settled.Entry], expired: list[settled.Entry]
+        self, queue: Queue, which: ListName, rows: list[settled.SettledEntry], expired: list[settled.SettledEntry]
     ) -> tuple[int, bool]:
         """Take the expired rows out of the first bucket; returns how many, and whether to go on with the next."""
         log = queue.settled_list(which)

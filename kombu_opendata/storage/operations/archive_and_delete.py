@@ -42,7 +42,7 @@ class Selection(NamedTuple):
     before_ms: int | None = None
     limit: int = 0
 
-    def takes(self, row: settled.Entry) -> bool:
+    def takes(self, row: settled.SettledEntry) -> bool:
         """Whether a row meets the conditions on ids and time."""
         return (self.ids is None or row.message_id in self.ids) and (
             self.before_ms is None or row.settled_at_ms < self.before_ms
@@ -86,7 +86,9 @@ class SettledMoves:
                 break
         return archived
 
-    async def _matching(self, rows: list[settled.Entry], selector: Selector | None) -> list[settled.Entry]:
+    async def _matching(
+        self, rows: list[settled.SettledEntry], selector: Selector | None
+    ) -> list[settled.SettledEntry]:
         """The rows of the messages whose headers the selector matches."""
         if selector is None:
             return rows
@@ -131,7 +133,7 @@ class SettledMoves:
 
     async def _delete_from(
         self, queue: Queue, which: ListName, number: int, selection: Selection
-    ) -> tuple[list[settled.Entry], int]:
+    ) -> tuple[list[settled.SettledEntry], int]:
         """Delete messages of a bucket; returns the rows that it had, and how many were deleted."""
         async with self._commits.checkpointing, self._buckets.hold(queue, which, number) as rows:
             ids = [row.message_id for row in rows if selection.takes(row)]

@@ -13,7 +13,7 @@ from ..effects.effect import Effect
 from ..records.overrides import QueueOverrides
 from ..routing.queue_definition import QueueDefinition
 from ..routing.queue_filters import filter_of, have_same_filter
-from ..state.store_state import Queue, QueueOptions, StoreState
+from ..state.store_state import Queue, QueueSettings, StoreState
 
 #: the longest filter of a queue, as its config record has 16 bits for the length
 MAX_FILTER_BYTES = 0xFFFF
@@ -31,7 +31,7 @@ class Definitions:
         self._commits.apply(effect)
         self._commits.needs_sync = True
 
-    def declare_queue(self, name: str, options: QueueOptions) -> Queue:
+    def declare_queue(self, name: str, options: QueueSettings) -> Queue:
         """Create a durable queue: its config and its empty active, done and failed records."""
         self._define(DeclareQueue(name, *options, self._clock.now_ms()))
         return self._state.queues[name]

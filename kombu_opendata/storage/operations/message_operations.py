@@ -18,7 +18,7 @@ from ..messages.payloads import Payloads
 from ..records.dead_letter import REVOKED
 from ..records.producer import Producer
 from ..state.message_deadlines import MAX_DEADLINE_MS, TTL_HEADER, is_exact, retention_of
-from ..state.queue_buckets import Entry
+from ..state.queue_buckets import QueueEntry
 from ..state.store_state import UNLIMITED_ATTEMPTS, Queue, StoreState
 
 #: message ids of one SeqBlock, as in OpenData-Log
@@ -113,7 +113,7 @@ class Operations:
         return id
 
     # ------------------------------------------------------------------ consuming
-    def claim(self, queue: Queue, entries: Sequence[Entry], session: bytes, lease_ms: int = 0) -> None:
+    def claim(self, queue: Queue, entries: Sequence[QueueEntry], session: bytes, lease_ms: int = 0) -> None:
         """Lease these available messages to a session, for the queue's lease or ``lease_ms``."""
         # a message that returned within this millisecond is claimed in the next one: the token is the claim's time
         at = self._clock.now_ms()
@@ -134,7 +134,7 @@ class Operations:
         effect.apply(self._state)
         self._effects.append(effect)
 
-    def ack(self, queue: Queue, entries: Iterable[Entry], runs: Sequence[int] = ()) -> None:
+    def ack(self, queue: Queue, entries: Iterable[QueueEntry], runs: Sequence[int] = ()) -> None:
         """in flight → done; ``runs`` is as in :class:`.Ack`."""
         at = self._clock.now_ms()
         pairs: list[int] = []
@@ -153,7 +153,7 @@ class Operations:
     def fail(
         self,
         queue: Queue,
-        entries: Iterable[Entry],
+        entries: Iterable[QueueEntry],
         consumer: str,
         reason: str = "rejected",
         *,
@@ -174,7 +174,7 @@ class Operations:
     def put_back(
         self,
         queue: Queue,
-        entries: Iterable[Entry],
+        entries: Iterable[QueueEntry],
         consumer: str,
         *,
         costs_attempt: bool,
@@ -189,7 +189,7 @@ class Operations:
         """
         at = self._clock.now_ms()
         back: list[int] = []
-        spent: list[Entry] = []
+        spent: list[QueueEntry] = []
         for entry in entries:
             if costs_attempt and UNLIMITED_ATTEMPTS > queue.options.max_attempts <= entry.attempts:
                 spent.append(entry)
@@ -205,7 +205,7 @@ class Operations:
         if spent:
             self.fail(queue, spent, consumer, "delivery_limit", lease_expired=lease_expired)
 
-    def remove(self, queue: Queue, entries: Collection[Entry], reason: str = "") -> int:
+    def remove(self, queue: Queue, entries: Collection[QueueEntry], reason: str = "") -> int:
         """available → deleted: expired, dropped or purged. Returns how many.
 
         With a reason they become dead letters, if the queue has an exchange for them, or if they expired and may leave
@@ -238,30 +238,30 @@ class Operations:
         self._commits.apply(Renew(session, at, at))
 
     # ------------------------------------------------------------------ by id, and leases of a given time
-    def extend(self, queue: Queue, entries: Collection[Entry], lease_ms: int) -> int:
+    def extend(self, queue: Queue, entries: Collection[QueueEntry], lease_ms: int) -> int:
         """Let leases that nobody renews end in ``lease_ms``; returns when, ms since the epoch."""
         at = self._clock.now_ms()
         until = at + lease_ms
         self._commits.apply(Extend(queue.name, at, _pairs(entries), until))
         return until
 
-    def delay(self, queue: Queue, entries: Collection[Entry], delay_ms: int) -> None:
+    def delay(self, queue: Queue, entries: Collection[QueueEntry], delay_ms: int) -> None:
         """Make available messages visible in ``delay_ms``, sooner or later than before."""
         at = self._clock.now_ms()
         self._commits.apply(Delay(queue.name, at, _pairs(entries), at + delay_ms))
 
-    def release(self, queue: Queue, entries: Collection[Entry], consumer: str, delay_ms: int) -> None:
+    def release(self, queue: Queue, entries: Collection[QueueEntry], consumer: str, delay_ms: int) -> None:
         """in flight → available in ``delay_ms``, at no cost of an attempt."""
         at = self._clock.now_ms()
         self._commits.apply(ReturnLater(queue.name, at, _pairs(entries), False, consumer, at + delay_ms))
 
-    def delete(self, queue: Queue, entries: Collection[Entry]) -> None:
+    def delete(self, queue: Queue, entries: Collection[QueueEntry]) -> None:
         """available or in flight → deleted, without an entry in a settled list."""
         at = self._clock.now_ms()
         self._drop_payloads(entries)
         self._commits.apply(Delete(queue.name, at, _pairs(entries)))
 
-    def archive(self, queue: Queue, entries: Collection[Entry], operator: str) -> None:
+    def archive(self, queue: Queue, entries: Collection[QueueEntry], operator: str) -> None:
         """available → done, without a claim."""
         at = self._clock.now_ms()
         self._drop_payloads(entries)
@@ -275,11 +275,11 @@ class Operations:
     def forget_session(self, session: bytes) -> None:
         self._commits.apply(ForgetSession(session))
 
-    def _drop_payloads(self, entries: Iterable[Entry]) -> None:
+    def _drop_payloads(self, entries: Iterable[QueueEntry]) -> None:
         for entry in entries:
             self._payloads.drop(entry.id)
 
 
-def _pairs(entries: Iterable[Entry]) -> list[int]:
+def _pairs(entries: Iterable[QueueEntry]) -> list[int]:
     """The flat list id, bucket, id, bucket, … of these messages."""
     return [part for entry in entries for part in (entry.id, entry.bucket)]

@@ -34,7 +34,7 @@ _WINDOW = 65_536
 
 
 @dataclass(slots=True)
-class Moved:
+class MoveCounts:
     """The outcome of a redrive, a move or a copy.
 
     Attributes:
@@ -56,7 +56,7 @@ class Moved:
     is_full: bool = False
 
 
-class Way(NamedTuple):
+class MoveTarget(NamedTuple):
     """Where messages go.
 
     Attributes:
@@ -68,7 +68,7 @@ class Way(NamedTuple):
 
     target: Queue
     accepts: Callable[[int, int], bool]
-    on_step: Callable[[Moved], bool]
+    on_step: Callable[[MoveCounts], bool]
     call: Call | None = None
 
 
@@ -76,8 +76,8 @@ class _Move(NamedTuple):
     """One call, and its outcome so far."""
 
     source: MoveSource
-    way: Way
-    done: Moved
+    way: MoveTarget
+    done: MoveCounts
 
     @property
     def is_at_limit(self) -> bool:
@@ -99,8 +99,13 @@ class Moves:
     _repeats: RepeatedCalls
 
     async def redrive(
-        self, source: Queue, selection: Selection, way: Way, which: ListName = "failed", bucket: int | None = None
-    ) -> Moved:
+        self,
+        source: Queue,
+        selection: Selection,
+        way: MoveTarget,
+        which: ListName = "failed",
+        bucket: int | None = None,
+    ) -> MoveCounts:
         """Make messages of a settled list available in a queue, which may be their own. Raises as :meth:`waiting`.
 
         Args:
@@ -109,8 +114,8 @@ class Moves:
         return await self._run(SettledSource(source, selection, which, self._buckets, bucket), way)
 
     async def waiting(
-        self, source: Queue, selection: Selection, way: Way, states: Sequence[str], *, copies: bool
-    ) -> Moved:
+        self, source: Queue, selection: Selection, way: MoveTarget, states: Sequence[str], *, copies: bool
+    ) -> MoveCounts:
         """Move, or copy, available or delayed messages to another queue.
 
         Raises:
@@ -122,8 +127,8 @@ class Moves:
             WaitingSource(source, selection, states, copies, end, self._pages, self._loader, self._clock), way
         )
 
-    async def _run(self, source: MoveSource, way: Way) -> Moved:
-        move = _Move(source, way, Moved(count=self._repeats.before(way.call).messages))
+    async def _run(self, source: MoveSource, way: MoveTarget) -> MoveCounts:
+        move = _Move(source, way, MoveCounts(count=self._repeats.before(way.call).messages))
         buckets = list(source.buckets())
         if self._commits.is_dirty:
             # new messages have their metadata and size in the store only after it

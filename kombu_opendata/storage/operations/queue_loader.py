@@ -12,7 +12,7 @@ from ..clock import Clock
 from ..messages.payloads import Payloads
 from ..records import active, keys
 from ..slatedb.store_writer import SlateStore
-from ..state.queue_buckets import Entry, Summary
+from ..state.queue_buckets import QueueEntry, Summary
 from ..state.queue_state import BUCKET_ENTRIES
 from ..state.store_state import Queue, StoreState
 from .message_operations import Operations
@@ -47,7 +47,7 @@ class QueueLoader:
     on_loaded: Callable[[Queue], None] = lambda _queue: None
     _loading: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
-    def next_entry(self, queue: Queue, now: int) -> tuple[Entry | None, bool]:
+    def next_entry(self, queue: Queue, now: int) -> tuple[QueueEntry | None, bool]:
         """The next message to deliver, whose payload is in memory, or (None, whether one is being loaded).
 
         Removes expired messages that would be next. After a load the ``on_loaded`` callback runs.

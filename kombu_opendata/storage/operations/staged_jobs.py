@@ -22,7 +22,7 @@ from ..slatedb.store_writer import SlateStore
 from ..state import queue_state
 from ..state.queue_state import QueueState
 from ..state.staged_job import StagedBatch, StagedJob
-from ..state.staged_rows import Chunk, records_of
+from ..state.staged_rows import StagedChunk, records_of
 from ..state.store_state import Queue, StoreState
 from .message_operations import Operations
 
@@ -86,7 +86,7 @@ class Staging:
         self._commits.needs_sync = True
         return self.state.jobs[job_id]
 
-    def route(self, chunk: Chunk, block: Block | None, targets: list[list[Queue]], runs: list[int]) -> None:
+    def route(self, chunk: StagedChunk, block: Block | None, targets: list[list[Queue]], runs: list[int]) -> None:
         """Put a job's next rows into queues.
 
         Args:

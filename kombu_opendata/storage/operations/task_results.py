@@ -22,7 +22,7 @@ _SWEEP_PAGE = 100
 _AGE_SLACK_MS = 1000
 
 
-class Results:
+class ResultStore:
     """The results of one instance. No change may be shown to anybody before the commit.
 
     ``stored`` counts results, and ``chords_completed`` the chords whose callbacks were sent, since the start.
@@ -200,7 +200,7 @@ class Results:
         known, found = self.state.results.find(name)
         return found if known else await self._record(name)
 
-    def _expire(self, row: keys.Key, stored: Result | None, now: int) -> bool:
+    def _expire(self, row: keys.ParsedKey, stored: Result | None, now: int) -> bool:
         name = row.result or b""
         known, found = self.state.results.find(name)
         is_over = _alive(found if known else stored, now) is None

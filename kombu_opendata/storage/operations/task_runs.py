@@ -16,7 +16,7 @@ from ..effects.effect import Effect
 from ..effects.task_runs import Failures, Finish, FinishFailed, NoteFailures, NoteReports, Start, finish
 from ..messages.payloads import Payloads
 from ..records.running_tasks import RunningTask
-from ..state.queue_buckets import Entry
+from ..state.queue_buckets import QueueEntry
 from ..state.running_state import Lease
 from ..state.store_state import Queue, StoreState
 from .message_operations import Operations
@@ -61,7 +61,7 @@ class TaskRuns:
         self._operations = operations
         self._effects: list[Effect] = commits.effects
 
-    def start(self, queue: Queue, entries: Iterable[Entry]) -> None:
+    def start(self, queue: Queue, entries: Iterable[QueueEntry]) -> None:
         """in flight → done; the tasks, all of one session, run until :meth:`finish`."""
         at, session = self._clock.now_ms(), b""
         pairs: list[int] = []
@@ -111,7 +111,7 @@ class TaskRuns:
             effects.append(Finish(name, at, run))
         return task
 
-    def ack(self, queue: Queue, entry: Entry, report: TaskReport) -> None:
+    def ack(self, queue: Queue, entry: QueueEntry, report: TaskReport) -> None:
         """in flight → done, with what became of the message's task."""
         if self.enabled and not (report.exception or report.error or report.traceback):
             self._operations.ack(queue, (entry,), (report.state, report.runtime_us, report.pid))
@@ -119,7 +119,7 @@ class TaskRuns:
         self.note(queue, entry, report)
         self._operations.ack(queue, (entry,))
 
-    def note(self, queue: Queue, entry: Entry, report: TaskReport) -> None:
+    def note(self, queue: Queue, entry: QueueEntry, report: TaskReport) -> None:
         """What became of the task of a message in flight, before the operation that settles it."""
         history = self._state.history
         if not self.enabled or history is None:

@@ -25,7 +25,7 @@ _CALL_ROWS = 1024
 _MAX_COLLECTED = 100_000
 
 
-class Block(NamedTuple):
+class MetadataBlock(NamedTuple):
     """All metadata records from some id on and before ``upto``.
 
     ``collected`` has the messages that were removed from the store since; also some that are not in the block.
@@ -50,8 +50,8 @@ class BlockReader:
 
     def __init__(self, store: SlateStore, commits: Commits) -> None:
         self._store, self._commits = store, commits
-        self.block: Block | None = None
-        self._ahead: asyncio.Task[Block] | None = None
+        self.block: MetadataBlock | None = None
+        self._ahead: asyncio.Task[MetadataBlock] | None = None
         self._ahead_start = -1
         self._is_closed = False
         self._row_bytes = 0  # average of the last block
@@ -91,14 +91,14 @@ class BlockReader:
         self._drop()
         self._abandon()
 
-    async def _read(self, start: int, end: int) -> Block:
+    async def _read(self, start: int, end: int) -> MetadataBlock:
         collected: set[int] = set()
         async with self._commits.checkpointing:  # a checkpoint under way may delete records that a read still sees
             self._commits.watches.append(collected)
         try:
             rows, upto = await read_block(self._store, start, end, self._row_bytes)
             self._row_bytes = mean_bytes(rows) if rows else 0
-            return Block(rows, upto, collected)
+            return MetadataBlock(rows, upto, collected)
         except BaseException:
             self._commits.unwatch(collected)
             raise
@@ -111,7 +111,7 @@ class BlockReader:
     def _abandon(self) -> None:
         """Drop the block that is being read. The read itself continues, as another call may be waiting for it."""
 
-        def end(task: asyncio.Task[Block]) -> None:
+        def end(task: asyncio.Task[MetadataBlock]) -> None:
             if not task.cancelled() and task.exception() is None:
                 self._commits.unwatch(task.result().collected)
 

@@ -17,7 +17,7 @@ from ..records import active, keys, settled
 from ..records.metadata import Metadata
 from ..records.running_tasks import RunningTask
 from ..slatedb.store_writer import SlateStore
-from ..state.queue_buckets import Entry, Summary
+from ..state.queue_buckets import QueueEntry, Summary
 from ..state.queue_state import QueueState
 from ..state.settled_list import LISTS, ListName, bucket_key
 from ..state.store_state import Queue
@@ -54,18 +54,18 @@ class Row(NamedTuple):
     settled_at_ms: int = 0
 
 
-def is_visible(entry: Entry, now: int) -> bool:
+def is_visible(entry: QueueEntry, now: int) -> bool:
     """Whether an available message can be delivered; see :meth:`QueueState.peek`."""
     return entry.visible_at <= now or entry.visible_at == entry.claimed_at + 1
 
 
-def row_of(entry: Entry, now: int) -> Row:
+def row_of(entry: QueueEntry, now: int) -> Row:
     """The row of a loaded message that is available or delayed."""
     state = AVAILABLE if is_visible(entry, now) else DELAYED
     return Row(entry.id, state, entry.priority, entry.visible_at, entry.attempts)
 
 
-def row_in_flight(entry: Entry, running_since_ms: int = 0) -> Row:
+def row_in_flight(entry: QueueEntry, running_since_ms: int = 0) -> Row:
     """The row of a message that a consumer holds, and whose task may run."""
     until, state = entry.lease_until, RUNNING if running_since_ms else IN_FLIGHT
     return Row(
@@ -79,7 +79,7 @@ def row_running(session: bytes, task: RunningTask) -> Row:
     return Row(task.message_id, RUNNING, attempts=task.number, token=token, session=session, settled_at_ms=since)
 
 
-def _settled_row(entry: settled.Entry, which: ListName) -> Row:
+def _settled_row(entry: settled.SettledEntry, which: ListName) -> Row:
     return Row(entry.message_id, which, attempts=entry.attempts, settled_at_ms=entry.settled_at_ms)
 
 

@@ -14,7 +14,7 @@ from ..state.settled_list import ListName, bucket_key
 from ..state.store_state import Queue, StoreState
 
 
-def rows_at_hand(queue: Queue, which: ListName, number: int) -> list[settled.Entry]:
+def rows_at_hand(queue: Queue, which: ListName, number: int) -> list[settled.SettledEntry]:
     """The entries of a bucket that is in memory."""
     log = queue.settled_list(which)
     rows = log.loaded(number)
@@ -31,7 +31,7 @@ class SettledBuckets:
     _state: StoreState
     _commits: Commits
 
-    async def read(self, queue: Queue, which: ListName, number: int) -> list[settled.Entry]:
+    async def read(self, queue: Queue, which: ListName, number: int) -> list[settled.SettledEntry]:
         """The rows of one bucket of a list as they are now."""
         log = queue.settled_list(which)
         if log.loaded(number) is None:
@@ -42,7 +42,7 @@ class SettledBuckets:
                     return settled.decode(key, value) if value is not None else []
         return rows_at_hand(queue, which, number)
 
-    async def head(self, queue: Queue, which: ListName) -> list[settled.Entry] | None:
+    async def head(self, queue: Queue, which: ListName) -> list[settled.SettledEntry] | None:
         """The rows of a list's first bucket; None if it can't be changed now. The caller holds ``checkpointing``."""
         log = queue.settled_list(which)
         while log.first < log.tail:
@@ -57,7 +57,7 @@ class SettledBuckets:
             log.drop_first()  # bucket 0 stays when it is empty
         return rows_at_hand(queue, which, log.tail)
 
-    def take(self, queue: Queue, which: ListName, rows: list[settled.Entry], count: int) -> None:
+    def take(self, queue: Queue, which: ListName, rows: list[settled.SettledEntry], count: int) -> None:
         """Remove the first ``count`` of the ``rows`` of a list's first bucket, as their retention is over."""
         log = queue.settled_list(which)
         for row in rows[:count]:
@@ -78,7 +78,7 @@ class SettledBuckets:
                 log.at_hand[number] = settled.pack_entries(settled.decode(key, value))
 
     @asynccontextmanager
-    async def hold(self, queue: Queue, which: ListName, number: int) -> AsyncIterator[list[settled.Entry]]:
+    async def hold(self, queue: Queue, which: ListName, number: int) -> AsyncIterator[list[settled.SettledEntry]]:
         """The rows of a bucket, which is in memory until the end of the block. No checkpoint may be under way."""
         try:
             await self.bring(queue, which, number)

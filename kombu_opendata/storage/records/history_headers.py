@@ -46,7 +46,7 @@ def encode(messages: Sequence[tuple[int, bytes]]) -> bytes:
     return b"".join([head, columns.pack("Q", ids), columns.pack("I", map(len, parts)), *parts])
 
 
-class Table:
+class HeaderTable:
     """A record whose messages are decoded one by one.
 
     Raises:
@@ -87,5 +87,5 @@ class Table:
 
 def decode(key: bytes, value: bytes) -> list[Collected]:
     """The messages in ``value``."""
-    table = Table(key, value)
+    table = HeaderTable(key, value)
     return [Collected(id, table.at(index)) for index, id in enumerate(table.ids)]

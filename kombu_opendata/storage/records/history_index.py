@@ -63,7 +63,7 @@ _BITMAP_BYTES = SEGMENT_SIZE // 8
 _NO_BITS, _ONE = b"0" * SEGMENT_SIZE, ord("1")
 
 
-class Run(NamedTuple):
+class PostingRun(NamedTuple):
     """A set of (hash, position) pairs that was written at once."""
 
     space: int
@@ -75,7 +75,7 @@ class Run(NamedTuple):
     entries: int
 
 
-class Head(NamedTuple):
+class IndexHead(NamedTuple):
     """The progress of indexing, and the runs."""
 
     part: int = 0
@@ -83,7 +83,7 @@ class Head(NamedTuple):
     attempt: int = 0
     row: int = 0
     kept: int = 0
-    runs: tuple[Run, ...] = ()
+    runs: tuple[PostingRun, ...] = ()
 
 
 def encode_postings(positions: list[int]) -> bytes:
@@ -165,19 +165,19 @@ def decode_page(key: bytes, value: bytes) -> tuple[array[int], array[int]]:
     return hashes, positions
 
 
-def encode_head(head: Head) -> bytes:
+def encode_head(head: IndexHead) -> bytes:
     """The record of the head."""
     fields = types.pack_versioned(_HEAD, "part, run, attempt, row, kept, runs", *head[:5], len(head.runs))
     return fields + b"".join(_RUN.pack(*run) for run in head.runs)
 
 
-def decode_head(key: bytes, value: bytes) -> Head:
+def decode_head(key: bytes, value: bytes) -> IndexHead:
     """The head in ``value``."""
     part, run, attempt, row, kept, count = types.read_versioned(_HEAD, key, value)
     runs, end = types.read_many(_read_run, key, value, _HEAD.size, count)
     types.check_end(key, value, end)
-    return Head(part, run, attempt, row, kept, tuple(runs))
+    return IndexHead(part, run, attempt, row, kept, tuple(runs))
 
 
-def _read_run(key: bytes, value: bytes, offset: int) -> tuple[Run, int]:
-    return Run(*types.read(_RUN, key, value, offset)), offset + _RUN.size
+def _read_run(key: bytes, value: bytes, offset: int) -> tuple[PostingRun, int]:
+    return PostingRun(*types.read(_RUN, key, value, offset)), offset + _RUN.size

@@ -94,7 +94,7 @@ class Left(msgspec.Struct, frozen=True, gc=False):
     reason: int
 
 
-class Rows(NamedTuple):
+class ChunkRows(NamedTuple):
     """The rows of a chunk. ``published`` has the ids of new messages; ``routed`` the ids of messages by queue."""
 
     published: list[int]
@@ -108,7 +108,7 @@ class Rows(NamedTuple):
         return len(self.published) + sum(map(len, self.routed.values())) + len(self.left)
 
 
-def encode(rows: Rows) -> bytes:
+def encode(rows: ChunkRows) -> bytes:
     """The record of these rows."""
     names: dict[str, int] = {}
 
@@ -166,7 +166,7 @@ def _ranges(ids: Iterable[int]) -> list[tuple[int, int]]:
     return found
 
 
-def decode(key: bytes, value: bytes) -> Rows:
+def decode(key: bytes, value: bytes) -> ChunkRows:
     """The rows in ``value``."""
     version, named, published, groups, left, attempts = _head(key, value)
     names, offset = types.read_many(types.read_utf8_escaped, key, value, _HEAD.size, named)
@@ -186,7 +186,7 @@ def decode(key: bytes, value: bytes) -> Rows:
         offset += _LEFT.size
     ended, offset = _read_attempts(key, value, offset, attempts, names, version)
     types.check_end(key, value, offset)
-    return Rows(new, routed, gone, ended)
+    return ChunkRows(new, routed, gone, ended)
 
 
 def _head(key: bytes, value: bytes) -> tuple[int, ...]:

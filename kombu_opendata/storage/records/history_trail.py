@@ -39,7 +39,7 @@ _STARTS = tuple(accumulate(columns.SIZES[code] for code in _COLUMNS))
 _SHORT, _TIME, _NUMBER = struct.Struct("<H"), struct.Struct("<q"), struct.Struct("<Q")
 
 
-class Event(NamedTuple):
+class TrailEvent(NamedTuple):
     """An event of a message."""
 
     message_id: int
@@ -50,7 +50,7 @@ class Event(NamedTuple):
     attempt: int = 0
 
 
-def encode(events: list[Event]) -> bytes:
+def encode(events: list[TrailEvent]) -> bytes:
     """The record of these events, which are of one block."""
     names: dict[str, int] = {}
     ids, queues, whats, numbers, times, attempts = zip(*events, strict=True)
@@ -61,7 +61,7 @@ def encode(events: list[Event]) -> bytes:
     return b"".join([head, *map(types.utf8_escaped, names), columns.pack_all(_COLUMNS, in_order)])
 
 
-def decode(key: bytes, value: bytes) -> list[Event]:
+def decode(key: bytes, value: bytes) -> list[TrailEvent]:
     """The events in ``value``."""
     names, start, count = _names(key, value)
     (low, whats, numbers, queues, times, attempts), end = columns.read_all(_COLUMNS, key, value, start, count)
@@ -70,12 +70,12 @@ def decode(key: bytes, value: bytes) -> list[Event]:
         raise types.corrupt(key, start, f"an event in queue {max(queues)} of {len(names)}")
     base = int.from_bytes(key[2:10], "big") << BLOCK_BITS
     return [
-        Event(base + low[at], names[queues[at]], whats[at], numbers[at], times[at], attempts[at])
+        TrailEvent(base + low[at], names[queues[at]], whats[at], numbers[at], times[at], attempts[at])
         for at in range(count)
     ]  # fmt: skip
 
 
-def decode_some(key: bytes, value: bytes, ids: Iterable[int]) -> list[Event]:
+def decode_some(key: bytes, value: bytes, ids: Iterable[int]) -> list[TrailEvent]:
     """The events of these messages in ``value``, each message's in order; the others are not decoded."""
     names, start, count = _names(key, value)
     whats, numbers, queues, times, attempts, end = (start + count * size for size in _STARTS)
@@ -93,7 +93,7 @@ def decode_some(key: bytes, value: bytes, ids: Iterable[int]) -> list[Event]:
             (number,) = _SHORT.unpack_from(value, numbers + 2 * at)
             (at_ms,) = _TIME.unpack_from(value, times + 8 * at)
             (attempt,) = _NUMBER.unpack_from(value, attempts + 8 * at)
-            found.append(Event(id, names[queue], value[whats + at], number, at_ms, attempt))
+            found.append(TrailEvent(id, names[queue], value[whats + at], number, at_ms, attempt))
     return found
 
 

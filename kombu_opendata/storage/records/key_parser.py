@@ -16,7 +16,7 @@ _PAYLOAD, _METADATA = RecordKind.PAYLOAD.prefix, RecordKind.METADATA.prefix
 _KINDS = {kind.prefix: kind for kind in RecordKind if kind not in (RecordKind.METADATA, RecordKind.ACTIVE)}
 
 
-class Key(NamedTuple):
+class ParsedKey(NamedTuple):
     """A parsed key; a field that the kind does not have is None."""
 
     kind: RecordKind
@@ -49,7 +49,7 @@ class Key(NamedTuple):
     owner: bytes | None = None
 
 
-def parse(key: bytes) -> Key:
+def parse(key: bytes) -> ParsedKey:
     """The kind and the fields of `key`.
 
     Raises:
@@ -61,7 +61,7 @@ def parse(key: bytes) -> Key:
     for name, read in _FIELDS.get(kind, ()):
         fields[name], offset = read(key, offset)
     types.check_end(key, key, offset)
-    return Key(kind, **fields)
+    return ParsedKey(kind, **fields)
 
 
 def _kind(key: bytes) -> RecordKind:

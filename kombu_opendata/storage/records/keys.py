@@ -15,7 +15,7 @@ import hashlib
 
 from ...errors import RequestError
 from . import types
-from .key_parser import Key as Key
+from .key_parser import ParsedKey as ParsedKey
 from .key_parser import parse as parse
 from .kinds import DIGEST_BYTES, HASH_BYTES, U16, U32, U64
 from .kinds import MAX_MESSAGE_ID as MAX_MESSAGE_ID

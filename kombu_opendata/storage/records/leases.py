@@ -28,7 +28,7 @@ _COUNT = struct.Struct("<I")
 _WITH_DEADLINES = 1 << 31
 
 
-class Leases(NamedTuple):
+class SessionLeases(NamedTuple):
     """The messages that a session holds.
 
     Attributes:
@@ -45,7 +45,7 @@ class Leases(NamedTuple):
     deadlines: Mapping[str, Sequence[int]] = {}
 
 
-def encode(leases: Leases) -> bytes:
+def encode(leases: SessionLeases) -> bytes:
     """The record of a session.
 
     Raises:
@@ -64,7 +64,7 @@ def encode(leases: Leases) -> bytes:
     return b"".join(parts)
 
 
-def decode(key: bytes, value: bytes) -> Leases:
+def decode(key: bytes, value: bytes) -> SessionLeases:
     """The leases in ``value``."""
     consumer, offset = types.read_utf8(key, value, 0)
     (at_ms,) = types.read(_AT, key, value, offset)
@@ -85,4 +85,4 @@ def decode(key: bytes, value: bytes) -> Leases:
             times, offset = columns.read("q", key, value, offset, count)
             deadlines[queue] = times.tolist()
     types.check_end(key, value, offset)
-    return Leases(consumer, at_ms, held, deadlines)
+    return SessionLeases(consumer, at_ms, held, deadlines)

@@ -23,7 +23,7 @@ from . import types
 _HEAD = struct.Struct("<IIQQ")
 
 
-class QueueOptions(NamedTuple):
+class QueueOptionsRecord(NamedTuple):
     """Our part of a queue's settings."""
 
     failed_retention_seconds: int
@@ -33,15 +33,15 @@ class QueueOptions(NamedTuple):
     arguments: dict[str, Any]
 
 
-def encode(options: QueueOptions) -> bytes:
+def encode(options: QueueOptionsRecord) -> bytes:
     """The record of `options`."""
-    fields = ", ".join(QueueOptions._fields[:-1])
+    fields = ", ".join(QueueOptionsRecord._fields[:-1])
     return types.pack(_HEAD, fields, *options[:-1]) + types.json_utf8(options.arguments)
 
 
-def decode(key: bytes, value: bytes) -> QueueOptions:
+def decode(key: bytes, value: bytes) -> QueueOptionsRecord:
     """The options in `value`."""
     failed_retention, lease, first_done, first_failed = types.read(_HEAD, key, value, 0)
     arguments, end = types.read_json(key, value, _HEAD.size)
     types.check_end(key, value, end)
-    return QueueOptions(failed_retention, lease, first_done, first_failed, arguments)
+    return QueueOptionsRecord(failed_retention, lease, first_done, first_failed, arguments)

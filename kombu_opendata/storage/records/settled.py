@@ -24,7 +24,7 @@ _ENTRY = struct.Struct("<QqH")
 ENTRY_BYTES = _ENTRY.size
 
 
-class Entry(NamedTuple):
+class SettledEntry(NamedTuple):
     """A message that is done or failed."""
 
     message_id: int
@@ -55,9 +55,9 @@ def count_of(value: bytes) -> int:
     return len(value) // ENTRY_BYTES
 
 
-def decode(key: bytes, value: bytes) -> list[Entry]:
+def decode(key: bytes, value: bytes) -> list[SettledEntry]:
     """The entries of one bucket, in stored order."""
     (count,) = types.read(types.COUNT, key, value, 0)
     if types.COUNT.size + count * ENTRY_BYTES != len(value):
         raise types.corrupt(key, 0, f"{count} settled messages in a record of {len(value)} bytes")
-    return list(map(Entry._make, _ENTRY.iter_unpack(value[types.COUNT.size :])))
+    return list(map(SettledEntry._make, _ENTRY.iter_unpack(value[types.COUNT.size :])))

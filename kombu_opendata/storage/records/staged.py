@@ -50,7 +50,7 @@ _OBJECT = struct.Struct("<BQQQI")
 _JOB_FIELDS = "first id, rows, batches, bytes, committed at, routed, unroutable, damaged, settled at, queues"
 
 
-class Job(NamedTuple):
+class JobRecord(NamedTuple):
     """A committed job; ``queues``: name → (routed, done, failed, removed)."""
 
     first_id: int
@@ -76,13 +76,13 @@ class Object(NamedTuple):
     job_id: str
 
 
-def encode_job(job: Job) -> bytes:
+def encode_job(job: JobRecord) -> bytes:
     """The record of `job`."""
     head = types.pack_versioned(_JOB, _JOB_FIELDS, *job[:9], len(job.queues))
     return head + b"".join(types.utf8(name) + _COUNTS.pack(*counts) for name, counts in job.queues.items())
 
 
-def decode_job(key: bytes, value: bytes) -> Job:
+def decode_job(key: bytes, value: bytes) -> JobRecord:
     """The job in `value`."""
     *fields, count = types.read_versioned(_JOB, key, value)
     queues: dict[str, tuple[int, int, int, int]] = {}
@@ -93,7 +93,7 @@ def decode_job(key: bytes, value: bytes) -> Job:
         queues[name] = (routed, done, failed, removed)
         at += _COUNTS.size
     types.check_end(key, value, at)
-    return Job._make((*fields, queues))
+    return JobRecord._make((*fields, queues))
 
 
 def encode_object(found: Object) -> bytes:

@@ -30,7 +30,7 @@ _DURABLE = 1
 _AUTO_DELETE = 2
 
 
-class Exchange(NamedTuple):
+class ExchangeRecord(NamedTuple):
     """An exchange, without its name."""
 
     type: str
@@ -39,13 +39,13 @@ class Exchange(NamedTuple):
     arguments: dict[str, Any]
 
 
-def encode_exchange(exchange: Exchange) -> bytes:
+def encode_exchange(exchange: ExchangeRecord) -> bytes:
     """The record of `exchange`."""
     flags = _DURABLE * bool(exchange.durable) | _AUTO_DELETE * bool(exchange.auto_delete)
     return types.utf8(exchange.type) + _FLAGS.pack(flags) + types.json_utf8(exchange.arguments)
 
 
-def decode_exchange(key: bytes, value: bytes) -> Exchange:
+def decode_exchange(key: bytes, value: bytes) -> ExchangeRecord:
     """The exchange in `value`."""
     kind, offset = types.read_utf8(key, value, 0)
     (flags,) = types.read(_FLAGS, key, value, offset)
@@ -53,7 +53,7 @@ def decode_exchange(key: bytes, value: bytes) -> Exchange:
         raise types.corrupt(key, offset, f"exchange flags {flags:#04x}")
     arguments, end = types.read_json(key, value, offset + _FLAGS.size)
     types.check_end(key, value, end)
-    return Exchange(kind, bool(flags & _DURABLE), bool(flags & _AUTO_DELETE), arguments)
+    return ExchangeRecord(kind, bool(flags & _DURABLE), bool(flags & _AUTO_DELETE), arguments)
 
 
 def encode_binding(arguments: dict[str, Any]) -> bytes:

@@ -14,7 +14,7 @@ from . import header_match
 from .queue_filters import ALL, QueueFilter
 
 
-class Binding(NamedTuple):
+class RouteBinding(NamedTuple):
     """One binding of a queue; ``type`` is the exchange's."""
 
     exchange: str
@@ -53,8 +53,8 @@ class QueueDefinition:
         filter: its own, if it has one.
     """
 
-    def __init__(self, queue: str, bindings: Iterable[Binding], filter: QueueFilter | None = None) -> None:
-        self.bindings = [Binding("", "direct", queue, {}), *bindings]
+    def __init__(self, queue: str, bindings: Iterable[RouteBinding], filter: QueueFilter | None = None) -> None:
+        self.bindings = [RouteBinding("", "direct", queue, {}), *bindings]
         self.filter = filter
 
     @property

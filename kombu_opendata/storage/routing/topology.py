@@ -9,7 +9,7 @@ from typing import Any
 from ...errors import NotFound, PreconditionFailed, RequestError
 from . import header_match
 from .exchange import ALTERNATE_EXCHANGE, Exchange
-from .queue_definition import Binding, QueueDefinition
+from .queue_definition import QueueDefinition, RouteBinding
 from .queue_filters import QueueFilters
 
 EXCHANGE_TYPES = ("direct", "topic", "fanout", "headers")
@@ -273,10 +273,10 @@ class Topology:
                     for arguments in list(bindings.values()):
                         yield queue, exchange.name, key, arguments
 
-    def definition_of(self, queue: str, *more: Binding) -> QueueDefinition:
+    def definition_of(self, queue: str, *more: RouteBinding) -> QueueDefinition:
         """The queue's bindings and filter, with ``more`` bindings added."""
         found = [
-            Binding(exchange.name, exchange.type, key, arguments)
+            RouteBinding(exchange.name, exchange.type, key, arguments)
             for exchange in self.exchanges.values()
             for key, bound in exchange.bindings.items()
             for arguments in bound.get(queue, {}).values()
@@ -289,5 +289,5 @@ class Topology:
 
     def filter_size(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> int:
         """The size of the queue's filter in bytes, with this binding added."""
-        more = Binding(exchange, self.get(exchange).type, routing_key, arguments)
+        more = RouteBinding(exchange, self.get(exchange).type, routing_key, arguments)
         return len(self.definition_of(queue, more).text.encode())

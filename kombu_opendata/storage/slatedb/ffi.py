@@ -37,7 +37,7 @@ class ScanSettings:
     cache_blocks: bool = False
 
 
-class Batch(ABC):
+class WriteBatch(ABC):
     """Puts and deletes that are applied together or not at all. Single use: writing it consumes it.
 
     Attributes:
@@ -64,7 +64,7 @@ class Batch(ABC):
         """Remove `key`."""
 
 
-class Binding(ABC):
+class SlateBinding(ABC):
     """The byte-carrying calls. `db` is the binding's ``Db`` or ``DbReader``."""
 
     fast_path: bool
@@ -72,7 +72,7 @@ class Binding(ABC):
     reason: str = ""
 
     @abstractmethod
-    def batch(self) -> Batch:
+    def batch(self) -> WriteBatch:
         """A new empty batch."""
 
     @abstractmethod
@@ -132,7 +132,7 @@ def stock_scan_options(settings: ScanSettings) -> Any:
 
 
 # ---- the stock path
-class StockBatch(Batch):
+class StockBatch(WriteBatch):
     """A batch through the public interface."""
 
     __slots__ = ()
@@ -148,7 +148,7 @@ class StockBatch(Batch):
         self.nbytes += len(key)
 
 
-class StockBinding(Binding):
+class StockBinding(SlateBinding):
     """Everything through the public interface."""
 
     fast_path = False
@@ -156,7 +156,7 @@ class StockBinding(Binding):
     def __init__(self, reason: str = "") -> None:
         self.reason = reason
 
-    def batch(self) -> Batch:
+    def batch(self) -> WriteBatch:
         return StockBatch(public().WriteBatch())
 
     async def get(self, db: Any, key: bytes) -> bytes | None:

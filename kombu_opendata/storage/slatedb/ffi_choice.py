@@ -11,17 +11,17 @@ import logging
 from importlib.metadata import version
 from typing import Any
 
-from .ffi import Binding, Range, ScanSettings, StockBinding, public
+from .ffi import Range, ScanSettings, SlateBinding, StockBinding, public
 
 log = logging.getLogger(__name__)
 
 #: The SlateDB version that the fast path was written against, without its last part.
 FAST_PATH_VERSION = "0.17"
 
-_chosen: Binding | None = None
+_chosen: SlateBinding | None = None
 
 
-async def select() -> Binding:
+async def select() -> SlateBinding:
     """The fast binding if its self-check passes, else the stock one. The first call in a process decides."""
     global _chosen
     if _chosen is None:
@@ -29,7 +29,7 @@ async def select() -> Binding:
     return _chosen
 
 
-async def _choose() -> Binding:
+async def _choose() -> SlateBinding:
     try:
         installed = version("slatedb")
         if not installed.startswith(FAST_PATH_VERSION + "."):
@@ -64,7 +64,7 @@ def _alike() -> dict[bytes, bytes]:
     return rows | {b"\x02alike20": b"longer", b"\x02alike201": b"shorter", b"\x02alike30": b"\0" * 264}
 
 
-async def self_check(fast: Binding) -> None:
+async def self_check(fast: SlateBinding) -> None:
     """Write through `fast`, read back through the public interface, and the other way round.
 
     Raises:
@@ -79,7 +79,7 @@ async def self_check(fast: Binding) -> None:
         await db.shutdown()
 
 
-async def _check_writes(fast: Binding, stock: Binding, db: Any) -> None:
+async def _check_writes(fast: SlateBinding, stock: SlateBinding, db: Any) -> None:
     samples = _samples()
     batch = fast.batch()
     for key, value in (samples | _alike()).items():
@@ -94,7 +94,7 @@ async def _check_writes(fast: Binding, stock: Binding, db: Any) -> None:
         raise SelfCheckFailed("a delete was not applied")
 
 
-async def _check_reads(fast: Binding, db: Any) -> None:
+async def _check_reads(fast: SlateBinding, db: Any) -> None:
     expected = sorted(_samples().items())
     for key, value in [*expected, (b"absent", None)]:
         if await fast.get(db, key) != value:

@@ -15,7 +15,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from .ffi import Batch, Binding, Range, ScanSettings, public, stock_scan_options
+from .ffi import Range, ScanSettings, SlateBinding, WriteBatch, public, stock_scan_options
 from .ffi_encoding import (
     LARGEST,
     LENGTH,
@@ -183,7 +183,7 @@ class _Native:
 
 
 # ---- the binding
-class FastBatch(Batch):
+class FastBatch(WriteBatch):
     """A batch that is filled through the native symbols.
 
     The call's status and the two argument structures are made once: building them costs as much as the native calls.
@@ -238,7 +238,7 @@ class FastBatch(Batch):
         self._native.check(failed)
 
 
-class FastBinding(Binding):
+class FastBinding(SlateBinding):
     """The native symbols for calls with many bytes, the public interface for the others."""
 
     fast_path = True
@@ -246,7 +246,7 @@ class FastBinding(Binding):
     def __init__(self) -> None:
         self._native = _Native()
 
-    def batch(self) -> Batch:
+    def batch(self) -> WriteBatch:
         return FastBatch(self._native)
 
     async def get(self, db: Any, key: bytes) -> bytes | None:

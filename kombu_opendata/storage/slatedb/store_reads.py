@@ -66,7 +66,7 @@ class Reads:
 
     keeps_blocks = False
 
-    def __init__(self, location: Location, db: Any, binding: ffi.Binding) -> None:
+    def __init__(self, location: Location, db: Any, binding: ffi.SlateBinding) -> None:
         self.location, self.url, self.binding = location, location.url, binding
         self._db = db
         self._ongoing = OngoingReads()

@@ -22,7 +22,7 @@ from . import clock_correction, ffi, ffi_choice
 from .block_cache import BlockCache
 from .databases import build
 from .disk_cache import DiskCache
-from .ffi import Batch
+from .ffi import WriteBatch
 from .object_store import locate
 from .replaced_tables import SlateAdmin
 from .slate_errors import translated
@@ -213,11 +213,11 @@ class SlateStore(Reads):
         """
         return list(self._recorder.snapshot()) if self._recorder is not None else []
 
-    def batch(self) -> Batch:
+    def batch(self) -> WriteBatch:
         """A new empty batch."""
         return self.binding.batch()
 
-    async def write(self, batch: Batch) -> None:
+    async def write(self, batch: WriteBatch) -> None:
         """Apply `batch`: visible to this process's reads when it returns, durable after the next flush."""
         if len(batch):
             with translated(self.url):

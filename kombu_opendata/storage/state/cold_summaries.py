@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from heapq import heapify, heappop, heappush
 
-from .queue_buckets import Entry, Summary
+from .queue_buckets import QueueEntry, Summary
 
 _NEVER = 1 << 63
 #: after every (priority, id)
@@ -68,7 +68,7 @@ class ColdSummaries(dict[int, Summary]):
                     heap.clear()
         return self.sizes.pop(number, None)
 
-    def wanted(self, now: int, best: Entry | None) -> int | None:
+    def wanted(self, now: int, best: QueueEntry | None) -> int | None:
         """The bucket that must be loaded before ``best`` (or anything, if None) may be claimed."""
         if best is not None and now < self._unwanted_until and (best.priority, best.id) < self._next:
             return None

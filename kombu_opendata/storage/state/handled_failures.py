@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from ..records import handled_failures as records
 from ..records import keys
 from ..records.handled_failures import BLOCK_BITS, Handled
-from ..slatedb.ffi import Batch
+from ..slatedb.ffi import WriteBatch
 from ..slatedb.store_reads import Reads
 
 _LOW = (1 << BLOCK_BITS) - 1
@@ -82,7 +82,7 @@ class HandledFailures:
         """Whether a checkpoint has anything to write."""
         return bool(self._dirty)
 
-    def snapshot(self, batch: Batch) -> None:
+    def snapshot(self, batch: WriteBatch) -> None:
         """Add what changed to a checkpoint's batch."""
         for number in self._dirty:
             block = self._blocks.get(number)

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 from ...protocol.task_reports import TaskReport
 from ..records import history_log, keys, task_failure
-from ..records.history_log import ACKED, DETAILED, MANUAL, REASONS, REDRIVEN, Attempt, Left, Rows
+from ..records.history_log import ACKED, DETAILED, MANUAL, REASONS, REDRIVEN, Attempt, ChunkRows, Left
 from ..records.history_trail import BLOCK_BITS
 from ..records.running_tasks import RunningTask
 from ..records.task_failure import TaskFailure
-from ..slatedb.ffi import Batch
-from .queue_buckets import Entry
+from ..slatedb.ffi import WriteBatch
+from .queue_buckets import QueueEntry
 
 #: the most messages or attempts of a chunk, so that handling one never takes long
 CHUNK_ROWS = 4096
@@ -31,7 +31,7 @@ Place = tuple[int, int]
 
 
 @dataclass(slots=True, eq=False)
-class Chunk:
+class LogChunk:
     """Rows that become one record. ``headers`` has the new messages, with their headers if these are known.
 
     ``waits`` means that some are not: the chunk and the messages' metadata must be stored before it is indexed.
@@ -51,7 +51,7 @@ class Chunk:
     _attempted: frozenset[int] | None = None
 
     @classmethod
-    def of(cls, place: Place, rows: Rows) -> Chunk:
+    def of(cls, place: Place, rows: ChunkRows) -> LogChunk:
         """A chunk from the store."""
         chunk = cls(*place, dict.fromkeys(rows.published), rows.routed, rows.left, rows.attempts)
         chunk.close()
@@ -75,8 +75,8 @@ class Chunk:
             self._attempted = frozenset([row.message_id for row in self.attempts])
         return self._attempted
 
-    def rows(self) -> Rows:
-        return Rows(list(self.headers), self.routed, self.left, self.attempts)
+    def rows(self) -> ChunkRows:
+        return ChunkRows(list(self.headers), self.routed, self.left, self.attempts)
 
     def close(self) -> None:
         """Count the rows; none may be added later."""
@@ -95,7 +95,7 @@ class HistoryLog:
 
     def __init__(self) -> None:
         self.begin_at((0, 0))
-        self.chunks: deque[Chunk] = deque()
+        self.chunks: deque[LogChunk] = deque()
         self._indexed: Place = (0, 0)
         self._forgotten: dict[int, int] = {}  # block of messages → the end of the last chunk with attempts of them
         self._forgotten_upto = 0
@@ -104,7 +104,7 @@ class HistoryLog:
 
     def begin_at(self, place: Place) -> None:
         """Set the numbers of the first row: the end of the stored log."""
-        self.open = Chunk(*place)
+        self.open = LogChunk(*place)
         self._unknown_upto = place[0]  # attempts before it that are not indexed may be of any message
 
     # ------------------------------------------------------------------ rows
@@ -129,7 +129,7 @@ class HistoryLog:
         self.open.routed.setdefault(queue, []).append(id)
 
     def ended(
-        self, entry: Entry, consumer: str, at: int, outcome: int, state: int = 0, runtime_us: int = 0, pid: int = 0
+        self, entry: QueueEntry, consumer: str, at: int, outcome: int, state: int = 0, runtime_us: int = 0, pid: int = 0
     ) -> None:
         """Add the end of a lease, before the entry changes. ``outcome`` includes MANUAL if somebody's call did it.
 
@@ -192,17 +192,17 @@ class HistoryLog:
         self.open.close()
         return self.open.end
 
-    def close_chunk(self) -> Chunk:
+    def close_chunk(self) -> LogChunk:
         """Close the open chunk, unless it is empty; returns the one that is open now."""
         chunk = self.open
         chunk.close()
         if chunk.end != chunk.place:
             self.chunks.append(chunk)
-            self.open = Chunk(*chunk.end)
+            self.open = LogChunk(*chunk.end)
         return self.open
 
     @property
-    def unsaved(self) -> list[Chunk]:
+    def unsaved(self) -> list[LogChunk]:
         """The closed chunks that are not in the store yet, in order."""
         return [chunk for chunk in self.chunks if not chunk.saved]
 
@@ -211,7 +211,7 @@ class HistoryLog:
         chunk = self.open
         return bool(chunk.attempts or chunk.headers or chunk.left or chunk.routed) or bool(self.unsaved)
 
-    def snapshot(self, batch: Batch) -> list[Chunk]:
+    def snapshot(self, batch: WriteBatch) -> list[LogChunk]:
         """Add all chunks that are not stored to a checkpoint's batch; returns them."""
         self.close_chunk()
         unsaved = self.unsaved
@@ -221,7 +221,7 @@ class HistoryLog:
                 batch.put(keys.task_failure_key(number), task_failure.encode(failure))
         return unsaved
 
-    def saved(self, chunks: Iterable[Chunk]) -> None:
+    def saved(self, chunks: Iterable[LogChunk]) -> None:
         """The checkpoint with these chunks is in the store: drop the oldest chunks that are too many for memory."""
         for chunk in chunks:
             chunk.saved = True
@@ -233,7 +233,7 @@ class HistoryLog:
             kept -= len(chunk)
             self._forget(chunk)
 
-    def _forget(self, chunk: Chunk) -> None:
+    def _forget(self, chunk: LogChunk) -> None:
         """Remember the blocks of the messages of a chunk that leaves memory before it is indexed."""
         end = self._forgotten_upto = chunk.end[0]
         self._forgotten.update(dict.fromkeys({id >> BLOCK_BITS for id in chunk.attempted}, end))

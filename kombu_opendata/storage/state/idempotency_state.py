@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..records import idempotency, keys
 from ..records.idempotency import Sending
-from ..slatedb.ffi import Batch
+from ..slatedb.ffi import WriteBatch
 from .write_back_cache import WriteBackCache
 
 
@@ -24,7 +24,7 @@ class IdempotencyState(WriteBackCache[Sending]):
         self.used = True
         self.put(name, sending)
 
-    def snapshot(self, batch: Batch) -> None:
+    def snapshot(self, batch: WriteBatch) -> None:
         """Add what changed to a checkpoint's batch."""
         for name, sending in self.begin_flush().items():
             key = keys.idempotency_key(name)

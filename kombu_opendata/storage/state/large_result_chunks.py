@@ -11,7 +11,7 @@ from ..records import keys
 from ..records import results as records
 from ..records.payload import CHUNK_BYTES
 from ..records.results import LargeValue
-from ..slatedb.ffi import Batch
+from ..slatedb.ffi import WriteBatch
 from ..slatedb.store_reads import Reads
 
 
@@ -30,7 +30,7 @@ class LargeValues:
             for key, value in rows:
                 self._values[keys.parse(key).owner or b""] = records.decode_large_value(key, value)
 
-    def put(self, batch: Batch, key: bytes, value: bytes) -> bytes:
+    def put(self, batch: WriteBatch, key: bytes, value: bytes) -> bytes:
         """Add the chunks of a large value to a checkpoint's batch; returns the value for the record of this key."""
         if len(value) <= CHUNK_BYTES:
             self.drop(batch, key)
@@ -44,7 +44,7 @@ class LargeValues:
         self._values[key] = new
         return b""
 
-    def drop(self, batch: Batch, key: bytes, kept: int = 0) -> None:
+    def drop(self, batch: WriteBatch, key: bytes, kept: int = 0) -> None:
         """Delete the chunks of a value, except the first ``kept``, which are overwritten."""
         old = self._values.pop(key, None) if self._values else None
         if old is None:

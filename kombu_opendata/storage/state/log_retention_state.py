@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..records import keys, log_retention
 from ..records.log_retention import FOREVER, LogRetention
-from ..slatedb.ffi import Batch
+from ..slatedb.ffi import WriteBatch
 
 
 class LogState:
@@ -36,7 +36,7 @@ class LogState:
         self.record = self.record._replace(kept=max(self.record.kept + more, 0))
         return True
 
-    def put_into(self, batch: Batch) -> None:
+    def put_into(self, batch: WriteBatch) -> None:
         """Add the record to a checkpoint."""
         if self.record is None:
             batch.delete(keys.LOG_RETENTION_KEY)

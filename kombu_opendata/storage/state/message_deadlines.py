@@ -37,7 +37,7 @@ def stored_deadline(received_at: int, retention_seconds: int, headers: Mapping[s
     return min(received_at + ttl, MAX_DEADLINE_MS)
 
 
-class Limits(NamedTuple):
+class DeadlineRules(NamedTuple):
     """The limits of one durable or transient queue."""
 
     message_ttl_ms: int = -1  # -1: no TTL
@@ -46,7 +46,7 @@ class Limits(NamedTuple):
     counts_bytes: bool = False
 
     @classmethod
-    def of(cls, arguments: Mapping[str, Any]) -> Limits:
+    def of(cls, arguments: Mapping[str, Any]) -> DeadlineRules:
         """The limits in a declaration's arguments, which the broker has checked."""
         delay = _int(arguments, "x-retry-delay", 0)
         longest = _int(arguments, "x-retry-max-delay", max(delay, DEFAULT_RETRY_MAX_DELAY_MS))

@@ -29,7 +29,7 @@ class QueueRow(msgspec.Struct, array_like=True, gc=False):
     size: int
 
 
-class Entry(msgspec.Struct, eq=False, gc=False):
+class QueueEntry(msgspec.Struct, eq=False, gc=False):
     """One message in one queue.
 
     ``priority`` is the stored one: lower first. ``session`` is the lease's holder. ``envelope`` is set in transient
@@ -54,14 +54,14 @@ class Entry(msgspec.Struct, eq=False, gc=False):
     returned: bool = False
 
 
-class Bucket:
+class QueueBucket:
     """The loaded entries of one bucket. No available one expires before ``next_deadline``; 0 if none does."""
 
     __slots__ = ("available", "in_flight", "next_deadline", "stored")
 
     def __init__(self) -> None:
-        self.available: dict[int, Entry] = {}
-        self.in_flight: dict[int, Entry] = {}
+        self.available: dict[int, QueueEntry] = {}
+        self.in_flight: dict[int, QueueEntry] = {}
         self.next_deadline = 0
         self.stored = False  # the store has a record of it
 
@@ -72,7 +72,7 @@ class Bucket:
             [(e.id, e.priority, e.claimed_at, e.lease_until, e.attempts) for e in self.in_flight.values()],
         )
 
-    def expired(self, now: int, fresh: Set[int]) -> list[Entry]:
+    def expired(self, now: int, fresh: Set[int]) -> list[QueueEntry]:
         """The available messages that have expired, except ``fresh`` ones; also finds the next deadline."""
         found = [e for e in self.available.values() if 0 < e.deadline <= now and e.id not in fresh]
         over = {entry.id for entry in found}

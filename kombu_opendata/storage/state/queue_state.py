@@ -14,7 +14,7 @@ from itertools import repeat
 from operator import attrgetter
 
 from .cold_summaries import ColdSummaries
-from .queue_buckets import Bucket, Entry, Row, Summary
+from .queue_buckets import QueueBucket, QueueEntry, Row, Summary
 
 #: entries of a bucket when it is full
 BUCKET_ENTRIES = 256
@@ -40,15 +40,15 @@ class QueueState:
         self._changed: set[str] = set() if changed is None else changed
         self._changed.add(name)
         self.durable = durable
-        self.buckets: dict[int, Bucket] = {0: Bucket()}
+        self.buckets: dict[int, QueueBucket] = {0: QueueBucket()}
         self.cold = ColdSummaries()
         self.dirty: set[int] = {0}
         self.dropped: set[int] = set()  # empty buckets whose records the next checkpoint deletes
         self.tail = 0
         self.tail_used = 0
         self.watchers: list[Callable[[int, Iterable[int]], None]] = []  # get (bucket, ids) of what leaves memory
-        self.available: dict[int, Entry] = {}
-        self.in_flight: dict[int, Entry] = {}
+        self.available: dict[int, QueueEntry] = {}
+        self.in_flight: dict[int, QueueEntry] = {}
         self.next_deadline = 0  # 0: nothing expires
         self.fresh: set[int] = set()  # published in this turn with a TTL of 0: may still be delivered
         self.counts_bytes = counts_bytes
@@ -73,23 +73,23 @@ class QueueState:
         """Make ``number`` the tail."""
         old = self.tail
         self.tail, self.tail_used = number, 0
-        self.buckets[number] = Bucket()
+        self.buckets[number] = QueueBucket()
         bucket = self.buckets[old]
         if not bucket.available and not bucket.in_flight:
             self._drop_empty(old, bucket)
 
     def add(
         self, bucket: int, id: int, priority: int, visible_at: int, deadline: int, now: int, size: int = 0
-    ) -> Entry:
+    ) -> QueueEntry:
         """A new message, available from ``visible_at``."""
         if bucket > self.tail:
             self.open_tail(bucket)
-        entry = Entry(self.name, bucket, id, priority, visible_at, deadline, size=size)
+        entry = QueueEntry(self.name, bucket, id, priority, visible_at, deadline, size=size)
         self.tail_used += 1
         self._make_available(entry, now)
         return entry
 
-    def _make_available(self, entry: Entry, now: int) -> None:
+    def _make_available(self, entry: QueueEntry, now: int) -> None:
         bucket = self.buckets[entry.bucket]
         self.available[entry.id] = entry
         bucket.available[entry.id] = entry
@@ -117,7 +117,7 @@ class QueueState:
             if entry is not None and entry.visible_at == visible_at:
                 heappush(self._ready, (priority, id))
 
-    def peek(self, now: int) -> Entry | None:
+    def peek(self, now: int) -> QueueEntry | None:
         """The best loaded visible message, by priority and then id."""
         if self._delayed and self._delayed[0][0] <= now:
             self.promote(now)
@@ -130,7 +130,7 @@ class QueueState:
             heappop(ready)
         return None
 
-    def upcoming(self, count: int) -> list[Entry]:
+    def upcoming(self, count: int) -> list[QueueEntry]:
         """The messages that are probably next: the best ready one, the others of its bucket and of later buckets.
 
         Fewer than ``count`` only at the next cold bucket or at the end.
@@ -176,7 +176,7 @@ class QueueState:
                 yield visible_at
 
     # ------------------------------------------------------------------ transitions
-    def claim(self, entry: Entry, session: bytes, at: int, lease_until: int) -> None:
+    def claim(self, entry: QueueEntry, session: bytes, at: int, lease_until: int) -> None:
         """available → in flight; costs an attempt."""
         id = entry.id
         bucket = self.buckets[entry.bucket]
@@ -191,7 +191,7 @@ class QueueState:
         self.dirty.add(entry.bucket)
         self._changed.add(self.name)
 
-    def settle(self, entry: Entry) -> None:
+    def settle(self, entry: QueueEntry) -> None:
         """in flight → no longer active: done or failed, which the caller records."""
         bucket = self.buckets[entry.bucket]
         del self.in_flight[entry.id]
@@ -201,7 +201,7 @@ class QueueState:
         if not bucket.in_flight and not bucket.available:
             self._drop_empty(entry.bucket, bucket)
 
-    def put_back(self, entry: Entry, now: int, *, costs_attempt: bool, visible_at: int = 0) -> None:
+    def put_back(self, entry: QueueEntry, now: int, *, costs_attempt: bool, visible_at: int = 0) -> None:
         """in flight → available, at its old place, at once or from ``visible_at``.
 
         Its next claim has a later time than this one, so no two claims share a token.
@@ -216,26 +216,26 @@ class QueueState:
         entry.returned = True
         self._make_available(entry, max(now, at_once))
 
-    def remove(self, entry: Entry) -> None:
+    def remove(self, entry: QueueEntry) -> None:
         """available → gone (expired or purged)."""
         bucket = self._take(entry)
         self.touch(entry)
         if not bucket.available and not bucket.in_flight:
             self._drop_empty(entry.bucket, bucket)
 
-    def delay(self, entry: Entry, visible_at: int, now: int) -> None:
+    def delay(self, entry: QueueEntry, visible_at: int, now: int) -> None:
         """Change the time from which an available message is visible; see :meth:`put_back`."""
         entry.visible_at = max(visible_at, entry.claimed_at + 1)
         self.delays += 1
         self._take(entry)
         self._make_available(entry, now)
 
-    def touch(self, entry: Entry) -> None:
+    def touch(self, entry: QueueEntry) -> None:
         """Note that an entry changed."""
         self.dirty.add(entry.bucket)
         self._changed.add(self.name)
 
-    def _take(self, entry: Entry) -> Bucket:
+    def _take(self, entry: QueueEntry) -> QueueBucket:
         """Take out an available message; returns its bucket."""
         bucket = self.buckets[entry.bucket]
         del self.available[entry.id]
@@ -245,7 +245,7 @@ class QueueState:
         return bucket
 
     # ------------------------------------------------------------------ finding
-    def find(self, id: int) -> Entry | None:
+    def find(self, id: int) -> QueueEntry | None:
         """The message of this id, if its bucket is loaded."""
         return self.in_flight.get(id) or self.available.get(id)
 
@@ -257,7 +257,7 @@ class QueueState:
         wanted = sorted(id for id in ids if self.find(id) is None)
         return [number for number, summary in self.cold.items() if summary.spans(wanted)] if wanted else []
 
-    def _drop_empty(self, number: int, bucket: Bucket) -> None:
+    def _drop_empty(self, number: int, bucket: QueueBucket) -> None:
         """Drop an empty bucket, except the tail and bucket 0, which always has a record."""
         if number == self.tail:
             return
@@ -274,16 +274,16 @@ class QueueState:
     def restore(self, number: int, available: Iterable[Row], in_flight: Iterable[Row], now: int) -> None:
         """Load a bucket from the rows of its record."""
         sizes = self.cold.take(number)
-        bucket = self.buckets[number] = Bucket()
+        bucket = self.buckets[number] = QueueBucket()
         bucket.stored = True
         was_dirty = number in self.dirty
         self._changed.add(self.name)
         self.available_bytes -= sum(sizes or ())
         for (id, priority, visible_at, deadline, attempts), size in zip(available, sizes or repeat(0)):  # noqa: B905
-            entry = Entry(self.name, number, id, priority, visible_at, deadline, attempts, size)
+            entry = QueueEntry(self.name, number, id, priority, visible_at, deadline, attempts, size)
             self._make_available(entry, now)
         for id, priority, claimed_at, lease_until, attempts in in_flight:
-            entry = Entry(
+            entry = QueueEntry(
                 self.name, number, id, priority, 0, 0, attempts, claimed_at=claimed_at, lease_until=lease_until
             )
             self.in_flight[id] = bucket.in_flight[id] = entry
@@ -303,7 +303,7 @@ class QueueState:
             self.available_bytes = loaded + sum(map(sum, self.cold.sizes.values()))
         self.counts_bytes = on
 
-    def set_size(self, entry: Entry, size: int) -> None:
+    def set_size(self, entry: QueueEntry, size: int) -> None:
         """Set the size of a loaded message, if it was unknown."""
         if not entry.size:
             entry.size = size
@@ -342,9 +342,9 @@ class QueueState:
         self._oldest = None
 
     # ------------------------------------------------------------------ expiry and maximum length
-    def expired(self, now: int) -> list[Entry]:
+    def expired(self, now: int) -> list[QueueEntry]:
         """The loaded messages that have expired, except those that may still be delivered in this turn."""
-        found: list[Entry] = []
+        found: list[QueueEntry] = []
         for bucket in self.buckets.values():
             if 0 < bucket.next_deadline <= now:
                 found += bucket.expired(now, self.fresh)
@@ -352,7 +352,7 @@ class QueueState:
         self.next_deadline = min(filter(None, [*deadlines, self.cold.next_deadline()[0]]), default=0)
         return found
 
-    def oldest(self) -> tuple[Entry | None, int | None]:
+    def oldest(self) -> tuple[QueueEntry | None, int | None]:
         """The available message with the lowest id; or, if that is in a cold bucket, (None, the bucket)."""
         available = self.available
         if self._oldest is None or len(self._oldest) > 2 * len(available) + 1024:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from ..records import keys, types
 from ..records import results as records
 from ..records.results import Result
-from ..slatedb.ffi import Batch
+from ..slatedb.ffi import WriteBatch
 from ..slatedb.store_reads import Reads
 from .large_result_chunks import LargeValues
 from .write_back_cache import WriteBackCache
@@ -145,7 +145,7 @@ class ResultState:
             self.results.forget(name)
 
     # ------------------------------------------------------------------ checkpoints
-    def snapshot(self, batch: Batch) -> None:
+    def snapshot(self, batch: WriteBatch) -> None:
         """Add what changed to a checkpoint's batch."""
         for name, rows in self._expired.items():
             if 0 in rows and not self.results.is_pending(name):
@@ -174,7 +174,7 @@ class ResultState:
             chord.is_stored = True
         self._expired, self._gone, self._changed = {}, [], set()
 
-    def _delete(self, batch: Batch, key: bytes) -> None:
+    def _delete(self, batch: WriteBatch, key: bytes) -> None:
         batch.delete(key)
         self.large.drop(batch, key)
 

@@ -14,7 +14,7 @@ from itertools import chain
 
 from ..records import keys, running_tasks
 from ..records.running_tasks import RunningTask
-from ..slatedb.ffi import Batch
+from ..slatedb.ffi import WriteBatch
 from ..slatedb.store_reads import Reads
 
 #: queue, message id, and the token of the lease that the message had
@@ -107,7 +107,7 @@ class RunningTasks:
                 self._stored.add(session)
         self.dirty.clear()
 
-    def snapshot(self, batch: Batch) -> None:
+    def snapshot(self, batch: WriteBatch) -> None:
         """Add the sessions whose tasks changed to a checkpoint's batch."""
         for session in self.dirty:
             tasks = self.by_session.get(session)

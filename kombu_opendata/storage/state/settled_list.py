@@ -72,7 +72,7 @@ class SettledList:
         self.unread = 0
         self.watchers: list[Callable[[int, int], None]] = []
 
-    def restore(self, first: int, tail: int, rows: list[settled.Entry]) -> None:
+    def restore(self, first: int, tail: int, rows: list[settled.SettledEntry]) -> None:
         """Load the tail bucket from the store."""
         self.first, self.tail = first, tail
         self.rows = settled.pack_entries(rows)

@@ -45,14 +45,14 @@ class StagedJob:
     queues: dict[str, list[int]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, id: str, record: staged.Job) -> StagedJob:
+    def of(cls, id: str, record: staged.JobRecord) -> StagedJob:
         """From its record."""
         return cls(id, *record[:9], {name: list(counts) for name, counts in record.queues.items()})
 
-    def record(self) -> staged.Job:
+    def record(self) -> staged.JobRecord:
         """Its record."""
         queues = {name: (a, b, c, d) for name, (a, b, c, d) in self.queues.items()}
-        return staged.Job(
+        return staged.JobRecord(
             self.first_id, self.rows, self.batches, self.bytes, self.committed_at_ms, self.routed, self.unroutable,
             self.damaged, self.settled_at_ms, queues,
         )  # fmt: skip

@@ -17,7 +17,7 @@ _decoder = msgspec.msgpack.Decoder(Block)
 _URI = b"\x02"
 
 
-class Chunk(msgspec.Struct, array_like=True, gc=False):
+class StagedChunk(msgspec.Struct, array_like=True, gc=False):
     """Some rows of a staged job, all of one batch.
 
     Attributes:
@@ -40,7 +40,7 @@ class Chunk(msgspec.Struct, array_like=True, gc=False):
     payload: bytes
 
 
-def decode(chunk: Chunk) -> Block:
+def decode(chunk: StagedChunk) -> Block:
     """The chunk's block, which was checked before it became part of the chunk."""
     return _decoder.decode(chunk.block)
 
@@ -50,7 +50,7 @@ def each(value: Any) -> Iterable[Any]:
     return value if isinstance(value, list) else repeat(value)
 
 
-def records_of(chunk: Chunk, block: Block, runs: list[int]) -> Iterator[NewMessage]:
+def records_of(chunk: StagedChunk, block: Block, runs: list[int]) -> Iterator[NewMessage]:
     """The records of the chunk's rows, except those that no queue gets.
 
     Raises:
@@ -83,7 +83,7 @@ def records_of(chunk: Chunk, block: Block, runs: list[int]) -> Iterator[NewMessa
         yield NewMessage(id, value, *place)
 
 
-def _places(chunk: Chunk, block: Block) -> Iterator[tuple[bytes, bytes]]:
+def _places(chunk: StagedChunk, block: Block) -> Iterator[tuple[bytes, bytes]]:
     """The payload record of each row, or its envelope."""
     if not chunk.path:
         at = 0

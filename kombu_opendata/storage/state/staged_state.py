@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 
 from ..records import keys, staged, types
-from ..slatedb.ffi import Batch
+from ..slatedb.ffi import WriteBatch
 from ..slatedb.store_reads import Reads
 from .staged_job import ROUTED, StagedBatch, StagedJob, StagedObject
 
@@ -164,7 +164,7 @@ class StagedState:
         return [job for job in self.active if not job.is_routed]
 
     # ------------------------------------------------------------------ checkpoints
-    def snapshot(self, batch: Batch) -> None:
+    def snapshot(self, batch: WriteBatch) -> None:
         """Add what changed to a checkpoint's batch."""
         for job_id, settled_at in self._forgotten:
             if job_id not in self.jobs:
@@ -181,7 +181,7 @@ class StagedState:
         self._put_objects(batch)
         self._changed, self._forgotten = set(), []
 
-    def collected(self, ids: Iterable[int], batch: Batch) -> None:
+    def collected(self, ids: Iterable[int], batch: WriteBatch) -> None:
         """Note that this checkpoint deletes these messages: objects without a message left are deleted, too."""
         for id in ids:
             found = self.object_of(id)
@@ -190,7 +190,7 @@ class StagedState:
                 self._new_objects.add(found.first_id)
         self._put_objects(batch)
 
-    def _put_objects(self, batch: Batch) -> None:
+    def _put_objects(self, batch: WriteBatch) -> None:
         gone = False
         for first_id in self._new_objects:
             found = self.objects[first_id]

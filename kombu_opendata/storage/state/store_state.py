@@ -19,8 +19,8 @@ from .handled_failures import HandledFailures
 from .history_log import HistoryLog
 from .idempotency_state import IdempotencyState
 from .log_retention_state import LogState
-from .message_deadlines import Limits
-from .queue_buckets import Entry
+from .message_deadlines import DeadlineRules
+from .queue_buckets import QueueEntry
 from .queue_counters import QueueCounts
 from .queue_state import QueueState
 from .result_state import ResultState
@@ -35,14 +35,14 @@ DEFAULT_LEASE_SECONDS = 60
 #: this value of ``max_attempts`` means unlimited attempts
 UNLIMITED_ATTEMPTS = 0xFFFF
 DEAD_LETTER_ARGUMENTS = ("x-dead-letter-exchange", "x-dead-letter-routing-key")
-#: the fields of :class:`QueueOptions` that are arguments as well
+#: the fields of :class:`QueueSettings` that are arguments as well
 _FIELDS = {
     "x-delivery-limit": "max_attempts", "x-done-retention": "done_retention_seconds",
     "x-failed-retention": "failed_retention_seconds", "x-lease": "lease_seconds",
 }  # fmt: skip
 
 
-class QueueOptions(NamedTuple):
+class QueueSettings(NamedTuple):
     """The settings of a durable queue. A retention of 0 keeps messages for ever."""
 
     max_attempts: int = DEFAULT_MAX_ATTEMPTS
@@ -51,7 +51,7 @@ class QueueOptions(NamedTuple):
     lease_seconds: int = DEFAULT_LEASE_SECONDS
     arguments: dict[str, Any] = {}  # noqa: RUF012 - a field's default; nobody changes it
 
-    def overridden(self, overrides: QueueOverrides) -> QueueOptions:
+    def overridden(self, overrides: QueueOverrides) -> QueueSettings:
         """These settings with an operator's values in their place."""
         values = {field: overrides.arguments[name] for name, field in _FIELDS.items() if name in overrides.arguments}
         for field, value in values.items():
@@ -76,12 +76,12 @@ class Queue:
         "name", "options", "overrides",
     )  # fmt: skip
 
-    def __init__(self, name: str, options: QueueOptions, created_at_ms: int, changed: set[str]) -> None:
+    def __init__(self, name: str, options: QueueSettings, created_at_ms: int, changed: set[str]) -> None:
         """``changed`` gets the name when there is something for a checkpoint."""
         self.name = name
         self.declared = self.options = options
         self.overrides = NO_OVERRIDES
-        self.limits = Limits.of(options.arguments)
+        self.limits = DeadlineRules.of(options.arguments)
         self.messages = QueueState(name, counts_bytes=self.limits.counts_bytes, changed=changed)
         self.at_hand = 0  # estimate: messages whose payloads were loaded ahead and that are not delivered yet
         self.done = SettledList(name, changed=changed)
@@ -94,7 +94,7 @@ class Queue:
         """Change the settings in effect."""
         self.overrides = overrides
         self.options = self.declared.overridden(overrides)
-        self.limits = Limits.of(self.options.arguments)
+        self.limits = DeadlineRules.of(self.options.arguments)
         self.dead_letters_to = dead_letters_to(self.options.arguments)
         self.messages.count_bytes(self.limits.counts_bytes)
 
@@ -163,7 +163,7 @@ class StoreState:
         self.producers: dict[bytes, Producer] = {}
         self.removals: dict[bytes, Removal] = {}  # by session: its last purge or deletion of a queue
         self.session_names: dict[bytes, str] = {}
-        self.leases: dict[bytes, dict[tuple[str, int], Entry]] = {}
+        self.leases: dict[bytes, dict[tuple[str, int], QueueEntry]] = {}
         self.dead_letters: dict[tuple[str, int], DeadLetter] = {}  # by queue and id, the oldest first
         self.cursors: dict[str, Cursor] = {}  # by queue: what is routed in the background, or was
         self.newest_ms = 0  # ms since the epoch: no time in what was committed is after it
@@ -179,7 +179,7 @@ class StoreState:
         self.history: HistoryLog | None = None  # None: nothing of it is kept
 
     # ------------------------------------------------------------------ messages
-    def unlease(self, entry: Entry) -> None:
+    def unlease(self, entry: QueueEntry) -> None:
         """End the lease of a message."""
         session = entry.session
         leases = self.leases.get(session)
@@ -189,7 +189,7 @@ class StoreState:
             if not leases:
                 del self.leases[session]
 
-    def record_attempt(self, entry: Entry, consumer: str) -> None:
+    def record_attempt(self, entry: QueueEntry, consumer: str) -> None:
         """Add a consumer to the message's attempts record.
 
         If it is the first attempt of a message in a single queue, no older record has to be read.
@@ -200,7 +200,7 @@ class StoreState:
         self.dirty.attempts.setdefault(entry.id, []).append(consumer)
 
     # ------------------------------------------------------------------ dead letters
-    def add_dead_letter(self, queue: Queue, entry: Entry, at: int, reason: str, *, last_use: bool) -> None:
+    def add_dead_letter(self, queue: Queue, entry: QueueEntry, at: int, reason: str, *, last_use: bool) -> None:
         """Note a dead letter, which will be published to the queue's dead-letter exchange.
 
         Args:
@@ -227,7 +227,7 @@ class StoreState:
         return True
 
     # ------------------------------------------------------------------ queues, exchanges, bindings
-    def declare_queue(self, name: str, options: QueueOptions, at: int = 0) -> Queue:
+    def declare_queue(self, name: str, options: QueueSettings, at: int = 0) -> Queue:
         """Create a queue. ``at`` is in ms since the epoch; 0 means that the time is not known."""
         queue = self.queues[name] = Queue(name, options, at, self.changed)
         self.topology.add_queue(name, options.arguments)

@@ -37,7 +37,7 @@ from kombu_opendata.storage.records import (
     topology,
 )
 from kombu_opendata.storage.records.keys import RecordKind
-from kombu_opendata.storage.records.leases import Leases
+from kombu_opendata.storage.records.leases import SessionLeases
 from kombu_opendata.storage.records.overrides import QueueOverrides
 from kombu_opendata.storage.records.payload import CHUNK_BYTES
 from kombu_opendata.storage.records.running_tasks import RunningTask
@@ -190,11 +190,15 @@ BROKEN: dict[str, tuple[str, Break]] = {
     ),
     "an exchange of no type": (
         "exchange-implausible",
-        lambda _: {keys.exchange_key("odd"): topology.encode_exchange(topology.Exchange("strange", True, False, {}))},
+        lambda _: {
+            keys.exchange_key("odd"): topology.encode_exchange(topology.ExchangeRecord("strange", True, False, {}))
+        },
     ),
     "an exchange that is not durable": (
         "exchange-implausible",
-        lambda _: {keys.exchange_key("odd"): topology.encode_exchange(topology.Exchange("topic", False, False, {}))},
+        lambda _: {
+            keys.exchange_key("odd"): topology.encode_exchange(topology.ExchangeRecord("topic", False, False, {}))
+        },
     ),
     # ---- messages
     "waiting and done": ("message-twice", in_two_states),
@@ -299,23 +303,29 @@ BROKEN: dict[str, tuple[str, Break]] = {
     # ---- leases, producers, dead letters
     "in flight and no lease": (
         "lease-missing",
-        lambda rich: {keys.session_key(OTHER): leases.encode(Leases("other", NOW, {}))},
+        lambda rich: {keys.session_key(OTHER): leases.encode(SessionLeases("other", NOW, {}))},
     ),
     "a lease of what waits": (
         "lease-stale",
-        lambda rich: {keys.session_key(OTHER): leases.encode(Leases("other", NOW, {"many": [rich.ids.waiting]}))},
+        lambda rich: {
+            keys.session_key(OTHER): leases.encode(SessionLeases("other", NOW, {"many": [rich.ids.waiting]}))
+        },
     ),
     "leased twice": (
         "lease-twice",
-        lambda rich: {keys.session_key(b"3" * 16): leases.encode(Leases("third", NOW, {"held": [rich.ids.held]}))},
+        lambda rich: {
+            keys.session_key(b"3" * 16): leases.encode(SessionLeases("third", NOW, {"held": [rich.ids.held]}))
+        },
     ),
     "leased twice by one": (
         "lease-twice",
-        lambda rich: {keys.session_key(OTHER): leases.encode(Leases("other", NOW, {"held": [rich.ids.held] * 2}))},
+        lambda rich: {
+            keys.session_key(OTHER): leases.encode(SessionLeases("other", NOW, {"held": [rich.ids.held] * 2}))
+        },
     ),
     "leases of the future": (
         "time-implausible",
-        lambda rich: {keys.session_key(b"3" * 16): leases.encode(Leases("third", AHEAD, {}))},
+        lambda rich: {keys.session_key(b"3" * 16): leases.encode(SessionLeases("third", AHEAD, {}))},
     ),
     "a publish that was not yet": (
         "producer-implausible",
@@ -368,11 +378,11 @@ BROKEN: dict[str, tuple[str, Break]] = {
     "a send to too few": ("idempotency-wrong", lambda _: a_send((1, 2, 3), (("a",), ("b",)))),
     "a staged job with more routed than rows": (
         "staged-wrong",
-        lambda _: {keys.staged_job_key("j"): staged.encode_job(staged.Job(0, 5, 1, 9, NOW, 9, 0, 0, 0, {}))},
+        lambda _: {keys.staged_job_key("j"): staged.encode_job(staged.JobRecord(0, 5, 1, 9, NOW, 9, 0, 0, 0, {}))},
     ),
     "a staged job that is settled, and nobody knows when": (
         "staged-wrong",
-        lambda _: {keys.staged_job_key("j"): staged.encode_job(staged.Job(0, 5, 1, 9, NOW, 5, 5, 0, NOW, {}))},
+        lambda _: {keys.staged_job_key("j"): staged.encode_job(staged.JobRecord(0, 5, 1, 9, NOW, 5, 5, 0, NOW, {}))},
     ),
     "a batch that is not there": (
         "batch-missing",

@@ -19,7 +19,7 @@ from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
-from kombu_opendata.storage.state.store_state import QueueOptions
+from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import World
 from tests.support.unprivileged import needs_root, unprivileged
 
@@ -40,7 +40,7 @@ async def broker(root: Path) -> AsyncIterator[World]:
     lock.acquire()
     world = World(root, SETTINGS)
     await world.open()
-    world.engine.definitions.declare_queue("q", QueueOptions())
+    world.engine.definitions.declare_queue("q", QueueSettings())
     maintenance = asyncio.create_task(world.engine.run_maintenance())
     try:
         await fill(world)

@@ -34,7 +34,7 @@ from kombu_opendata.offline.records.message_scan import MessageScan
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.records import checkpoint_marks, keys
 from kombu_opendata.storage.records.keys import RecordKind
-from kombu_opendata.storage.state.store_state import QueueOptions
+from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.clock import ManualClock
 from tests.support.rich_store import LARGE, edit
 from tests.support.unprivileged import unprivileged
@@ -146,7 +146,7 @@ def test_a_store_of_a_newer_version(rich: Rich, copy_of: Callable[[Rich], Path])
 def test_a_store_in_memory() -> None:
     async def main() -> None:
         engine = await Engine.open("memory://offline", "default", ManualClock())
-        engine.definitions.declare_queue("q", QueueOptions())
+        engine.definitions.declare_queue("q", QueueSettings())
         await engine.commits.commit()
         async with await open_store("memory://offline", "default") as store:
             assert list((await stats(store)).queues) == ["q"]

@@ -16,7 +16,7 @@ from kombu_opendata.storage.clock import SystemClock
 from kombu_opendata.storage.commit.journal_records import RECORD_BYTES, JournalRecord, complete_records
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.engine_settings import EngineSettings
-from kombu_opendata.storage.state.store_state import QueueOptions
+from kombu_opendata.storage.state.store_state import QueueSettings
 
 from ...support.backups import command
 from ...support.engine import World
@@ -47,7 +47,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
 
     async def main() -> None:
         await world.open()
-        world.engine.definitions.declare_queue("q", QueueOptions())
+        world.engine.definitions.declare_queue("q", QueueSettings())
         first = world.publish("q", envelope=b"first")
         await world.engine.commits.checkpoint()
         for body in BODIES:

@@ -18,8 +18,8 @@ GRACE_SECONDS = 5.0
 
 def main(seconds: int, arguments: list[str]) -> None:
     store_state.DEFAULT_LEASE_SECONDS = seconds
-    defaults = {**store_state.QueueOptions._field_defaults, "lease_seconds": seconds}
-    store_state.QueueOptions.__new__.__defaults__ = tuple(defaults.values())
+    defaults = {**store_state.QueueSettings._field_defaults, "lease_seconds": seconds}
+    store_state.QueueSettings.__new__.__defaults__ = tuple(defaults.values())
     set_grace(GRACE_SECONDS)
     from kombu_opendata.cli.root import main as cli
 

@@ -14,7 +14,7 @@ from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.operations import message_operations
 from kombu_opendata.storage.records import active, keys, settled
 from kombu_opendata.storage.records.keys import RecordKind
-from kombu_opendata.storage.state.store_state import QueueOptions
+from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.clock import ManualClock
 from tests.support.engine import OTHER, SESSION, World, nothing, run
 from tests.support.plain_store import PlainStore
@@ -34,7 +34,7 @@ def test_a_new_queue_has_its_config_and_three_empty_records(tmp_path: Path) -> N
             written.append({key for key, _ in await world.engine.store.scan(b"", None)} - {key for key, _ in before})
 
         world.engine.store.write = spy  # type: ignore[method-assign]
-        world.engine.definitions.declare_queue("new", QueueOptions(3, 60))
+        world.engine.definitions.declare_queue("new", QueueSettings(3, 60))
         await world.engine.commits.checkpoint()
         settings = keys.config_key, keys.options_key, keys.queue_counts_key
         lists = keys.active_key, keys.done_key, keys.failed_key
@@ -112,7 +112,7 @@ def test_ids_are_never_used_twice(tmp_path: Path) -> None:
 
 def test_attempts_of_two_queues_and_over_checkpoints(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
-        world.engine.definitions.declare_queue("r", QueueOptions())
+        world.engine.definitions.declare_queue("r", QueueSettings())
         world.publish("q", "r")
         for name, consumer in (("q", "one"), ("r", "two"), ("q", "three")):
             entry = await world.claim(name)
@@ -228,7 +228,7 @@ async def _result(world: World) -> None:
 
 async def _queue(world: World) -> None:
     world.clock.advance(10_000)
-    world.engine.definitions.declare_queue("new", QueueOptions())
+    world.engine.definitions.declare_queue("new", QueueSettings())
 
 
 async def _staged(world: World) -> None:
@@ -270,7 +270,7 @@ def test_with_and_without_syncing(tmp_path: Path, sync: bool) -> None:
         for round in range(3):
             await world.open()
             if not round:
-                world.engine.definitions.declare_queue("q", QueueOptions())
+                world.engine.definitions.declare_queue("q", QueueSettings())
             assert len(world.queue("q").messages) == round
             world.publish("q")
             await world.engine.close()

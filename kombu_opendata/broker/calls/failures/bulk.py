@@ -16,12 +16,12 @@ from ....protocol import messages as m
 from ....storage.clock import Clock
 from ....storage.commit.commits import Commits
 from ....storage.effects.failures import HandleFailures
-from ....storage.history.failures.failure import ACKNOWLEDGED, LIST_OF, Failure, Position
-from ....storage.history.failures.query import Filters
+from ....storage.history.failures.failure import ACKNOWLEDGED, LIST_OF, Failure, FailurePosition
+from ....storage.history.failures.query import FailureFilterValues
 from ....storage.history.failures.view import FailureView
 from ....storage.messages.payloads import Payloads
 from ....storage.operations.archive_and_delete import Selection, SettledMoves
-from ....storage.operations.moves import Moved, Moves, Way
+from ....storage.operations.moves import MoveCounts, Moves, MoveTarget
 from ....storage.records.handled_failures import DISMISSED, RETRIED
 from ....storage.state.store_state import StoreState
 from ...delivery.outbox import Outbox
@@ -60,7 +60,7 @@ class Done:
     damaged: int = 0
     damage: str = ""
     full: str = ""
-    next: Position | None = None
+    next: FailurePosition | None = None
 
     @property
     def handled(self) -> int:
@@ -78,8 +78,8 @@ class Bulk:
         go_on: whether somebody waits for the answer.
     """
 
-    filters: Filters
-    after: Position | None
+    filters: FailureFilterValues
+    after: FailurePosition | None
     limit: int
     go_on: Callable[[], bool]
     target: str = ""
@@ -148,12 +148,12 @@ class Bulks:
             await self._redrive(bulk, source, target, part)
 
     async def _redrive(self, bulk: Bulk, source: BrokerQueue, target: BrokerQueue, part: list[Failure]) -> None:
-        def on_step(moved: Moved) -> bool:
+        def on_step(moved: MoveCounts) -> bool:
             self._replays.added(target, moved.ids)
             return bulk.go_on() and not target.deleting and not source.deleting
 
         first, selection = part[0].open, Selection(frozenset(one.open.message_id for one in part))
-        way = Way(target.state(), room(target, always=True), on_step)
+        way = MoveTarget(target.state(), room(target, always=True), on_step)
         moved = await self._moves.redrive(source.state(), selection, way, LIST_OF[first.kind], first.place)
         done = bulk.done
         done.redriven += moved.count

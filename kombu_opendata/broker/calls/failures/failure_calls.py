@@ -11,7 +11,7 @@ from ....protocol.messages.failure_messages import FailureGroup, FailureInfo, Fa
 from ....storage.clock import Clock
 from ....storage.history.failures import query
 from ....storage.history.failures.failure import Failure
-from ....storage.history.failures.query import Filters
+from ....storage.history.failures.query import FailureFilterValues
 from ....storage.history.failures.view import FailureView
 from ....storage.records.handled_failures import HOW
 from ....storage.records.task_failure import NONE, TaskFailure
@@ -125,7 +125,7 @@ def _shows(rights: Rights) -> Callable[[str], bool]:
     return rights.may_watch
 
 
-def _filters(call: Context, msg: FailureQuery) -> Filters:
+def _filters(call: Context, msg: FailureQuery) -> FailureFilterValues:
     """The filters of a call.
 
     Raises:

@@ -12,7 +12,7 @@ from ....protocol.messages import Outcome
 from ....protocol.messages import queue_messages as q
 from ....storage.clock import Clock
 from ....storage.read.queue_pages import QueuePages, is_visible
-from ....storage.state.queue_buckets import Entry
+from ....storage.state.queue_buckets import QueueEntry
 from ...delivery.background import Background
 from ...delivery.core import Traffic
 from ...delivery.leases.lease_tokens import Leases
@@ -82,7 +82,7 @@ class Claimed:
         self._uses.traffic.delivered += 1
         return Claim.CLAIMED
 
-    def add(self, entry: Entry, envelope: bytes | None = None) -> None:
+    def add(self, entry: QueueEntry, envelope: bytes | None = None) -> None:
         """Claim an available message; its payload is given or in memory."""
         queue, msg = self._queue, self._msg
         loaded = queue.claim(entry, self._holder, msg.vt_ms)

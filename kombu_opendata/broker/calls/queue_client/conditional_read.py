@@ -15,7 +15,7 @@ from typing import Any
 from ....protocol.messages import queue_messages as q
 from ....selectors import compile_selector
 from ....storage.read import queue_pages
-from ....storage.state.queue_buckets import Entry
+from ....storage.state.queue_buckets import QueueEntry
 from ...delivery.outbox import Outbox
 from ...delivery.time_slices import Pace
 from ...model.queue import BrokerQueue
@@ -123,7 +123,7 @@ class ConditionalReads:
             self._outbox.schedule()
         return claimed
 
-    async def _candidates(self, queue: BrokerQueue) -> AsyncIterator[list[Entry]]:
+    async def _candidates(self, queue: BrokerQueue) -> AsyncIterator[list[QueueEntry]]:
         """Visible messages in the order of delivery, in parts."""
         messages, now = queue.messages, self._clock.now_ms()
         heap: list[tuple[int, int, int]] = [  # priority, id, cold bucket or -1
@@ -134,7 +134,7 @@ class ConditionalReads:
         bests = ((summary.best_at(now), number) for number, summary in messages.cold.items())
         heap += [(*best, number) for best, number in bests if best is not None]
         heapify(heap)
-        part: list[Entry] = []
+        part: list[QueueEntry] = []
         searched = loads = 0
         while heap and searched < MAX_SEARCHED:
             _priority, id, number = heappop(heap)

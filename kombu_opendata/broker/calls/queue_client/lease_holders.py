@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ....protocol.messages.queue_messages import StateRow
 from ....storage.read.queue_pages import RUNNING, Row
-from ....storage.state.queue_buckets import Entry
+from ....storage.state.queue_buckets import QueueEntry
 from ....storage.state.settled_list import LISTS
 from ...delivery.leases.visibility_timeouts import TimedLeases, is_timed, session_of
 from ...model.sessions import Session
@@ -19,7 +19,7 @@ class Holders:
         self._sessions = sessions
         self._timed = timed
 
-    def of(self, entry: Entry) -> Session:
+    def of(self, entry: QueueEntry) -> Session:
         """The holder of a message, as a session."""
         return self._sessions.get(entry.session) or self._timed.holder(entry)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ....errors import PreconditionFailed
 from ....protocol.messages import queue_messages as q
-from ....storage.state.queue_buckets import Entry
+from ....storage.state.queue_buckets import QueueEntry
 from ...delivery.queues import Queues
 from ...model.queue import BrokerQueue
 from ...model.sessions import ConsumedQueue, Session
@@ -32,7 +32,7 @@ class Reader:
         if self._waits:
             self._timer = get_running_loop().call_later(msg.wait_ms / 1000, self.stop)
 
-    def take(self, _queue: ConsumedQueue, entry: Entry) -> bool:
+    def take(self, _queue: ConsumedQueue, entry: QueueEntry) -> bool:
         self._claimed.add(entry)
         if not self._claimed.is_enough:
             return False

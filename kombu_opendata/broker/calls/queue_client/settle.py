@@ -10,7 +10,7 @@ from ....protocol.messages import queue_messages as q
 from ....protocol.messages.queue_messages import Ending
 from ....storage.clock import Clock
 from ....storage.records.keys import MAX_MESSAGE_ID
-from ....storage.state.queue_buckets import Entry
+from ....storage.state.queue_buckets import QueueEntry
 from ...delivery.leases.lease_tokens import Leases
 from ...delivery.leases.visibility_timeouts import TimedLeases, is_timed
 from ...delivery.outbox import Outbox
@@ -133,7 +133,7 @@ class SettleCalls:
             call.session.count(_OUTCOMES[ending])
         self._end_held(queue, entry, ending, delay_ms)
 
-    def _end_waiting(self, call: Context, queue: BrokerQueue, entry: Entry, ending: Ending, delay_ms: int) -> None:
+    def _end_waiting(self, call: Context, queue: BrokerQueue, entry: QueueEntry, ending: Ending, delay_ms: int) -> None:
         """A message that nobody holds can be archived, deleted or delayed."""
         if ending == Ending.ARCHIVE:
             queue.archive(entry, call.session.name)
@@ -148,7 +148,7 @@ class SettleCalls:
                 message_id=entry.id,
             )
 
-    def _end_held(self, queue: BrokerQueue, entry: Entry, ending: Ending, delay_ms: int) -> None:
+    def _end_held(self, queue: BrokerQueue, entry: QueueEntry, ending: Ending, delay_ms: int) -> None:
         holder = self._holders.of(entry)
         if ending == Ending.SET_VT and delay_ms:
             if not is_timed(entry.session):

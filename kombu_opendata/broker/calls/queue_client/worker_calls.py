@@ -16,7 +16,7 @@ from ....protocol import messages as m
 from ....protocol.messages import Outcome
 from ....protocol.messages import queue_messages as q
 from ....storage.read.queue_pages import row_in_flight, row_running
-from ....storage.state.queue_buckets import Entry
+from ....storage.state.queue_buckets import QueueEntry
 from ....storage.state.running_state import RunningTasks
 from ...delivery.leases.lease_tokens import Leases
 from ...delivery.leases.visibility_timeouts import is_timed, session_of
@@ -113,11 +113,11 @@ class WorkerCalls:
         ]  # fmt: skip
         call.reply(q.HeldMessages(msg.rid, [(queue, self._holders.row(row)) for queue, row in rows[: msg.limit]]))
 
-    def _running_since_ms(self, queue: BrokerQueue, entry: Entry) -> int:
+    def _running_since_ms(self, queue: BrokerQueue, entry: QueueEntry) -> int:
         """Return when the task of a message in flight began; 0 if that is not known."""
         return self._running.late_since_ms(entry.session, (queue.name, entry.id, entry.claimed_at))
 
-    def _in_flight(self) -> list[tuple[BrokerQueue, Entry]]:
+    def _in_flight(self) -> list[tuple[BrokerQueue, QueueEntry]]:
         """The messages in flight in all queues."""
         return [
             (queue, entry)
@@ -125,7 +125,7 @@ class WorkerCalls:
             for entry in list(queue.messages.in_flight.values())
         ]  # fmt: skip
 
-    def _held(self, worker: bytes) -> list[tuple[BrokerQueue, Entry]]:
+    def _held(self, worker: bytes) -> list[tuple[BrokerQueue, QueueEntry]]:
         """The messages that a worker holds."""
         return [(queue, entry) for queue, entry in self._in_flight() if self._holders.worker(entry.session) == worker]
 

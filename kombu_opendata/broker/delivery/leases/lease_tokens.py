@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from ....protocol.messages import Outcome, Reported, RunningLate
 from ....protocol.task_reports import FAILED, TaskReport
 from ....storage.operations.task_runs import TaskRuns
-from ....storage.state.queue_buckets import Entry
+from ....storage.state.queue_buckets import QueueEntry
 from ...model.queue import BrokerQueue
 from ...model.sessions import Channel, Session
 from ...model.transient_queue import TransientQueue
@@ -33,7 +33,7 @@ class Leases:
     def __init__(
         self,
         queues: Queues,
-        stored: Mapping[bytes, Mapping[tuple[str, int], Entry]],
+        stored: Mapping[bytes, Mapping[tuple[str, int], QueueEntry]],
         outbox: Outbox,
         runs: TaskRuns,
         outcomes: TaskOutcomes,
@@ -44,7 +44,7 @@ class Leases:
         self._runs = runs
         self._outcomes = outcomes
 
-    def find(self, session: Session, queue: str, id: int, token: int) -> tuple[BrokerQueue, Entry] | None:
+    def find(self, session: Session, queue: str, id: int, token: int) -> tuple[BrokerQueue, QueueEntry] | None:
         """The lease with this token if the session holds it; None for a stale or foreign token."""
         found = self._queues.get(queue)
         entry = found.messages.in_flight.get(id) if found is not None else None
@@ -52,7 +52,7 @@ class Leases:
             return None
         return found, entry
 
-    def held_by(self, session: Session) -> list[tuple[BrokerQueue, Entry]]:
+    def held_by(self, session: Session) -> list[tuple[BrokerQueue, QueueEntry]]:
         """All leases of a session, in all kinds of queues."""
         entries = [*self._stored.get(session.id, {}).values(), *session.leases.values()]
         return [(self._queues[entry.queue], entry) for entry in entries if entry.queue in self._queues]
@@ -146,7 +146,7 @@ class Leases:
         self,
         session: Session,
         queue: BrokerQueue,
-        entry: Entry,
+        entry: QueueEntry,
         outcome: int,
         *,
         report: TaskReport | None = None,

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 
 from ....protocol.messages import Outcome
-from ....storage.state.queue_buckets import Entry
+from ....storage.state.queue_buckets import QueueEntry
 from ...model.sessions import Session
 from ..core import Core
 from .lease_tokens import Leases
@@ -68,7 +68,7 @@ class TimedLeases:
         if self._timer is not None:
             self._timer.cancel()
 
-    def note(self, queue: str, entry: Entry) -> None:
+    def note(self, queue: str, entry: QueueEntry) -> None:
         """Note a timed lease that is new or has a new end."""
         heappush(self._ends, (entry.lease_until, queue, entry.id, entry.claimed_at))
         if len(self._ends) > self._limit:
@@ -76,7 +76,7 @@ class TimedLeases:
         elif self._timer is None or entry.lease_until < self._timer_at_ms:
             self._set_timer()
 
-    def holder(self, entry: Entry) -> Session:
+    def holder(self, entry: QueueEntry) -> Session:
         """The holder of a timed lease as a session."""
         return Session(entry.session, self.name_of(entry.session))
 

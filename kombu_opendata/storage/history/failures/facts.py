@@ -10,8 +10,8 @@ from typing import TypeVar
 from ....protocol.task_reports import STATES as TASK_STATES
 from ...records.history_log import ACKED, DETAILED, MANUAL, REJECTED, Attempt
 from ...records.history_log import FAILED as GIVEN_UP
-from ..lists.reader import Reader
-from .failure import ACKNOWLEDGED, DELIVERY_LIMIT, FAILED, STATES, Facts, Failure, Open
+from ..lists.reader import ListReader
+from .failure import ACKNOWLEDGED, DELIVERY_LIMIT, FAILED, STATES, Facts, Failure, OpenFailure
 
 #: failures whose facts stay in memory, which takes up some 20 MB
 KEPT = 65_536
@@ -19,7 +19,7 @@ KEPT = 65_536
 READ_AT_ONCE = 100
 _SETTLED = (GIVEN_UP, REJECTED)
 
-#: time, message id and queue: the first fields of an :class:`Open`
+#: time, message id and queue: the first fields of an :class:`OpenFailure`
 _Place = tuple[int, int, str]
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -39,7 +39,7 @@ class FactsCache:
         for kept in (self._listed, self._acknowledged, self._texts):
             kept.clear()
 
-    async def of(self, reader: Reader, some: Sequence[Open]) -> list[Failure]:
+    async def of(self, reader: ListReader, some: Sequence[OpenFailure]) -> list[Failure]:
         """These failures with their facts, at most :data:`READ_AT_ONCE`."""
         found = {one.open.place: one for one in await self.acknowledged(reader, [
             one.place for one in some if one.kind == ACKNOWLEDGED
@@ -50,7 +50,7 @@ class FactsCache:
             for one in some if one.kind != ACKNOWLEDGED or one.place in found
         ]  # fmt: skip
 
-    async def acknowledged(self, reader: Reader, numbers: Sequence[int]) -> list[Failure]:
+    async def acknowledged(self, reader: ListReader, numbers: Sequence[int]) -> list[Failure]:
         """The attempts with these numbers, in this order, without those that the log does not have.
 
         One that was not acknowledged is of the kind :data:`.FAILED`.
@@ -65,7 +65,7 @@ class FactsCache:
                     await asyncio.sleep(0)
         return [found[number] for number in numbers if number in found]
 
-    async def _read_attempts(self, reader: Reader, numbers: Sequence[int]) -> dict[int, Failure]:
+    async def _read_attempts(self, reader: ListReader, numbers: Sequence[int]) -> dict[int, Failure]:
         cache = self._acknowledged
         found = {number: cache[number] for number in numbers if number in cache}  # read by another scan meanwhile
         rows = await reader.attempts([number for number in numbers if number not in found])
@@ -77,12 +77,12 @@ class FactsCache:
             if known is not None:
                 headers[row.message_id] = {"task": known.task}
             kind = ACKNOWLEDGED if row.outcome & ~MANUAL == ACKED else FAILED
-            place = Open(row.ended_at_ms, row.message_id, row.queue, kind, number, row.number)
+            place = OpenFailure(row.ended_at_ms, row.message_id, row.queue, kind, number, row.number)
             cache[number] = found[number] = Failure(place, self._facts(number, row, headers.get(row.message_id, {})))
         _shrink(cache)
         return found
 
-    async def _of_listed(self, reader: Reader, some: Sequence[Open]) -> dict[Open, Facts]:
+    async def _of_listed(self, reader: ListReader, some: Sequence[OpenFailure]) -> dict[OpenFailure, Facts]:
         cache = self._listed
         found = {one: cache[one[:3]] for one in some if one[:3] in cache}
         if len(found) < len(some):
@@ -90,7 +90,7 @@ class FactsCache:
                 found |= await self._read_listed(reader, [one for one in some if one not in found])
         return found
 
-    async def _read_listed(self, reader: Reader, some: Sequence[Open]) -> dict[Open, Facts]:
+    async def _read_listed(self, reader: ListReader, some: Sequence[OpenFailure]) -> dict[OpenFailure, Facts]:
         cache = self._listed
         found = {one: cache[one[:3]] for one in some if one[:3] in cache}  # read by another scan meanwhile
         unknown = [one for one in some if one not in found]
@@ -130,14 +130,14 @@ def _reason(row: Attempt) -> str:
     return DELIVERY_LIMIT if row.outcome & ~MANUAL == GIVEN_UP else "rejected"
 
 
-async def _headers(reader: Reader, ids: Iterable[int]) -> dict[int, dict[str, str]]:
+async def _headers(reader: ListReader, ids: Iterable[int]) -> dict[int, dict[str, str]]:
     return {id: message.headers for id, message in (await reader.metadata(ids)).items()}
 
 
-async def _numbers(reader: Reader, some: Iterable[Open]) -> dict[Open, int]:
+async def _numbers(reader: ListReader, some: Iterable[OpenFailure]) -> dict[OpenFailure, int]:
     """The number of the attempt that put each of these messages into the failed list, if the index has it."""
     by_place = {one[:3]: one for one in some}
-    found: dict[Open, int] = {}
+    found: dict[OpenFailure, int] = {}
     for events in (await reader.events({id for _at, id, _queue in by_place})).values():
         for event in events:
             one = by_place.get((event.at_ms, event.message_id, event.queue))

@@ -21,7 +21,7 @@ STATES = tuple(state.name.lower() for state in TASKS_FAILED)
 DIMENSIONS = ("task", "exception", "queue", "reason", "worker")
 
 
-class Position(NamedTuple):
+class FailurePosition(NamedTuple):
     """The position of a failure among all, by time."""
 
     at_ms: int
@@ -29,7 +29,7 @@ class Position(NamedTuple):
     queue: str
 
 
-class Open(NamedTuple):
+class OpenFailure(NamedTuple):
     """A failure that nobody has handled; such tuples are in the order of their positions.
 
     Attributes:
@@ -46,8 +46,8 @@ class Open(NamedTuple):
     attempts: int
 
     @property
-    def position(self) -> Position:
-        return Position(self.at_ms, self.message_id, self.queue)
+    def position(self) -> FailurePosition:
+        return FailurePosition(self.at_ms, self.message_id, self.queue)
 
 
 class Facts(msgspec.Struct, frozen=True, gc=False):
@@ -69,5 +69,5 @@ class Facts(msgspec.Struct, frozen=True, gc=False):
 class Failure(NamedTuple):
     """A failure and what is known of it."""
 
-    open: Open
+    open: OpenFailure
     facts: Facts

@@ -13,7 +13,7 @@ import msgspec
 from ....errors import CursorOfOtherFilters, CursorVersionMismatch, InvalidFilter, LimitOutOfRange, MalformedCursor
 from ....selectors import Selector
 from ..lists.query import MAX_LIMIT, MAX_VALUES, ORDERS, check_buckets
-from .failure import ACKNOWLEDGED, DELIVERY_LIMIT, DIMENSIONS, FAILED, KINDS, STATES, Failure, Position
+from .failure import ACKNOWLEDGED, DELIVERY_LIMIT, DIMENSIONS, FAILED, KINDS, STATES, Failure, FailurePosition
 
 #: message ids and task ids of one call, as for other calls that take such lists
 _MAX_IDS = 100_000
@@ -24,7 +24,7 @@ _CURSOR_VERSION = 1
 REASONS = (*STATES, DELIVERY_LIMIT)
 
 
-class Filters(NamedTuple):
+class FailureFilterValues(NamedTuple):
     """The filters of failures: one must have a value of each field that is neither empty nor None.
 
     The value "" stands for failures without a task, an exception, a reason or a worker.
@@ -88,13 +88,13 @@ def check_filters(
     gte: int | None = None,
     lte: int | None = None,
     handled: bool = False,
-) -> Filters:
+) -> FailureFilterValues:
     """The filters, without duplicate values.
 
     Raises:
         InvalidFilter: a kind or a reason that does not exist, or too many values.
     """
-    found = Filters(
+    found = FailureFilterValues(
         _unique(queues),
         _unique(kinds),
         _unique(tasks),
@@ -117,7 +117,7 @@ def check_filters(
     return found if found.kinds else found._replace(kinds=(FAILED, ACKNOWLEDGED))
 
 
-def _check_values(found: Filters) -> None:
+def _check_values(found: FailureFilterValues) -> None:
     for given, known, what in ((found.kinds, KINDS, "kind of failure"), (found.reasons, (*REASONS, ""), "reason")):
         unknown = sorted(set(given).difference(known))
         if unknown:
@@ -149,7 +149,7 @@ def check_dimensions(by: Iterable[str]) -> tuple[str, ...]:
     return chosen
 
 
-def check_bucket(filters: Filters, bucket_ms: int, now_ms: int) -> None:
+def check_bucket(filters: FailureFilterValues, bucket_ms: int, now_ms: int) -> None:
     """Check the length of the buckets of time in which failures are counted; 0 means none.
 
     Raises:
@@ -187,13 +187,13 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_Cursor).decode
 
 
-def make_cursor(filters: Filters, at: Position, *, descending: bool) -> str:
+def make_cursor(filters: FailureFilterValues, at: FailurePosition, *, descending: bool) -> str:
     """The cursor of a position in a list."""
     packed = _encode(_Cursor(_CURSOR_VERSION, filters.digest(), descending, *at))
     return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
 
 
-def read_cursor(text: str, filters: Filters, *, descending: bool) -> Position:
+def read_cursor(text: str, filters: FailureFilterValues, *, descending: bool) -> FailurePosition:
     """The position that a cursor denotes.
 
     Raises:
@@ -211,4 +211,4 @@ def read_cursor(text: str, filters: Filters, *, descending: bool) -> Position:
     if (found.digest, found.descending) != (filters.digest(), descending):
         wrong = "the cursor belongs to other filters or another order: use it with those of the first page"
         raise CursorOfOtherFilters(wrong)
-    return Position(found.at_ms, found.message_id, found.queue)
+    return FailurePosition(found.at_ms, found.message_id, found.queue)

@@ -6,13 +6,13 @@ from ...records.history_index import MESSAGES
 from ...records.history_log import FAILED, MANUAL, REJECTED
 from ...records.kinds import MAX_MESSAGE_ID
 from ..index import value_hashes
-from ..lists.reader import Reader
+from ..lists.reader import ListReader
 from ..lists.sources import values_source, walk
-from .query import SEARCHED, Filters
-from .streams import Window
+from .query import SEARCHED, FailureFilterValues
+from .streams import FailureWindow
 
 
-async def narrowed(reader: Reader, filters: Filters, window: Window) -> Window:
+async def narrowed(reader: ListReader, filters: FailureFilterValues, window: FailureWindow) -> FailureWindow:
     """The part of the window in which the messages of the filters failed; all of it if that is not known."""
     ids = await _message_ids(reader, filters)
     if ids is None or not 0 < len(ids) <= SEARCHED:
@@ -25,7 +25,7 @@ async def narrowed(reader: Reader, filters: Filters, window: Window) -> Window:
     return window._replace(since_ms=max(window.since_ms, since_ms), until_ms=min(window.until_ms, until_ms))
 
 
-async def _message_ids(reader: Reader, filters: Filters) -> frozenset[int] | None:
+async def _message_ids(reader: ListReader, filters: FailureFilterValues) -> frozenset[int] | None:
     if filters.ids is not None or filters.task_ids is None or not filters.has_few_task_ids:
         return filters.ids
     hashes = [value_hashes.hash_of(value_hashes.HEADER, "id", id) for id in filters.task_ids]

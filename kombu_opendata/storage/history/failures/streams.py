@@ -16,22 +16,22 @@ from ...read.settled_buckets import SettledBuckets
 from ...state.handled_failures import HandledFailures
 from ...state.settled_list import ListName
 from ...state.store_state import Queue
-from ..lists.candidates import Way, attempt_numbers
-from ..lists.query import Filters as AttemptFilters
-from ..lists.reader import Reader
+from ..lists.candidates import NumberRange, attempt_numbers
+from ..lists.query import ListFilters as AttemptFilters
+from ..lists.reader import ListReader
 from .facts import FactsCache
-from .failure import ACKNOWLEDGED, ARCHIVED, FAILED, STATES, Open
-from .query import FOREVER, SEARCHED, Filters
+from .failure import ACKNOWLEDGED, ARCHIVED, FAILED, STATES, OpenFailure
+from .query import FOREVER, SEARCHED, FailureFilterValues
 
 #: attempts that are looked for at first
 _FIRST = 128
 #: failures that make a batch of several streams; the last one may be smaller
 _LEAST = 100
 
-Stream = AsyncGenerator[list[Open], None]
+Stream = AsyncGenerator[list[OpenFailure], None]
 
 
-class Window(NamedTuple):
+class FailureWindow(NamedTuple):
     """The times of the failures that are wanted, both included, and the order."""
 
     since_ms: int
@@ -42,14 +42,14 @@ class Window(NamedTuple):
         return self.since_ms <= at_ms <= self.until_ms
 
 
-async def in_failed_list(buckets: SettledBuckets, queue: Queue, window: Window) -> Stream:
+async def in_failed_list(buckets: SettledBuckets, queue: Queue, window: FailureWindow) -> Stream:
     """The messages of a queue's failed list, which is in the order of time."""
     log = queue.failed
     number = await _first_bucket(buckets, queue, window)
     while log.first <= number <= log.tail:
         rows = await buckets.read(queue, "failed", number)
         found = [
-            Open(row.settled_at_ms, row.message_id, queue.name, FAILED, number, row.attempts)
+            OpenFailure(row.settled_at_ms, row.message_id, queue.name, FAILED, number, row.attempts)
             for row in rows if window.has(row.settled_at_ms)
         ]  # fmt: skip
         if rows and not found and _is_past(rows[0].settled_at_ms, window):
@@ -60,11 +60,11 @@ async def in_failed_list(buckets: SettledBuckets, queue: Queue, window: Window) 
             number = max(number, log.first)
 
 
-def _is_past(at_ms: int, window: Window) -> bool:
+def _is_past(at_ms: int, window: FailureWindow) -> bool:
     return at_ms < window.since_ms if window.descending else at_ms > window.until_ms
 
 
-async def _first_bucket(buckets: SettledBuckets, queue: Queue, window: Window) -> int:
+async def _first_bucket(buckets: SettledBuckets, queue: Queue, window: FailureWindow) -> int:
     """A bucket before which there is nothing in the window, in its order; found by bisection."""
     log = queue.failed
     low, high = log.first, log.tail
@@ -81,12 +81,12 @@ async def _first_bucket(buckets: SettledBuckets, queue: Queue, window: Window) -
     return high if window.descending else low
 
 
-async def in_archive(buckets: SettledBuckets, queue: Queue, window: Window) -> Stream:
+async def in_archive(buckets: SettledBuckets, queue: Queue, window: FailureWindow) -> Stream:
     """The archived failed messages of a queue, which are in the order of archiving: all of them at once."""
     which: ListName = "archived_failed"
     log = queue.settled_list(which)
     found = [
-        Open(row.settled_at_ms, row.message_id, queue.name, ARCHIVED, number, row.attempts)
+        OpenFailure(row.settled_at_ms, row.message_id, queue.name, ARCHIVED, number, row.attempts)
         for number in range(log.first, log.tail + 1)
         for row in await buckets.read(queue, which, number) if window.has(row.settled_at_ms)
     ]  # fmt: skip
@@ -94,7 +94,7 @@ async def in_archive(buckets: SettledBuckets, queue: Queue, window: Window) -> S
 
 
 async def acknowledged(
-    reader: Reader, facts: FactsCache, handled: HandledFailures, filters: Filters, window: Window
+    reader: ListReader, facts: FactsCache, handled: HandledFailures, filters: FailureFilterValues, window: FailureWindow
 ) -> Stream:
     """The acknowledged attempts of failed tasks, found by the index; all but those of other values."""
     wanted = _attempt_filters(filters)
@@ -103,7 +103,7 @@ async def acknowledged(
     low, high = max(low, reader.first_kept_attempt), min(high, reader.log.end[0]) - 1
     if low > high:
         return
-    way = Way(high, low, True) if window.descending else Way(low, high, False)
+    way = NumberRange(high, low, True) if window.descending else NumberRange(low, high, False)
     async with aclosing(attempt_numbers(reader, wanted, way, _FIRST)) as portions:
         async for numbers in portions:
             some = [number for number in numbers if (number in handled) == filters.handled]
@@ -111,7 +111,7 @@ async def acknowledged(
             yield [one.open for one in found if one.open.kind == ACKNOWLEDGED and one.facts.reason in wanted.states]
 
 
-def _attempt_filters(filters: Filters) -> AttemptFilters:
+def _attempt_filters(filters: FailureFilterValues) -> AttemptFilters:
     """The filters that the index of attempts knows; the others are checked later.
 
     Nearly all attempts are acknowledged, so asking the index for that would only cost time. It does not know which have
@@ -140,7 +140,7 @@ async def merged(streams: Sequence[Stream], *, descending: bool) -> Stream:
     """The failures of all streams, in order."""
     sign = -1 if descending else 1
     bounds = [(float("-inf"), number) for number in range(len(streams))]  # a heap of those that have not ended
-    waiting: list[Open] = []  # those that come last are first
+    waiting: list[OpenFailure] = []  # those that come last are first
     is_sorted = True
     while bounds:
         bound, number = bounds[0]

@@ -13,14 +13,14 @@ from ...read.stored_messages import matching
 from ...records.task_failure import TaskFailure
 from ...state.store_state import StoreState
 from ..lists.pages import PAGE_BYTES
-from ..lists.reader import Reader
+from ..lists.reader import ListReader
 from ..service import History
 from . import streams
 from .facts import READ_AT_ONCE, FactsCache
-from .failure import ACKNOWLEDGED, ARCHIVED, DIMENSIONS, FAILED, STATES, Failure, Open, Position
-from .query import Filters
+from .failure import ACKNOWLEDGED, ARCHIVED, DIMENSIONS, FAILED, STATES, Failure, FailurePosition, OpenFailure
+from .query import FailureFilterValues
 from .search_by_id import narrowed
-from .streams import Stream, Window
+from .streams import FailureWindow, Stream
 
 #: failures that a page and a count look at: beyond, a page ends early and a count says that it is not complete
 _MOST_FOR_PAGE = 50_000
@@ -33,18 +33,18 @@ _PLACES = {name: "open.queue" if name == "queue" else f"facts.{name}" for name i
 Shows = Callable[[str], bool]
 
 
-class Page(NamedTuple):
+class FailureSlice(NamedTuple):
     """Failures, and the position after which the next page begins; None at the end.
 
     ``texts`` has the errors of those that have one, by the number of the attempt.
     """
 
     items: list[Failure]
-    next: Position | None
+    next: FailurePosition | None
     texts: dict[int, TaskFailure]
 
 
-class Group:
+class GroupCount:
     """Failures with the same ``values``; ``over_time`` has their number by the start of the bucket of time."""
 
     __slots__ = ("acknowledged", "count", "first_at_ms", "last_at_ms", "over_time", "values")
@@ -55,7 +55,7 @@ class Group:
         self.first_at_ms = self.last_at_ms = at_ms
         self.over_time: dict[int, int] = {}
 
-    def add(self, one: Open, bucket_ms: int) -> None:
+    def add(self, one: OpenFailure, bucket_ms: int) -> None:
         self.count += 1
         if bucket_ms:
             start = one.at_ms // bucket_ms * bucket_ms
@@ -64,10 +64,10 @@ class Group:
         self.first_at_ms = one.at_ms  # they come in the order of time, the newest first
 
 
-class Groups(NamedTuple):
+class GroupCounts(NamedTuple):
     """The groups, the largest first; whether all failures were counted and all groups are here."""
 
-    groups: list[Group]
+    groups: list[GroupCount]
     complete: bool
 
 
@@ -83,8 +83,8 @@ class FailureView:
         self._facts.clear()
 
     async def page(
-        self, filters: Filters, shows: Shows, limit: int, after: Position | None, *, descending: bool
-    ) -> Page:
+        self, filters: FailureFilterValues, shows: Shows, limit: int, after: FailurePosition | None, *, descending: bool
+    ) -> FailureSlice:
         """A page of the failures that match, in queues that are shown."""
         found: list[Failure] = []
         looked, following = 0, None
@@ -101,7 +101,7 @@ class FailureView:
                     break
         return await self._with_texts(found, following)
 
-    async def _with_texts(self, found: list[Failure], following: Position | None) -> Page:
+    async def _with_texts(self, found: list[Failure], following: FailurePosition | None) -> FailureSlice:
         """The page with the errors, up to the first failure that does not fit."""
         texts: dict[int, TaskFailure] = {}
         size = 0
@@ -113,12 +113,14 @@ class FailureView:
                     text = texts.get(one.facts.number)
                     size += len(text.error) + len(text.traceback) if text is not None else 0
                     if size > PAGE_BYTES and at:
-                        return Page(found[:at], found[at - 1].open.position, texts)
-        return Page(found, following, texts)
+                        return FailureSlice(found[:at], found[at - 1].open.position, texts)
+        return FailureSlice(found, following, texts)
 
-    async def groups(self, filters: Filters, shows: Shows, by: tuple[str, ...], bucket_ms: int = 0) -> Groups:
+    async def groups(
+        self, filters: FailureFilterValues, shows: Shows, by: tuple[str, ...], bucket_ms: int = 0
+    ) -> GroupCounts:
         """Counts of the failures that match by the values of these dimensions, and in buckets of time if there are."""
-        found: dict[tuple[str, ...], Group] = {}
+        found: dict[tuple[str, ...], GroupCount] = {}
         values_of = attrgetter(*(_PLACES[name] for name in by))
         looked = 0
         async with aclosing(self.scan(filters, shows, None, descending=True)) as some:
@@ -127,19 +129,19 @@ class FailureView:
                     values = values_of(one) if len(by) > 1 else (values_of(one),)
                     group = found.get(values)
                     if group is None:
-                        group = found[values] = Group(values, one.open.at_ms)
+                        group = found[values] = GroupCount(values, one.open.at_ms)
                     group.add(one.open, bucket_ms)
                 looked += count
                 if looked >= _MOST_FOR_GROUPS:
                     break
         largest = sorted(found.values(), key=lambda group: (-group.count, group.values))
-        return Groups(largest[:_MOST_GROUPS], looked < _MOST_FOR_GROUPS and len(largest) <= _MOST_GROUPS)
+        return GroupCounts(largest[:_MOST_GROUPS], looked < _MOST_FOR_GROUPS and len(largest) <= _MOST_GROUPS)
 
     async def scan(
-        self, filters: Filters, shows: Shows, after: Position | None, *, descending: bool
-    ) -> AsyncGenerator[tuple[list[Failure], Position, int], None]:
+        self, filters: FailureFilterValues, shows: Shows, after: FailurePosition | None, *, descending: bool
+    ) -> AsyncGenerator[tuple[list[Failure], FailurePosition, int], None]:
         """All failures that match, in order, some at a time; with the last position and how many were looked at."""
-        window = Window(filters.since_ms, filters.until_ms, descending)
+        window = FailureWindow(filters.since_ms, filters.until_ms, descending)
         if after is not None:
             at = after.at_ms
             window = window._replace(until_ms=at) if descending else window._replace(since_ms=at)
@@ -156,7 +158,14 @@ class FailureView:
             finally:
                 await streams.close_all(sources)
 
-    def _streams(self, reader: Reader, filters: Filters, shows: Shows, window: Window, listed: Window) -> list[Stream]:
+    def _streams(
+        self,
+        reader: ListReader,
+        filters: FailureFilterValues,
+        shows: Shows,
+        window: FailureWindow,
+        listed: FailureWindow,
+    ) -> list[Stream]:
         """A stream of each kind and queue that is wanted."""
         names = [name for name in filters.queues or list(self._state.queues) if shows(name)]
         queues = [self._state.queues[name] for name in names if name in self._state.queues]
@@ -174,7 +183,9 @@ class FailureView:
             found.append(streams.acknowledged(reader, self._facts, handled, filters, window))
         return found
 
-    async def _matching(self, reader: Reader, filters: Filters, shows: Shows, some: list[Open]) -> list[Failure]:
+    async def _matching(
+        self, reader: ListReader, filters: FailureFilterValues, shows: Shows, some: list[OpenFailure]
+    ) -> list[Failure]:
         if filters.ids is not None:
             some = [one for one in some if one.message_id in filters.ids]
         some = [one for one in some if one.kind != ACKNOWLEDGED or shows(one.queue)]
@@ -187,5 +198,5 @@ class FailureView:
         return [one for one in found if one.open.message_id in ids]
 
 
-def _is_after(one: Open, after: Position, descending: bool) -> bool:
+def _is_after(one: OpenFailure, after: FailurePosition, descending: bool) -> bool:
     return one.position < after if descending else one.position > after

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from ...records import history_index, keys
-from ...records.history_index import Head, Run
-from ...slatedb.ffi import Batch
+from ...records.history_index import IndexHead, PostingRun
+from ...slatedb.ffi import WriteBatch
 from ...slatedb.store_reads import Reads
 from .index_part import Part, Row
 
@@ -24,7 +24,7 @@ class View(NamedTuple):
     """The parts and runs that a reader uses."""
 
     parts: tuple[Part, ...]
-    runs: tuple[Run, ...]
+    runs: tuple[PostingRun, ...]
 
 
 class _Obsolete(NamedTuple):
@@ -45,10 +45,10 @@ class Index:
     def __init__(self) -> None:
         self.open = Part()
         self.frozen: list[Part] = []
-        self.head = self.planned = Head()
+        self.head = self.planned = IndexHead()
         self._queued: list[Row] = []
         self._retiring: list[bytes] = []  # keys that become obsolete when the queued records are written
-        self._flushing: tuple[Head, list[Part], list[bytes]] | None = None
+        self._flushing: tuple[IndexHead, list[Part], list[bytes]] | None = None
         self._written: list[Part] = []  # frozen parts whose records are queued
         self._obsolete: list[_Obsolete] = []
         self._readers: dict[int, int] = {}  # token → era
@@ -83,7 +83,7 @@ class Index:
         self.planned = self.planned._replace(run=first + count)
         return first
 
-    def wrote(self, part: Part, rows: list[Row], runs: list[Run], place: tuple[int, int]) -> None:
+    def wrote(self, part: Part, rows: list[Row], runs: list[PostingRun], place: tuple[int, int]) -> None:
         """Queue the records of a frozen part; with them the log is indexed up to ``place``."""
         self.queue(rows)
         self._written.append(part)
@@ -92,7 +92,7 @@ class Index:
             part=planned.part + 1, attempt=place[0], row=place[1], runs=planned.runs + tuple(runs)
         )
 
-    def replace_runs(self, old: Iterable[Run], new: Iterable[Run], gone: list[bytes]) -> None:
+    def replace_runs(self, old: Iterable[PostingRun], new: Iterable[PostingRun], gone: list[bytes]) -> None:
         """Replace merged runs, whose keys are ``gone``."""
         left = [run for run in self.planned.runs if run not in set(old)]
         self.planned = self.planned._replace(runs=(*left, *new))
@@ -103,7 +103,7 @@ class Index:
         self.planned = self.planned._replace(kept=max(self.planned.kept, attempt))
 
     @property
-    def stored_head(self) -> Head:
+    def stored_head(self) -> IndexHead:
         """The stored head after the checkpoint under way, if there is one."""
         return self._flushing[0] if self._flushing else self.head
 
@@ -118,7 +118,7 @@ class Index:
         """Whether a checkpoint has anything to write."""
         return bool(self._queued or self._obsolete) or self.planned != self.stored_head
 
-    def snapshot(self, batch: Batch) -> None:
+    def snapshot(self, batch: WriteBatch) -> None:
         """Put the queued records and the head into a checkpoint's batch."""
         self._retire()
         if not self.is_dirty:

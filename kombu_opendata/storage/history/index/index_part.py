@@ -10,8 +10,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
 from ...records import history_index, history_trail, keys
-from ...records.history_index import ATTEMPTS, MESSAGES, SEGMENT_BITS, Run
-from ...records.history_trail import BLOCK_BITS, Event
+from ...records.history_index import ATTEMPTS, MESSAGES, SEGMENT_BITS, PostingRun
+from ...records.history_trail import BLOCK_BITS, TrailEvent
 
 #: a value with at most this many positions in a part goes into its run; one with more gets postings of its own
 RARE = 4
@@ -31,7 +31,7 @@ class Part:
     def __init__(self) -> None:
         self._groups: dict[Group, tuple[list[int], list[int]]] = {}
         self._single: tuple[dict[int, list[int]], dict[int, list[int]]] = ({}, {})
-        self.events: dict[int, list[Event]] = {}
+        self.events: dict[int, list[TrailEvent]] = {}
         self.attempted: set[int] = set()  # the messages of its attempts
         self.rows = 0
 
@@ -50,7 +50,7 @@ class Part:
                 else:
                     found.append(position)
 
-    def event(self, event: Event) -> None:
+    def event(self, event: TrailEvent) -> None:
         """Add an event of a message."""
         events = self.events.get(event[0] >> BLOCK_BITS)
         if events is None:
@@ -67,12 +67,12 @@ class Part:
         return found
 
     # ------------------------------------------------------------------ becoming records
-    def write(self, number: int, runs: tuple[int, int], into: list[Row]) -> Iterator[list[Run]]:
+    def write(self, number: int, runs: tuple[int, int], into: list[Row]) -> Iterator[list[PostingRun]]:
         """Put the part's records into ``into``, a few with each step; the last step yields the new runs."""
         for block, events in self.events.items():
             into.append((keys.history_trail_key(block, number), history_trail.encode(events)))
             yield []
-        made: list[Run] = []
+        made: list[PostingRun] = []
         touched = {block >> (SEGMENT_BITS - BLOCK_BITS) for block in self.events}
         for space, run in zip((MESSAGES, ATTEMPTS), runs, strict=True):
             writer = _SpaceWriter(space, number, run, into, touched if space == MESSAGES else ())
@@ -115,7 +115,7 @@ class _SpaceWriter:
         # Also segments without postings: by these records the sweep finds what it may have to remove.
         self._segments: dict[int, list[int]] = {segment: [] for segment in touched}
         self.pages: list[tuple[list[int], list[int]]] = [([], []) for _ in range(1 << PAGE_BITS)]
-        self.made: list[Run] = []
+        self.made: list[PostingRun] = []
 
     def add(self, hash: int, positions: list[int]) -> None:
         if len(positions) <= RARE:
@@ -143,7 +143,7 @@ class _SpaceWriter:
             self._into.append((key, history_index.encode_segment(values)))
             yield
         if entries:
-            self.made = [Run(self._space, self._run, 0, PAGE_BITS, low, high, entries)]
+            self.made = [PostingRun(self._space, self._run, 0, PAGE_BITS, low, high, entries)]
 
 
 def _by_segment(positions: list[int]) -> Iterator[tuple[int, list[int]]]:

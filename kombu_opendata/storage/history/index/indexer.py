@@ -15,11 +15,11 @@ from ....protocol.task_reports import STATES
 from ...messages.payloads import Payloads
 from ...read.stored_messages import read_metadata
 from ...records import history_log, keys
-from ...records.history_index import ATTEMPTS, MESSAGES, Run
+from ...records.history_index import ATTEMPTS, MESSAGES, PostingRun
 from ...records.history_log import DETAILED, MANUAL, OUTCOMES, SETTLED_BY
-from ...records.history_trail import LEFT, ROUTED, Event
+from ...records.history_trail import LEFT, ROUTED, TrailEvent
 from ...slatedb.store_writer import SlateStore
-from ...state.history_log import Chunk, HistoryLog, Place
+from ...state.history_log import HistoryLog, LogChunk, Place
 from . import value_hashes
 from .history_index import Index
 from .index_part import Group, Part, Row
@@ -120,7 +120,7 @@ class Indexer:
         part = self._index.open
         return self._freeze(part) if part.attempted and self._collected.are_many else None
 
-    async def _next_chunk(self) -> Chunk | None:
+    async def _next_chunk(self) -> LogChunk | None:
         """The closed chunk at our place."""
         log = self._log
         if log.open.place == self.place:
@@ -133,7 +133,7 @@ class Indexer:
             await self._checkpoint()
         return chunk
 
-    async def _stored_chunk(self) -> Chunk | None:
+    async def _stored_chunk(self) -> LogChunk | None:
         start = keys.history_log_key(*self.place)
         _start, end = keys.kind_range(keys.RecordKind.HISTORY_LOG)
         rows = await self._store.scan(start, end, limit=1, read_ahead_bytes=1 << 16)
@@ -143,7 +143,7 @@ class Indexer:
             attempt, row = keys.parse(key).numbers or (0, 0)
             if (attempt, row) < in_memory:
                 self.place = (attempt, row)  # the rows in between are past their retention
-                return Chunk.of(self.place, history_log.decode(key, value))
+                return LogChunk.of(self.place, history_log.decode(key, value))
         self.place = max(in_memory, self.place)
         log.indexed(self.place)
         return None
@@ -174,7 +174,7 @@ class Indexer:
         return found
 
     # ------------------------------------------------------------------ indexing
-    def _index_chunk(self, chunk: Chunk, read: dict[int, Values]) -> Iterator[bool]:
+    def _index_chunk(self, chunk: LogChunk, read: dict[int, Values]) -> Iterator[bool]:
         """Index one chunk, a row at each step; yields whether the step was a long one."""
         part = self._index.open
         values_of = self.hashes.headers
@@ -187,10 +187,10 @@ class Indexer:
             group = (self.hashes(value_hashes.QUEUE, queue),)
             for id in ids:
                 part.add(MESSAGES, id, group)
-                part.event(Event(id, queue, ROUTED))
+                part.event(TrailEvent(id, queue, ROUTED))
                 yield False
         for row in chunk.left:
-            part.event(Event(row.message_id, row.queue, LEFT + row.reason, 0, row.at_ms))
+            part.event(TrailEvent(row.message_id, row.queue, LEFT + row.reason, 0, row.at_ms))
             yield False
         yield from self._index_attempts(part, chunk, read)
         part.rows += len(chunk)
@@ -199,7 +199,7 @@ class Indexer:
         if part.rows >= PART_ROWS:
             yield from self._freeze(part)
 
-    def _index_attempts(self, part: Part, chunk: Chunk, read: dict[int, Values]) -> Iterator[bool]:
+    def _index_attempts(self, part: Part, chunk: LogChunk, read: dict[int, Values]) -> Iterator[bool]:
         groups: dict[tuple[str, str, int, int, str], tuple[Group, Group]] = {}
         for number, row in enumerate(chunk.attempts, chunk.first_attempt):
             id = row.message_id
@@ -213,7 +213,7 @@ class Indexer:
             part.add(ATTEMPTS, number, own, (value_hashes.message_hash(id),))
             if settled:
                 part.add(MESSAGES, id, settled)
-            part.event(Event(id, row.queue, row.outcome, row.number, row.ended_at_ms, number))
+            part.event(TrailEvent(id, row.queue, row.outcome, row.number, row.ended_at_ms, number))
             part.attempted.add(id)
             yield False
 
@@ -245,7 +245,7 @@ class Indexer:
         place = self.place
         rows: list[Row] = []
         first = index.take_runs(2)
-        made: list[Run] = []
+        made: list[PostingRun] = []
         for runs in part.write(index.planned.part, (first, first + 1), rows):
             made = runs
             yield True
@@ -258,7 +258,7 @@ class _Gathering:
     Reading them takes longest, so it is done in pieces, too. Cached values are copied, as the cache may drop them.
     """
 
-    def __init__(self, chunk: Chunk, known: Mapping[int, Values]) -> None:
+    def __init__(self, chunk: LogChunk, known: Mapping[int, Values]) -> None:
         self.chunk = chunk
         new = chunk.headers
         ids = {id for id, headers in new.items() if headers is None}

@@ -18,9 +18,9 @@ from ....errors import CorruptRecord
 from ...messages.payloads import Payloads
 from ...read.stored_messages import read_metadata_records
 from ...records import history_headers, keys, metadata
-from ...records.history_headers import Table
+from ...records.history_headers import HeaderTable
 from ...records.metadata import Pairs
-from ...slatedb.ffi import Batch
+from ...slatedb.ffi import WriteBatch
 from ...slatedb.store_writer import SlateStore
 from ...state.history_log import HistoryLog
 from .history_index import Index
@@ -54,7 +54,7 @@ class CollectedHeaders:
         self._store, self._payloads = store, payloads
         self._log, self._index = log, index
         self._records: deque[_Stored] = deque()  # in order of their attempts
-        self._tables: OrderedDict[bytes, Table] = OrderedDict()
+        self._tables: OrderedDict[bytes, HeaderTable] = OrderedDict()
         self._end = 0
 
     @property
@@ -71,14 +71,14 @@ class CollectedHeaders:
         kind = keys.kind_range(keys.RecordKind.HISTORY_HEADERS)
         async for rows in self._store.scan_batches(*kind, batch=_TABLES, read_ahead_bytes=_RECORD_BYTES):
             for key, value in rows:
-                self._note(key, Table(key, value).ids)
+                self._note(key, HeaderTable(key, value).ids)
 
     def _note(self, key: bytes, ids: Sequence[int]) -> None:
         attempt, _first = keys.parse(key).numbers or (0, 0)
         self._records.append(_Stored(key, attempt, ids[0], ids[-1]))
 
     # ------------------------------------------------------------------ checkpoints
-    def snapshot(self, batch: Batch) -> None:
+    def snapshot(self, batch: WriteBatch) -> None:
         """Delete the records that are not needed after this checkpoint, when the log and the index are in the batch."""
         self._end = self._log.open.first_attempt
         upto = self._index.stored_head.attempt
@@ -87,7 +87,7 @@ class CollectedHeaders:
             self._tables.pop(key, None)
             batch.delete(key)
 
-    async def keep(self, gone: Set[int], batch: Batch) -> None:
+    async def keep(self, gone: Set[int], batch: WriteBatch) -> None:
         """Store the headers of those of these messages whose headers the stored index may still need.
 
         Args:
@@ -125,7 +125,7 @@ class CollectedHeaders:
             needed.update(gone & part.attempted)
         return needed
 
-    def _put(self, found: list[tuple[int, bytes]], batch: Batch) -> None:
+    def _put(self, found: list[tuple[int, bytes]], batch: WriteBatch) -> None:
         """Add a record. It is noted before it is written, as a reader that misses the metadata searches here next."""
         key = keys.history_headers_key(self._end, found[0][0])
         batch.put(key, history_headers.encode(found))
@@ -151,14 +151,14 @@ class CollectedHeaders:
                     await asyncio.sleep(0)
         return found
 
-    async def _table(self, key: bytes) -> Table | None:
+    async def _table(self, key: bytes) -> HeaderTable | None:
         """A record; None while the checkpoint that writes it is under way, as the metadata is still there then."""
         table = self._tables.get(key)
         if table is None:
             value = await self._store.get(key)
             if value is None:
                 return None
-            table = self._tables[key] = Table(key, value)
+            table = self._tables[key] = HeaderTable(key, value)
             if len(self._tables) > _TABLES:
                 self._tables.popitem(last=False)
         return table

@@ -33,7 +33,7 @@ class Hashes:
 
     def __init__(self) -> None:
         self._known: dict[tuple[bytes, str, str], int] = {}
-        self._layouts: dict[tuple[str, ...], _Layout] = {}
+        self._layouts: dict[tuple[str, ...], _HeaderLayout] = {}
 
     def __call__(self, kind: bytes, name: str, text: str = "") -> int:
         """The hash of a value: its kind, a name, and a text where the kind has one."""
@@ -52,11 +52,11 @@ class Hashes:
         if layout is None:
             if len(self._layouts) >= _LAYOUTS:
                 self._layouts.clear()
-            layout = self._layouts[names] = _Layout(names)
+            layout = self._layouts[names] = _HeaderLayout(names)
         return layout.values(tuple(headers.values()))
 
 
-class _Layout:
+class _HeaderLayout:
     """Messages with headers of these names. A sample shows which of the headers repeat; these are hashed once."""
 
     def __init__(self, names: tuple[str, ...]) -> None:

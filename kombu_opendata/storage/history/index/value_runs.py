@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Awaitable, Callable, Iterable, Set
 
 from ...records import history_index, keys
-from ...records.history_index import ATTEMPTS, MESSAGES, SEGMENT_BITS, Run
+from ...records.history_index import ATTEMPTS, MESSAGES, SEGMENT_BITS, PostingRun
 from ...slatedb.store_writer import SlateStore
 from .history_index import Index, View
 
@@ -84,7 +84,7 @@ class Merger:
 
     async def merge_some(self) -> bool:
         """Merge the runs of one level if there are enough; returns whether it did."""
-        by_level: dict[tuple[int, int], list[Run]] = {}
+        by_level: dict[tuple[int, int], list[PostingRun]] = {}
         for run in self._index.head.runs:
             same = by_level.setdefault((run.space, run.level), [])
             same.append(run)
@@ -105,14 +105,14 @@ class Merger:
         if not segments or (2 * len(segments) <= span and run.level):
             await self.merge([run], run.level)
 
-    async def _living(self, runs: list[Run]) -> Set[int]:
+    async def _living(self, runs: list[PostingRun]) -> Set[int]:
         """The segments of these runs that have messages or attempts."""
         low, high = min(run.low for run in runs) >> SEGMENT_BITS, max(run.high for run in runs) >> SEGMENT_BITS
         if runs[0].space == MESSAGES:
             return await self._alive(low, high)
         return set(range(max(low, self._index.planned.kept >> SEGMENT_BITS), high + 1))
 
-    async def merge(self, runs: list[Run], level: int) -> None:
+    async def merge(self, runs: list[PostingRun], level: int) -> None:
         """Merge these runs into one, without removed positions; into none if nothing is left."""
         space = runs[0].space
         bits = runs[0].page_bits
@@ -190,8 +190,8 @@ class _Output:
         rows, self._rows, self.size = self._rows, [], 0
         return rows
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[PostingRun]:
         """The run, unless it is empty."""
         if not self._entries:
             return []
-        return [Run(self._space, self._number, self._level, self._bits, self._low, self._high, self._entries)]
+        return [PostingRun(self._space, self._number, self._level, self._bits, self._low, self._high, self._entries)]

@@ -17,9 +17,9 @@ from ...records.metadata import Metadata
 from ...records.task_failure import TaskFailure
 from ..index import value_hashes
 from .live_messages import AVAILABLE, IN_FLIGHT, RUNNING, Live
-from .query import Filters, Position
-from .reader import QueueStatus, Reader
-from .sources import AllOf, AnyOf, Fixed, Source, values_source, walk
+from .query import ListFilters, ListPosition
+from .reader import ListReader, QueueStatusRow
+from .sources import AllOf, AnyOf, CandidateSource, Fixed, values_source, walk
 
 #: candidates that are checked together: at first, and at most
 _FIRST_BATCH = 128
@@ -30,14 +30,14 @@ class MessageRecord(NamedTuple):
     """A message and its status in each of its queues."""
 
     metadata: Metadata
-    queues: list[QueueStatus]
+    queues: list[QueueStatusRow]
 
     @property
-    def position(self) -> Position:
-        return Position(self.metadata.received_at_ms, self.metadata.message_id)
+    def position(self) -> ListPosition:
+        return ListPosition(self.metadata.received_at_ms, self.metadata.message_id)
 
 
-class Event(NamedTuple):
+class MessageEvent(NamedTuple):
     """The message of an attempt; the envelope is None unless requested, and with an error: it can't be read."""
 
     metadata: Metadata
@@ -66,7 +66,7 @@ class AttemptRecord(NamedTuple):
     pid: int
     exception: str
     detailed: bool
-    event: Event | None = None
+    event: MessageEvent | None = None
     failure: TaskFailure | None = None
 
     @classmethod
@@ -79,11 +79,11 @@ class AttemptRecord(NamedTuple):
         )  # fmt: skip
 
     @property
-    def position(self) -> Position:
-        return Position(self.ended_at_ms, self.number)
+    def position(self) -> ListPosition:
+        return ListPosition(self.ended_at_ms, self.number)
 
 
-class Way(NamedTuple):
+class NumberRange(NamedTuple):
     """The numbers from ``start`` to ``stop``, both included."""
 
     start: int
@@ -97,7 +97,7 @@ class Way(NamedTuple):
 
 # ---------------------------------------------------------------------- messages
 async def messages(
-    reader: Reader, filters: Filters, way: Way, wanted: int
+    reader: ListReader, filters: ListFilters, way: NumberRange, wanted: int
 ) -> AsyncGenerator[list[MessageRecord], None]:
     """The messages that match, some at a time."""
     source = await _message_source(reader, filters, way.descending)
@@ -117,7 +117,7 @@ async def messages(
             await asyncio.sleep(0)
 
 
-async def _portions(source: Source, way: Way, wanted: int) -> AsyncGenerator[list[int], None]:
+async def _portions(source: CandidateSource, way: NumberRange, wanted: int) -> AsyncGenerator[list[int], None]:
     """Candidates in batches of growing size, which begins with the number that is wanted."""
     size = min(wanted, _FIRST_BATCH)
     waiting: list[int] = []
@@ -133,7 +133,7 @@ async def _portions(source: Source, way: Way, wanted: int) -> AsyncGenerator[lis
         yield waiting
 
 
-async def _matching(reader: Reader, filters: Filters, some: list[Metadata]) -> list[MessageRecord]:
+async def _matching(reader: ListReader, filters: ListFilters, some: list[Metadata]) -> list[MessageRecord]:
     """The messages that match, with their statuses."""
     has_headers = filters.header_test()
     passed = [
@@ -146,16 +146,16 @@ async def _matching(reader: Reader, filters: Filters, some: list[Metadata]) -> l
         return found
     queues, statuses_wanted = frozenset(filters.queues), frozenset(filters.statuses)
 
-    def is_wanted(status: QueueStatus) -> bool:
+    def is_wanted(status: QueueStatusRow) -> bool:
         return (not queues or status.queue in queues) and (not statuses_wanted or status.status in statuses_wanted)
 
     return [one for one in found if any(map(is_wanted, one.queues))]
 
 
-async def _message_source(reader: Reader, filters: Filters, descending: bool) -> Source | None:
+async def _message_source(reader: ListReader, filters: ListFilters, descending: bool) -> CandidateSource | None:
     """Candidates, a superset of the matching messages; None means all messages."""
     hash_of = value_hashes.hash_of
-    sources: list[Source] = []
+    sources: list[CandidateSource] = []
     if filters.ids:
         sources.append(Fixed(filters.ids, descending=descending))
     if filters.statuses:
@@ -169,10 +169,10 @@ async def _message_source(reader: Reader, filters: Filters, descending: bool) ->
     return AllOf(sources, descending=descending) if sources else None
 
 
-async def _status_source(reader: Reader, filters: Filters, descending: bool) -> Source:
+async def _status_source(reader: ListReader, filters: ListFilters, descending: bool) -> CandidateSource:
     """Messages with any of the statuses in any of the queues; the index has the settled ones, memory the others."""
     hash_of = value_hashes.hash_of
-    sources: list[Source] = []
+    sources: list[CandidateSource] = []
     now = [status for status in filters.statuses if status in (AVAILABLE, IN_FLIGHT)]
     if now:
         names = filters.queues or list(reader.queues)
@@ -188,7 +188,7 @@ async def _status_source(reader: Reader, filters: Filters, descending: bool) -> 
 
 
 # ---------------------------------------------------------------------- attempts
-def attempt_dimensions(filters: Filters) -> list[list[int]]:
+def attempt_dimensions(filters: ListFilters) -> list[list[int]]:
     """The hashes that attempts are searched by: an attempt must have one of each inner list."""
     hash_of = value_hashes.hash_of
     found = [
@@ -205,7 +205,7 @@ def attempt_dimensions(filters: Filters) -> list[list[int]]:
 
 
 async def attempts(
-    reader: Reader, filters: Filters, way: Way, wanted: int
+    reader: ListReader, filters: ListFilters, way: NumberRange, wanted: int
 ) -> AsyncGenerator[list[AttemptRecord], None]:
     """The attempts that match, some at a time."""
     matches = _attempt_test(filters)
@@ -224,9 +224,11 @@ async def attempts(
             await asyncio.sleep(0)
 
 
-async def attempt_numbers(reader: Reader, filters: Filters, way: Way, wanted: int) -> AsyncGenerator[list[int], None]:
+async def attempt_numbers(
+    reader: ListReader, filters: ListFilters, way: NumberRange, wanted: int
+) -> AsyncGenerator[list[int], None]:
     """The numbers of the attempts that the index has for filters with a dimension: a superset of those that match."""
-    sources: list[Source] = []
+    sources: list[CandidateSource] = []
     for hashes in attempt_dimensions(filters):
         sources.append(await values_source(reader.store, reader.view, ATTEMPTS, hashes, descending=way.descending))
     async with aclosing(_portions(AllOf(sources, descending=way.descending), way, wanted)) as portions:
@@ -234,7 +236,7 @@ async def attempt_numbers(reader: Reader, filters: Filters, way: Way, wanted: in
             yield numbers
 
 
-def _attempt_test(filters: Filters) -> Callable[[AttemptRecord], bool]:
+def _attempt_test(filters: ListFilters) -> Callable[[AttemptRecord], bool]:
     """Make a function that returns whether an attempt matches all but the headers, with a look-up for each field."""
     queues, outcomes, consumers = map(frozenset, (filters.queues, filters.outcomes, filters.consumers))
     ids, states, exceptions = frozenset(filters.ids), frozenset(filters.states), frozenset(filters.exceptions)
@@ -254,7 +256,7 @@ def _attempt_test(filters: Filters) -> Callable[[AttemptRecord], bool]:
     return matches
 
 
-async def _with_headers(reader: Reader, filters: Filters, found: list[AttemptRecord]) -> list[AttemptRecord]:
+async def _with_headers(reader: ListReader, filters: ListFilters, found: list[AttemptRecord]) -> list[AttemptRecord]:
     """The attempts whose messages have the headers. For collected messages, the index has decided."""
     if not filters.headers or not found:
         return found

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from contextlib import aclosing
 
-from .candidates import MAX_BATCH, Way, attempts, messages
-from .query import Buckets, Filters
-from .reader import Reader
+from .candidates import MAX_BATCH, NumberRange, attempts, messages
+from .query import ListFilters, TimeBuckets
+from .reader import ListReader
 
 
-async def count_messages(reader: Reader, filters: Filters, buckets: Buckets) -> list[int]:
+async def count_messages(reader: ListReader, filters: ListFilters, buckets: TimeBuckets) -> list[int]:
     """How many messages of each bucket are in the store."""
     counts = [0] * buckets.number
     low = await reader.first_message_since(filters.since_ms)
-    way = Way(low, await reader.first_message_since(filters.until_ms + 1) - 1, False)
+    way = NumberRange(low, await reader.first_message_since(filters.until_ms + 1) - 1, False)
     if not way.is_empty:
         async with aclosing(messages(reader, filters, way, MAX_BATCH)) as looked_at:
             async for some in looked_at:
@@ -22,11 +22,11 @@ async def count_messages(reader: Reader, filters: Filters, buckets: Buckets) -> 
     return counts
 
 
-async def count_attempts(reader: Reader, filters: Filters, buckets: Buckets) -> list[int]:
+async def count_attempts(reader: ListReader, filters: ListFilters, buckets: TimeBuckets) -> list[int]:
     """How many attempts ended in each bucket."""
     counts = [0] * buckets.number
     low = max(await reader.first_attempt_since(filters.since_ms), reader.first_kept_attempt)
-    way = Way(low, await reader.first_attempt_since(filters.until_ms + 1) - 1, False)
+    way = NumberRange(low, await reader.first_attempt_since(filters.until_ms + 1) - 1, False)
     if not way.is_empty:
         async with aclosing(attempts(reader, filters, way, MAX_BATCH)) as looked_at:
             async for some in looked_at:

@@ -14,9 +14,9 @@ from ....errors import CorruptRecord
 from ...records.metadata import Metadata
 from ...records.task_failure import TaskFailure
 from . import query
-from .candidates import AttemptRecord, Event, MessageRecord, Way, attempts, messages
-from .query import Filters, Paging
-from .reader import Reader
+from .candidates import AttemptRecord, MessageEvent, MessageRecord, NumberRange, attempts, messages
+from .query import ListFilters, Paging
+from .reader import ListReader
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 PAGE_BYTES = 4 << 20
 
 
-class Page(NamedTuple, Generic[T]):
+class ListPage(NamedTuple, Generic[T]):
     """Items of a list, and the cursors of the next and the previous page; None if there is none."""
 
     items: list[T]
@@ -34,7 +34,7 @@ class Page(NamedTuple, Generic[T]):
     prev: str | None
 
 
-async def list_messages(reader: Reader, filters: Filters, paging: Paging) -> Page[MessageRecord]:
+async def list_messages(reader: ListReader, filters: ListFilters, paging: Paging) -> ListPage[MessageRecord]:
     """A page of the messages in the store, ordered by time of receipt and id."""
     found: list[MessageRecord] = []
     low = await reader.first_message_since(filters.since_ms) if filters.since_ms else 0
@@ -54,8 +54,8 @@ async def list_messages(reader: Reader, filters: Filters, paging: Paging) -> Pag
 
 
 async def list_attempts(
-    reader: Reader, filters: Filters, paging: Paging, *, bodies: bool = False, tracebacks: bool = False
-) -> Page[AttemptRecord]:
+    reader: ListReader, filters: ListFilters, paging: Paging, *, bodies: bool = False, tracebacks: bool = False
+) -> ListPage[AttemptRecord]:
     """A page of the attempts in the log, ordered by the time when they ended and their numbers.
 
     Args:
@@ -80,7 +80,7 @@ async def list_attempts(
 
 
 async def with_events(
-    reader: Reader, found: list[AttemptRecord], *, bodies: bool, tracebacks: bool
+    reader: ListReader, found: list[AttemptRecord], *, bodies: bool, tracebacks: bool
 ) -> list[AttemptRecord]:
     """The attempts with their messages and failures, up to the first one that does not fit a page."""
     known = await reader.metadata({one.message_id for one in found})
@@ -90,7 +90,7 @@ async def with_events(
     for one in found:
         about = known.get(one.message_id)
         if about is not None:
-            one = one._replace(event=await _event(reader, about) if bodies else Event(about))
+            one = one._replace(event=await _event(reader, about) if bodies else MessageEvent(about))
         failure = failures.get(one.number)
         if failure is not None:
             one = one._replace(failure=failure if tracebacks else TaskFailure(failure.error, "", failure.task))
@@ -101,16 +101,16 @@ async def with_events(
     return shown
 
 
-async def _event(reader: Reader, about: Metadata) -> Event:
+async def _event(reader: ListReader, about: Metadata) -> MessageEvent:
     """Read the message of an attempt; a damaged one has an error, so that the other attempts can be shown."""
     try:
-        return Event(about, await reader.payloads.read(about.message_id))
+        return MessageEvent(about, await reader.payloads.read(about.message_id))
     except CorruptRecord as exc:
         log.error("the payload of message %d can't be read: %s", about.message_id, exc)
-        return Event(about, None, exc.text)
+        return MessageEvent(about, None, exc.text)
 
 
-def _size_of(one: MessageRecord | Event) -> int:
+def _size_of(one: MessageRecord | MessageEvent) -> int:
     """The approximate bytes of a message's headers: their characters."""
     return sum(map(len, chain.from_iterable(one.metadata.header_pairs)))
 
@@ -130,11 +130,11 @@ def _fitting(found: list[MessageRecord]) -> int:
     return len(found)
 
 
-_FOREVER = Filters().until_ms
+_FOREVER = ListFilters().until_ms
 _LAST_ID = 0x6F << 56
 
 
-def _way(paging: Paging, low: int, high: int) -> Way:
+def _way(paging: Paging, low: int, high: int) -> NumberRange:
     """The numbers within the limits of time from the cursor or the beginning, in the direction of the page."""
     descending = paging.descending != paging.backward
     if paging.start is not None:
@@ -142,23 +142,23 @@ def _way(paging: Paging, low: int, high: int) -> Way:
             high = min(high, paging.start.number - 1)
         else:
             low = max(low, paging.start.number + 1)
-    return Way(high, low, True) if descending else Way(low, high, False)
+    return NumberRange(high, low, True) if descending else NumberRange(low, high, False)
 
 
 R = TypeVar("R", MessageRecord, AttemptRecord)
 
 
-def _page(kind: str, found: list[R], filters: Filters, paging: Paging) -> Page[R]:
+def _page(kind: str, found: list[R], filters: ListFilters, paging: Paging) -> ListPage[R]:
     more = len(found) > paging.limit
     items = found[: paging.limit]
     if paging.backward:
         items.reverse()
     if not items:
-        return Page([], None, None)
+        return ListPage([], None, None)
     has_next = more if not paging.backward else True
     has_prev = paging.start is not None if not paging.backward else more
 
     def cursor(item: R) -> str:
         return query.make_cursor(kind, filters, descending=paging.descending, at=item.position)
 
-    return Page(items, cursor(items[-1]) if has_next else None, cursor(items[0]) if has_prev else None)
+    return ListPage(items, cursor(items[-1]) if has_next else None, cursor(items[0]) if has_prev else None)

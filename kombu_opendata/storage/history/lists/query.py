@@ -40,7 +40,7 @@ _CURSOR = struct.Struct(">BB8sqQ")
 _KIND_AND_VERSION = 2
 
 
-class Filters(NamedTuple):
+class ListFilters(NamedTuple):
     """The filters of a list: an item must match one value of each field that is not empty.
 
     ``since_ms`` and ``until_ms`` are both included.
@@ -68,7 +68,7 @@ class Filters(NamedTuple):
         return lambda headers: all(headers.get(name) in texts for name, texts in wanted)
 
 
-class Position(NamedTuple):
+class ListPosition(NamedTuple):
     """A position in a list: the time and number of a message or an attempt."""
 
     at_ms: int
@@ -80,7 +80,7 @@ class Paging(NamedTuple):
 
     descending: bool
     limit: int
-    start: Position | None = None
+    start: ListPosition | None = None
     backward: bool = False
 
 
@@ -99,13 +99,13 @@ def check_filters(
     lte: int | None = None,
     gt: int | None = None,
     lt: int | None = None,
-) -> Filters:
+) -> ListFilters:
     """The filters, without duplicate values. None and an empty collection both mean no filter.
 
     Raises:
         InvalidFilter: a status or an outcome that does not exist, or too many values.
     """
-    found = Filters(
+    found = ListFilters(
         tuple(sorted(set(queues or ()))),
         tuple(sorted(set(statuses or ()))),
         tuple(sorted(set(outcomes or ()))),
@@ -138,7 +138,7 @@ def check_filters(
 
 
 def check_paging(
-    kind: str, filters: Filters, *, order: str, limit: int, after: str | None, before: str | None
+    kind: str, filters: ListFilters, *, order: str, limit: int, after: str | None, before: str | None
 ) -> Paging:
     """The page that is requested.
 
@@ -160,7 +160,7 @@ def check_paging(
     return Paging(order == ORDERS[0], limit, start, bool(before))
 
 
-class Buckets(NamedTuple):
+class TimeBuckets(NamedTuple):
     """Time intervals of equal length from ``start_ms`` on."""
 
     start_ms: int
@@ -172,7 +172,7 @@ class Buckets(NamedTuple):
         return (at_ms - self.start_ms) // self.bucket_ms
 
 
-def check_buckets(gte: int, lt: int, bucket_ms: int) -> Buckets:
+def check_buckets(gte: int, lt: int, bucket_ms: int) -> TimeBuckets:
     """The buckets of a count, aligned to multiples of their length since the epoch.
 
     Raises:
@@ -191,18 +191,18 @@ def check_buckets(gte: int, lt: int, bucket_ms: int) -> Buckets:
             value=count,
             limit=MAX_BUCKETS,
         )
-    return Buckets(start, bucket_ms, count)
+    return TimeBuckets(start, bucket_ms, count)
 
 
 # ---------------------------------------------------------------------- cursors
-def make_cursor(kind: str, filters: Filters, *, descending: bool, at: Position) -> str:
+def make_cursor(kind: str, filters: ListFilters, *, descending: bool, at: ListPosition) -> str:
     """The cursor of a position in a list."""
     order = ORDERS[0] if descending else ORDERS[1]
     packed = _CURSOR.pack(_KINDS[kind], _CURSOR_VERSION, _digest(filters, order), at.at_ms, at.number)
     return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
 
 
-def read_cursor(text: str, kind: str, filters: Filters, order: str) -> Position:
+def read_cursor(text: str, kind: str, filters: ListFilters, order: str) -> ListPosition:
     """The position that a cursor denotes."""
     try:
         raw = base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
@@ -228,14 +228,14 @@ def read_cursor(text: str, kind: str, filters: Filters, order: str) -> Position:
         raise CursorOfOtherFilters(
             "the cursor belongs to other filters or another order: use it with those of the first page"
         )
-    return Position(at_ms, number)
+    return ListPosition(at_ms, number)
 
 
 def _malformed(text: str) -> MalformedCursor:
     return MalformedCursor(f"{text[:80]!r} is not a cursor: use that of a page, unchanged", cursor=text[:80])
 
 
-def _digest(filters: Filters, order: str) -> bytes:
+def _digest(filters: ListFilters, order: str) -> bytes:
     """A digest of the filters and the order; not of the limit, which may change from page to page."""
     fields = tuple(filters) if filters.states or filters.exceptions else filters[:-2]  # as before there were states
     return hashlib.blake2b(repr((tuple(fields), order)).encode("utf-8", "surrogatepass"), digest_size=8).digest()

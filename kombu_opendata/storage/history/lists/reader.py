@@ -11,7 +11,7 @@ from ...messages.payloads import Payloads
 from ...read.stored_messages import first_received_from, read_metadata
 from ...records import history_log, history_trail, keys, metadata, task_failure
 from ...records.history_log import MANUAL, REASONS, SETTLED_BY, Attempt
-from ...records.history_trail import BLOCK_BITS, LEFT, Event
+from ...records.history_trail import BLOCK_BITS, LEFT, TrailEvent
 from ...records.kinds import MAX_MESSAGE_ID
 from ...records.metadata import Metadata
 from ...records.task_failure import TaskFailure
@@ -28,7 +28,7 @@ _TRAILS = 16
 _LAST = (1 << 64) - 1
 
 
-class QueueStatus(NamedTuple):
+class QueueStatusRow(NamedTuple):
     """The status of a message in one queue. ``at_ms`` is when it was claimed or settled, 0 for an available one."""
 
     queue: str
@@ -39,7 +39,7 @@ class QueueStatus(NamedTuple):
     visible_at_ms: int
 
 
-class Reader:
+class ListReader:
     """The reads of one query from the store, the log and a view of the index."""
 
     def __init__(
@@ -104,9 +104,9 @@ class Reader:
         return await first_received_from(self.store, at_ms, low, high)
 
     # ------------------------------------------------------------------ statuses of messages
-    async def events(self, ids: Iterable[int]) -> dict[int, list[Event]]:
+    async def events(self, ids: Iterable[int]) -> dict[int, list[TrailEvent]]:
         """All events of these messages, in order; the last ones may occur twice."""
-        found: dict[int, list[Event]] = {id: [] for id in ids}
+        found: dict[int, list[TrailEvent]] = {id: [] for id in ids}
         by_block: dict[int, list[int]] = {}
         for id in found:
             by_block.setdefault(id >> BLOCK_BITS, []).append(id)
@@ -132,7 +132,7 @@ class Reader:
                 read[at] = await self.store.scan(*ranges[at], read_ahead_bytes=1 << 16)
         return read
 
-    async def statuses(self, ids: Iterable[int]) -> dict[int, list[QueueStatus]]:
+    async def statuses(self, ids: Iterable[int]) -> dict[int, list[QueueStatusRow]]:
         """The status of each of these messages in each queue that it was routed to."""
         last = {id: {event.queue: event for event in events} for id, events in (await self.events(ids)).items()}
         queues = self.queues
@@ -144,30 +144,30 @@ class Reader:
         )
         return {id: [await self._status(id, *one) for one in by_queue.items()] for id, by_queue in last.items()}
 
-    async def _status(self, id: int, name: str, last: Event) -> QueueStatus:
+    async def _status(self, id: int, name: str, last: TrailEvent) -> QueueStatusRow:
         queue = self.queues.get(name)
         if queue is not None:
             entry = queue.messages.in_flight.get(id)
             if entry is not None:
                 who = self._state.session_names.get(entry.session, "")
                 if since := self.running.late_since_ms(entry.session, (name, id, entry.claimed_at)):
-                    return QueueStatus(name, RUNNING, entry.attempts, since, who, 0)
-                return QueueStatus(name, IN_FLIGHT, entry.attempts, entry.claimed_at, who, 0)
+                    return QueueStatusRow(name, RUNNING, entry.attempts, since, who, 0)
+                return QueueStatusRow(name, IN_FLIGHT, entry.attempts, entry.claimed_at, who, 0)
             entry = queue.messages.available.get(id)
             if entry is not None:
-                return QueueStatus(name, AVAILABLE, entry.attempts, 0, "", entry.visible_at)
+                return QueueStatusRow(name, AVAILABLE, entry.attempts, 0, "", entry.visible_at)
         settled = _settled(last)
         if settled is None and (found := self.running.find(name, id)) is not None:
             session, task = found
             who = self._state.session_names.get(session, "")
-            return QueueStatus(name, RUNNING, task.number, task.started_at_ms, who, 0)
+            return QueueStatusRow(name, RUNNING, task.number, task.started_at_ms, who, 0)
         if settled is None and queue is not None:
             row = await self.cold.find(queue, id)
             if row is not None:
-                return QueueStatus(name, AVAILABLE, row.attempts, 0, "", row.visible_at_ms)
+                return QueueStatusRow(name, AVAILABLE, row.attempts, 0, "", row.visible_at_ms)
         if settled is None:
             settled = REASONS[last.what - LEFT] if LEFT <= last.what < LEFT + len(REASONS) else REASONS[0]
-        return QueueStatus(name, settled, last.number, last.at_ms, "", 0)
+        return QueueStatusRow(name, settled, last.number, last.at_ms, "", 0)
 
     # ------------------------------------------------------------------ attempts
     async def attempts(self, numbers: Iterable[int]) -> dict[int, Attempt]:
@@ -257,7 +257,7 @@ class Reader:
         return low
 
 
-def _settled(event: Event) -> str | None:
+def _settled(event: TrailEvent) -> str | None:
     """The final status that an event gave its message, if any."""
     return SETTLED_BY.get(event.what & ~MANUAL)
 

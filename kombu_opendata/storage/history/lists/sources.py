@@ -22,7 +22,7 @@ _BATCH = 8
 _MAX_SKIPPED = 64
 
 
-class Source(Protocol):
+class CandidateSource(Protocol):
     """Candidates by segment."""
 
     async def at(self, bound: int) -> tuple[int, int] | None:
@@ -121,7 +121,7 @@ class Stored:
 class AnyOf:
     """The union of these sources."""
 
-    def __init__(self, sources: Sequence[Source], *, descending: bool) -> None:
+    def __init__(self, sources: Sequence[CandidateSource], *, descending: bool) -> None:
         self._sources = list(sources)
         self._descending = descending
 
@@ -141,7 +141,7 @@ class AnyOf:
 class AllOf:
     """The intersection of these sources."""
 
-    def __init__(self, sources: Sequence[Source], *, descending: bool) -> None:
+    def __init__(self, sources: Sequence[CandidateSource], *, descending: bool) -> None:
         self._sources = list(sources)
         self._descending = descending
 
@@ -165,7 +165,7 @@ class AllOf:
 
 async def values_source(
     store: SlateStore, view: View, space: int, hashes: Sequence[int], *, descending: bool
-) -> Source:
+) -> CandidateSource:
     """The positions that have any of these values."""
     positions = [place for part in view.parts for hash in hashes for place in part.find(space, hash)]
     rare = await look_up(store, view, space, hashes)
@@ -174,7 +174,7 @@ async def values_source(
     return AnyOf([Fixed(positions, descending=descending), *stored], descending=descending)
 
 
-async def walk(source: Source, start: int, stop: int, *, descending: bool) -> AsyncGenerator[list[int], None]:
+async def walk(source: CandidateSource, start: int, stop: int, *, descending: bool) -> AsyncGenerator[list[int], None]:
     """The positions from ``start`` to ``stop``, both included, in order, segment by segment."""
     bound, last = start >> SEGMENT_BITS, stop >> SEGMENT_BITS
     while bound >= 0 and (bound >= last if descending else bound <= last):

@@ -23,7 +23,7 @@ from kombu_opendata.broker.model.queue import QueueProperties
 from kombu_opendata.broker.model.queue_arguments import parse
 from kombu_opendata.broker.process.server import Server
 from kombu_opendata.broker.wire.broker_settings import BrokerSettings
-from kombu_opendata.storage.state.store_state import QueueOptions
+from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.scrape import Scrape, fetch
 from tests.unit.broker.model.test_queue import World
 
@@ -216,7 +216,7 @@ def test_without_a_journal_a_commit_is_a_checkpoint() -> None:
     def test(server: Server, served: Served) -> None:
         async def declare() -> None:
             engine = server.instances.open["default"].engine
-            engine.definitions.declare_queue("q", QueueOptions())
+            engine.definitions.declare_queue("q", QueueSettings())
             await engine.commits.commit()
 
         ask(served.loop, declare())

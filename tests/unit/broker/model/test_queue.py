@@ -14,7 +14,7 @@ from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.protocol.messages import DeclareQueue, Get, Outcome, Publish, PurgeQueue
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.engine_settings import EngineSettings
-from kombu_opendata.storage.state.queue_buckets import Entry
+from kombu_opendata.storage.state.queue_buckets import QueueEntry
 from kombu_opendata.storage.state.queue_counters import QueueCounts
 from tests.support.caller import Caller
 from tests.support.clock import ManualClock
@@ -52,7 +52,7 @@ class World:
         seq = self.instance.traffic.published + 1
         self.call(Publish(2, seq, "", "q", b"envelope", {}, 0, self.clock.now_ms(), 0, ttl_ms))
 
-    async def claim(self, *, no_ack: bool = False) -> Entry | None:
+    async def claim(self, *, no_ack: bool = False) -> QueueEntry | None:
         before = set(self.queue.messages.in_flight)
         delivered = self.queue.counts.delivered
         self.call(Get(3, 1, "q", no_ack))

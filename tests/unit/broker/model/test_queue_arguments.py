@@ -11,8 +11,8 @@ from kombu_opendata.broker.model import queue_arguments
 from kombu_opendata.broker.model.argument_table import KNOWN
 from kombu_opendata.broker.model.queue_arguments import QueueArguments, difference, parse, parse_stored, unknown
 from kombu_opendata.errors import RequestError
-from kombu_opendata.storage.state.message_deadlines import Limits
-from kombu_opendata.storage.state.store_state import QueueOptions
+from kombu_opendata.storage.state.message_deadlines import DeadlineRules
+from kombu_opendata.storage.state.store_state import QueueSettings
 
 PAGE = Path(__file__).parents[4] / "docs" / "queue-arguments.md"
 
@@ -178,8 +178,8 @@ def test_what_differs(have: dict[str, Any], want: dict[str, Any], expected: tupl
 
 def test_a_durable_queues_settings() -> None:
     given = {"x-delivery-limit": -1, "x-done-retention": 0, "x-failed-retention": 7, "x-lease": 90}
-    assert parse("q", given).options(given) == QueueOptions(65_535, 0, 7, 90, given)
-    assert parse("q", {}).options({}) == QueueOptions()
+    assert parse("q", given).options(given) == QueueSettings(65_535, 0, 7, 90, given)
+    assert parse("q", {}).options({}) == QueueSettings()
 
 
 @pytest.mark.parametrize(
@@ -212,14 +212,16 @@ def test_the_documentation_says_what_can_be_altered() -> None:
 
 # ------------------------------------------------------------------ what the storage takes from them
 def test_limits_ignore_what_was_never_checked() -> None:
-    assert Limits.of({"x-message-ttl": "1", "x-retry-delay": True, "x-max-length-bytes": -1}) == Limits.of({})
+    assert DeadlineRules.of(
+        {"x-message-ttl": "1", "x-retry-delay": True, "x-max-length-bytes": -1}
+    ) == DeadlineRules.of({})
 
 
 @pytest.mark.parametrize(("attempts", "delay"), [(1, 100), (2, 200), (3, 400), (4, 500), (65_535, 500)])
 def test_delays_double_up_to_the_longest(attempts: int, delay: int) -> None:
-    limits = Limits.of({"x-retry-delay": 100, "x-retry-max-delay": 500})
+    limits = DeadlineRules.of({"x-retry-delay": 100, "x-retry-max-delay": 500})
     assert limits.retry_at(1000, attempts) == 1000 + delay
-    assert Limits().retry_at(1000, attempts) == 0
+    assert DeadlineRules().retry_at(1000, attempts) == 0
 
 
 @pytest.mark.parametrize(
@@ -227,4 +229,4 @@ def test_delays_double_up_to_the_longest(attempts: int, delay: int) -> None:
     [(0, 0, 1050), (1040, 0, 1040), (1060, 0, 1050), (0, 1010, 1060), (1020, 1010, 1020)],
 )
 def test_the_earlier_deadline_counts(own: int, visible: int, expected: int) -> None:
-    assert Limits(message_ttl_ms=50).deadline(own, visible, 1000) == expected
+    assert DeadlineRules(message_ttl_ms=50).deadline(own, visible, 1000) == expected

@@ -9,7 +9,7 @@ import pytest
 from kombu_opendata.storage.commit import recovery
 from kombu_opendata.storage.state import settled_list
 from kombu_opendata.storage.state.settled_list import SettledList
-from kombu_opendata.storage.state.store_state import QueueOptions
+from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import World, run
 
 #: how many messages were done and how many failed, by queue: lists of none, one and many buckets, side by side
@@ -39,7 +39,7 @@ def test_the_settled_lists_of_all_queues_are_found_again(
 
     async def fill(world: World) -> None:
         for name, (done, failed) in _SETTLED.items():
-            world.engine.definitions.declare_queue(name, QueueOptions(max_attempts=2))
+            world.engine.definitions.declare_queue(name, QueueSettings(max_attempts=2))
             for number in range(done + failed):
                 world.publish(name)
                 entry = await world.claim(name)

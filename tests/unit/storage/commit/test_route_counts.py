@@ -14,7 +14,7 @@ from kombu_opendata.storage.commit.route_counts import RouteCounts, portions
 from kombu_opendata.storage.records import keys, routes_block
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.slatedb.store_writer import SlateStore
-from kombu_opendata.storage.state.store_state import QueueOptions
+from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import World, run
 from tests.support.plain_store import PlainStore
 from tests.support.verified import assert_verified
@@ -113,7 +113,7 @@ def test_a_checkpoint_of_many_blocks_goes_through_them_in_portions(
     monkeypatch.setattr(checkpoint_deletions, "_COUNTS_PER_TURN", 3)
 
     async def steps(world: World) -> None:
-        world.engine.definitions.declare_queue("r", QueueOptions())
+        world.engine.definitions.declare_queue("r", QueueSettings())
         for _ in range(700):
             world.publish("q", "r")
         await world.engine.commits.checkpoint()

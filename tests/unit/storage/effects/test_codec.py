@@ -30,7 +30,7 @@ from kombu_opendata.storage.records.routing_cursor import Cursor
 from kombu_opendata.storage.state.queue_buckets import QueueRow
 from kombu_opendata.storage.state.settled_list import Taken
 from kombu_opendata.storage.state.staged_job import StagedBatch
-from kombu_opendata.storage.state.staged_rows import Chunk
+from kombu_opendata.storage.state.staged_rows import StagedChunk
 
 CURSOR = Cursor(1, 2, 3, 4, 5, 6, 7, 8, 9, True, False, "a = 1")
 
@@ -55,7 +55,7 @@ CURSOR = Cursor(1, 2, 3, 4, 5, 6, 7, 8, 9, True, False, "a = 1")
         ),
         (CommitStaged("job", 5, 1, [StagedBatch("p", 2, 3, 4)]), [48, "job", 5, 1, [["p", 2, 3, 4]]]),
         (
-            RouteStaged.of(Chunk("job", 1, 6, 5, "p", 0, 2, b"b", b""), [["q"]], [0, 2], {"q": [0, 2]}),
+            RouteStaged.of(StagedChunk("job", 1, 6, 5, "p", 0, 2, b"b", b""), [["q"]], [0, 2], {"q": [0, 2]}),
             [49, "job", 1, 6, 5, "p", 0, 2, b"b", b"", [["q"]], [0, 2], {"q": [0, 2]}],
         ),
     ],

@@ -12,7 +12,7 @@ import pytest
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.operations.repeated_calls import Call
 from kombu_opendata.storage.records.keys import RecordKind
-from kombu_opendata.storage.state.store_state import Queue, QueueOptions
+from kombu_opendata.storage.state.store_state import Queue, QueueSettings
 from tests.support.engine import SESSION, World, nothing, run, small_buckets
 from tests.support.plain_store import PlainStore
 
@@ -66,7 +66,7 @@ def test_a_queue_that_is_deleted_and_declared_again_at_once(tmp_path: Path) -> N
         await world.engine.commits.checkpoint()
         await world.engine.removals.purge(world.queue("q"))
         world.engine.definitions.drop_queue("q")
-        world.engine.definitions.declare_queue("q", QueueOptions(max_attempts=9))
+        world.engine.definitions.declare_queue("q", QueueSettings(max_attempts=9))
         world.publish("q", envelope=b"new")
         await world.engine.commits.commit()
         await world.crash()
@@ -138,7 +138,7 @@ def test_a_removal_that_a_crash_cut_returns_the_whole_count(tmp_path: Path, what
         assert await call(7)(world.engine, world.queue("q")) == 100
         await world.crash()
         if what == "delete_queue":
-            world.engine.definitions.declare_queue("q", QueueOptions())
+            world.engine.definitions.declare_queue("q", QueueSettings())
         world.publish("q")
         before = world.engine.repeats.before(Call(SESSION, 7))
         assert (before.messages, before.is_over) == (100, True)

@@ -14,7 +14,7 @@ from kombu_opendata.storage.maintain import log_retention
 from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.records.routing_cursor import Cursor
-from kombu_opendata.storage.state.store_state import QueueOptions
+from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import SETTINGS, World, run
 from tests.support.plain_store import PlainStore
 from tests.support.verified import assert_verified
@@ -48,7 +48,7 @@ async def collect(world: World) -> None:
 async def replayed(world: World, name: str) -> list[int]:
     """What a new queue gets that begins with the first stored message; it is delivered, payloads and all, and done."""
     arguments = {"x-filter": "routing_key = 'q'"}
-    queue = world.engine.definitions.declare_queue(name, QueueOptions(arguments=arguments))
+    queue = world.engine.definitions.declare_queue(name, QueueSettings(arguments=arguments))
     world.engine.router.start(queue, Cursor(0, 0, world.engine.state.next_id, started_at_ms=world.clock.now_ms()))
     while not (await world.engine.router.step(name, 1.0)).is_over:
         pass
@@ -103,12 +103,12 @@ def test_when_their_time_is_over_they_go(tmp_path: Path) -> None:
         world.clock.advance(began + 1000 * WEEK - 1 - world.clock.now_ms())
         await collect(world)
         assert await replayed(world, "late") == ids
-        world.queue("late").options = QueueOptions(done_retention_seconds=1)
+        world.queue("late").options = QueueSettings(done_retention_seconds=1)
         world.clock.advance(1001)
         await world.engine.collector.sweep()
         await world.engine.commits.commit()
         await world.crash()  # nothing of the sweep was stored: it is done again
-        world.queue("late").options = QueueOptions(done_retention_seconds=1)
+        world.queue("late").options = QueueSettings(done_retention_seconds=1)
         await collect(world)
         await collect(world)
         assert await replayed(world, "too late") == []

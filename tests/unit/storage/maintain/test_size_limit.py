@@ -17,7 +17,7 @@ from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
-from kombu_opendata.storage.state.store_state import QueueOptions
+from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import World, run
 from tests.support.plain_store import PlainStore
 
@@ -84,7 +84,7 @@ def test_the_oldest_done_messages_go_first(tmp_path: Path) -> None:
     ids: dict[str, list[int]] = {}
 
     async def steps(world: World) -> None:
-        world.engine.definitions.declare_queue("other", QueueOptions())
+        world.engine.definitions.declare_queue("other", QueueSettings())
         ids["failed"] = await settled(world, 100, fail=True)
         ids["old"] = await settled(world, 1000)
         ids["waiting"] = [world.publish("q", envelope=bytes(1000)) for _ in range(50)]

@@ -9,7 +9,7 @@ import pytest
 
 from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.records.keys import RecordKind
-from kombu_opendata.storage.state.store_state import QueueOptions
+from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import World, run
 from tests.support.plain_store import PlainStore
 
@@ -70,7 +70,7 @@ def test_one_message_in_two_queues_is_stored_once(tmp_path: Path) -> None:
     large = bytes(100_000)
 
     async def steps(world: World) -> None:
-        world.engine.definitions.declare_queue("r", QueueOptions())
+        world.engine.definitions.declare_queue("r", QueueSettings())
         for envelope in (b"small", large):
             world.publish("q", "r", envelope=envelope)
         for _ in range(2):

@@ -9,7 +9,7 @@ import pytest
 
 from kombu_opendata.selectors import compile_selector
 from kombu_opendata.storage.operations.archive_and_delete import Selection
-from kombu_opendata.storage.operations.moves import Moved, Way
+from kombu_opendata.storage.operations.moves import MoveCounts, MoveTarget
 from kombu_opendata.storage.read import queue_pages
 from kombu_opendata.storage.read.settled_buckets import SettledBuckets
 from kombu_opendata.storage.records import keys, settled
@@ -18,7 +18,7 @@ from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.state import settled_list
 from kombu_opendata.storage.state.history_log import HistoryLog
 from kombu_opendata.storage.state.settled_list import ListName
-from kombu_opendata.storage.state.store_state import QueueOptions
+from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import World, run
 from tests.support.plain_store import PlainStore
 from tests.support.verified import assert_verified
@@ -35,12 +35,12 @@ async def failed(world: World, count: int, name: str = "q") -> list[int]:
     return ids
 
 
-async def redrive(world: World, source: str = "q", target: str = "", **selection: Any) -> Moved:
+async def redrive(world: World, source: str = "q", target: str = "", **selection: Any) -> MoveCounts:
     selector = selection.pop("selector", None)
     accepts = selection.pop("accepts", lambda _messages, _bytes: True)
     on_step = selection.pop("on_step", lambda _done: True)
     chosen = Selection(selector=compile_selector(selector) if selector else None, **selection)
-    way = Way(world.queue(target or source), accepts, on_step)
+    way = MoveTarget(world.queue(target or source), accepts, on_step)
     return await world.engine.moves.redrive(world.queue(source), chosen, way)
 
 
@@ -71,7 +71,7 @@ def test_a_crash_between_any_two_steps_leaves_each_message_in_one_place(
     monkeypatch.setattr("kombu_opendata.storage.operations.moves._STEP", 3)
 
     async def steps(world: World) -> None:
-        world.engine.definitions.declare_queue("other", QueueOptions())
+        world.engine.definitions.declare_queue("other", QueueSettings())
         ids = await failed(world, 18)
         await world.engine.commits.checkpoint()
         ids += await failed(world, 4)
@@ -93,7 +93,7 @@ def test_a_crash_between_any_two_steps_leaves_each_message_in_one_place(
     assert PlainStore(world.root).message_ids()[RecordKind.PAYLOAD] == set()
 
 
-async def rows(world: World, name: str, which: ListName = "failed") -> list[settled.Entry]:
+async def rows(world: World, name: str, which: ListName = "failed") -> list[settled.SettledEntry]:
     queue = world.queue(name)
     log = queue.settled_list(which)
     found = []
@@ -118,7 +118,7 @@ def test_by_selector_by_ids_with_a_limit(tmp_path: Path) -> None:
 
 def test_what_the_target_has_is_not_put_there_twice(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
-        world.engine.definitions.declare_queue("other", QueueOptions())
+        world.engine.definitions.declare_queue("other", QueueSettings())
         ids = [world.publish("q", "other") for _ in range(6)]
         for _ in ids:
             world.engine.operations.fail(world.queue("q"), [await world.claim("q")], "me")
@@ -160,7 +160,7 @@ def test_a_full_target_takes_no_more(tmp_path: Path) -> None:
 
 def test_a_dead_letter_that_waits_keeps_its_message_failed(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
-        world.engine.definitions.declare_queue("letters", QueueOptions(arguments={"x-dead-letter-exchange": "x"}))
+        world.engine.definitions.declare_queue("letters", QueueSettings(arguments={"x-dead-letter-exchange": "x"}))
         ids = await failed(world, 2, "letters")
         assert (await redrive(world, "letters")).waiting == 2
         for id in ids:
@@ -222,7 +222,7 @@ def test_retention_goes_on_where_messages_were_taken_out(tmp_path: Path, monkeyp
 
 def test_history_tells_of_both_moves(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
-        world.engine.definitions.declare_queue("other", QueueOptions())
+        world.engine.definitions.declare_queue("other", QueueSettings())
         ids = await failed(world, 2)
         history = world.engine.state.history = HistoryLog()
         assert (await redrive(world, ids={ids[0]})).count == 1
@@ -303,16 +303,16 @@ def test_archived_failed_messages_keep_all_they_have(
     assert_verified(world.root, clock=world.clock)
 
 
-async def rows_of(world: World, which: ListName) -> list[settled.Entry]:
+async def rows_of(world: World, which: ListName) -> list[settled.SettledEntry]:
     rows, _after = await world.engine.pages.settled_rows(world.queue("q"), which, 0, 1000)
-    return [settled.Entry(row.id, row.settled_at_ms, row.attempts) for row in rows]
+    return [settled.SettledEntry(row.id, row.settled_at_ms, row.attempts) for row in rows]
 
 
 def test_archived_failed_messages_are_redriven_and_deleted(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         ids = await failed(world, 5)
         assert await archive(world) == 5
-        way = Way(world.queue("q"), lambda _messages, _bytes: True, lambda _done: True)
+        way = MoveTarget(world.queue("q"), lambda _messages, _bytes: True, lambda _done: True)
         done = await world.engine.moves.redrive(world.queue("q"), Selection(ids={ids[0]}), way, "archived_failed")
         assert done.count == 1
         assert list(world.queue("q").messages.available) == ids[:1]

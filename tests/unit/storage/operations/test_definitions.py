@@ -8,7 +8,7 @@ import pytest
 
 from kombu_opendata.errors import RequestError
 from kombu_opendata.storage.records.overrides import DELIVERIES, NO_OVERRIDES, QueueOverrides
-from kombu_opendata.storage.state.store_state import QueueOptions
+from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import World, run
 
 FIRST, SECOND = QueueOverrides(DELIVERIES, 5, {"x-delivery-limit": 7}), QueueOverrides(0, 0, {"x-lease": 90})
@@ -21,7 +21,7 @@ def test_a_queue_that_is_deleted_and_declared_again_in_one_checkpoint(tmp_path: 
         engine.definitions.override_queue("q", FIRST)
         await engine.commits.checkpoint()
         engine.definitions.drop_queue("q")
-        engine.definitions.declare_queue("q", QueueOptions())
+        engine.definitions.declare_queue("q", QueueSettings())
         if again != NO_OVERRIDES:
             engine.definitions.override_queue("q", again)
         await engine.commits.checkpoint()

@@ -10,12 +10,12 @@ import pytest
 
 from kombu_opendata.selectors import compile_selector
 from kombu_opendata.storage.operations.archive_and_delete import Selection
-from kombu_opendata.storage.operations.moves import Moved, Way
+from kombu_opendata.storage.operations.moves import MoveCounts, MoveTarget
 from kombu_opendata.storage.operations.repeated_calls import Call
 from kombu_opendata.storage.read.queue_pages import AVAILABLE, DELAYED
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.state import queue_state
-from kombu_opendata.storage.state.store_state import QueueOptions
+from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import SESSION, World, run
 from tests.support.plain_store import PlainStore
 from tests.support.verified import assert_verified
@@ -24,7 +24,7 @@ BOTH = (AVAILABLE, DELAYED)
 
 
 def declare(world: World, name: str = "other", arguments: dict[str, Any] | None = None) -> None:
-    world.engine.definitions.declare_queue(name, QueueOptions(arguments=arguments or {}))
+    world.engine.definitions.declare_queue(name, QueueSettings(arguments=arguments or {}))
 
 
 def fill(world: World, count: int) -> list[int]:
@@ -46,12 +46,12 @@ async def move(
     states: tuple[str, ...] = BOTH,
     where: str = "",
     accepts: Callable[[int, int], bool] = lambda _messages, _bytes: True,
-    on_step: Callable[[Moved], bool] = lambda _done: True,
+    on_step: Callable[[MoveCounts], bool] = lambda _done: True,
     call: Call | None = None,
     **selection: Any,
-) -> Moved:
+) -> MoveCounts:
     chosen = Selection(selector=compile_selector(where) if where else None, **selection)
-    way = Way(world.queue(target), accepts, on_step, call)
+    way = MoveTarget(world.queue(target), accepts, on_step, call)
     return await world.engine.moves.waiting(world.queue(source), chosen, way, states, copies=copies)
 
 
@@ -144,7 +144,7 @@ def test_what_is_in_flight_or_comes_meanwhile_stays(tmp_path: Path, monkeypatch:
         held = await world.claim("q")
         new: list[int] = []
 
-        def publish_one(done: Moved) -> bool:
+        def publish_one(done: MoveCounts) -> bool:
             new.append(world.publish("q"))
             return True
 

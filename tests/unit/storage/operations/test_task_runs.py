@@ -14,14 +14,14 @@ from kombu_opendata.storage.effects.task_runs import Finish, Start
 from kombu_opendata.storage.operations import task_runs
 from kombu_opendata.storage.records.history_log import Attempt
 from kombu_opendata.storage.records.task_failure import TaskFailure
-from kombu_opendata.storage.state.queue_buckets import Entry
+from kombu_opendata.storage.state.queue_buckets import QueueEntry
 from tests.support.engine import World, run
 
 SUCCEEDED = TaskReport(TaskState.SUCCEEDED, 5, 6)
 RAISED = TaskReport(TaskState.RAISED, 5, 6, "task", "app.Bad", "no", "Traceback: …")
 
 
-async def claimed(world: World, count: int) -> list[Entry]:
+async def claimed(world: World, count: int) -> list[QueueEntry]:
     """Messages of ``q`` that a session holds, all committed."""
     for _ in range(count):
         world.publish("q")

@@ -106,7 +106,7 @@ def test_parse_refuses(stored: str) -> None:
 
 def test_sequence_block_is_no_active_record() -> None:
     assert keys.parse(keys.SEQ_BLOCK_KEY).kind is RecordKind.SEQ_BLOCK
-    assert keys.parse(keys.active_key("")) == keys.Key(RecordKind.ACTIVE, "", 0)
+    assert keys.parse(keys.active_key("")) == keys.ParsedKey(RecordKind.ACTIVE, "", 0)
     start, end = keys.kind_range(RecordKind.ACTIVE)
     assert not start <= keys.SEQ_BLOCK_KEY < end
 

@@ -4,7 +4,7 @@ import pytest
 
 from kombu_opendata.errors import CorruptRecord
 from kombu_opendata.storage.records import decode_any, keys, results, types
-from kombu_opendata.storage.records.key_parser import Key
+from kombu_opendata.storage.records.key_parser import ParsedKey
 
 RESULT = results.Result(results.FINAL, 1769385600000, b"\x00value\xff")
 CHORD = results.Chord(0, -1, 2, b"header")
@@ -48,7 +48,7 @@ def test_bytes(key: bytes, value: bytes, stored: str, decoded: object) -> None:
 
 def test_a_part_says_whose_it_is() -> None:
     key = keys.chord_part_key(b"g\x00", 7, b"\xff")
-    assert keys.parse(key) == Key(keys.RecordKind.CHORD_PART, chord=b"g\x00", header_index=7, result=b"\xff")
+    assert keys.parse(key) == ParsedKey(keys.RecordKind.CHORD_PART, chord=b"g\x00", header_index=7, result=b"\xff")
 
 
 def test_parts_sort_by_index() -> None:

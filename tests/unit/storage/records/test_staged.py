@@ -4,9 +4,9 @@ import pytest
 
 from kombu_opendata.errors import CorruptRecord, RequestError
 from kombu_opendata.storage.records import decode_any, keys, staged, types
-from kombu_opendata.storage.records.key_parser import Key
+from kombu_opendata.storage.records.key_parser import ParsedKey
 
-JOB = staged.Job(4096, 300, 2, 70_000, 1769385600000, 256, 5, 1, 0, {"celery": (250, 3, 2, 1)})
+JOB = staged.JobRecord(4096, 300, 2, 70_000, 1769385600000, 256, 5, 1, 0, {"celery": (250, 3, 2, 1)})
 OBJECT = staged.Object(300, 299, 70_000, 0xCAFEBABE, "ab/0-0-cd.batch", "job")
 
 
@@ -31,4 +31,4 @@ def test_a_number_out_of_range_is_refused() -> None:
 
 def test_keys_sort_by_time_and_say_whose_they_are() -> None:
     assert keys.staged_expiry_key(5) < keys.staged_expiry_key(5, "a") < keys.staged_expiry_key(6)
-    assert keys.parse(keys.staged_expiry_key(5, "a")) == Key(keys.RecordKind.STAGED_EXPIRY, "a", expires_at_ms=5)
+    assert keys.parse(keys.staged_expiry_key(5, "a")) == ParsedKey(keys.RecordKind.STAGED_EXPIRY, "a", expires_at_ms=5)

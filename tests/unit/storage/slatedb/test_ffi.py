@@ -230,7 +230,7 @@ def test_many_reads_wait_together() -> None:
     assert polled[:last_of_first].count(1) == 2, "the second goes on before the first has ended"
 
 
-async def _disagree(fast: ffi.Binding) -> None:
+async def _disagree(fast: ffi.SlateBinding) -> None:
     raise ffi_choice.SelfCheckFailed("made to fail")
 
 

@@ -19,8 +19,8 @@ from kombu_opendata.storage.records.history_log import Attempt, Left
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.state import history_log as log
 from kombu_opendata.storage.state.history_log import HistoryLog
-from kombu_opendata.storage.state.queue_buckets import Entry
-from kombu_opendata.storage.state.store_state import QueueOptions, StoreState
+from kombu_opendata.storage.state.queue_buckets import QueueEntry
+from kombu_opendata.storage.state.store_state import QueueSettings, StoreState
 from tests.support.engine import OTHER, SESSION, World, run
 from tests.support.history import attempts
 
@@ -31,7 +31,7 @@ async def ack(world: World, count: int = 1) -> None:
         world.engine.operations.ack(world.queue("q"), (entry,))
 
 
-async def chunks(engine: Engine) -> list[history_log.Rows]:
+async def chunks(engine: Engine) -> list[history_log.ChunkRows]:
     rows = await engine.store.scan(*keys.kind_range(RecordKind.HISTORY_LOG))
     return [history_log.decode(key, value) for key, value in rows]
 
@@ -104,7 +104,7 @@ def test_every_outcome(tmp_path: Path) -> None:
             world.publish("q")
         wanted: list[tuple[str, bool]] = []
         back = engine.operations.put_back
-        acts: list[tuple[Callable[[Entry], object], str, bool]] = [
+        acts: list[tuple[Callable[[QueueEntry], object], str, bool]] = [
             (lambda entry: engine.operations.ack(queue, (entry,)), "acked", False),
             (lambda entry: engine.operations.fail(queue, (entry,), "w"), "rejected", False),
             (lambda entry: back(queue, (entry,), "w", costs_attempt=False), "released", True),
@@ -136,7 +136,7 @@ def test_every_outcome(tmp_path: Path) -> None:
 def test_why_a_message_left(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         engine = world.engine
-        engine.definitions.declare_queue("r", QueueOptions())
+        engine.definitions.declare_queue("r", QueueSettings())
         first = world.publish("q", "r", ttl_ms=5)
         second = world.publish("q", "r")
         world.clock.advance(10)
@@ -173,7 +173,7 @@ async def _statuses(engine: Engine, id: int) -> dict[str, str]:
 def test_journals_of_before_and_of_now_are_applied(effect: tuple[Any, ...], outcome: int) -> None:
     state = StoreState()
     state.history = HistoryLog()
-    state.declare_queue("q", QueueOptions())
+    state.declare_queue("q", QueueSettings())
     add_message(state, 1, [("q", 0)], 255, 0, 0, 0, large=False)
     Claim("q", SESSION, 5, 100, [1, 0]).apply(state)
     codec.decode(msgspec.msgpack.encode([effect]))[0].apply(state)
@@ -186,7 +186,7 @@ def test_journals_of_before_and_of_now_are_applied(effect: tuple[Any, ...], outc
 def test_removals_of_before_and_of_now_are_applied(effect: tuple[Any, ...]) -> None:
     state = StoreState()
     state.history = HistoryLog()
-    state.declare_queue("q", QueueOptions())
+    state.declare_queue("q", QueueSettings())
     add_message(state, 1, [("q", 0)], 255, 0, 0, 0, large=False)
     codec.decode(msgspec.msgpack.encode([effect]))[0].apply(state)
     (row,) = state.history.open.left

@@ -8,7 +8,7 @@ import pytest
 
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.state.message_deadlines import TTL_HEADER, stored_deadline
-from kombu_opendata.storage.state.store_state import UNLIMITED_ATTEMPTS, QueueOptions
+from kombu_opendata.storage.state.store_state import UNLIMITED_ATTEMPTS, QueueSettings
 from tests.support.engine import OTHER, SESSION, World, run, small_buckets
 from tests.support.plain_store import PlainStore
 
@@ -16,7 +16,7 @@ from tests.support.plain_store import PlainStore
 def declare(world: World, name: str, max_attempts: int = 20, lease_seconds: int = 60, **arguments: int) -> None:
     given = {f"x-{name.replace('_', '-')}": value for name, value in arguments.items()}
     world.engine.definitions.declare_queue(
-        name, QueueOptions(max_attempts, lease_seconds=lease_seconds, arguments=given)
+        name, QueueSettings(max_attempts, lease_seconds=lease_seconds, arguments=given)
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from kombu_opendata.storage.records import keys, queue_counts
-from kombu_opendata.storage.state.queue_buckets import Entry
-from kombu_opendata.storage.state.store_state import QueueOptions
+from kombu_opendata.storage.state.queue_buckets import QueueEntry
+from kombu_opendata.storage.state.store_state import QueueSettings
 
 from ....support.engine import OTHER, World, run
 
@@ -25,11 +25,11 @@ async def do_everything(world: World) -> None:
     """Each kind of end once or twice, in the queue ``many``."""
     engine = world.engine
     engine.definitions.declare_queue(
-        "many", QueueOptions(max_attempts=2, arguments={"x-dead-letter-exchange": "amq.fanout"})
+        "many", QueueSettings(max_attempts=2, arguments={"x-dead-letter-exchange": "amq.fanout"})
     )
     queue = world.queue("many")
 
-    async def claim() -> Entry:
+    async def claim() -> QueueEntry:
         world.clock.advance(2)
         return await world.claim("many", OTHER)
 
@@ -93,7 +93,7 @@ def test_a_queue_that_comes_again_begins_at_0(tmp_path: Path) -> None:
         await world.engine.commits.checkpoint()
         world.clock.advance(1000)
         world.engine.definitions.drop_queue("q")
-        world.engine.definitions.declare_queue("q", QueueOptions())
+        world.engine.definitions.declare_queue("q", QueueSettings())
         await world.engine.commits.commit()
         await world.crash()
         assert counted(world) == {}
@@ -125,7 +125,7 @@ def test_a_store_without_counters_opens(tmp_path: Path) -> None:
 
 def test_counters_are_written_for_queues_in_which_something_happened(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
-        world.engine.definitions.declare_queue("idle", QueueOptions())
+        world.engine.definitions.declare_queue("idle", QueueSettings())
         await world.engine.commits.checkpoint()
         batch = world.engine.store.batch()
         for name in ("q", "idle"):

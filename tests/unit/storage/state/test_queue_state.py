@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kombu_opendata.storage.state.queue_buckets import Entry, Summary
+from kombu_opendata.storage.state.queue_buckets import QueueEntry, Summary
 from kombu_opendata.storage.state.queue_state import QueueState
 from tests.support.engine import small_buckets
 
@@ -34,7 +34,7 @@ def stored(queue: QueueState) -> None:
     queue.dropped.clear()
 
 
-def take(queue: QueueState, now: int) -> Entry | None:
+def take(queue: QueueState, now: int) -> QueueEntry | None:
     entry = queue.peek(now)
     if entry is not None:
         queue.claim(entry, SESSION, now, now + 1000)

@@ -14,7 +14,7 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settled_list, "BUCKET_ENTRIES", 3)
 
 
-def rows(log: SettledList) -> dict[int, list[settled.Entry]]:
+def rows(log: SettledList) -> dict[int, list[settled.SettledEntry]]:
     """What the next checkpoint writes."""
     return {number: settled.decode(b"", settled.join(packed)) for number, packed in log.dirty.items()}
 
@@ -50,7 +50,7 @@ def test_only_the_tail_is_rewritten() -> None:
 @pytest.mark.parametrize(("first", "oldest"), [(2, 50), (1, None)])
 def test_restore_knows_the_oldest_only_if_it_has_the_whole_list(first: int, oldest: int | None) -> None:
     log = SettledList()
-    log.restore(first, 2, [settled.Entry(8, 50, 1), settled.Entry(9, 60, 3)])
+    log.restore(first, 2, [settled.SettledEntry(8, 50, 1), settled.SettledEntry(9, 60, 3)])
     assert (log.first, log.tail, log.oldest_at_ms) == (first, 2, oldest)
     assert not log.dirty
     log.append(10, 70, 1)

@@ -17,7 +17,7 @@ from kombu_opendata.storage.history.failures.failure import Failure
 from kombu_opendata.storage.operations.archive_and_delete import Selection
 from kombu_opendata.storage.records.handled_failures import DISMISSED, RETRIED
 from kombu_opendata.storage.records.keys import RecordKind
-from kombu_opendata.storage.state.store_state import QueueOptions
+from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import SETTINGS, World, run
 from tests.support.history import index_all, tiny_history
 from tests.support.plain_store import PlainStore
@@ -51,7 +51,7 @@ async def fail(world: World, name: str, *, acknowledged: bool, report: TaskRepor
 async def some(world: World, count: int = 60, seed: int = 1) -> list[int]:
     """Failures of both kinds in both queues, several of them in the same millisecond."""
     chance = random.Random(seed)
-    world.engine.definitions.declare_queue("r", QueueOptions())
+    world.engine.definitions.declare_queue("r", QueueSettings())
     ids = []
     for number in range(count):
         kind = chance.random() < 0.5
@@ -62,7 +62,9 @@ async def some(world: World, count: int = 60, seed: int = 1) -> list[int]:
     return ids
 
 
-async def page(world: World, limit: int, after: Any = None, *, descending: bool = False, **asked: Any) -> view.Page:
+async def page(
+    world: World, limit: int, after: Any = None, *, descending: bool = False, **asked: Any
+) -> view.FailureSlice:
     filters = query.check_filters(**asked)
     return await world.engine.failures.page(filters, lambda _queue: True, limit, after, descending=descending)
 
@@ -182,7 +184,7 @@ def test_groups_count_each_once(tmp_path: Path) -> None:
 
 def test_without_history_failed_messages_are_shown(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
-        world.engine.definitions.declare_queue("r", QueueOptions())
+        world.engine.definitions.declare_queue("r", QueueSettings())
         id = await fail(world, "q", acknowledged=False)
         await fail(world, "q", acknowledged=True)
         (one,) = await everything(world)

@@ -18,8 +18,8 @@ from kombu_opendata.storage.records.history_headers import Collected
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.state import history_log
 from kombu_opendata.storage.state.staged_job import StagedBatch
-from kombu_opendata.storage.state.staged_rows import Chunk
-from kombu_opendata.storage.state.store_state import QueueOptions
+from kombu_opendata.storage.state.staged_rows import StagedChunk
+from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import SESSION, SETTINGS, World, run
 from tests.support.history import attempts, index_all, tiny_history
 
@@ -206,7 +206,7 @@ def test_what_the_stored_index_has_is_not_kept(tmp_path: Path, crashes: bool) ->
 
     async def steps(world: World) -> None:
         engine = world.engine
-        engine.definitions.declare_queue("q", QueueOptions(done_retention_seconds=1))
+        engine.definitions.declare_queue("q", QueueSettings(done_retention_seconds=1))
         ids = [world.publish("q", headers={"task": TASKS[number % 2]}) for number in range(20)]
         for _ in ids:
             engine.operations.ack(world.queue("q"), (await world.claim("q"),))
@@ -372,7 +372,7 @@ def test_a_staged_row_that_came_and_went_between_two_checkpoints(tmp_path: Path,
         tasks: list[str | None] = [TASKS[number % 2] for number in range(count)]
         block = Block(0, [5] * count, [0] * count, "", "q", 0, 0, 0, -1, {"queue": "q"}, {"task": tasks})
         at = world.clock.now_ms()
-        chunk = Chunk("job", job.first_id, at, at, "job/0.batch", 0, count, encode_block(block), b"")
+        chunk = StagedChunk("job", job.first_id, at, at, "job/0.batch", 0, count, encode_block(block), b"")
         engine.staging.route(chunk, block, [[world.queue("q")]], [0, count])
         ids = list(range(job.first_id, job.first_id + count))
         return_each(world, ids)

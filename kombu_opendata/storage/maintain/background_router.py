@@ -20,7 +20,7 @@ from ..slatedb.store_writer import SlateStore
 from ..state.queue_buckets import QueueRow
 from ..state.settled_list import ListName, Taken
 from ..state.store_state import Queue, StoreState
-from .cursor_reader import Accepts, CursorReader, Found, accept_all
+from .routing_reader import Accepts, CursorReader, MatchedRows, accept_all
 
 #: approximate journal bytes of one row
 _ROW_BYTES = 40
@@ -156,7 +156,7 @@ class Router:
             and state.cursors.get(name) == cursor
         )  # fmt: skip
 
-    async def _take_over(self, reader: CursorReader, queue: Queue, cursor: Cursor, found: Found) -> Step:
+    async def _take_over(self, reader: CursorReader, queue: Queue, cursor: Cursor, found: MatchedRows) -> Step:
         """Add the messages to the queue. No checkpoint is under way, so the store has everything that is not dirty."""
         membership = reader.membership
         try:

@@ -18,8 +18,8 @@ from kombu_opendata.storage.records import active, keys
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.records.routing_cursor import Cursor
 from kombu_opendata.storage.state.staged_job import StagedBatch
-from kombu_opendata.storage.state.staged_rows import Chunk
-from kombu_opendata.storage.state.store_state import Queue, QueueOptions
+from kombu_opendata.storage.state.staged_rows import StagedChunk
+from kombu_opendata.storage.state.store_state import Queue, QueueSettings
 from tests.support.engine import World, run, small_blocks, small_buckets
 from tests.support.plain_store import PlainStore
 
@@ -27,7 +27,7 @@ from tests.support.plain_store import PlainStore
 def declare(world: World, name: str, *, until: int | None = None, **fields: Any) -> Queue:
     """A new queue whose cursor begins at the first message."""
     queue = world.engine.definitions.declare_queue(
-        name, QueueOptions(max_attempts=2, arguments=fields.pop("arguments", {}))
+        name, QueueSettings(max_attempts=2, arguments=fields.pop("arguments", {}))
     )
     world.engine.definitions.bind(name, "amq.fanout", "", {})
     end = world.engine.state.next_id if until is None else until
@@ -270,7 +270,9 @@ def test_rows_of_a_staged_job_that_were_routed_just_before_the_start_are_not_mis
             piece = cut(block, job.routed, count)
             offset, now = segment.payload_offset + 3 * job.routed, world.clock.now_ms()
             first_id = job.first_id + job.routed
-            chunk = Chunk("job", first_id, now, job.committed_at_ms, path, offset, count, encode_block(piece), b"")
+            chunk = StagedChunk(
+                "job", first_id, now, job.committed_at_ms, path, offset, count, encode_block(piece), b""
+            )
             engine.staging.route(chunk, piece, [[world.queue("q")]], [0, count])
 
         route(1)

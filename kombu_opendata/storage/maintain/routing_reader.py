@@ -10,7 +10,7 @@ from ...selectors import compile_selector
 from ..clock import Clock
 from ..commit.commits import Commits
 from ..read.membership import Membership
-from ..read.metadata_blocks import Block, BlockReader
+from ..read.metadata_blocks import BlockReader, MetadataBlock
 from ..read.stored_messages import PRIORITY, first_received_from, id_of, priority_of, row_of
 from ..records import metadata
 from ..records.routing_cursor import Cursor
@@ -41,7 +41,7 @@ def accept_all(_messages: int, _bytes: int) -> bool:
     return True
 
 
-class Found(NamedTuple):
+class MatchedRows(NamedTuple):
     """The messages of a part of a block that belong in a queue: rows, places in the block, where to continue."""
 
     rows: list[QueueRow]
@@ -50,11 +50,11 @@ class Found(NamedTuple):
     position: int
     is_full: bool = False
 
-    def cut(self, count: int) -> Found:
+    def cut(self, count: int) -> MatchedRows:
         """The same, where the queue accepts only this many rows."""
         if count >= len(self.rows):
             return self
-        return Found(self.rows[:count], self.places[:count], self.places[count], self.rows[count].id, True)
+        return MatchedRows(self.rows[:count], self.places[:count], self.places[count], self.rows[count].id, True)
 
 
 class CursorFilter:
@@ -103,7 +103,7 @@ class CursorReader:
         self._filter: CursorFilter | None = None
 
     @property
-    def block(self) -> Block | None:
+    def block(self) -> MetadataBlock | None:
         """The block in memory."""
         return self._blocks.block
 
@@ -145,7 +145,7 @@ class CursorReader:
             self._filter = CursorFilter(topology, queue.name, cursor.selector)
         return self._filter
 
-    def select(self, queue: Queue, cursor: Cursor, seconds: float, accepts: Accepts) -> Found:
+    def select(self, queue: Queue, cursor: Cursor, seconds: float, accepts: Accepts) -> MatchedRows:
         """Examine the block until the time is over or the queue is full."""
         chosen = self._filter_of(queue, cursor)
         priority_in, decode = chosen.priority_in, chosen.decode
@@ -166,15 +166,15 @@ class CursorReader:
             message = decode(key, value)
             received_at = message.received_at_ms
             if cursor.until_ms and received_at >= cursor.until_ms:
-                return Found(rows, places, len(block), cursor.end)
+                return MatchedRows(rows, places, len(block), cursor.end)
             row = None
             if received_at >= cursor.from_ms and (priority := priority_in(message.header_pairs)) is not None:
                 row = row_of(message, priority, queue, at)
             if row is not None:
                 if not accepts(len(rows) + 1, 0):
-                    return Found(rows, places, index, message.message_id, True)
+                    return MatchedRows(rows, places, index, message.message_id, True)
                 rows.append(row)
                 places.append(index)
             index += 1
         position = self.block.upto if index == len(block) else id_of(block[index][0])
-        return Found(rows, places, index, position)
+        return MatchedRows(rows, places, index, position)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 from kombu_opendata.storage.engine_settings import EngineSettings
-from kombu_opendata.storage.history.index import sweep
+from kombu_opendata.storage.history.index import index_retention
 from kombu_opendata.storage.records import history_index, keys
 from kombu_opendata.storage.records.history_index import ATTEMPTS, MESSAGES, SEGMENT_SIZE
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.state.queue_state import BUCKET_ENTRIES
-from kombu_opendata.storage.state.store_state import QueueOptions
+from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import SESSION, World, nothing, run
 from tests.support.history import attempts, index_all, message_ids, records, tiny_history
 
@@ -108,7 +108,7 @@ def test_attempts_go_when_their_time_is_over(tmp_path: Path) -> None:
 def test_the_index_goes_with_the_messages(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         engine = world.engine
-        engine.definitions.declare_queue("short", QueueOptions(done_retention_seconds=60))
+        engine.definitions.declare_queue("short", QueueSettings(done_retention_seconds=60))
         publish(world, "short", 60)
         await ack(world, "short", 60)
         engine.state.next_id = engine.state.block_end  # as after a restart: the segment gets no more messages
@@ -143,7 +143,7 @@ def test_attempts_outlive_their_messages(tmp_path: Path) -> None:
 
     async def steps(world: World) -> None:
         engine = world.engine
-        engine.definitions.declare_queue("short", QueueOptions(done_retention_seconds=60))
+        engine.definitions.declare_queue("short", QueueSettings(done_retention_seconds=60))
         ids = publish(world, "short", 60)
         await ack(world, "short", 60)
         await index_all(engine)
@@ -215,6 +215,6 @@ def test_readers_keep_what_a_merge_replaces(tmp_path: Path) -> None:
 
 
 def test_constants_fit() -> None:
-    assert sweep._SEGMENTS > 1
+    assert index_retention._SEGMENTS > 1
     assert BUCKET_ENTRIES < SEGMENT_SIZE
     assert callable(nothing)
