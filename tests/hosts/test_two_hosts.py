@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kombu_opendata.broker.standby.seat import EXIT_FENCED
+from kombu_opendata.broker.standby.active_role import EXIT_FENCED
 
 from ..support.network import Cut
 from ..support.processes import wait_until

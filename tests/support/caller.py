@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from kombu_opendata.broker.calls.admin_calls import Directory, Reloaded
+from kombu_opendata.broker.calls.admin_calls import Directory, ReloadReport
 from kombu_opendata.broker.calls.all_calls import InstanceCalls
 from kombu_opendata.broker.instance.instance import Instance
 from kombu_opendata.broker.model.sessions import Session
@@ -24,7 +24,7 @@ async def no_instances(name: str) -> bool:
     raise NotImplementedError
 
 
-def no_files(by: str) -> Reloaded:
+def no_files(by: str) -> ReloadReport:
     """No broker that has files to read."""
     raise NotImplementedError
 

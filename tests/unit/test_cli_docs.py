@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from kombu_opendata.broker.standby.seat import EXIT_FENCED
+from kombu_opendata.broker.standby.active_role import EXIT_FENCED
 from kombu_opendata.cli import exit_codes
 from kombu_opendata.cli.root import main
 

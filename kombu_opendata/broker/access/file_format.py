@@ -19,7 +19,7 @@ class Patterns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     read: str = ""
 
 
-class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
+class LimitsTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
     """The limits of a user or of an instance; None means no limit."""
 
     connections: Count | None = None
@@ -43,7 +43,7 @@ class UserTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     secret: str = ""
     certificates: tuple[str, ...] = ()
     roles: frozenset[Role] = frozenset()
-    limits: Limits = Limits()
+    limits: LimitsTable = LimitsTable()
     instances: dict[str, Patterns] = {}
 
     def __repr__(self) -> str:
@@ -54,4 +54,4 @@ class UserTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class InstanceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``[instances.NAME]``."""
 
-    limits: Limits = Limits()
+    limits: LimitsTable = LimitsTable()

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 from ...errors import ConnectionLimitExceeded, LimitExceeded
-from .file_format import InstanceTable, Limits
+from .file_format import InstanceTable, LimitsTable
 from .user import User
 
-NO_LIMITS = Limits()
+NO_LIMITS = LimitsTable()
 #: what a broker without other options allows
-INSTANCE_LIMITS = Limits(queues=100_000, bindings=200_000)
-CONNECTION_LIMITS = Limits(channels=2047, consumers=10_000)
+INSTANCE_LIMITS = LimitsTable(queues=100_000, bindings=200_000)
+CONNECTION_LIMITS = LimitsTable(channels=2047, consumers=10_000)
 
 
 class Holder(Protocol):
@@ -33,7 +33,7 @@ class Quota:
 
     __slots__ = ("_level", "_level_at", "arriving", "limits", "sessions", "whose")
 
-    def __init__(self, whose: str, limits: Limits) -> None:
+    def __init__(self, whose: str, limits: LimitsTable) -> None:
         self.whose = whose
         self.limits = limits
         self.sessions: set[Holder] = set()
@@ -81,7 +81,7 @@ class Quota:
         """Check a limit.
 
         Args:
-            name: a field of :class:`Limits`.
+            name: a field of :class:`LimitsTable`.
             count: how many there would be.
 
         Raises:
@@ -131,7 +131,7 @@ class Quotas:
         each_connection: those of each connection.
     """
 
-    def __init__(self, each_instance: Limits = NO_LIMITS, each_connection: Limits = NO_LIMITS) -> None:
+    def __init__(self, each_instance: LimitsTable = NO_LIMITS, each_connection: LimitsTable = NO_LIMITS) -> None:
         self._each_instance = each_instance
         self._each_connection = each_connection
         self._users: Mapping[str, User] = {}
@@ -147,13 +147,13 @@ class Quotas:
         for name, quota in self._of_instances.items():
             quota.limits = self._limits_of(name)
 
-    def _limits_of(self, instance: str) -> Limits:
+    def _limits_of(self, instance: str) -> LimitsTable:
         """The limits of an instance: each from the file, or else that of all instances."""
         table, default = self._tables.get(instance), self._each_instance
         if table is None:
             return default
-        own = {name: getattr(table.limits, name) for name in Limits.__struct_fields__}
-        return Limits(**{name: getattr(default, name) if value is None else value for name, value in own.items()})
+        own = {name: getattr(table.limits, name) for name in LimitsTable.__struct_fields__}
+        return LimitsTable(**{name: getattr(default, name) if value is None else value for name, value in own.items()})
 
     def of(self, user: str, instance: str) -> SessionQuotas:
         """The quotas that a new session of a user in an instance has."""

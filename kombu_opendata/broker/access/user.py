@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...errors import AccessRefused
-from .file_format import Limits, Patterns, UserTable
+from .file_format import LimitsTable, Patterns, UserTable
 from .rights import Rights
 
 #: the entry for instances without one of their own
@@ -30,7 +30,7 @@ class User:
         """
         self.name = name
         self.table = table
-        self.limits: Limits = table.limits
+        self.limits: LimitsTable = table.limits
         self._rights: dict[str, Rights] = {}
         for instance, patterns in table.instances.items():
             self._rights[instance] = Rights(name, instance, patterns, table.roles)

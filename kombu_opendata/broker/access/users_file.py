@@ -12,7 +12,7 @@ from .user import User
 from .users_toml import parse, wrong
 
 
-class Changes(NamedTuple):
+class UsersFileChanges(NamedTuple):
     """The users whose tables a new file has added, removed or changed, by name."""
 
     added: list[str]
@@ -44,7 +44,7 @@ class UsersFile:
         self._stamp: tuple[int, ...] = ()
         self.reload()
 
-    def reload(self, *, always: bool = False) -> Changes | None:
+    def reload(self, *, always: bool = False) -> UsersFileChanges | None:
         """Read the file again if it changed, or ``always``; returns what is new, None if the file was not read.
 
         Raises:
@@ -65,7 +65,7 @@ class UsersFile:
         check_mode(self.path, found.st_mode)
         before = self.users
         self.users, self.certificates, self.instances = parse(self.path, data, before)
-        return Changes(
+        return UsersFileChanges(
             sorted(self.users.keys() - before.keys()),
             sorted(before.keys() - self.users.keys()),
             sorted(name for name, user in self.users.items() if name in before and before[name] is not user),

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import fields
 
 from ...errors import InvalidUsersFile
-from .file_format import InstanceTable, Limits, Patterns, UserTable
+from .file_format import InstanceTable, LimitsTable, Patterns, UserTable
 from .rights import PatternError
 from .secret_hashes import is_hash
 from .user import User
@@ -26,7 +26,7 @@ _SHOWN = 100
 #: a line of the form that earlier versions read
 _OLD_LINE = re.compile(rb"(?m)^[^#=\[\n]*:\s*\$argon2")
 _UNKNOWN_KEY = re.compile(r"unknown field `([^`]*)`")
-_KEYS = [field.encode_name for table in (UserTable, Patterns, Limits) for field in fields(table)]
+_KEYS = [field.encode_name for table in (UserTable, Patterns, LimitsTable) for field in fields(table)]
 _LINE_OF_TOML_ERROR = re.compile(r"at line (\d+)")
 
 

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 from ...protocol import messages as m
 from ..access.rights import ROLES
-from ..access.users_file import Changes
+from ..access.users_file import UsersFileChanges
 from ..instance.maintenance import Maintenance
 from .dispatch import required_rights as needs
 from .dispatch.context import Context
 from .dispatch.registry import handles
 
 
-class Reloaded(NamedTuple):
+class ReloadReport(NamedTuple):
     """What a reload has done.
 
     Attributes:
@@ -23,7 +23,7 @@ class Reloaded(NamedTuple):
         certificates: whether there are certificates, which were read again, too.
     """
 
-    users: Changes | None
+    users: UsersFileChanges | None
     certificates: bool
 
 
@@ -44,7 +44,7 @@ class Directory:
     listing: Callable[[], dict[str, bool]]
     create: Callable[[str], Awaitable[bool]]
     hand_over: Callable[[], list[str]]
-    reload: Callable[[str], Reloaded]
+    reload: Callable[[str], ReloadReport]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class AdminCalls:
     @handles(m.Reload, needs=needs.role("admin", "reload the broker's files"))
     def reload(self, call: Context, msg: m.Reload) -> None:
         done = self._directory.reload(f"user {call.session.user.name!r}")
-        call.reply(m.Reloaded(msg.rid, *(done.users or Changes([], [], [])), done.certificates))
+        call.reply(m.Reloaded(msg.rid, *(done.users or UsersFileChanges([], [], [])), done.certificates))
 
     @handles(m.WhoAmI, needs=needs.entry)
     def who_am_i(self, call: Context, msg: m.WhoAmI) -> None:

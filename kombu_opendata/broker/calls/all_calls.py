@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-from ..figures.changes import Changes
-from ..figures.periodic_tasks import PeriodicTasks
+from ..figures.changes import InstanceChanges
+from ..figures.periodic_tasks import PeriodicTaskTracker
 from ..instance.altered_messages import AlteredMessages
 from ..instance.instance import Instance
 from ..model.sessions import Session
@@ -65,7 +65,7 @@ class InstanceCalls:
         self.run_id = instance.run_id
         self.flow = instance.flow
         self.queues = instance.queues
-        periodic = PeriodicTasks(clock.now_ms())
+        periodic = PeriodicTaskTracker(clock.now_ms())
         self.publishing = PublishCalls(
             operations, commits, engine.results, topology, i.queues, i.outbox, i.upkeep, i.traffic, largest, periodic,
             clock,
@@ -100,7 +100,7 @@ class InstanceCalls:
             reads,
             SettleCalls(i.leases, i.timed, holders, i.queues, i.outbox, clock),
             PeekCalls(holders, i.queues, engine.payloads, engine.pages, commits, engine.history),
-            MetricsCalls(i.queues, i.figures, Changes(i.queues, i.figures, clock), clock),
+            MetricsCalls(i.queues, i.figures, InstanceChanges(i.queues, i.figures, clock), clock),
             FigureCalls(i.queues, i.figures),
             WorkerCalls(i.sessions, i.queues, i.leases, holders, reads, i.outbox, state.running, i.client_rates),
         )

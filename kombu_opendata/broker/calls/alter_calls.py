@@ -12,7 +12,7 @@ from ...protocol import messages as m
 from ...storage.clock import Clock
 from ...storage.records.overrides import DELIVERIES, PUBLISHES
 from ..access.rights import ALL_EXCHANGES
-from ..delivery.queue_upkeep import Upkeep
+from ..delivery.queue_policies import QueuePolicies
 from ..delivery.queues import Queues
 from ..instance.altered_messages import AlteredMessages
 from ..model.queue import BrokerQueue
@@ -27,7 +27,7 @@ class AlterCalls:
     """The calls by which operators steer queues."""
 
     _queues: Queues
-    _upkeep: Upkeep
+    _upkeep: QueuePolicies
     _messages: AlteredMessages
     _clock: Clock
     _altering: asyncio.Lock = field(default_factory=asyncio.Lock)

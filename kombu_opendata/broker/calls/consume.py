@@ -10,13 +10,13 @@ from ...protocol import messages as m
 from ...protocol.messages.message_base import Message
 from ...storage.clock import Clock
 from ...storage.state.queue_buckets import QueueEntry
-from ..delivery.leases.lease_tokens import Leases
+from ..delivery.leases.lease_tokens import LeaseTable
 from ..delivery.outbox import Outbox
 from ..delivery.queues import Queues
 from ..model import queue_arguments
 from ..model.argument_table import CONSUMER_PRIORITY
 from ..model.name_checks import MAX_NAME_BYTES
-from ..model.sessions import Channel, ConsumedQueue, Consumer, Session
+from ..model.sessions import ConsumedQueue, Consumer, Session, SessionChannel
 from .dispatch import required_rights as needs
 from .dispatch.context import Context
 from .dispatch.registry import handles
@@ -32,7 +32,12 @@ class GetOne:
     __slots__ = ("channel", "no_ack", "reply", "rid", "session")
 
     def __init__(
-        self, session: Session, channel: Channel, rid: int, no_ack: bool, reply: Callable[[Session, Message], None]
+        self,
+        session: Session,
+        channel: SessionChannel,
+        rid: int,
+        no_ack: bool,
+        reply: Callable[[Session, Message], None],
     ) -> None:
         self.session = session
         self.channel = channel
@@ -61,7 +66,7 @@ class ConsumeCalls:
     """The calls of consumers."""
 
     _queues: Queues
-    _leases: Leases
+    _leases: LeaseTable
     _outbox: Outbox
     _clock: Clock
 

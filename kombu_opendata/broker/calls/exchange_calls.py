@@ -12,8 +12,8 @@ from ...storage.operations.definitions import Definitions
 from ...storage.routing.topology import Topology
 from ..delivery.queues import Queues
 from ..delivery.rate_limited_log import WarnOnce
-from ..delivery.time_slices import Pace, encoded
-from ..instance.replay_cursors import Replays
+from ..delivery.time_slices import TimeSlice, encoded
+from ..instance.replay_scheduler import ReplayScheduler
 from ..model import queue_arguments
 from ..model.name_checks import MAX_NAME_BYTES, check_name, check_short, check_storable
 from ..model.sessions import Session
@@ -32,7 +32,7 @@ class ExchangeCalls:
     _topology: Topology
     _definitions: Definitions
     _queues: Queues
-    _replays: Replays
+    _replays: ReplayScheduler
     _publishing: PublishCalls
     _warnings: WarnOnce
 
@@ -123,7 +123,7 @@ class ExchangeCalls:
     # ------------------------------------------------------------------ listing and testing
     @handles(m.ListBindings, needs=needs.entry, query=True)
     async def list_bindings(self, call: Context, msg: m.ListBindings) -> m.Bindings:
-        pace, answer, may_see = Pace(), m.Bindings(msg.rid, []), call.session.rights.may_see
+        pace, answer, may_see = TimeSlice(), m.Bindings(msg.rid, []), call.session.rights.may_see
         async for queue, exchange, key, given in pace.over(self._topology.bindings()):
             if may_see(queue) or may_see(exchange):
                 answer.bindings.append(encoded((queue, exchange, key)))

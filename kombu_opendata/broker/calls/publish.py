@@ -14,9 +14,9 @@ from ...storage.operations.task_results import ResultStore
 from ...storage.routing.topology import Topology
 from ..delivery.core import Traffic
 from ..delivery.outbox import Outbox
-from ..delivery.queue_upkeep import Upkeep
+from ..delivery.queue_policies import QueuePolicies
 from ..delivery.queues import Queues
-from ..figures.periodic_tasks import BEAT, ENTRY_NAME, PeriodicTasks
+from ..figures.periodic_tasks import BEAT, ENTRY_NAME, PeriodicTaskTracker
 from ..model.name_checks import MAX_NAME_BYTES, check_short
 from ..model.queue import BrokerQueue
 from ..model.sessions import Session
@@ -37,10 +37,10 @@ class PublishCalls:
     _topology: Topology
     _queues: Queues
     _outbox: Outbox
-    _upkeep: Upkeep
+    _upkeep: QueuePolicies
     _traffic: Traffic
     _max_message_bytes: int
-    _periodic: PeriodicTasks
+    _periodic: PeriodicTaskTracker
     _clock: Clock
 
     @handles(m.Publish, needs=needs.publish)

@@ -13,7 +13,7 @@ from ...storage.operations.repeated_calls import Call, RepeatedCalls
 from ...storage.routing.queue_filters import FILTER
 from ..delivery.queues import Queues
 from ..delivery.rate_limited_log import WarnOnce
-from ..delivery.time_slices import Pace, encoded
+from ..delivery.time_slices import TimeSlice, encoded
 from ..model import queue_arguments
 from ..model.name_checks import check_name, check_storable
 from ..model.queue import BrokerQueue, QueueProperties
@@ -122,7 +122,7 @@ class QueueCalls:
     @handles(q.ListQueues, needs=needs.entry, query=True)
     async def list_queues(self, call: Context, msg: q.ListQueues) -> q.QueueList:
         listed, rights = q.QueueList(msg.rid, [], []), call.session.rights
-        async for queue in Pace().over(list(self._queues.values())):
+        async for queue in TimeSlice().over(list(self._queues.values())):
             if not queue.deleting and rights.may_see(queue.name):
                 listed.queues.append(encoded((queue.name, *queue.properties, len(queue.consumers))))
                 listed.created_at_ms.append(queue.counts.created_at_ms)

@@ -10,7 +10,7 @@ from ...selectors import Selector, compile_selector
 from ...storage.clock import Clock
 from ...storage.maintain.background_router import Router
 from ...storage.state.store_state import StoreState
-from ..instance.replay_cursors import Replays
+from ..instance.replay_scheduler import ReplayScheduler
 from ..model import log_positions
 from ..model.queue import BrokerQueue
 from .dispatch import required_rights as needs
@@ -22,7 +22,7 @@ from .dispatch.registry import handles
 class ReplayCalls:
     """The calls about replays."""
 
-    _replays: Replays
+    _replays: ReplayScheduler
     _router: Router
     _state: StoreState
     _clock: Clock

@@ -8,9 +8,9 @@ from ...errors import RequestError
 from ...protocol.messages import schedule_messages as s
 from ...storage.clock import Clock
 from ..delivery.queues import Queues
-from ..delivery.time_slices import Pace
+from ..delivery.time_slices import TimeSlice
 from ..figures.due_times import DueTimes
-from ..figures.periodic_tasks import PeriodicTasks
+from ..figures.periodic_tasks import PeriodicTaskTracker
 from .dispatch import required_rights as needs
 from .dispatch.context import Context
 from .dispatch.registry import handles
@@ -25,7 +25,7 @@ class ScheduleCalls:
     """The calls about what comes in one instance."""
 
     _queues: Queues
-    _periodic: PeriodicTasks
+    _periodic: PeriodicTaskTracker
     _clock: Clock
 
     @handles(s.CountDue, needs=needs.on_queues("read", or_role="monitor"), query=True)
@@ -37,7 +37,7 @@ class ScheduleCalls:
             queue for queue in self._queues.values() if not queue.deleting and may_watch(queue.name)
         ]
         now = self._clock.now_ms()
-        found, pace = DueTimes(now // msg.bucket_ms * msg.bucket_ms, msg.bucket_ms, msg.number), Pace()
+        found, pace = DueTimes(now // msg.bucket_ms * msg.bucket_ms, msg.bucket_ms, msg.number), TimeSlice()
         async for queue in pace.over(queues):
             await found.add(queue.messages, now, pace)
         counts, later = found.counts()

@@ -14,7 +14,7 @@ from ...storage.operations.repeated_calls import Call
 from ...storage.read.queue_pages import AVAILABLE, DELAYED
 from ...storage.state.settled_list import list_name
 from ..delivery.outbox import Outbox
-from ..instance.replay_cursors import Replays, room
+from ..instance.replay_scheduler import ReplayScheduler, room
 from ..model.queue import BrokerQueue
 from .dispatch import required_rights as needs
 from .dispatch.context import Context
@@ -32,7 +32,7 @@ class SettledCalls:
 
     _moves: Moves
     _settled_moves: SettledMoves
-    _replays: Replays
+    _replays: ReplayScheduler
     _clock: Clock
     _outbox: Outbox
 

@@ -13,7 +13,7 @@ from ...protocol.messages import Failed, Status
 from ...protocol.messages.message_base import Message
 from ..access.audit import Audit
 from ..access.rights import Rights
-from ..model.sessions import Peer, Session
+from ..model.sessions import Session, SessionConnection
 from .outbox import Outbox
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,12 @@ class Background:
         task.add_done_callback(self._tasks.discard)
 
     async def _finish(
-        self, session: Session, rid: int, work: Coroutine[Any, Any, Message | None], asked_on: Peer | None, once: bool
+        self,
+        session: Session,
+        rid: int,
+        work: Coroutine[Any, Any, Message | None],
+        asked_on: SessionConnection | None,
+        once: bool,
     ) -> None:
         try:
             answer = await work

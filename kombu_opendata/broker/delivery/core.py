@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ...storage.clock import Clock
 from ...storage.commit.commits import Commits
 from ..model.sessions import Session
-from .failure import Failure
+from .failure import InstanceFailure
 from .outbox import Outbox
 from .queues import Queues
 from .rate_limited_log import Notices
@@ -43,6 +43,6 @@ class Core:
     sessions: dict[bytes, Session]
     outbox: Outbox
     queues: Queues
-    failure: Failure
+    failure: InstanceFailure
     traffic: Traffic
     notices: Notices

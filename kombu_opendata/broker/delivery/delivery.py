@@ -14,14 +14,14 @@ from ...errors import StoreFull
 from ...storage.clock import Clock
 from ...storage.commit.commits import Commits
 from ..model.sessions import TURN_BYTES, ConsumedQueue, Session
+from .active_lease import ActiveLease
+from .commit_delay import CommitDelay
 from .core import Traffic
-from .failure import Failure
-from .gathering import Gathering
+from .failure import InstanceFailure
 from .outbox import Outbox, send
-from .queue_upkeep import Upkeep
+from .queue_policies import QueuePolicies
 from .queues import Queues
 from .store_gate import StoreGate
-from .tenure import Tenure
 
 #: deliveries of one queue in one turn, so that others get their turn
 _DELIVERIES_PER_TURN = 1000
@@ -142,10 +142,10 @@ class Turn:
         self,
         outbox: Outbox,
         delivery: Delivery,
-        upkeep: Upkeep,
+        upkeep: QueuePolicies,
         commits: Commits,
-        failure: Failure,
-        tenure: Tenure,
+        failure: InstanceFailure,
+        tenure: ActiveLease,
         gate: StoreGate,
         *,
         has_journal: bool,
@@ -161,7 +161,7 @@ class Turn:
         self._loop = asyncio.get_running_loop()
         self._committer: asyncio.Task[None] | None = None
         self._later: asyncio.TimerHandle | None = None
-        self._gathering = Gathering(self._loop.time)
+        self._gathering = CommitDelay(self._loop.time)
 
     def run(self) -> None:
         """Deliver, commit, send. An unexpected error ends the broker: only its durable state is consistent."""

@@ -11,7 +11,7 @@ from ...storage.commit.commits import Commits
 log = logging.getLogger(__name__)
 
 
-class Failure:
+class InstanceFailure:
     """Whether an instance has failed.
 
     Attributes:

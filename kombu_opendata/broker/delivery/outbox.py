@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 from ...protocol.messages import Count, Deliver, Ok, Published, QueueInfo, ResultStored, Sent, Settled
 from ...protocol.messages.message_base import Message
-from ..model.sessions import Peer, Session
+from ..model.sessions import Session, SessionConnection
 
 #: answers that a client may get again, or ask for again, without harm
 _REFUSABLE = frozenset((Published, Sent, Ok, QueueInfo, Count, ResultStored))
 
 #: the messages for one connection, in order
-Parcel = tuple[Peer, list[Message]]
+OutgoingMessages = tuple[SessionConnection, list[Message]]
 
 
 class Outbox:
@@ -31,8 +31,8 @@ class Outbox:
         self._loop = loop
         self.turn: Callable[[], None]
         self.is_scheduled = False
-        self._parcels: list[Parcel] = []
-        self._committing: list[Parcel] = []  # taken for the commit under way
+        self._parcels: list[OutgoingMessages] = []
+        self._committing: list[OutgoingMessages] = []  # taken for the commit under way
         self.talking: set[Session] = set()
 
     # ------------------------------------------------------------------ adding
@@ -43,7 +43,7 @@ class Outbox:
         if not self.is_scheduled:
             self.schedule()
 
-    def answer_last(self, connection: Peer, message: Message) -> None:
+    def answer_last(self, connection: SessionConnection, message: Message) -> None:
         """Answer a connection whose session is over, after the next commit."""
         self._parcels.append((connection, [message]))
         self.schedule()
@@ -90,7 +90,7 @@ class Outbox:
                 self._parcels.append((session.connection, _take(session)))
         self.talking.clear()
 
-    def take(self) -> list[Parcel]:
+    def take(self) -> list[OutgoingMessages]:
         """Take all that is collected, for :func:`send` after the commit."""
         parcels, self._parcels = self._parcels, []
         self._committing = parcels
@@ -107,7 +107,7 @@ class Outbox:
                 connection.send_all([refusal(one.rid) for one in refused])  # type: ignore[attr-defined]
 
 
-def send(parcels: list[Parcel]) -> None:
+def send(parcels: list[OutgoingMessages]) -> None:
     """Send what :meth:`Outbox.take` gave."""
     for connection, messages in parcels:
         connection.send_all(messages)

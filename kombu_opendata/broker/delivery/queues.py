@@ -18,7 +18,7 @@ from ...storage.routing.exchange import Exchange
 from ...storage.routing.queue_filters import filter_of
 from ...storage.routing.topology import Topology
 from ..model.queue import BrokerQueue
-from ..model.sessions import Channel, ConsumedQueue, Consumer, Session
+from ..model.sessions import ConsumedQueue, Consumer, Session, SessionChannel
 from ..model.transient_queue import TransientQueue
 from .outbox import Outbox
 from .rate_limited_log import Notices
@@ -50,7 +50,7 @@ class Queues(dict[str, BrokerQueue]):
     ) -> None:
         super().__init__()
         self.waiting: set[ConsumedQueue] = set()
-        self.refilled: set[Channel] = set()
+        self.refilled: set[SessionChannel] = set()
         self.asked: set[ConsumedQueue] = set()
         self.lock = asyncio.Lock()
         self.on_gone: Callable[[BrokerQueue], None] | None = None
@@ -114,12 +114,12 @@ class Queues(dict[str, BrokerQueue]):
         for channel in session.channels.values():
             self.wake_channel(channel)
 
-    def wake_channel(self, channel: Channel) -> None:
+    def wake_channel(self, channel: SessionChannel) -> None:
         """The channel's consumers have credit again."""
         for consumer in channel.consumers.values():
             self.wake(consumer.queue)
 
-    def refill(self, channel: Channel) -> None:
+    def refill(self, channel: SessionChannel) -> None:
         """The channel, which was full, has room again: only queues that waited for it may have something for it."""
         self.refilled.add(channel)
         self._outbox.schedule()

@@ -28,7 +28,7 @@ def encoded(item: Any) -> Any:
     return msgspec.Raw(_encode(item))
 
 
-class Pace:
+class TimeSlice:
     """Says when a slice is over, and yields to other tasks."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ...storage.clock import Clock
 from ...storage.state.queue_counters import NAMES
 from ..delivery.queues import Queues
-from ..delivery.time_slices import Pace
+from ..delivery.time_slices import TimeSlice
 from ..model.queue import BrokerQueue
 from .figure_memory import FigureMemory
 
@@ -49,7 +49,7 @@ class Since(NamedTuple):
     gone: list[str] | None
 
 
-class Changes:
+class InstanceChanges:
     """Tells what has changed in one instance."""
 
     def __init__(self, queues: Queues, memory: FigureMemory, clock: Clock) -> None:
@@ -68,14 +68,14 @@ class Changes:
             await self._note_gone()
             knows = self._first <= mark <= last
             found, now = [], self._clock.now_ms()
-            async for queue in Pace().over(list(self._queues.values())):
+            async for queue in TimeSlice().over(list(self._queues.values())):
                 if self._see(queue, now) > mark or not knows:
                     found.append(queue)
             gone = [one.name for one in self._gone if one.mark > mark]
             return Since(self._mark, found, gone if knows else None)
 
     async def _note_gone(self) -> None:
-        async for queue in Pace().over(list(self._seen)):
+        async for queue in TimeSlice().over(list(self._seen)):
             if self._queues.get(queue.name) is not queue:
                 del self._seen[queue]
                 if queue.name not in self._queues:

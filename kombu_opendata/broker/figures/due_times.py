@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import accumulate, pairwise
 
 from ...storage.state.queue_state import QueueState
-from ..delivery.time_slices import Pace
+from ..delivery.time_slices import TimeSlice
 
 #: messages or summaries between two checks of the time
 _PIECE = 250
@@ -30,7 +30,7 @@ class DueTimes:
         self._counts = [0.0] * (number + 1)  # the last one: later
         self._even = [0.0] * (number + 2)  # changes, from a bucket to the next, of what is spread over whole buckets
 
-    async def add(self, messages: QueueState, now_ms: int, pace: Pace) -> None:
+    async def add(self, messages: QueueState, now_ms: int, pace: TimeSlice) -> None:
         """Add the delayed messages of a queue."""
         messages.promote(now_ms)
         for number, due_at_ms in enumerate(messages.delayed_until()):

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 
 from ...storage.clock import Clock
 from ..delivery.queues import Queues
-from ..delivery.time_slices import Pace
+from ..delivery.time_slices import TimeSlice
 from ..model.queue import BrokerQueue
-from .levels import levels
+from .queue_depths import levels
 from .queue_past import (
     COUNTERS,
     LARGEST,
@@ -66,7 +66,7 @@ class FigureMemory:
 
     async def sample(self, now: int) -> None:
         """Take a sample of all queues."""
-        number, pace, places = self._number + 1, Pace(), _Places()
+        number, pace, places = self._number + 1, TimeSlice(), _Places()
         pasts: dict[BrokerQueue, QueuePast] = {}
         total = list(self._total.row(number - 1))
         total[len(COUNTERS) :] = [0] * len(LEVELS)
@@ -206,7 +206,7 @@ def _at_start(queue: BrokerQueue) -> Row:
     return array("I", [*_counters(queue), len(messages), len(messages.in_flight), 0])
 
 
-async def _row(queue: BrokerQueue, past: QueuePast, before: Row, now: int, pace: Pace) -> Row:
+async def _row(queue: BrokerQueue, past: QueuePast, before: Row, now: int, pace: TimeSlice) -> Row:
     """The sample of a queue. The levels are counted only if they can have changed."""
     messages, counters = queue.messages, _counters(queue)
     due = messages.next_visible_at()

@@ -17,7 +17,7 @@ BEAT, ENTRY_NAME = "celery_beat_task", "periodic_task_name"
 MAX_ENTRIES = 1000
 
 
-class Entry(NamedTuple):
+class PeriodicEntry(NamedTuple):
     """A periodic task in one queue; the name of beat's entry may be empty."""
 
     name: str
@@ -26,7 +26,7 @@ class Entry(NamedTuple):
 
 
 @dataclass(slots=True)
-class Sent:
+class PublishTimes:
     """What was seen of an entry; times are ms since the epoch, and ``before_ms`` is 0 until the second time."""
 
     count: int = 0
@@ -36,20 +36,20 @@ class Sent:
     last_message_id: int = 0
 
 
-class PeriodicTasks:
+class PeriodicTaskTracker:
     """The entries seen; ``since_ms`` is when it began to look."""
 
     def __init__(self, now_ms: int) -> None:
         self.since_ms = now_ms
-        self.entries: OrderedDict[Entry, Sent] = OrderedDict()
+        self.entries: OrderedDict[PeriodicEntry, PublishTimes] = OrderedDict()
 
     def published(self, headers: Mapping[str, str], queues: Iterable[str], id: int, now_ms: int) -> None:
         """Note a periodic task that was published."""
         if headers.get("retries", "0") != "0":
             return
         for queue in queues:
-            entry = Entry(headers.get(ENTRY_NAME, ""), headers.get("task", ""), queue)
-            sent = self.entries.setdefault(entry, Sent(first_at_ms=now_ms))
+            entry = PeriodicEntry(headers.get(ENTRY_NAME, ""), headers.get("task", ""), queue)
+            sent = self.entries.setdefault(entry, PublishTimes(first_at_ms=now_ms))
             sent.count += 1
             sent.before_ms, sent.last_at_ms, sent.last_message_id = sent.last_at_ms, now_ms, id
             self.entries.move_to_end(entry)

@@ -15,7 +15,7 @@ from ...storage.routing.topology import Topology
 from ...storage.slatedb.store_reads import Reads
 from ...storage.state.queue_state import QueueState
 from ...storage.state.settled_list import ListName
-from ..delivery.time_slices import Pace
+from ..delivery.time_slices import TimeSlice
 from ..model.argument_table import DROP_HEAD
 from ..model.queue import BrokerQueue
 from ..model.queue_alterations import Alteration
@@ -99,7 +99,7 @@ class AlteredMessages:
         """Compare the first waiting messages with the queue's new bindings and filter."""
         bindings = self._topology.definition_of(queue.name).bindings[1:]
         selector = QueueDefinition(queue.name, bindings, filter_of(after.effective)).selector
-        position, pace = -1, Pace()
+        position, pace = -1, TimeSlice()
         while found.examined < MAX_EXAMINED and not queue.deleting:
             states = queue_pages.AVAILABLE, queue_pages.DELAYED
             rows, position = await queue.page(states, position, _AT_ONCE)

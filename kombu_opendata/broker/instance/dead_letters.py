@@ -21,9 +21,9 @@ from ...storage.records.dead_letter import REVOKED, DeadLetter
 from ...storage.state.queue_buckets import QueueEntry
 from ...storage.state.store_state import StoreState, dead_letters_to
 from ..delivery.core import Core
-from ..delivery.queue_upkeep import Upkeep
+from ..delivery.queue_policies import QueuePolicies
 from ..delivery.rate_limited_log import WarnOnce
-from ..delivery.time_slices import Pace
+from ..delivery.time_slices import TimeSlice
 from ..model.queue import BrokerQueue
 from . import x_death_headers
 from .revocations import Revocations
@@ -57,7 +57,7 @@ class DeadLetters:
         state: StoreState,
         payloads: Payloads,
         operations: Operations,
-        upkeep: Upkeep,
+        upkeep: QueuePolicies,
         revocations: Revocations,
     ) -> None:
         self._stored = state.dead_letters
@@ -139,7 +139,7 @@ class DeadLetters:
 
     def _publish_some(self, store: Store) -> None:
         """Publish the letters in memory. There is no await, so a letter and its publish are in one commit."""
-        pace = Pace()
+        pace = TimeSlice()
         for _ in range(min(_BATCH, len(self._transient))):
             if pace.is_over:
                 return

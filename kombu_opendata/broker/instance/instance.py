@@ -12,24 +12,24 @@ from ...errors import StoreSilent
 from ...storage.engine import Engine
 from ...storage.state.store_state import DEFAULT_LEASE_SECONDS
 from ..access.audit import Audit
+from ..delivery.active_lease import ActiveLease
 from ..delivery.background import Background
 from ..delivery.core import Core, Traffic
 from ..delivery.delivery import Delivery, Turn
-from ..delivery.failure import Failure
+from ..delivery.failure import InstanceFailure
 from ..delivery.flow import LEAST_TURN_SECONDS, MOST_TURN_SECONDS, Flow, Reason
 from ..delivery.leases.lease_expiry import LeaseExpiry
-from ..delivery.leases.lease_tokens import Leases
+from ..delivery.leases.lease_tokens import LeaseTable
 from ..delivery.leases.session_lifecycle import SessionLifecycle
 from ..delivery.leases.visibility_timeouts import TimedLeases
 from ..delivery.outbox import Outbox
-from ..delivery.queue_upkeep import Upkeep
+from ..delivery.queue_policies import QueuePolicies
 from ..delivery.queues import Queues
 from ..delivery.rate_limited_log import Notices, WarnOnce
 from ..delivery.result_watches import ResultWatches
 from ..delivery.store_gate import StoreGate
 from ..delivery.task_outcomes import TaskOutcomes
-from ..delivery.tenure import Tenure
-from ..delivery.time_slices import Pace, encoded
+from ..delivery.time_slices import TimeSlice, encoded
 from ..figures.client_rates import ClientRates
 from ..figures.figure_memory import FigureMemory
 from ..model.queue_kinds import QueueMaker
@@ -38,11 +38,11 @@ from ..model.stored_queue import Storage
 from ..model.transient_queue import Surroundings
 from .dead_letters import DeadLetters, Store
 from .maintenance import Maintenance
-from .replay_cursors import Replays
+from .replay_scheduler import ReplayScheduler
 from .revocations import Revocations
 from .staged_job_commits import StagingService
-from .staged_plan import Planner
-from .staged_router import StagingRouter
+from .staged_job_runner import StagingRouter
+from .staged_row_router import Planner
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class Instance:
         self,
         name: str,
         engine: Engine,
-        tenure: Tenure | None = None,
+        tenure: ActiveLease | None = None,
         *,
         grace_ms: int,
         restart_grace_ms: int | None = None,
@@ -82,7 +82,7 @@ class Instance:
         self.engine = engine
         self.sessions: dict[bytes, Session] = {}
         self.traffic = Traffic()
-        self.failure = Failure(name, loop, engine.commits)
+        self.failure = InstanceFailure(name, loop, engine.commits)
         self.notices = Notices(log, loop.time, instance=name)
         self.warnings = WarnOnce(log)
         self.audit = Audit(loop.time, name)
@@ -100,10 +100,10 @@ class Instance:
         timeout_seconds = engine.settings.store_timeout_seconds
         self.gate = StoreGate(engine.commits, self.outbox, self.flow, timeout_seconds, loop.time)
         restart_grace_ms = grace_ms if restart_grace_ms is None else restart_grace_ms
-        self.upkeep = self._turn(core, tenure or Tenure(), restart_grace_ms)
+        self.upkeep = self._turn(core, tenure or ActiveLease(), restart_grace_ms)
         self.results = ResultWatches(self.outbox)
         self.task_outcomes = TaskOutcomes(engine.clock)
-        self.leases = Leases(self.queues, state.leases, self.outbox, engine.task_runs, self.task_outcomes)
+        self.leases = LeaseTable(self.queues, state.leases, self.outbox, engine.task_runs, self.task_outcomes)
         self.timed = TimedLeases(core, self.leases, state.session_names)
         forget = self.results.forget_session
         self.lifecycle = SessionLifecycle(core, self.leases, state, engine.operations, forget)
@@ -112,7 +112,7 @@ class Instance:
         )
         revocations = Revocations(engine.results, state.results.chords, clock, self.results.changed)
         self.dead_letters = DeadLetters(core, state, engine.payloads, engine.operations, self.upkeep, revocations)
-        self.replays = Replays(core, engine.router, state.cursors, self.upkeep)
+        self.replays = ReplayScheduler(core, engine.router, state.cursors, self.upkeep)
         planner = Planner(core, state.topology, engine.staging, self.upkeep)
         router = StagingRouter(core, planner, engine.staging, max_message_bytes)
         self.staging = StagingService(core, router, engine.staging, max_message_bytes)
@@ -126,10 +126,10 @@ class Instance:
         self._stalled_seconds = 0.0
 
     # ------------------------------------------------------------------ composing
-    def _turn(self, core: Core, tenure: Tenure, grace_ms: int) -> Upkeep:
+    def _turn(self, core: Core, tenure: ActiveLease, grace_ms: int) -> QueuePolicies:
         """Compose the turn, which the outbox runs; returns the upkeep, which is part of it."""
         delivery = Delivery(self.queues, self.outbox, core.clock, self.traffic)
-        upkeep = Upkeep(core, delivery.deliver, grace_ms)
+        upkeep = QueuePolicies(core, delivery.deliver, grace_ms)
         has_journal = self.engine.journal is not None
         turn = Turn(
             self.outbox, delivery, upkeep, core.commits, self.failure, tenure, self.gate, has_journal=has_journal
@@ -262,7 +262,7 @@ class Instance:
     async def queue_figures(self) -> dict[str, Any]:
         """The encoded figures of all stored queues, by name."""
         found = {}
-        async for stored in Pace().over(list(self.engine.state.queues.values())):
+        async for stored in TimeSlice().over(list(self.engine.state.queues.values())):
             messages, queue = stored.messages, self.queues.get(stored.name)
             figures: dict[str, Any] = {
                 "available": len(messages),

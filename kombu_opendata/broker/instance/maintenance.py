@@ -30,7 +30,7 @@ from ...errors import RequestError, StoreFull
 from ...storage.engine import Engine
 from ..delivery.core import Core
 from ..delivery.leases.lease_expiry import LeaseExpiry
-from .replay_cursors import Replays
+from .replay_scheduler import ReplayScheduler
 from .staged_job_commits import StagingService
 
 log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class Maintenance:
     """
 
     def __init__(
-        self, core: Core, engine: Engine, lease_expiry: LeaseExpiry, replays: Replays, staging: StagingService
+        self, core: Core, engine: Engine, lease_expiry: LeaseExpiry, replays: ReplayScheduler, staging: StagingService
     ) -> None:
         self.last = {duty: LastRun() for duty in DUTIES}
         self._name = core.name

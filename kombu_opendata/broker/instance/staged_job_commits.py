@@ -34,8 +34,8 @@ from ...storage.operations.staged_jobs import Staging
 from ...storage.state.staged_job import StagedBatch, StagedJob
 from ...storage.state.staged_rows import StagedChunk
 from ..delivery.core import Core
-from .staged_plan import with_broker_headers
-from .staged_router import StagingRouter
+from .staged_job_runner import StagingRouter
+from .staged_row_router import with_broker_headers
 
 #: batches that one thread checks in one go, and threads that check at a time
 _CHECK = 32

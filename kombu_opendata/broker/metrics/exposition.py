@@ -13,14 +13,14 @@ import time
 from collections.abc import Iterable, Iterator
 
 from .catalogue import ALL, PREFIX, Metric
-from .snapshot import Ranges, Snapshot
+from .snapshot import MetricsSnapshot, Ranges
 
 #: lines that are rendered at once, in about 0.1 ms
 _PIECE = 100
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
-def render(snapshot: Snapshot) -> bytes:
+def render(snapshot: MetricsSnapshot) -> bytes:
     """Render all families of the catalogue, also those without samples."""
     parts: list[str] = []
     lines: list[str] = []
@@ -33,7 +33,7 @@ def render(snapshot: Snapshot) -> bytes:
     return "".join((*parts, *lines)).encode()
 
 
-def _lines(snapshot: Snapshot) -> Iterator[str]:
+def _lines(snapshot: MetricsSnapshot) -> Iterator[str]:
     shown: dict[tuple[str, ...], dict[tuple[str, ...], str]] = {}
     for metric in ALL:
         name = PREFIX + metric.name

@@ -35,7 +35,7 @@ _SILENCE_SECONDS = 5.0
 _POLL_SECONDS = 0.25
 
 
-class Page(NamedTuple):
+class HttpBody(NamedTuple):
     """An answer, plain and compressed."""
 
     status: HTTPStatus
@@ -45,7 +45,7 @@ class Page(NamedTuple):
 
 
 #: what a path answers; it gets the query
-Route = Callable[[str], Page]
+Route = Callable[[str], HttpBody]
 TEXT, JSON = "text/plain; charset=utf-8", "application/json"
 
 
@@ -86,11 +86,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(route(query))
             return
         known = f"there is {', '.join(self.server.routes)}\n".encode()
-        self._send(Page(HTTPStatus.OK if path == "/" else HTTPStatus.NOT_FOUND, TEXT, known))
+        self._send(HttpBody(HTTPStatus.OK if path == "/" else HTTPStatus.NOT_FOUND, TEXT, known))
 
     do_HEAD = do_GET
 
-    def _send(self, page: Page) -> None:
+    def _send(self, page: HttpBody) -> None:
         zipped = bool(page.gzipped) and "gzip" in self.headers.get("Accept-Encoding", "")
         body = page.gzipped if zipped else page.body
         self.send_response(page.status)

@@ -12,10 +12,10 @@ from urllib.parse import parse_qs
 import msgspec
 
 from ...storage.commit.measurements import Standing
-from ..delivery.time_slices import Pace
+from ..delivery.time_slices import TimeSlice
 from ..instance.instance import Instance
 from ..model.queue import BrokerQueue
-from .http_server import JSON, Page
+from .http_server import JSON, HttpBody
 from .loop_answers import Fresh, Unanswered, ask
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class ListedQueue(msgspec.Struct, frozen=True):
     failed_per_second: float = 0.0
 
 
-class QueueList:
+class QueueListEndpoint:
     """Collects the figures in the broker's loop and answers in the threads of requests."""
 
     def __init__(self, instances: Mapping[str, Instance]) -> None:
@@ -50,7 +50,7 @@ class QueueList:
         self._loop = asyncio.get_running_loop()
         self._fresh = Fresh(lambda: ask(self._loop, self._collect()))
 
-    def page(self, query: str) -> Page:
+    def page(self, query: str) -> HttpBody:
         """The queues, or those that ``instance=`` and ``queue=`` name."""
         try:
             wanted = parse_qs(query, strict_parsing=bool(query), max_num_fields=100)
@@ -69,7 +69,7 @@ class QueueList:
 
     async def _collect(self) -> list[ListedQueue]:
         found = []
-        pace = Pace()
+        pace = TimeSlice()
         for instance in list(self._instances.values()):
             now = instance.engine.clock.now_ms()
             async for stored in pace.over(list(instance.engine.state.queues.values())):
@@ -79,7 +79,7 @@ class QueueList:
         return sorted(found, key=lambda one: (one.instance, one.queue))
 
 
-async def _figures(instance: Instance, queue: BrokerQueue, now: int, pace: Pace) -> ListedQueue:
+async def _figures(instance: Instance, queue: BrokerQueue, now: int, pace: TimeSlice) -> ListedQueue:
     standing = Standing()
     if len(queue.messages):
         for _ in standing.look(queue.messages, now):
@@ -91,6 +91,6 @@ async def _figures(instance: Instance, queue: BrokerQueue, now: int, pace: Pace)
     )  # fmt: skip
 
 
-def _page(status: HTTPStatus, answer: object) -> Page:
+def _page(status: HTTPStatus, answer: object) -> HttpBody:
     body = msgspec.json.encode(answer) + b"\n"
-    return Page(status, JSON, body, gzip.compress(body, 1) if len(body) > _GZIP_BYTES else b"")
+    return HttpBody(status, JSON, body, gzip.compress(body, 1) if len(body) > _GZIP_BYTES else b"")

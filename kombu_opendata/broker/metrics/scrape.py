@@ -22,26 +22,26 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
 from ...version import __version__
-from ..delivery.time_slices import Pace
+from ..delivery.time_slices import TimeSlice
 from ..instance.instance import Instance
 from .exposition import render
-from .http_server import TEXT, Page
+from .http_server import TEXT, HttpBody
 from .loop_answers import Fresh, Unanswered, ask
 from .slatedb_families import slate_families
-from .snapshot import InstanceView, Snapshot
+from .snapshot import InstanceView, MetricsSnapshot
 
 log = logging.getLogger(__name__)
 
 DEFAULT_MAX_QUEUES = 200
 
 
-class Metrics:
+class MetricsEndpoint:
     """The metrics of one broker. It is created in the broker's event loop; scrapes run in threads."""
 
     def __init__(
         self,
         instances: Mapping[str, Instance],
-        measure: Callable[[Snapshot], None],
+        measure: Callable[[MetricsSnapshot], None],
         max_queues: int = DEFAULT_MAX_QUEUES,
     ) -> None:
         """Serve nothing yet; see :meth:`page`.
@@ -63,22 +63,22 @@ class Metrics:
         self._registry.register(_SlateMetrics(instances))
 
     # ------------------------------------------------------------------ in the threads of scrapes
-    def page(self, query: str = "") -> Page:
+    def page(self, query: str = "") -> HttpBody:
         """The answer to a scrape: the last one if it is fresh."""
         return self._fresh.get()
 
-    def _make_page(self) -> Page:
+    def _make_page(self) -> HttpBody:
         try:
             body = render(self.snapshot()) + generate_latest(self._registry)
         except Unanswered as exc:
             log.warning("a scrape of the metrics failed: %s", exc)
-            return Page(HTTPStatus.SERVICE_UNAVAILABLE, TEXT, f"{exc}\n".encode())
+            return HttpBody(HTTPStatus.SERVICE_UNAVAILABLE, TEXT, f"{exc}\n".encode())
         except Exception as exc:
             log.exception("a scrape of the metrics failed")
-            return Page(HTTPStatus.INTERNAL_SERVER_ERROR, TEXT, f"{exc!r}; see the broker's log\n".encode())
-        return Page(HTTPStatus.OK, CONTENT_TYPE_PLAIN_0_0_4, body, gzip.compress(body, 1))
+            return HttpBody(HTTPStatus.INTERNAL_SERVER_ERROR, TEXT, f"{exc!r}; see the broker's log\n".encode())
+        return HttpBody(HTTPStatus.OK, CONTENT_TYPE_PLAIN_0_0_4, body, gzip.compress(body, 1))
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> MetricsSnapshot:
         """Collect the figures in the event loop.
 
         Raises:
@@ -86,7 +86,7 @@ class Metrics:
         """
         return ask(self._loop, self._collect(time.monotonic()))
 
-    async def _collect(self, asked_at: float) -> Snapshot:
+    async def _collect(self, asked_at: float) -> MetricsSnapshot:
         began = time.monotonic()
         instances = dict(self._instances)
         for name in self._views.keys() - instances.keys():
@@ -94,9 +94,9 @@ class Metrics:
         for name, instance in instances.items():
             if name not in self._views:
                 self._views[name] = InstanceView(instance, self._max_queues)
-        found = Snapshot()
+        found = MetricsSnapshot()
         for view in list(self._views.values()):
-            await view.collect(found, Pace())
+            await view.collect(found, TimeSlice())
         self._measure(found)
         found.set("build_info", 1, __version__, version("slatedb"), platform.python_version())
         found.set("event_loop_delay_seconds", began - asked_at)

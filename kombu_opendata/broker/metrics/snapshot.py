@@ -12,7 +12,7 @@ from ...protocol.task_reports import STATES
 from ...storage.commit.measurements import EngineFigures, Histogram, Standing
 from ...storage.state.queue_counters import QueueCounts
 from ..delivery.task_outcomes import TaskOutcomes
-from ..delivery.time_slices import Pace
+from ..delivery.time_slices import TimeSlice
 from ..instance.instance import Instance
 from ..instance.maintenance import Maintenance
 from ..model.queue import BrokerQueue
@@ -30,7 +30,7 @@ _COUNTERS = {counter: metric.name for counter, metric in QUEUE_COUNTERS.items()}
 Ranges = tuple[tuple[float, ...], tuple[int, ...], float]
 
 
-class Snapshot:
+class MetricsSnapshot:
     """Samples by the metric's name: a value, or a histogram's ranges, for each tuple of label values."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class _Row:
             self.oldest_at_ms = min(self.oldest_at_ms or standing.oldest_at_ms, standing.oldest_at_ms)
         self.newest_at_ms = max(self.newest_at_ms, standing.newest_at_ms)
 
-    def put(self, snapshot: Snapshot, now: int, *labels: str) -> None:
+    def put(self, snapshot: MetricsSnapshot, now: int, *labels: str) -> None:
         numbers = self.ready, self.delayed, self.in_flight, self.consumers, self.paused, self.publishes_paused
         ages = [max(now - at, 0) / 1000 if at else 0.0 for at in (self.oldest_at_ms, self.newest_at_ms)]
         for name, value in zip(_GAUGES, (*numbers, *ages), strict=True):
@@ -107,7 +107,7 @@ class InstanceView:
         self._labelled.add(name)
         return name
 
-    async def collect(self, snapshot: Snapshot, pace: Pace) -> None:
+    async def collect(self, snapshot: MetricsSnapshot, pace: TimeSlice) -> None:
         """Add the instance's figures.
 
         A sum covers the queues that exist at the beginning and the counts of those deleted before. So a queue that is
@@ -149,13 +149,13 @@ class InstanceView:
         _put_tasks(snapshot, instance.name, instance.task_outcomes)
 
 
-def _put(snapshot: Snapshot, metric: str, instance: str, /, **values: float) -> None:
+def _put(snapshot: MetricsSnapshot, metric: str, instance: str, /, **values: float) -> None:
     """Set samples that differ in a second label."""
     for label, value in values.items():
         snapshot.set(metric, value, instance, label)
 
 
-def _put_instance(snapshot: Snapshot, instance: Instance) -> None:
+def _put_instance(snapshot: MetricsSnapshot, instance: Instance) -> None:
     """The figures that are not of a queue, all of one moment."""
     engine, name = instance.engine, instance.name
     sessions = instance.sessions.values()
@@ -189,14 +189,14 @@ def _put_instance(snapshot: Snapshot, instance: Instance) -> None:
         snapshot.set("dead_letters_total", count, name, outcome.removesuffix("s") if outcome == "cycles" else outcome)
 
 
-def _put_duties(snapshot: Snapshot, name: str, maintenance: Maintenance) -> None:
+def _put_duties(snapshot: MetricsSnapshot, name: str, maintenance: Maintenance) -> None:
     for duty, last in maintenance.last.items():
         snapshot.set("maintenance_runs_total", last.runs, name, duty)
         snapshot.set("maintenance_last_run_timestamp_seconds", last.at_ms / 1000, name, duty)
         snapshot.set("maintenance_last_run_duration_seconds", last.seconds, name, duty)
 
 
-def _put_histograms(snapshot: Snapshot, name: str, figures: EngineFigures) -> None:
+def _put_histograms(snapshot: MetricsSnapshot, name: str, figures: EngineFigures) -> None:
     for metric, histogram in {
         "commit_duration_seconds": figures.commit_seconds,
         "commit_effects": figures.commit_effects,
@@ -207,7 +207,7 @@ def _put_histograms(snapshot: Snapshot, name: str, figures: EngineFigures) -> No
         snapshot.set(metric, _ranges(histogram), name)
 
 
-def _put_tasks(snapshot: Snapshot, name: str, outcomes: TaskOutcomes) -> None:
+def _put_tasks(snapshot: MetricsSnapshot, name: str, outcomes: TaskOutcomes) -> None:
     for task, runs in outcomes.tasks.items():
         for state, count in zip(STATES, runs.states, strict=True):
             if count:

@@ -13,7 +13,7 @@ NOW, FIRST = "now", "first"
 ALLOWED = f'"{NOW}", "{FIRST}", an ISO 8601 time with its offset from UTC, or a message id'
 
 
-class Point(NamedTuple):
+class LogPosition(NamedTuple):
     """A position in the log: an id or a time; neither means now.
 
     Attributes:
@@ -25,23 +25,23 @@ class Point(NamedTuple):
     at_ms: int | None = None
 
 
-def parse(value: Any) -> Point:
+def parse(value: Any) -> LogPosition:
     """Parse a position that a client gave.
 
     Raises:
         RequestError: it is not valid.
     """
     if type(value) is int and 0 <= value < MAX_MESSAGE_ID:
-        return Point(id=value)
+        return LogPosition(id=value)
     if value == NOW:
-        return Point()
+        return LogPosition()
     if value == FIRST:
-        return Point(id=0)
+        return LogPosition(id=0)
     if isinstance(value, str) and not value.isdigit():  # digits alone could mean an id or a time in ms
         try:
             at = datetime.fromisoformat(value)
             if at.tzinfo is not None:
-                return Point(at_ms=max(0, int(at.astimezone(UTC).timestamp() * 1000)))
+                return LogPosition(at_ms=max(0, int(at.astimezone(UTC).timestamp() * 1000)))
         except (ValueError, OverflowError):
             pass
     raise RequestError(f"{_short(value)} is not a position in the message log: give {ALLOWED}", value=_short(value))

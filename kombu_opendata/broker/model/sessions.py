@@ -25,7 +25,7 @@ _FAILED = frozenset(map(int, (TaskState.RAISED, TaskState.TIMED_OUT, TaskState.R
 _SUCCEEDED, _ACK, _REJECT = int(TaskState.SUCCEEDED), int(Outcome.ACK), int(Outcome.REJECT)
 
 
-class Peer(Protocol):
+class SessionConnection(Protocol):
     """A session's connection."""
 
     @property
@@ -46,7 +46,7 @@ class Peer(Protocol):
         """Close the connection at once."""
 
 
-class Channel:
+class SessionChannel:
     """A channel with ``held`` unsettled deliveries. A ``prefetch`` of 0 and a ``credit`` of None mean no limit.
 
     ``starved`` are the queues that had messages for it while it held as many as its prefetch, in this order.
@@ -81,7 +81,7 @@ class Consumer:
     def __init__(
         self,
         session: Session,
-        channel: Channel,
+        channel: SessionChannel,
         tag: str,
         queue: ConsumedQueue,
         no_ack: bool,
@@ -127,13 +127,13 @@ class Session:
         self.rights = ALL_RIGHTS
         self.quotas = UNLIMITED
         self.client = id  # connections of one client share exclusive queues
-        self.connection: Peer | None = None
+        self.connection: SessionConnection | None = None
         self.is_local = False  # as the last connection was
         self.lost_at_ms = 0
         self.since_ms = 0
         self.suspended = False  # it gets no messages until it is resumed
-        self.channels: dict[int, Channel] = {}
-        self.lease_channels: dict[tuple[str, int], Channel] = {}
+        self.channels: dict[int, SessionChannel] = {}
+        self.lease_channels: dict[tuple[str, int], SessionChannel] = {}
         self.leases: dict[tuple[str, int], QueueEntry] = {}
         self.transient_publishes: dict[int, None] = {}  # publish numbers that are not in the store
         self.declared: Declared | None = None  # if the client wants to know what of it is deleted
@@ -166,7 +166,7 @@ class Session:
         elif state in _FAILED or (not state and outcome == _REJECT):
             self.failed += 1
 
-    def channel(self, number: int) -> Channel:
+    def channel(self, number: int) -> SessionChannel:
         """The channel of this number, created on first use.
 
         Raises:
@@ -176,7 +176,7 @@ class Session:
         if found is None:
             for quota in self.quotas:
                 quota.check_channel()
-            found = self.channels[number] = Channel(number)
+            found = self.channels[number] = SessionChannel(number)
         return found
 
 
@@ -231,7 +231,7 @@ class ConsumedQueue(ABC):
         """The next message to deliver, or None and whether one is being loaded."""
 
     @abstractmethod
-    def lease(self, entry: QueueEntry, session: Session, channel: Channel, tag: str, no_ack: bool) -> Delivery:
+    def lease(self, entry: QueueEntry, session: Session, channel: SessionChannel, tag: str, no_ack: bool) -> Delivery:
         """Claim a message for a session and make its delivery; without acknowledgements it is settled at once."""
 
     @abstractmethod

@@ -27,7 +27,7 @@ from ...storage.state.settled_list import LISTS, list_name
 from ...storage.state.store_state import Queue, StoreState
 from .queue import DELETED, BrokerQueue, Located, QueueProperties
 from .queue_arguments import QueueArguments
-from .sessions import Channel, Session
+from .sessions import Session, SessionChannel
 
 #: plain numbers, compared for each message
 _ACK, _START = int(Outcome.ACK), int(Outcome.START)
@@ -84,7 +84,7 @@ class StoredQueue(BrokerQueue):
         self.stored.at_hand -= 1
         return entry, False
 
-    def lease(self, entry: QueueEntry, session: Session, channel: Channel, tag: str, no_ack: bool) -> Delivery:
+    def lease(self, entry: QueueEntry, session: Session, channel: SessionChannel, tag: str, no_ack: bool) -> Delivery:
         envelope = self._payloads.pending.get(entry.id) or self._payloads.find(entry.id) or b""
         self._operations.claim(self.stored, (entry,), session.id)
         if no_ack:

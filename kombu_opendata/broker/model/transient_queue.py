@@ -24,7 +24,7 @@ from ...storage.state.queue_state import QueueState
 from ...storage.state.settled_list import LISTS
 from .queue import DELETED, BrokerQueue, Located, QueueProperties
 from .queue_arguments import QueueArguments
-from .sessions import Channel, Session
+from .sessions import Session, SessionChannel
 
 
 class Surroundings(NamedTuple):
@@ -85,7 +85,7 @@ class TransientQueue(BrokerQueue):
                 return entry, False
             self.remove((entry,), "expired")
 
-    def lease(self, entry: QueueEntry, session: Session, channel: Channel, tag: str, no_ack: bool) -> Delivery:
+    def lease(self, entry: QueueEntry, session: Session, channel: SessionChannel, tag: str, no_ack: bool) -> Delivery:
         self.messages.claim(entry, session.id, max(self._clock.now_ms(), entry.visible_at), 0)
         counts = self.counts
         counts.delivered += 1

@@ -10,10 +10,10 @@ from http import HTTPStatus
 import msgspec
 
 from ...configuration.addresses import LOOPBACK, Listen
-from ..metrics.http_server import JSON, HttpServer, Page, Route
+from ..metrics.http_server import JSON, HttpBody, HttpServer, Route
 from ..metrics.loop_answers import Unanswered, ask
-from ..metrics.queue_list import QueueList
-from ..metrics.scrape import Metrics
+from ..metrics.queue_list import QueueListEndpoint
+from ..metrics.scrape import MetricsEndpoint
 from .health import Health
 from .server import Server
 
@@ -36,8 +36,8 @@ class Endpoints:
         """
         self._loop = asyncio.get_running_loop()
         self._health = server.health
-        self._queues = QueueList(server.instances.open)
-        metrics = Metrics(server.instances.open, server.measure, max_queues)
+        self._queues = QueueListEndpoint(server.instances.open)
+        metrics = MetricsEndpoint(server.instances.open, server.measure, max_queues)
         routes: dict[str, Route] = {
             "/metrics": metrics.page, "/healthz": self.healthz, "/readyz": self.readyz, "/queues": self.queues,
         }  # fmt: skip
@@ -54,7 +54,7 @@ class Endpoints:
         self._http.stop()
 
     # ------------------------------------------------------------------ in the threads of requests
-    def healthz(self, _query: str) -> Page:
+    def healthz(self, _query: str) -> HttpBody:
         """Whether the event loop runs: 200 also for a standby, and while the store takes no writes."""
         state = self._health.state
         if state == "starting" and time.monotonic() - self._health.ticked_at < START_SECONDS:
@@ -65,7 +65,7 @@ class Endpoints:
             return _page(HTTPStatus.SERVICE_UNAVAILABLE, {"healthy": False, "reason": str(exc)})
         return _page(HTTPStatus.OK, {"healthy": True, "state": report["state"]})
 
-    def readyz(self, _query: str) -> Page:
+    def readyz(self, _query: str) -> HttpBody:
         """Whether clients are served: 200 only for the active broker whose store takes writes."""
         try:
             report = ask(self._loop, _report(self._health), PROBE_SECONDS)
@@ -73,7 +73,7 @@ class Endpoints:
             report = {"ready": False, "reason": str(exc)}
         return _page(HTTPStatus.OK if report["ready"] else HTTPStatus.SERVICE_UNAVAILABLE, report)
 
-    def queues(self, query: str) -> Page:
+    def queues(self, query: str) -> HttpBody:
         """The queues; of a broker that is not active nothing is known, which is not the same as no messages."""
         if self._health.state != "active":
             return _page(HTTPStatus.SERVICE_UNAVAILABLE, {"error": self._health.fault})
@@ -84,5 +84,5 @@ async def _report(health: Health) -> dict[str, object]:
     return health.report()
 
 
-def _page(status: HTTPStatus, answer: object) -> Page:
-    return Page(status, JSON, msgspec.json.encode(answer) + b"\n")
+def _page(status: HTTPStatus, answer: object) -> HttpBody:
+    return HttpBody(status, JSON, msgspec.json.encode(answer) + b"\n")

@@ -19,11 +19,11 @@ from ...storage.slatedb.databases import database_exists
 from ..access.user import User
 from ..calls.admin_calls import Directory
 from ..calls.all_calls import InstanceCalls
+from ..delivery.active_lease import ActiveLease
 from ..delivery.flow import Reason
 from ..delivery.leases.visibility_timeouts import is_timed
-from ..delivery.tenure import Tenure
 from ..instance.instance import Instance
-from ..metrics.snapshot import Snapshot
+from ..metrics.snapshot import MetricsSnapshot
 from ..model.name_checks import MAX_NAME_BYTES
 from ..wire.broker_settings import BrokerSettings
 from .instance_names import InstanceNames, check_name
@@ -46,7 +46,7 @@ class Instances:
         settings: BrokerSettings,
         clock: Clock,
         directory: Directory,
-        tenure: Tenure,
+        tenure: ActiveLease,
         opening: Callable[[str], Awaitable[None]],
         failed: Callable[[str, BaseException], None],
     ) -> None:
@@ -173,7 +173,7 @@ class Instances:
         for instance in self.open.values():
             instance.engine.free_memory()
 
-    def measure(self, snapshot: Snapshot) -> None:
+    def measure(self, snapshot: MetricsSnapshot) -> None:
         """Add the totals over all instances to a scrape of the metrics."""
         refused = sum((instance.background.refused for instance in self.open.values()), Counter[str]())
         snapshot.set("publishers_waiting", sum(instance.flow.waiting for instance in self.open.values()))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from ..wire.broker_settings import BrokerSettings
-from ..wire.connection import Connection
+from ..wire.connection import ConnectionProtocol
 from ..wire.connection_limits import Slot
 from ..wire.connections import Connections
 from ..wire.listener import BACKLOG, Listener
@@ -23,7 +23,9 @@ class Listening:
         make: the protocol of a new connection.
     """
 
-    def __init__(self, settings: BrokerSettings, connections: Connections, make: Callable[[Slot], Connection]) -> None:
+    def __init__(
+        self, settings: BrokerSettings, connections: Connections, make: Callable[[Slot], ConnectionProtocol]
+    ) -> None:
         self._settings, self._connections, self._make = settings, connections, make
         self._listeners: list[Listener] = []
         self._socket_paths: list[str] = []

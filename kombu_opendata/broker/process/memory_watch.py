@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from ..metrics.snapshot import Snapshot
+from ..metrics.snapshot import MetricsSnapshot
 from .heap import resident_bytes, trim_heap
 
 log = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class MemoryWatch:
         log.warning(text, self.resident_bytes >> 20, now - self._full_since)
         self._changed(False)
 
-    def measure(self, snapshot: Snapshot) -> None:
+    def measure(self, snapshot: MetricsSnapshot) -> None:
         """Add its figures to a scrape of the metrics."""
         snapshot.set("memory_bytes", self.resident_bytes)
         snapshot.set("memory_limit_bytes", self.limit_bytes)

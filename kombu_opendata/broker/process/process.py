@@ -23,7 +23,7 @@ from ...errors import OpenDataError, StartError, StoreFenced, StoreInUse
 from ...masked_url import masked
 from ...private_folder import PrivateFolder
 from ...version import __version__
-from ..standby.seat import EXIT_FAILED, EXIT_FENCED, Seat
+from ..standby.active_role import EXIT_FAILED, EXIT_FENCED, ActiveRole
 from ..wire.broker_settings import BrokerSettings
 from ..wire.connection_limits import raise_descriptor_limit
 from . import logs
@@ -99,7 +99,7 @@ def _end_soon(exit_code: int) -> threading.Timer:
     return timer
 
 
-async def _exit_code(options: BrokerOptions, settings: BrokerSettings, readiness: Readiness, seat: Seat) -> int:
+async def _exit_code(options: BrokerOptions, settings: BrokerSettings, readiness: Readiness, seat: ActiveRole) -> int:
     try:
         return await _serve(options, settings, readiness, seat)
     except OpenDataError as exc:
@@ -142,7 +142,7 @@ def _new_runner() -> Any:
     return uvloop.run
 
 
-async def _serve(options: BrokerOptions, settings: BrokerSettings, readiness: Readiness, seat: Seat) -> int:
+async def _serve(options: BrokerOptions, settings: BrokerSettings, readiness: Readiness, seat: ActiveRole) -> int:
     server = Server(settings, seat)
     server.front.gate.hold()
     report: dict[str, Any] = {}

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from ...errors import InvalidUsersFile, OpenDataError, StartError
 from ..access import audit
-from ..access.users_file import Changes
-from ..calls.admin_calls import Reloaded
+from ..access.users_file import UsersFileChanges
+from ..calls.admin_calls import ReloadReport
 from ..wire.connections import Connections
 from ..wire.logins import Logins
 from ..wire.tls.server_tls import ServerTls
@@ -33,7 +33,7 @@ class Reloading:
         self.on_begin: Callable[[], None] = lambda: None
         self.on_end: Callable[[str], None] = lambda _fault: None
 
-    def reload(self, by: str) -> Reloaded:
+    def reload(self, by: str) -> ReloadReport:
         """Read all files again, whether they changed or not.
 
         Raises:
@@ -48,9 +48,9 @@ class Reloading:
         self.on_end("")
         return done
 
-    def _reload(self, by: str) -> Reloaded:
+    def _reload(self, by: str) -> ReloadReport:
         failures: list[StartError] = []
-        done = Reloaded(None, self._tls is not None)
+        done = ReloadReport(None, self._tls is not None)
         try:
             done = done._replace(users=self._reload_users(by, always=True))
         except InvalidUsersFile as exc:
@@ -79,7 +79,7 @@ class Reloading:
         except InvalidUsersFile:
             return
 
-    def _reload_users(self, by: str, *, always: bool) -> Changes | None:
+    def _reload_users(self, by: str, *, always: bool) -> UsersFileChanges | None:
         if self._logins is None:
             return None
         try:

@@ -15,11 +15,11 @@ from ...storage.clock import Clock, SystemClock
 from ...version import __version__
 from ..access.quotas import Quotas
 from ..calls.admin_calls import Directory
-from ..delivery.tenure import Tenure
-from ..metrics.snapshot import Snapshot
-from ..standby.seat import FreeSeat, Front, Seat
+from ..delivery.active_lease import ActiveLease
+from ..metrics.snapshot import MetricsSnapshot
+from ..standby.active_role import ActiveRole, FreeSeat, Front
 from ..wire.broker_settings import BrokerSettings
-from ..wire.connection import Connection
+from ..wire.connection import ConnectionProtocol
 from ..wire.connection_limits import Slot, descriptor_limit
 from ..wire.connections import Connections
 from ..wire.logins import Logins
@@ -42,7 +42,7 @@ _BEGIN_SECONDS = 10.0
 class Server:
     """A broker. :meth:`run` serves until :meth:`stop`."""
 
-    def __init__(self, settings: BrokerSettings, seat: Seat | None = None, clock: Clock | None = None) -> None:
+    def __init__(self, settings: BrokerSettings, seat: ActiveRole | None = None, clock: Clock | None = None) -> None:
         loop = asyncio.get_running_loop()
         self.settings = settings
         quotas = Quotas(settings.instance_limits, settings.connection_limits)
@@ -51,8 +51,8 @@ class Server:
             quotas.update(settings.users.users, settings.users.instances)
         self.logins = Logins(settings.users, loop.time) if settings.users is not None else None
         self.reloading = Reloading(self.connections, self.logins, settings.tls)
-        self.seat: Seat = seat or FreeSeat()
-        tenure, standbys = Tenure(), self.connections.standbys
+        self.seat: ActiveRole = seat or FreeSeat()
+        tenure, standbys = ActiveLease(), self.connections.standbys
         self.front = Front(
             self.connections.gate, standbys, tenure, self.fenced, lambda names: self.instances.read_ahead(names)
         )  # fmt: skip
@@ -80,11 +80,11 @@ class Server:
         self._stopped_by = ""
         self._kept: list[asyncio.Task[None]] = []
 
-    def connection(self, slot: Slot) -> Connection:
+    def connection(self, slot: Slot) -> ConnectionProtocol:
         """The asyncio protocol of a new connection."""
-        return Connection(slot, self.connections, self.instances.host_for, self.logins, self.settings)
+        return ConnectionProtocol(slot, self.connections, self.instances.host_for, self.logins, self.settings)
 
-    def measure(self, snapshot: Snapshot) -> None:
+    def measure(self, snapshot: MetricsSnapshot) -> None:
         """Add the totals over all connections and instances to a scrape of the metrics."""
         self.connections.measure(snapshot)
         self.instances.measure(snapshot)

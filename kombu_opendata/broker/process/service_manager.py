@@ -31,14 +31,14 @@ log = logging.getLogger(__name__)
 _EXTEND_SECONDS, _EXTENDED_SECONDS = 5.0, 120
 
 
-class Summons(NamedTuple):
+class NotifyAddress(NamedTuple):
     """What systemd asks for: where messages go, and within which time the watchdog wants one; 0: it does not."""
 
     address: str
     watchdog_seconds: float = 0.0
 
 
-def summons(environment: MutableMapping[str, str], pid: int) -> Summons | None:
+def notify_address(environment: MutableMapping[str, str], pid: int) -> NotifyAddress | None:
     """What the environment says; None without systemd. Its variables are removed: they are not for children."""
     address = environment.pop("NOTIFY_SOCKET", "")
     usec, for_pid = environment.pop("WATCHDOG_USEC", ""), environment.pop("WATCHDOG_PID", "")
@@ -48,13 +48,13 @@ def summons(environment: MutableMapping[str, str], pid: int) -> Summons | None:
         log.warning("NOTIFY_SOCKET %r is neither a path nor an abstract socket: systemd is told nothing", address)
         return None
     is_watched = usec.isdecimal() and for_pid in ("", str(pid))
-    return Summons(address, int(usec) / 1e6 if is_watched else 0.0)
+    return NotifyAddress(address, int(usec) / 1e6 if is_watched else 0.0)
 
 
 class ServiceManager:
     """Sends the messages of one broker, from its event loop."""
 
-    def __init__(self, asked: Summons, health: Health, reloading: Reloading) -> None:
+    def __init__(self, asked: NotifyAddress, health: Health, reloading: Reloading) -> None:
         address = asked.address
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
         self._sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
@@ -115,5 +115,5 @@ class ServiceManager:
 
 def from_environment(health: Health, reloading: Reloading) -> ServiceManager | None:
     """The service manager that started this process, if there is one."""
-    asked = summons(os.environ, os.getpid())
+    asked = notify_address(os.environ, os.getpid())
     return ServiceManager(asked, health, reloading) if asked is not None else None

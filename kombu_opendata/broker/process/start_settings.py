@@ -13,13 +13,13 @@ from ...errors import StartError
 from ...protocol.framing import FRAME_ROOM_BYTES
 from ...storage.engine_settings import EngineSettings
 from ...storage.slatedb.slate_settings import SlateSettings
-from ..access.file_format import Limits
+from ..access.file_format import LimitsTable
 from ..access.users_file import UsersFile
 from ..standby.active_link import link_context
+from ..standby.active_role import ActiveRole, ActiveRoleSettings, FreeSeat
+from ..standby.bucket_active_role import BucketActiveRole
 from ..standby.bucket_record import BucketRecord
-from ..standby.bucket_seat import BucketSeat
-from ..standby.folder_seat import FolderSeat
-from ..standby.seat import FreeSeat, Seat, SeatSettings
+from ..standby.folder_active_role import FolderActiveRole
 from ..standby.store_lock import StoreLock
 from ..wire.broker_settings import BrokerSettings
 from ..wire.connection_limits import ConnectionLimits
@@ -52,8 +52,8 @@ def broker_settings(options: BrokerOptions) -> BrokerSettings:
         tls=server_tls(options),
         socket_access=socket_access(options),
         create_instances=options.create_instances,
-        instance_limits=Limits(queues=options.max_queues, bindings=options.max_bindings),
-        connection_limits=Limits(channels=options.max_channels, consumers=options.max_consumers),
+        instance_limits=LimitsTable(queues=options.max_queues, bindings=options.max_bindings),
+        connection_limits=LimitsTable(channels=options.max_channels, consumers=options.max_consumers),
         max_instances=options.max_instances,
         restart_grace_seconds=_TAKE_OVER_GRACE_SECONDS if options.standby else 0.0,
         expects_standby=options.standby,
@@ -156,7 +156,7 @@ def retention_bytes(options: BrokerOptions) -> int:
         raise StartError(f"the size of the disk of {place} is unknown: {exc.strerror}") from exc
 
 
-def choose_seat(options: BrokerOptions) -> Seat:
+def choose_seat(options: BrokerOptions) -> ActiveRole:
     """The seat of the options' store. That of a folder is taken already, unless this broker may be the standby.
 
     Raises:
@@ -164,7 +164,7 @@ def choose_seat(options: BrokerOptions) -> Seat:
         StartError, StoreError: the store can't be used.
     """
     certificate, key = options.tls_cert, options.tls_key
-    settings = SeatSettings(
+    settings = ActiveRoleSettings(
         standby=options.standby,
         take_over=options.take_over,
         renew_seconds=options.renew_every_seconds,
@@ -173,7 +173,7 @@ def choose_seat(options: BrokerOptions) -> Seat:
         serves_tls=certificate is not None,
     )
     if options.folder is not None:
-        return FolderSeat(StoreLock(options.folder), settings)
+        return FolderActiveRole(StoreLock(options.folder), settings)
     if options.store.startswith("memory:"):
         return FreeSeat()
-    return BucketSeat(BucketRecord(options.store), settings)
+    return BucketActiveRole(BucketRecord(options.store), settings)

@@ -17,7 +17,7 @@ RECORD_FORMAT = 1
 ACTIVE, HANDING_OVER, STOPPED = "active", "handing-over", "stopped"
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
+class TakeOverClaim(msgspec.Struct, frozen=True, kw_only=True):
     """A broker's wish to replace the active one, which withdraws the claim if it is alive.
 
     Attributes:
@@ -58,7 +58,7 @@ class ActiveRecord(msgspec.Struct, frozen=True, kw_only=True):
     key: str = ""
     instances: list[str] = []
     lease_seconds: float = 0.0
-    claim: Claim | None = None
+    claim: TakeOverClaim | None = None
     successor: str = ""
     process: str = ""
     version: str = __version__

@@ -18,7 +18,7 @@ from .active_record import RECORD_NAME, ActiveRecord, decode, encode
 _REQUEST_SECONDS = 5.0
 
 
-class Found(NamedTuple):
+class VersionedRecord(NamedTuple):
     """A record, and the version of its object."""
 
     record: ActiveRecord
@@ -57,7 +57,7 @@ class BucketRecord:
         except (obstore.exceptions.BaseError, ValueError, TypeError) as exc:
             raise StoreError(f"the store {url} can't be used: {exc}", url=url) from exc
 
-    async def read(self) -> Found | None:
+    async def read(self) -> VersionedRecord | None:
         """The record; None if the store has none.
 
         Raises:
@@ -66,11 +66,11 @@ class BucketRecord:
         """
         try:
             got = await self._ask(self._obs.get_async(self._store, RECORD_NAME))
-            return Found(decode(bytes(await self._ask(got.bytes_async()))), version_of(got.meta))
+            return VersionedRecord(decode(bytes(await self._ask(got.bytes_async()))), version_of(got.meta))
         except (FileNotFoundError, self._obs.exceptions.NotFoundError):
             return None
 
-    async def write(self, record: ActiveRecord, replacing: Found | None) -> Found:
+    async def write(self, record: ActiveRecord, replacing: VersionedRecord | None) -> VersionedRecord:
         """Write the record in place of another one, or as the first one.
 
         Raises:
@@ -82,7 +82,7 @@ class BucketRecord:
         mode: Any = "create" if replacing is None else replacing.version
         try:
             put = await self._ask(self._obs.put_async(self._store, RECORD_NAME, encode(record), mode=mode))
-            return Found(record, version_of(put))
+            return VersionedRecord(record, version_of(put))
         except self._changed:
             found = await self.read()  # the client repeats a put whose answer was lost
             if found is None or found.record.serial != record.serial:

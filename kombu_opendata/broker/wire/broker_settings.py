@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ...protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES
 from ...protocol.framing import DEFAULT_MAX_FRAME_BYTES
 from ...storage.engine_settings import EngineSettings
-from ..access.file_format import Limits
+from ..access.file_format import LimitsTable
 from ..access.quotas import CONNECTION_LIMITS, INSTANCE_LIMITS
 from ..access.users_file import UsersFile
 from .connection_limits import ConnectionLimits
@@ -32,8 +32,8 @@ class BrokerSettings:
     tls: ServerTls | None = None
     socket_access: SocketAccess = field(default_factory=SocketAccess)
     create_instances: bool = False  # whether a client may name any instance
-    instance_limits: Limits = INSTANCE_LIMITS  # of an instance without limits of its own
-    connection_limits: Limits = CONNECTION_LIMITS  # of each connection
+    instance_limits: LimitsTable = INSTANCE_LIMITS  # of an instance without limits of its own
+    connection_limits: LimitsTable = CONNECTION_LIMITS  # of each connection
     max_instances: int = 1000
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
     engine: EngineSettings = field(default_factory=EngineSettings)

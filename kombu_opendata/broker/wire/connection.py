@@ -30,7 +30,7 @@ from .broker_settings import BrokerSettings
 from .connection_limits import Slot
 from .connections import LOOK_BYTES, Connections
 from .greeting import Admitted, Greeting, HostFor
-from .heartbeat import Heartbeat
+from .heartbeat import HeartbeatMonitor
 from .inbox import MAX_UNSENT_BYTES, Inbox
 from .logins import Logins
 from .partial_frames import Arriving
@@ -48,7 +48,7 @@ STUCK_SECONDS = 30.0
 _STRANGER_LINGER_SECONDS = 0.1  # before the login: there may be very many, each with a file descriptor
 
 
-class Connection(asyncio.Protocol):
+class ConnectionProtocol(asyncio.Protocol):
     """The protocol of one socket."""
 
     def __init__(
@@ -64,7 +64,7 @@ class Connection(asyncio.Protocol):
         self._inbox = Inbox(self._handle, self._refuse, self._cut_off)
         self._arriving = Arriving(connections.partial_frames, self._inbox, self._cut_off)
         self._greeting = Greeting(slot, logins, settings.socket_access, host_for)
-        self._heartbeat = Heartbeat()
+        self._heartbeat = HeartbeatMonitor()
         self._leaving = False
         self.writable = True
         self._unread_since = 0.0

@@ -13,7 +13,7 @@ from ...protocol.messages.message_base import Message
 from ..access.audit import Audit
 from ..access.quotas import Quotas
 from ..delivery.rate_limited_log import Notices
-from ..metrics.snapshot import Snapshot
+from ..metrics.snapshot import MetricsSnapshot
 from .connection_limits import Admission, ConnectionLimits, Slot
 from .gate import Gate
 from .logins import Logins
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 LOOK_BYTES = 8 << 20
 
 
-class Open(Protocol):
+class OpenConnection(Protocol):
     """An open connection."""
 
     slot: Slot
@@ -60,7 +60,7 @@ class Connections:
         self.gate = Gate()
         self.standbys = Standbys()
         self.quotas = quotas or Quotas()
-        self.open: set[Open] = set()
+        self.open: set[OpenConnection] = set()
         self.opened = 0
         self.refused: Counter[str] = Counter()
         self.notices = Notices(log, self._loop.time)
@@ -75,12 +75,12 @@ class Connections:
         self.received_bytes = 0
         self.on_received()
 
-    def add(self, connection: Open) -> None:
+    def add(self, connection: OpenConnection) -> None:
         """A client connected."""
         self.open.add(connection)
         self.opened += 1
 
-    def discard(self, connection: Open) -> None:
+    def discard(self, connection: OpenConnection) -> None:
         """A connection is gone."""
         self.open.discard(connection)
         self.standbys.discard(connection)
@@ -129,7 +129,7 @@ class Connections:
         for connection in list(self.open):
             connection.say_goodbye(message)
 
-    def measure(self, snapshot: Snapshot) -> None:
+    def measure(self, snapshot: MetricsSnapshot) -> None:
         """Add their figures to a scrape of the metrics."""
         snapshot.set("connections", len(self.open))
         snapshot.set("connections_limit", self.admission.limits.connections)

@@ -21,7 +21,7 @@ _CHECK_MS = 60_000
 _HEARTBEAT = frame(m.BrokerHeartbeat())
 
 
-class Heartbeat:
+class HeartbeatMonitor:
     """Checks twice per heartbeat interval whether the client's host is reachable and whether anything was sent.
 
     Attributes:

@@ -21,7 +21,7 @@ DEFAULT_BYTES = 1 << 30
 SILENT_SECONDS = 10.0
 
 
-class Reader(Protocol):
+class LargeFrameReader(Protocol):
     """A connection that reads a large message."""
 
     def pause_part(self) -> None: ...
@@ -34,7 +34,7 @@ class Reader(Protocol):
     def socket(self) -> Any: ...
 
 
-class _Part:
+class _PartialFrame:
     __slots__ = ("at", "paused", "size")
 
     def __init__(self) -> None:
@@ -55,20 +55,20 @@ class PartialFrames:
         self.bound_bytes = bound_bytes
         self.total_bytes = 0
         self._time = time
-        self._parts: dict[Reader, _Part] = {}  # in the order in which they began
+        self._parts: dict[LargeFrameReader, _PartialFrame] = {}  # in the order in which they began
 
-    def note(self, reader: Reader, size: int) -> None:
+    def note(self, reader: LargeFrameReader, size: int) -> None:
         """So many bytes of a connection's message have arrived."""
         part = self._parts.get(reader)
         if part is None:
-            part = self._parts[reader] = _Part()
+            part = self._parts[reader] = _PartialFrame()
         self.total_bytes += size - part.size
         part.size, part.at = size, self._time()
         if self.total_bytes > self.bound_bytes and reader is not next(iter(self._parts)):
             part.paused = True
             reader.pause_part()
 
-    def forget(self, reader: Reader) -> None:
+    def forget(self, reader: LargeFrameReader) -> None:
         """The message is complete, or the connection is gone."""
         part = self._parts.pop(reader, None)
         if part is None:

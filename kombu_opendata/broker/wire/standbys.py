@@ -22,7 +22,7 @@ _SILENT_INTERVALS = 3
 _CLOCK_SECONDS = 60.0
 
 
-class Peer(Protocol):
+class StandbyConnection(Protocol):
     """A standby's connection."""
 
     slot: Slot
@@ -42,7 +42,7 @@ class Standby:
 
     __slots__ = ("addresses", "connection", "heard_at", "id", "is_prepared", "prepares", "since", "timer")
 
-    def __init__(self, hello: m.StandbyHello, connection: Peer) -> None:
+    def __init__(self, hello: m.StandbyHello, connection: StandbyConnection) -> None:
         self.id, self.addresses, self.prepares = hello.id, hello.addresses, hello.prepares
         self.connection = connection
         self.is_prepared = asyncio.Event()
@@ -71,9 +71,9 @@ class Standbys:
         self.on_connected: Callable[[], None] = lambda: None
         self.on_replaced: Callable[[list[str]], None] = lambda addresses: None
         self.seen_at: float | None = None
-        self._connected: dict[Peer, Standby] = {}
+        self._connected: dict[StandbyConnection, Standby] = {}
 
-    def takes(self, connection: Peer, message: Any) -> bool:
+    def takes(self, connection: StandbyConnection, message: Any) -> bool:
         """Take a message if it comes from a standby.
 
         Raises:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata.broker.access.secret_hashes import hash_secret
-from kombu_opendata.broker.process.service_manager import Summons, summons
+from kombu_opendata.broker.process.service_manager import NotifyAddress, notify_address
 from tests.support.broker import EmbeddedBroker
 from tests.support.kombu_client import connected
 from tests.support.pair import Pair
@@ -116,14 +116,14 @@ def test_a_service_manager_that_is_gone_ends_nothing(systemd: NotifySocket, serv
         ({}, None),
         ({"NOTIFY_SOCKET": ""}, None),
         ({"NOTIFY_SOCKET": "vsock:2:1234"}, None),
-        ({"NOTIFY_SOCKET": "/run/n"}, Summons("/run/n")),
-        ({"NOTIFY_SOCKET": "@n", "WATCHDOG_USEC": "30000000"}, Summons("@n", 30.0)),
-        ({"NOTIFY_SOCKET": "@n", "WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "7"}, Summons("@n", 30.0)),
-        ({"NOTIFY_SOCKET": "@n", "WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "8"}, Summons("@n")),
-        ({"NOTIFY_SOCKET": "@n", "WATCHDOG_USEC": "soon"}, Summons("@n")),
+        ({"NOTIFY_SOCKET": "/run/n"}, NotifyAddress("/run/n")),
+        ({"NOTIFY_SOCKET": "@n", "WATCHDOG_USEC": "30000000"}, NotifyAddress("@n", 30.0)),
+        ({"NOTIFY_SOCKET": "@n", "WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "7"}, NotifyAddress("@n", 30.0)),
+        ({"NOTIFY_SOCKET": "@n", "WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "8"}, NotifyAddress("@n")),
+        ({"NOTIFY_SOCKET": "@n", "WATCHDOG_USEC": "soon"}, NotifyAddress("@n")),
     ],
 )
-def test_what_the_environment_asks_for(given: dict[str, str], asked: Summons | None) -> None:
+def test_what_the_environment_asks_for(given: dict[str, str], asked: NotifyAddress | None) -> None:
     environment = {**given, "HOME": "/root"}
-    assert summons(environment, 7) == asked
+    assert notify_address(environment, 7) == asked
     assert environment == {"HOME": "/root"}, "children of the broker are not the service"

@@ -17,7 +17,7 @@ _STEPS = itertools.count(1)
 def main(arguments: list[str]) -> None:
     retry = bulks.Bulks.retry
 
-    async def retry_one_step(self: bulks.Bulks, bulk: bulks.Bulk) -> bulks.Done:
+    async def retry_one_step(self: bulks.Bulks, bulk: bulks.Bulk) -> bulks.BulkOutcome:
         done = await retry(self, bulk)
         if next(_STEPS) > 1:
             await asyncio.Event().wait()

@@ -14,7 +14,7 @@ from inspect import iscoroutinefunction, isfunction
 from typing import Any, TypeVar
 
 from ....protocol.messages.message_base import Message
-from ...model.sessions import Peer
+from ...model.sessions import SessionConnection
 from .context import Context
 from .overload import OVERTAKING, STORING
 from .required_rights import Needs
@@ -112,7 +112,7 @@ def _after_deletions(method: Callable[[Any, Context, Any], object]) -> Callable[
         else:
             method(calls, call, message)
 
-    async def define_later(calls: Any, call: Context, message: Any, asked_on: Peer | None) -> None:
+    async def define_later(calls: Any, call: Context, message: Any, asked_on: SessionConnection | None) -> None:
         async with call.deletion:
             call.waiting -= 1
             if call.session.connection is asked_on:  # after a reconnect the client asks again

@@ -26,7 +26,7 @@ from ....storage.records.handled_failures import DISMISSED, RETRIED
 from ....storage.state.store_state import StoreState
 from ...delivery.outbox import Outbox
 from ...delivery.queues import Queues
-from ...instance.replay_cursors import Replays, room
+from ...instance.replay_scheduler import ReplayScheduler, room
 from ...model.queue import BrokerQueue
 from ..publish import PublishCalls
 from . import task_again
@@ -42,7 +42,7 @@ _MUCH_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
-class Done:
+class BulkOutcome:
     """What a call did; see :class:`.FailuresRetried` and :class:`.FailuresDismissed`."""
 
     redriven: int = 0
@@ -83,7 +83,7 @@ class Bulk:
     limit: int
     go_on: Callable[[], bool]
     target: str = ""
-    done: Done = field(default_factory=Done)
+    done: BulkOutcome = field(default_factory=BulkOutcome)
 
     @property
     def left(self) -> int | None:
@@ -104,19 +104,19 @@ class Bulks:
     _clock: Clock
     _publishing: PublishCalls
     _queues: Queues
-    _replays: Replays
+    _replays: ReplayScheduler
     _outbox: Outbox
     _new_id: Callable[[], str]
 
-    async def retry(self, bulk: Bulk) -> Done:
+    async def retry(self, bulk: Bulk) -> BulkOutcome:
         """Run failures again, the oldest first."""
         return await self._each(bulk, self._retry)
 
-    async def dismiss(self, bulk: Bulk) -> Done:
+    async def dismiss(self, bulk: Bulk) -> BulkOutcome:
         """Delete failed messages and dismiss acknowledged failures, the oldest first."""
         return await self._each(bulk, self._dismiss)
 
-    async def _each(self, bulk: Bulk, handle: Callable[[Bulk, list[Failure]], Awaitable[None]]) -> Done:
+    async def _each(self, bulk: Bulk, handle: Callable[[Bulk, list[Failure]], Awaitable[None]]) -> BulkOutcome:
         loop = asyncio.get_running_loop()
         until, done = loop.time() + STEP_SECONDS, bulk.done
         done.next = bulk.after

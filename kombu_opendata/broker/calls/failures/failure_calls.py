@@ -23,7 +23,7 @@ from ..dispatch.context import Context
 from ..dispatch.registry import handles
 from ..history_calls import attempt_id
 from ..replay_calls import selector_of, stored_queue
-from .bulk import Bulk, Bulks, Done
+from .bulk import Bulk, BulkOutcome, Bulks
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def _names(queues: Sequence[str]) -> str:
     return f"queue{'s'[: len(queues) - 1]} {', '.join(map(repr, queues[:3]))}{more}"
 
 
-def _next(bulk: Bulk, done: Done) -> str | None:
+def _next(bulk: Bulk, done: BulkOutcome) -> str | None:
     return None if done.next is None else query.make_cursor(bulk.filters, done.next, descending=False)
 
 

@@ -15,7 +15,7 @@ from ....storage.read.queue_pages import QueuePages, is_visible
 from ....storage.state.queue_buckets import QueueEntry
 from ...delivery.background import Background
 from ...delivery.core import Traffic
-from ...delivery.leases.lease_tokens import Leases
+from ...delivery.leases.lease_tokens import LeaseTable
 from ...delivery.leases.visibility_timeouts import TimedLeases, session_of
 from ...model.queue import BrokerQueue
 from ...model.sessions import Session
@@ -28,7 +28,7 @@ class Claiming(NamedTuple):
     """What the reads of one instance use."""
 
     sessions: Mapping[bytes, Session]
-    leases: Leases
+    leases: LeaseTable
     timed: TimedLeases
     pages: QueuePages
     background: Background
@@ -36,7 +36,7 @@ class Claiming(NamedTuple):
     traffic: Traffic
 
 
-class Claim(Enum):
+class ClaimOutcome(Enum):
     """The result of a claim."""
 
     CLAIMED = auto()
@@ -64,23 +64,23 @@ class Claimed:
         return len(self._rows) >= self._msg.quantity or self._bytes >= PAGE_BYTES
 
     # ------------------------------------------------------------------ claiming
-    async def claim(self, id: int) -> Claim:
+    async def claim(self, id: int) -> ClaimOutcome:
         """Load a message, and claim it if possible."""
         queue, now_ms = self._queue, self._uses.clock.now_ms
         envelope = await queue.fetch(id)
         session = self._uses.sessions.get(self._session.id)
         if session is None or session.connection is None or session.suspended or queue.deleting or queue.is_paused:
-            return Claim.OVER
+            return ClaimOutcome.OVER
         if not session.rights.read[queue.name]:  # it was, when the call began
-            return Claim.OVER
+            return ClaimOutcome.OVER
         entry, now = queue.messages.available.get(id), now_ms()
         if entry is None or envelope is None or not is_visible(entry, now):
-            return Claim.TAKEN
+            return ClaimOutcome.TAKEN
         if 0 < entry.deadline <= now:
-            return Claim.EXPIRED
+            return ClaimOutcome.EXPIRED
         self.add(entry, envelope)
         self._uses.traffic.delivered += 1
-        return Claim.CLAIMED
+        return ClaimOutcome.CLAIMED
 
     def add(self, entry: QueueEntry, envelope: bytes | None = None) -> None:
         """Claim an available message; its payload is given or in memory."""

@@ -17,11 +17,11 @@ from ....selectors import compile_selector
 from ....storage.read import queue_pages
 from ....storage.state.queue_buckets import QueueEntry
 from ...delivery.outbox import Outbox
-from ...delivery.time_slices import Pace
+from ...delivery.time_slices import TimeSlice
 from ...model.queue import BrokerQueue
 from ...model.sessions import Session
 from . import grouped_read
-from .claimed_messages import Claim, Claimed, Claiming
+from .claimed_messages import Claimed, Claiming, ClaimOutcome
 from .grouped_read import GroupedReads
 
 #: visible messages that one search reads, and cold buckets that it loads into memory
@@ -110,7 +110,7 @@ class ConditionalReads:
 
     async def _search(self, session: Session, queue: BrokerQueue, msg: q.Read, condition: Condition) -> Claimed:
         """Search once; claims matching messages as they are found."""
-        claimed, pace = Claimed(self._uses, session, queue, msg), Pace()
+        claimed, pace = Claimed(self._uses, session, queue, msg), TimeSlice()
         async for entries in self._candidates(queue):
             places = [(entry.id, entry.priority) for entry in entries]
             for (id, _priority), headers in zip(places, await queue.headers(places), strict=True):
@@ -118,7 +118,7 @@ class ConditionalReads:
                     await pace.rest()
                 if headers is None or not condition(headers):
                     continue
-                if await claimed.claim(id) is Claim.OVER or claimed.is_enough:
+                if await claimed.claim(id) is ClaimOutcome.OVER or claimed.is_enough:
                     return claimed
             self._outbox.schedule()
         return claimed

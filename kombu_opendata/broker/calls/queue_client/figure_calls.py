@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ....errors import RequestError
 from ....protocol.messages import queue_messages as q
 from ...delivery.queues import Queues
-from ...delivery.time_slices import Pace, encoded
+from ...delivery.time_slices import TimeSlice, encoded
 from ...figures.figure_memory import FigureMemory
 from ..dispatch import required_rights as needs
 from ..dispatch.context import Context
@@ -31,7 +31,7 @@ class FigureCalls:
             raise RequestError(text, value=len(msg.queues), limit=MAX_QUEUES)
         memory, found = self._memory, {}
         numbers, times = memory.points(msg.since_ms)
-        async for queue in Pace().over(self._queues.existing(dict.fromkeys(msg.queues))):
+        async for queue in TimeSlice().over(self._queues.existing(dict.fromkeys(msg.queues))):
             found[queue.name] = encoded(memory.of(queue, numbers))
         total = memory.total(numbers) if "monitor" in call.session.rights.roles else None
         return q.Figures(msg.rid, times, found, total)

@@ -17,7 +17,7 @@ from ....storage.read import queue_pages
 from ...delivery.outbox import Outbox
 from ...model.queue import BrokerQueue
 from ...model.sessions import Session
-from .claimed_messages import Claim, Claimed, Claiming
+from .claimed_messages import Claimed, Claiming, ClaimOutcome
 
 #: all messages of the first group, then of the next; one of each in turn; only the first of each
 FILL, ROUND_ROBIN, HEAD = "fill", "round_robin", "head"
@@ -34,7 +34,7 @@ _NO_GROUP = ""
 _REMEMBERED = 4 * MAX_SEARCHED
 
 
-class Groups:
+class GroupCache:
     """A cache of the groups of a queue's messages."""
 
     def __init__(self) -> None:
@@ -77,16 +77,16 @@ class GroupedReads:
     def __init__(self, uses: Claiming, outbox: Outbox) -> None:
         self._uses = uses
         self._outbox = outbox
-        self._groups: WeakKeyDictionary[BrokerQueue, Groups] = WeakKeyDictionary()
+        self._groups: WeakKeyDictionary[BrokerQueue, GroupCache] = WeakKeyDictionary()
 
     async def search(self, session: Session, queue: BrokerQueue, msg: q.Read) -> Claimed:
         """Search once; claims messages of free groups."""
-        groups = self._groups.setdefault(queue, Groups())
+        groups = self._groups.setdefault(queue, GroupCache())
         async with groups.lock:
             lines = await self._lines(queue, msg, groups)
             return await self._claim(session, queue, msg, lines)
 
-    async def _lines(self, queue: BrokerQueue, msg: q.Read, groups: Groups) -> list[list[int]]:
+    async def _lines(self, queue: BrokerQueue, msg: q.Read, groups: GroupCache) -> list[list[int]]:
         """The ids of each free group, in order; the groups are ordered by their first id."""
         if len(queue.messages.in_flight) > MAX_IN_FLIGHT:
             raise PreconditionFailed(
@@ -122,9 +122,9 @@ class GroupedReads:
             if line_of[id] in passed:
                 continue
             found = await claimed.claim(id)
-            if found is Claim.TAKEN:
+            if found is ClaimOutcome.TAKEN:
                 passed.add(line_of[id])
-            if found is Claim.OVER or claimed.is_enough:
+            if found is ClaimOutcome.OVER or claimed.is_enough:
                 break
         self._outbox.schedule()
         return claimed

@@ -8,10 +8,10 @@ from typing import Any
 from ....protocol.messages import queue_messages as q
 from ....storage.clock import Clock
 from ...delivery.queues import Queues
-from ...delivery.time_slices import Pace, encoded
-from ...figures.changes import Changes
+from ...delivery.time_slices import TimeSlice, encoded
+from ...figures.changes import InstanceChanges
 from ...figures.figure_memory import FigureMemory
-from ...figures.levels import levels
+from ...figures.queue_depths import levels
 from ...model.queue import BrokerQueue
 from ..dispatch import required_rights as needs
 from ..dispatch.context import Context
@@ -24,7 +24,7 @@ class MetricsCalls:
 
     _queues: Queues
     _memory: FigureMemory
-    _changes: Changes
+    _changes: InstanceChanges
     _clock: Clock
 
     @handles(q.GetMetrics, needs=needs.on_queues("read", or_role="monitor"), query=True)
@@ -37,13 +37,13 @@ class MetricsCalls:
             queues = list(self._queues.values())
         if not msg.queues:
             queues = [queue for queue in queues if not queue.deleting and may_watch(queue.name)]
-        found, pace = {}, Pace()
+        found, pace = {}, TimeSlice()
         async for queue in pace.over(queues):
             found[queue.name] = encoded(await self._figures(queue, pace))
         gone = None if gone is None else [name for name in gone if may_watch(name)]
         return q.Metrics(msg.rid, self._clock.now_ms(), found, mark, gone)
 
-    async def _figures(self, queue: BrokerQueue, pace: Pace) -> dict[str, Any]:
+    async def _figures(self, queue: BrokerQueue, pace: TimeSlice) -> dict[str, Any]:
         now = self._clock.now_ms()
         ready, held, delayed = await levels(queue.messages, now, pace)
         oldest, newest = await _ages(queue, now)

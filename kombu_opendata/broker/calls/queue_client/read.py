@@ -19,7 +19,7 @@ from .claimed_messages import Claimed, Claiming
 from .conditional_read import ConditionalReads
 
 
-class Reader:
+class PendingRead:
     """A Read that takes available messages, or waits for some."""
 
     def __init__(self, session: Session, queue: BrokerQueue, msg: q.Read, claimed: Claimed) -> None:
@@ -90,7 +90,7 @@ class ReadCalls:
         if msg.selector or msg.equal or msg.grouped:
             call.run(msg.rid, self._conditional.read(session, queue, msg), once=True)
         else:
-            queue.getters.append(Reader(session, queue, msg, Claimed(self._uses, session, queue, msg)))
+            queue.getters.append(PendingRead(session, queue, msg, Claimed(self._uses, session, queue, msg)))
             self._queues.wake(queue)
 
     @handles(q.StopReading, needs=needs.entry)
@@ -102,5 +102,5 @@ class ReadCalls:
         self._conditional.stop(session, rid)
         for queue in self._queues.values():
             for getter in list(queue.getters):
-                if isinstance(getter, Reader) and getter.session is session and rid in (None, getter.rid):
+                if isinstance(getter, PendingRead) and getter.session is session and rid in (None, getter.rid):
                     getter.stop()

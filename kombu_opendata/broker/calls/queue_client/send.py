@@ -13,8 +13,8 @@ from ....storage.commit.commits import Commits
 from ....storage.operations.message_operations import Operations
 from ....storage.records import metadata
 from ....storage.records.idempotency import Sending
-from ...delivery.queue_upkeep import Upkeep
-from ...delivery.time_slices import Pace
+from ...delivery.queue_policies import QueuePolicies
+from ...delivery.time_slices import TimeSlice
 from ...model.queue import BrokerQueue
 from ...model.sessions import Session
 from ...model.stored_queue import stored_in
@@ -43,7 +43,7 @@ class SendCalls:
     _keys: SentKeys
     _operations: Operations
     _commits: Commits
-    _upkeep: Upkeep
+    _upkeep: QueuePolicies
 
     @handles(q.Send, needs=needs.send, once=True)
     def send(self, call: Context, msg: q.Send) -> None:
@@ -71,7 +71,7 @@ class SendCalls:
             InvalidMessage, MessageTooLarge, NotFound: a message can't be stored.
             RetryLater: queues or bindings changed each time before all messages were routed.
         """
-        publishing, pace = self._publishing, Pace()
+        publishing, pace = self._publishing, TimeSlice()
         for _ in range(_ATTEMPTS):
             version, routes = publishing.routing_version, Routes()
             for message in msg.messages if version else ():

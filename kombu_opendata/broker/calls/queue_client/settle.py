@@ -11,7 +11,7 @@ from ....protocol.messages.queue_messages import Ending
 from ....storage.clock import Clock
 from ....storage.records.keys import MAX_MESSAGE_ID
 from ....storage.state.queue_buckets import QueueEntry
-from ...delivery.leases.lease_tokens import Leases
+from ...delivery.leases.lease_tokens import LeaseTable
 from ...delivery.leases.visibility_timeouts import TimedLeases, is_timed
 from ...delivery.outbox import Outbox
 from ...delivery.queues import Queues
@@ -33,7 +33,7 @@ _OUTCOMES: dict[Ending, int] = {
 class SettleCalls:
     """Settles messages by their ids."""
 
-    _leases: Leases
+    _leases: LeaseTable
     _timed: TimedLeases
     _holders: Holders
     _queues: Queues

@@ -18,11 +18,11 @@ from ....protocol.messages import queue_messages as q
 from ....storage.read.queue_pages import row_in_flight, row_running
 from ....storage.state.queue_buckets import QueueEntry
 from ....storage.state.running_state import RunningTasks
-from ...delivery.leases.lease_tokens import Leases
+from ...delivery.leases.lease_tokens import LeaseTable
 from ...delivery.leases.visibility_timeouts import is_timed, session_of
 from ...delivery.outbox import Outbox
 from ...delivery.queues import Queues
-from ...delivery.time_slices import Pace
+from ...delivery.time_slices import TimeSlice
 from ...figures.client_rates import ClientRates
 from ...model.queue import BrokerQueue
 from ...model.sessions import Consumer, Session
@@ -43,7 +43,7 @@ class WorkerCalls:
 
     _all_sessions: Mapping[bytes, Session]
     _queues: Queues
-    _leases: Leases
+    _leases: LeaseTable
     _holders: Holders
     _reads: ReadCalls
     _outbox: Outbox
@@ -56,7 +56,7 @@ class WorkerCalls:
         leases: Counter[bytes] = Counter()
         late: Counter[bytes] = Counter()
         oldest: dict[bytes, tuple[int, int]] = {}  # since when, and the message
-        pace = Pace()
+        pace = TimeSlice()
         async for queue in pace.over(list(self._queues.values())):
             if queue.messages.in_flight and not queue.deleting:
                 async for entry in pace.over(list(queue.messages.in_flight.values())):

@@ -6,7 +6,7 @@ from ....protocol.messages import Outcome
 from ....storage.operations.message_operations import Operations
 from ....storage.state.store_state import DEFAULT_LEASE_SECONDS, StoreState
 from ..core import Core
-from .lease_tokens import Leases
+from .lease_tokens import LeaseTable
 from .session_lifecycle import SessionLifecycle
 from .visibility_timeouts import is_timed
 
@@ -26,7 +26,7 @@ class LeaseExpiry:
         self,
         core: Core,
         lifecycle: SessionLifecycle,
-        leases: Leases,
+        leases: LeaseTable,
         state: StoreState,
         operations: Operations,
         grace_ms: int,

@@ -10,7 +10,7 @@ from ....protocol.task_reports import FAILED, TaskReport
 from ....storage.operations.task_runs import TaskRuns
 from ....storage.state.queue_buckets import QueueEntry
 from ...model.queue import BrokerQueue
-from ...model.sessions import Channel, Session
+from ...model.sessions import Session, SessionChannel
 from ...model.transient_queue import TransientQueue
 from ..outbox import Outbox
 from ..queues import Queues
@@ -25,7 +25,7 @@ FREE_RETURNS = 100
 _FIRST_WAIT_SECONDS, _MAX_WAIT_SECONDS = 0.01, 1.0
 
 
-class Leases:
+class LeaseTable:
     """The leases of one instance; ``stored`` are those of stored queues, by session, queue and message id."""
 
     __slots__ = ("_outbox", "_outcomes", "_queues", "_runs", "_stored")
@@ -169,7 +169,7 @@ class Leases:
         if outcome != _ACK and outcome != _START:
             self._queues.wake(queue)
 
-    def _note_return(self, channel: Channel) -> None:
+    def _note_return(self, channel: SessionChannel) -> None:
         """Let the consumers of a channel wait that returns all it gets, so that it and the broker don't spin.
 
         The wait doubles each time until a delivery is handled. Other consumers can get the messages.
@@ -181,7 +181,7 @@ class Leases:
             channel.waits = min(channel.waits + 1, 10)
             get_running_loop().call_later(seconds, self._end_wait, channel)
 
-    def _end_wait(self, channel: Channel) -> None:
+    def _end_wait(self, channel: SessionChannel) -> None:
         channel.is_waiting = False
         self._queues.wake_channel(channel)
 

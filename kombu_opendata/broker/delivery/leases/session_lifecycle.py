@@ -12,9 +12,9 @@ from ....storage.state.store_state import StoreState
 from ...access.quotas import UNLIMITED, SessionQuotas
 from ...access.rights import RESULTS
 from ...access.user import User
-from ...model.sessions import Peer, Session
+from ...model.sessions import Session, SessionConnection
 from ..core import Core
-from .lease_tokens import Leases
+from .lease_tokens import LeaseTable
 
 _OUTCOMES = frozenset(map(int, Outcome))
 
@@ -29,7 +29,7 @@ class SessionLifecycle:
     def __init__(
         self,
         core: Core,
-        leases: Leases,
+        leases: LeaseTable,
         state: StoreState,
         operations: Operations,
         detached: Callable[[Session], None],
@@ -45,7 +45,12 @@ class SessionLifecycle:
 
     # ------------------------------------------------------------------ the beginning
     def begin(
-        self, hello: Hello, said: Hello | Resume, connection: Peer, user: User, quotas: SessionQuotas = UNLIMITED
+        self,
+        hello: Hello,
+        said: Hello | Resume,
+        connection: SessionConnection,
+        user: User,
+        quotas: SessionQuotas = UNLIMITED,
     ) -> tuple[Session, int]:
         """Attach a connection to its session; returns the session and how many leases it still has.
 

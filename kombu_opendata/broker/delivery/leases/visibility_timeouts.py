@@ -16,7 +16,7 @@ from ....protocol.messages import Outcome
 from ....storage.state.queue_buckets import QueueEntry
 from ...model.sessions import Session
 from ..core import Core
-from .lease_tokens import Leases
+from .lease_tokens import LeaseTable
 
 #: the first bytes of a reader's session; one random id in 2^48 begins with them
 MARK = b"\0timed"
@@ -38,7 +38,7 @@ def is_timed(session: bytes) -> bool:
 class TimedLeases:
     """The timed leases of one instance, in a heap by end time, which may still contain settled leases."""
 
-    def __init__(self, core: Core, leases: Leases, names: Mapping[bytes, str]) -> None:
+    def __init__(self, core: Core, leases: LeaseTable, names: Mapping[bytes, str]) -> None:
         """``names``: the names of sessions in the store."""
         self._leases = leases
         self._queues = core.queues

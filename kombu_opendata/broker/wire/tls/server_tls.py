@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from ....errors import StartError
-from ...metrics.snapshot import Snapshot
+from ...metrics.snapshot import MetricsSnapshot
 from .certificates import Loaded, TlsFiles, load
 
 log = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ class ServerTls:
                 path = self.files.client_ca if which == "client_ca" else self.files.certificate
                 log.warning("%s %s %s: replace the file; the broker reads it again", _TEXTS[which], path, when)
 
-    def measure(self, snapshot: Snapshot) -> None:
+    def measure(self, snapshot: MetricsSnapshot) -> None:
         """Add when the certificates end to a scrape of the metrics."""
         for which, end in self._loaded.ends_at.items():
             snapshot.set("tls_certificate_expiry_timestamp_seconds", end, which)

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from kombu_opendata.broker.model.sessions import Peer
+from kombu_opendata.broker.model.sessions import SessionConnection
 from kombu_opendata.protocol.messages import DeleteSettled, Failed
 from kombu_opendata.protocol.messages.message_base import Message
 from kombu_opendata.storage.operations.archive_and_delete import SettledMoves
@@ -41,7 +41,7 @@ class Told:
 def connect(world: World) -> Told:
     told = Told()
     world.session.replies.clear()
-    world.session.connection = cast(Peer, told)
+    world.session.connection = cast(SessionConnection, told)
     return told
 
 

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from kombu_opendata.broker.delivery.tenure import Tenure, seconds_since_boot
+from kombu_opendata.broker.delivery.active_lease import ActiveLease, seconds_since_boot
 from kombu_opendata.broker.instance.instance import Instance
 from kombu_opendata.broker.model.sessions import Session
-from kombu_opendata.broker.wire.connection import Connection
+from kombu_opendata.broker.wire.connection import ConnectionProtocol
 from kombu_opendata.protocol.messages import DeclareQueue, Publish, Published
 from kombu_opendata.storage.engine import Engine
 from tests.support.caller import Caller
@@ -62,7 +62,7 @@ async def _another_ones_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     instance = Instance("default", engine, grace_ms=2000, max_message_bytes=1 << 20)
     session = instance.sessions[b"s" * 16] = Session(b"s" * 16, "a producer")
     peer = Peer()
-    session.connection = cast(Connection, peer)
+    session.connection = cast(ConnectionProtocol, peer)
     call = Caller(instance, session)
     call(DeclareQueue(1, "q", True, False, False, {}, False))
     await engine.commits.commit()
@@ -97,11 +97,11 @@ def test_an_answer_that_needs_no_commit_waits_until_the_tenure_is_renewed() -> N
 
 async def _over() -> None:
     engine = await Engine.open(f"memory://{uuid.uuid4().hex}", "default", ManualClock())
-    tenure = Tenure()
+    tenure = ActiveLease()
     instance = Instance("default", engine, tenure, grace_ms=2000, max_message_bytes=1 << 20)
     session = instance.sessions[b"s" * 16] = Session(b"s" * 16, "a producer")
     peer = Peer()
-    session.connection = cast(Connection, peer)
+    session.connection = cast(ConnectionProtocol, peer)
     call = Caller(instance, session)
     call(DeclareQueue(1, "q", False, False, False, {}, False))
     await engine.commits.commit()

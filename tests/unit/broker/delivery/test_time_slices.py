@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from kombu_opendata.broker.delivery import time_slices
-from kombu_opendata.broker.delivery.time_slices import Pace
+from kombu_opendata.broker.delivery.time_slices import TimeSlice
 from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.broker.process.server import Server
 from kombu_opendata.broker.wire.broker_settings import BrokerSettings
@@ -104,7 +104,7 @@ def test_queues_that_come_and_go_during_such_a_call(kind: Any) -> None:
 
 def test_pieces_are_short_and_not_one_an_item() -> None:
     async def main() -> None:
-        began = Pace()
+        began = TimeSlice()
         rests = 0
         real = began.rest
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from kombu_opendata.broker.figures import changes
-from kombu_opendata.broker.figures.changes import Changes
+from kombu_opendata.broker.figures.changes import InstanceChanges
 from kombu_opendata.broker.figures.figure_memory import SAMPLE_MS, FigureMemory
 from kombu_opendata.broker.figures.queue_past import MINUTE_SAMPLES
 from kombu_opendata.broker.instance.instance import Instance
@@ -33,7 +33,7 @@ class Told:
         self.call = Caller(instance, Session(bytes(16), "test"))
         self.clock = ManualClock(instance.engine.clock.now_ms())
         self.memory = FigureMemory(instance.queues, self.clock)
-        self.changes = Changes(instance.queues, self.memory, self.clock)
+        self.changes = InstanceChanges(instance.queues, self.memory, self.clock)
         self.mark = 0
         self._sent = self._requests = 0
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from kombu_opendata.broker.delivery.time_slices import Pace
+from kombu_opendata.broker.delivery.time_slices import TimeSlice
 from kombu_opendata.broker.figures.due_times import DueTimes
 from kombu_opendata.storage.state.queue_buckets import Row, Summary
 from kombu_opendata.storage.state.queue_state import QueueState
@@ -17,7 +17,7 @@ NOW, MINUTE = 1_800_000_000_000, 60_000
 def count(messages: QueueState, number: int = 5) -> tuple[list[int], int, bool]:
     async def main() -> DueTimes:
         found = DueTimes(NOW, MINUTE, number)
-        await found.add(messages, NOW, Pace())
+        await found.add(messages, NOW, TimeSlice())
         return found
 
     found = asyncio.run(main())

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from kombu_opendata.broker.figures.periodic_tasks import BEAT, ENTRY_NAME, MAX_ENTRIES, Entry, PeriodicTasks, Sent
+from kombu_opendata.broker.figures.periodic_tasks import (
+    BEAT,
+    ENTRY_NAME,
+    MAX_ENTRIES,
+    PeriodicEntry,
+    PeriodicTaskTracker,
+    PublishTimes,
+)
 
 
 def test_entries_are_counted() -> None:
-    seen = PeriodicTasks(1)
+    seen = PeriodicTaskTracker(1)
     seen.published({BEAT: "true", "task": "a", "retries": "0"}, ["q"], 7, 1000)
     seen.published({BEAT: "true", "task": "a"}, ["q", "other"], 8, 3000)
     seen.published({ENTRY_NAME: "nightly", "task": "a"}, ["q"], 9, 4000)
     seen.published({BEAT: "true", "task": "a", "retries": "1"}, ["q"], 10, 5000)
     assert dict(seen.entries) == {
-        Entry("", "a", "q"): Sent(2, 1000, 1000, 3000, 8),
-        Entry("", "a", "other"): Sent(1, 3000, 0, 3000, 8),
-        Entry("nightly", "a", "q"): Sent(1, 4000, 0, 4000, 9),
+        PeriodicEntry("", "a", "q"): PublishTimes(2, 1000, 1000, 3000, 8),
+        PeriodicEntry("", "a", "other"): PublishTimes(1, 3000, 0, 3000, 8),
+        PeriodicEntry("nightly", "a", "q"): PublishTimes(1, 4000, 0, 4000, 9),
     }
 
 
 def test_those_that_were_published_last_are_kept() -> None:
-    seen = PeriodicTasks(1)
+    seen = PeriodicTaskTracker(1)
     for number in range(MAX_ENTRIES):
         seen.published({BEAT: "true", "task": f"t{number}"}, ["q"], number, number)
     seen.published({BEAT: "true", "task": "t0"}, ["q"], 1, 5000)

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from kombu_opendata.broker.delivery import time_slices
-from kombu_opendata.broker.delivery.time_slices import Pace
+from kombu_opendata.broker.delivery.time_slices import TimeSlice
 from kombu_opendata.broker.metrics import loop_answers
 from kombu_opendata.broker.metrics.exposition import cumulated
 from kombu_opendata.broker.metrics.http_server import HttpServer
 from kombu_opendata.broker.metrics.loop_answers import ask
-from kombu_opendata.broker.metrics.scrape import Metrics
-from kombu_opendata.broker.metrics.snapshot import InstanceView, Snapshot
+from kombu_opendata.broker.metrics.scrape import MetricsEndpoint
+from kombu_opendata.broker.metrics.snapshot import InstanceView, MetricsSnapshot
 from kombu_opendata.broker.model.queue import QueueProperties
 from kombu_opendata.broker.model.queue_arguments import parse
 from kombu_opendata.broker.process.server import Server
@@ -39,7 +39,7 @@ def run(test: Callable[[World], Awaitable[None]], *, durable: bool = True) -> No
     asyncio.run(main())
 
 
-def figure(snapshot: Snapshot, name: str, queue: str) -> Any:
+def figure(snapshot: MetricsSnapshot, name: str, queue: str) -> Any:
     return snapshot.samples[name].get(("default", queue))
 
 
@@ -66,7 +66,7 @@ def test_others_have_their_turn_between_the_queues() -> None:
                 await asyncio.sleep(0)
 
         task = asyncio.create_task(others())
-        await InstanceView(world.instance, 10).collect(Snapshot(), Pace())
+        await InstanceView(world.instance, 10).collect(MetricsSnapshot(), TimeSlice())
         done = True
         await task
         assert turns >= 50
@@ -82,8 +82,8 @@ def test_queues_that_come_and_go_meanwhile() -> None:
         for number in range(20):
             world.declare(f"q{number}")
         world.publish()
-        before = Snapshot()
-        await view.collect(before, Pace())
+        before = MetricsSnapshot()
+        await view.collect(before, TimeSlice())
 
         async def others() -> None:
             for number in range(20):
@@ -92,13 +92,13 @@ def test_queues_that_come_and_go_meanwhile() -> None:
 
         task = asyncio.create_task(others())
         for _ in range(5):
-            snapshot = Snapshot()
-            await view.collect(snapshot, Pace())
+            snapshot = MetricsSnapshot()
+            await view.collect(snapshot, TimeSlice())
             assert figure(snapshot, "messages_published_total", "q") == 1
             assert len(snapshot.samples["messages_ready"]) <= 5, "three queues and the two sums"
         await task
-        last = Snapshot()
-        await view.collect(last, Pace())
+        last = MetricsSnapshot()
+        await view.collect(last, TimeSlice())
         assert last.samples["queues"][("default", "stored")] == 22
 
     run(steps)
@@ -109,8 +109,8 @@ def test_a_sum_keeps_what_was_counted_in_queues_that_are_gone() -> None:
         view = InstanceView(world.instance, 0)
         world.publish()
         for _ in range(2):
-            snapshot = Snapshot()
-            await view.collect(snapshot, Pace())
+            snapshot = MetricsSnapshot()
+            await view.collect(snapshot, TimeSlice())
             assert figure(snapshot, "messages_published_total", "(other)") == 1
             if "q" in world.instance.queues:
                 await world.instance.queues.delete(world.instance.queues["q"])
@@ -128,8 +128,8 @@ def test_a_restart_sets_sums_back_to_0_and_nothing_else() -> None:
             queue.counts.start(world.clock.now_ms())  # as if the store had it
         world.publish()
         for labelled, label, expected in ((0, "(other)", 1), (10, "q", 2)):
-            snapshot = Snapshot()
-            await InstanceView(world.instance, labelled).collect(snapshot, Pace())
+            snapshot = MetricsSnapshot()
+            await InstanceView(world.instance, labelled).collect(snapshot, TimeSlice())
             assert figure(snapshot, "messages_published_total", label) == expected
 
     run(steps)
@@ -154,8 +154,8 @@ def test_a_queue_that_goes_meanwhile_is_counted_once() -> None:
 
         task: asyncio.Task[None] | None = None
         for number in range(10):
-            snapshot = Snapshot()
-            await view.collect(snapshot, Pace())
+            snapshot = MetricsSnapshot()
+            await view.collect(snapshot, TimeSlice())
             published = snapshot.samples["messages_published_total"]
             assert sum(float(value) for value in published.values() if not isinstance(value, tuple)) == 47
             assert published[("default", "(transient)")] == 7
@@ -174,15 +174,15 @@ def test_ages_are_since_the_publish(durable: bool, label: str) -> None:
         world.clock.advance(5000)
         world.publish()
         world.clock.advance(1000)
-        snapshot = Snapshot()
-        await InstanceView(world.instance, 10).collect(snapshot, Pace())
+        snapshot = MetricsSnapshot()
+        await InstanceView(world.instance, 10).collect(snapshot, TimeSlice())
         assert figure(snapshot, "oldest_ready_message_age_seconds", label) == 6
         assert figure(snapshot, "newest_ready_message_age_seconds", label) == 1
 
     run(steps, durable=durable)
 
 
-class Served(Metrics):
+class Served(MetricsEndpoint):
     """Metrics at a port."""
 
     def __init__(self, server: Server) -> None:
@@ -280,7 +280,7 @@ def test_scrapes_within_a_second_get_the_same_answer() -> None:
 
 
 def test_after_the_end_there_is_no_answer() -> None:
-    ended: list[Metrics] = []
+    ended: list[MetricsEndpoint] = []
     serving(lambda _server, served: ended.append(served))
     assert ended[0].page().body == b"the broker has stopped\n"
 

@@ -6,12 +6,14 @@ import json
 
 import pytest
 
-from kombu_opendata.broker.standby.active_record import ActiveRecord, Claim, decode, encode
+from kombu_opendata.broker.standby.active_record import ActiveRecord, TakeOverClaim, decode, encode
 from kombu_opendata.errors import CorruptRecord, NewerFormat
 
 
 def test_it_comes_back_as_it_was() -> None:
-    record = ActiveRecord(id="a", addresses=["h:1"], key="00", instances=["default"], claim=Claim(id="b", forced=True))
+    record = ActiveRecord(
+        id="a", addresses=["h:1"], key="00", instances=["default"], claim=TakeOverClaim(id="b", forced=True)
+    )
     assert decode(encode(record)) == record
 
 

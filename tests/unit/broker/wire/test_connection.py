@@ -13,7 +13,7 @@ import uvloop
 
 from kombu_opendata.broker.process.server import Server
 from kombu_opendata.broker.wire.broker_settings import BrokerSettings
-from kombu_opendata.broker.wire.connection import Connection
+from kombu_opendata.broker.wire.connection import ConnectionProtocol
 from kombu_opendata.broker.wire.connection_limits import ConnectionLimits
 from kombu_opendata.protocol.framing import PREAMBLE
 
@@ -29,7 +29,7 @@ def test_a_tcp_client_that_vanishes_is_noticed_by_the_system(run: Any) -> None:
                 while not server.connections.open:  # noqa: ASYNC110 - there is no event for it
                     await asyncio.sleep(0.005)
             (connection,) = server.connections.open
-            assert isinstance(connection, Connection)
+            assert isinstance(connection, ConnectionProtocol)
             assert connection._transport is not None
             accepted = connection._transport.get_extra_info("socket")
             assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)

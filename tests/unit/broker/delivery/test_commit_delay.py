@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kombu_opendata.broker.delivery.gathering import Gathering
+from kombu_opendata.broker.delivery.commit_delay import CommitDelay
 
 
 def test_a_commit_waits_for_the_clients_that_were_answered_but_not_for_long() -> None:
@@ -12,7 +12,7 @@ def test_a_commit_waits_for_the_clients_that_were_answered_but_not_for_long() ->
         loop = asyncio.get_running_loop()
         now = 1000.0
         loop.time = lambda: now  # type: ignore[method-assign]
-        gathering = Gathering(loop.time)
+        gathering = CommitDelay(loop.time)
 
         async def waits_after(seconds: float, waiting: asyncio.Task[None]) -> bool:
             nonlocal now

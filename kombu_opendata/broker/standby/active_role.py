@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ...errors import OpenDataError
-from ..delivery.tenure import Tenure
+from ..delivery.active_lease import ActiveLease
 from ..wire.gate import Gate
 from ..wire.standbys import Standby, Standbys
 
@@ -18,7 +18,7 @@ EXIT_FAILED, EXIT_FENCED = 1, 6
 
 
 @dataclass(frozen=True)
-class SeatSettings:
+class ActiveRoleSettings:
     """What a broker says of itself to the other brokers of its store.
 
     Attributes:
@@ -53,12 +53,12 @@ class Front:
 
     gate: Gate
     standbys: Standbys
-    tenure: Tenure
+    tenure: ActiveLease
     fenced: Callable[[OpenDataError], None]
     read_ahead: Callable[[Iterable[str]], Awaitable[None]]
 
 
-class Seat(Protocol):
+class ActiveRole(Protocol):
     """The right to serve one store.
 
     Attributes:

@@ -15,13 +15,13 @@ from msgspec.structs import replace
 
 from ...errors import NewerFormat, StoreError, StoreFenced, StoreInUse
 from ...protocol.messages import Prepare, TakeOver
-from ..delivery.tenure import seconds_since_boot
+from ..delivery.active_lease import seconds_since_boot
 from ..wire.standbys import Standby
 from .active_link import connect
-from .active_record import ACTIVE, HANDING_OVER, STOPPED, ActiveRecord, Claim, decode, encode
-from .bucket_record import BucketRecord, Found, RecordChanged
+from .active_record import ACTIVE, HANDING_OVER, STOPPED, ActiveRecord, TakeOverClaim, decode, encode
+from .active_role import ActiveRoleSettings, Front
+from .bucket_record import BucketRecord, RecordChanged, VersionedRecord
 from .process_identity import has_ended, own_process
-from .seat import Front, SeatSettings
 
 log = logging.getLogger(__name__)
 
@@ -41,15 +41,15 @@ _SUCCESSOR_SECONDS = 1.0
 _RETRY_SECONDS = 1.0
 
 
-class BucketSeat:
+class BucketActiveRole:
     """The broker whose id is in the record is active."""
 
-    def __init__(self, record: BucketRecord, settings: SeatSettings) -> None:
+    def __init__(self, record: BucketRecord, settings: ActiveRoleSettings) -> None:
         self._record, self._settings = record, settings
         self._has_standby = settings.standby  # or had one
         self._standby_came = asyncio.Event()
         self._addresses: tuple[str, ...] = ()
-        self._mine: Found | None = None
+        self._mine: VersionedRecord | None = None
         self._writing = asyncio.Lock()
         self._front: Front
         self.instances: tuple[str, ...] = ()
@@ -90,7 +90,7 @@ class BucketSeat:
             is_first = False
         front.gate.hold()
 
-    async def _read_again(self) -> Found | None:
+    async def _read_again(self) -> VersionedRecord | None:
         """The record was deleted: an active broker whose lease is not over has that time to write it again."""
         if not self._followed_lease:
             return None  # the store is new, as far as this broker knows
@@ -103,7 +103,7 @@ class BucketSeat:
             return record.successor == self._settings.id
         return record.state == STOPPED or (at_start and has_ended(record.process))
 
-    async def _sit_down(self, found: Found | None) -> None:
+    async def _sit_down(self, found: VersionedRecord | None) -> None:
         """Write this broker's record.
 
         Raises:
@@ -119,7 +119,7 @@ class BucketSeat:
         self.instances = tuple(self._mine.record.instances)
         self._extend(began)
 
-    async def _stand_by(self, found: Found) -> None:
+    async def _stand_by(self, found: VersionedRecord) -> None:
         """Follow the active broker, until it may be gone; then claim its seat."""
         gate, record = self._front.gate, found.record
         self._followed_lease = record.lease_seconds
@@ -138,13 +138,13 @@ class BucketSeat:
             if told is not None:
                 log.warning("take-over: the active broker hands over")
                 gate.hold()
-                await self._sit_down(Found(decode(told.record), told.version))
+                await self._sit_down(VersionedRecord(decode(told.record), told.version))
             else:
                 log.warning("standby: the connection to the active broker is lost")
         finally:
             link.close()
 
-    async def _push_in(self, found: Found) -> None:
+    async def _push_in(self, found: VersionedRecord) -> None:
         """Replace a broker that is gone, or that is to be replaced.
 
         Raises:
@@ -169,12 +169,12 @@ class BucketSeat:
             active=",".join(record.addresses),
         )
 
-    async def _claim(self, found: Found, *, forced: bool = False) -> None:
+    async def _claim(self, found: VersionedRecord, *, forced: bool = False) -> None:
         """Claim the seat, and sit down if the active broker does not withdraw the claim within its lease."""
         seconds, other = _MARGIN * found.record.lease_seconds, found.record.claim
         if other is not None and other.id != self._settings.id and not await self._stays(found, seconds):
             return  # two claims would only replace each other
-        claim = Claim(id=self._settings.id, forced=forced)
+        claim = TakeOverClaim(id=self._settings.id, forced=forced)
         claimed = await self._record.write(replace(found.record, claim=claim), found)
         log.warning("take-over: the active broker can't be reached, and is given %.1f s to answer", seconds)
         if await self._stays(claimed, seconds / 2) and await self._reading_ahead(claimed, seconds / 2):
@@ -185,7 +185,7 @@ class BucketSeat:
             log.warning("standby: the active broker answered in the store, this one waits on")
             await asyncio.sleep(self._period)
 
-    async def _reading_ahead(self, found: Found, seconds: float) -> bool:
+    async def _reading_ahead(self, found: VersionedRecord, seconds: float) -> bool:
         """As :meth:`_stays`. Most active brokers that are alive would have answered before, so it is worth reading."""
         reading = asyncio.ensure_future(self._front.read_ahead({*self._settings.instances, *found.record.instances}))
         try:
@@ -198,7 +198,7 @@ class BucketSeat:
         settings = self._settings
         await connect(replaced, settings.id, list(self._addresses), settings.tls, "successor")
 
-    async def _stays(self, found: Found, seconds: float) -> bool:
+    async def _stays(self, found: VersionedRecord, seconds: float) -> bool:
         """Wait; returns whether the record is still the same."""
         ends_at = seconds_since_boot() + seconds
         while (left := ends_at - seconds_since_boot()) > 0:
@@ -235,7 +235,7 @@ class BucketSeat:
             await self._change(instances=[*self._found.record.instances, instance])
 
     @property
-    def _found(self) -> Found:
+    def _found(self) -> VersionedRecord:
         assert self._mine is not None
         return self._mine
 

@@ -16,7 +16,7 @@ _MOST_SECONDS = 0.05
 _SLOW_SECONDS = 0.003
 
 
-class Gathering:
+class CommitDelay:
     """Delays a commit until the clients of the last one are back, or a short time is over.
 
     Attributes:

@@ -21,9 +21,9 @@ from ...storage.operations.staged_jobs import Staging
 from ...storage.state.staged_job import StagedJob, StagedObject
 from ...storage.state.staged_rows import StagedChunk
 from ..delivery.core import Core
-from ..delivery.queue_upkeep import refusal_text
+from ..delivery.queue_policies import refusal_text
 from ..delivery.rate_limited_log import WarnOnce
-from .staged_plan import NeedEnvelopes, Planner, with_broker_headers
+from .staged_row_router import NeedEnvelopes, Planner, with_broker_headers
 
 log = logging.getLogger(__name__)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...storage.state.queue_state import QueueState
-from ..delivery.time_slices import Pace
+from ..delivery.time_slices import TimeSlice
 
 #: summaries between two checks of the time
 _PIECE = 500
 
 
-class Levels(NamedTuple):
+class QueueDepths(NamedTuple):
     """Messages of a queue by state."""
 
     ready: int
@@ -19,7 +19,7 @@ class Levels(NamedTuple):
     delayed: int
 
 
-async def levels(messages: QueueState, now: int, pace: Pace) -> Levels:
+async def levels(messages: QueueState, now: int, pace: TimeSlice) -> QueueDepths:
     """The levels of a queue now.
 
     The delayed ones are an estimate where some in a cold bucket have become visible since it left memory.
@@ -33,4 +33,4 @@ async def levels(messages: QueueState, now: int, pace: Pace) -> Levels:
                 await pace.rest()
     waiting = len(messages)
     delayed = min(delayed, waiting)
-    return Levels(waiting - delayed, len(messages.in_flight), delayed)
+    return QueueDepths(waiting - delayed, len(messages.in_flight), delayed)

@@ -15,7 +15,7 @@ from ...errors import OpenDataError, QueueFull
 from ..model.argument_table import DROP_HEAD, REJECT_PUBLISH_DLX
 from ..model.queue import BrokerQueue
 from .core import Core
-from .time_slices import Pace
+from .time_slices import TimeSlice
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ _MAX_DELAY_SECONDS = 3600.0
 _RETRY_SECONDS = 10.0
 
 
-class Upkeep:
+class QueuePolicies:
     """The upkeep of one instance's queues.
 
     Attributes:
@@ -183,7 +183,7 @@ class Upkeep:
 
     async def tend(self) -> None:
         """Check all queues, some at a time: a look at thousands of them takes milliseconds."""
-        async for queue in Pace().over(list(self._queues.values())):
+        async for queue in TimeSlice().over(list(self._queues.values())):
             if not queue.deleting:
                 self._check(queue, self._clock.now_ms())
 

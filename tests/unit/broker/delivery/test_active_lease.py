@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from kombu_opendata.broker.delivery.tenure import Tenure, seconds_since_boot
+from kombu_opendata.broker.delivery.active_lease import ActiveLease, seconds_since_boot
 from kombu_opendata.errors import StoreFenced
 
 
 def test_where_nobody_can_take_over_it_never_ends() -> None:
     async def main() -> None:
-        tenure = Tenure()
+        tenure = ActiveLease()
         assert not tenure.is_over
         await tenure.renewed()
 
@@ -21,7 +21,7 @@ def test_where_nobody_can_take_over_it_never_ends() -> None:
 
 def test_what_waits_goes_on_when_it_is_extended() -> None:
     async def main() -> None:
-        tenure = Tenure()
+        tenure = ActiveLease()
         tenure.extend(seconds_since_boot() - 1)
         assert tenure.is_over
         waiting = asyncio.ensure_future(tenure.renewed())
@@ -36,7 +36,7 @@ def test_what_waits_goes_on_when_it_is_extended() -> None:
 
 def test_what_waits_fails_when_it_is_lost_and_it_stays_lost() -> None:
     async def main() -> None:
-        tenure = Tenure()
+        tenure = ActiveLease()
         tenure.extend(seconds_since_boot() - 1)
         waiting = asyncio.ensure_future(tenure.renewed())
         await asyncio.sleep(0)

@@ -18,7 +18,7 @@ from ...storage.maintain.background_router import Router, Step
 from ...storage.records.routing_cursor import Cursor
 from ...storage.state.store_state import Queue
 from ..delivery.core import Core
-from ..delivery.queue_upkeep import Upkeep
+from ..delivery.queue_policies import QueuePolicies
 from ..model.argument_table import DROP_HEAD
 from ..model.queue import BrokerQueue
 
@@ -57,14 +57,14 @@ class _Pace:
         self.is_full = step.is_full
 
 
-class Replays:
+class ReplayScheduler:
     """The cursors of one instance.
 
     Attributes:
         routed: messages that were put into queues, since the start.
     """
 
-    def __init__(self, core: Core, router: Router, cursors: Mapping[str, Cursor], upkeep: Upkeep) -> None:
+    def __init__(self, core: Core, router: Router, cursors: Mapping[str, Cursor], upkeep: QueuePolicies) -> None:
         self._router = router
         self._cursors = cursors
         self._queues = core.queues

@@ -23,7 +23,7 @@ def seconds_since_boot() -> float:
     return time.clock_gettime(_CLOCK)
 
 
-class Tenure:
+class ActiveLease:
     """The time for which this broker is surely the active one; without an end where nobody can replace it.
 
     Attributes:

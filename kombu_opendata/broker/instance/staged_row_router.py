@@ -16,7 +16,7 @@ from ...storage.operations.staged_jobs import Staging
 from ...storage.routing.topology import Topology
 from ...storage.state.staged_rows import StagedChunk
 from ..delivery.core import Core
-from ..delivery.queue_upkeep import Upkeep, full_text
+from ..delivery.queue_policies import QueuePolicies, full_text
 from ..delivery.rate_limited_log import WarnOnce
 from ..model.queue import BrokerQueue
 from ..model.stored_queue import stored_in
@@ -29,7 +29,7 @@ class NeedEnvelopes(Exception):
     """A filter, a headers exchange or a transient queue needs the envelopes: the index is not enough."""
 
 
-class Plan(NamedTuple):
+class RoutingPlan(NamedTuple):
     """The targets of rows. ``runs`` is a flat list of target, rows, target, rows …; target -1 means no queue."""
 
     targets: list[list[BrokerQueue]]
@@ -45,7 +45,7 @@ class Planner:
         routed, unroutable: numbers of rows, since the start.
     """
 
-    def __init__(self, core: Core, topology: Topology, staging: Staging, upkeep: Upkeep) -> None:
+    def __init__(self, core: Core, topology: Topology, staging: Staging, upkeep: QueuePolicies) -> None:
         self._topology = topology
         self._staging = staging
         self._queues = core.queues
@@ -60,7 +60,7 @@ class Planner:
         """True if queues choose messages by headers, which the writer of a batch may have made up in its index."""
         return bool(self._topology.filters)
 
-    def plan_all(self, blocks: list[InlineBlock]) -> list[Plan]:
+    def plan_all(self, blocks: list[InlineBlock]) -> list[RoutingPlan]:
         """Plan all rows of these blocks.
 
         Raises:
@@ -81,7 +81,7 @@ class Planner:
             plans.append(plan)
         return plans
 
-    def plan(self, block: Block, payload: bytes | None, held: dict[BrokerQueue, list[int]]) -> tuple[Plan, int]:
+    def plan(self, block: Block, payload: bytes | None, held: dict[BrokerQueue, list[int]]) -> tuple[RoutingPlan, int]:
         """Plan rows; returns how many are planned: fewer than all if a full queue refuses the next one.
 
         Args:
@@ -114,11 +114,11 @@ class Planner:
                     refusing[number] = refuse
             full = self._take(refusing[number], block.lengths[row], held) if number in refusing else None
             if full is not None:
-                return Plan(targets, runs, envelopes, full), row
+                return RoutingPlan(targets, runs, envelopes, full), row
             if fixed is not None and not refusing:
-                return Plan(targets, [number, count], envelopes), count
+                return RoutingPlan(targets, [number, count], envelopes), count
             _add_run(runs, number, 1)
-        return Plan(targets, runs, envelopes), count
+        return RoutingPlan(targets, runs, envelopes), count
 
     def _take(self, refusing: list[BrokerQueue], size: int, held: dict[BrokerQueue, list[int]]) -> BrokerQueue | None:
         """Plan one more message for these queues; returns the first queue that refuses it, or None."""
@@ -153,7 +153,7 @@ class Planner:
             return ()
 
     # ------------------------------------------------------------------ adding to queues
-    def apply(self, chunk: StagedChunk, block: Block, plan: Plan) -> None:
+    def apply(self, chunk: StagedChunk, block: Block, plan: RoutingPlan) -> None:
         """Add a chunk's rows to their queues, in one effect.
 
         Raises:
@@ -177,7 +177,9 @@ class Planner:
             id += count
         self._outbox.schedule()
 
-    def _added(self, queues: list[BrokerQueue], ids: range, chunk: StagedChunk, block: Block, plan: Plan) -> None:
+    def _added(
+        self, queues: list[BrokerQueue], ids: range, chunk: StagedChunk, block: Block, plan: RoutingPlan
+    ) -> None:
         for queue in queues:
             if not isinstance(queue, TransientQueue):
                 continue

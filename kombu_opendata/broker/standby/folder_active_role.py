@@ -14,7 +14,7 @@ from ...protocol.messages import TakeOver
 from ..wire.standbys import Standby
 from .active_link import connect
 from .active_record import RECORD_NAME, ActiveRecord, decode, encode
-from .seat import EXIT_FAILED, EXIT_FENCED, FreeSeat, Front, SeatSettings
+from .active_role import EXIT_FAILED, EXIT_FENCED, ActiveRoleSettings, FreeSeat, Front
 from .store_lock import StoreLock
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ _LOOK_SECONDS = 0.5
 _WATCH_SECONDS = 0.5
 
 
-class FolderSeat(FreeSeat):
+class FolderActiveRole(FreeSeat):
     """Who has the lock is active. The kernel releases the lock of a process that ends.
 
     Raises:
@@ -35,7 +35,7 @@ class FolderSeat(FreeSeat):
         StoreUnwritable, UnsafeFolder: the folder can't be used.
     """
 
-    def __init__(self, lock: StoreLock, settings: SeatSettings) -> None:
+    def __init__(self, lock: StoreLock, settings: ActiveRoleSettings) -> None:
         self._lock, self._settings = lock, settings
         self._front: Front
         if not settings.standby:
