@@ -34,10 +34,10 @@ from .api import (
 )
 from .api.errors import RESPONSES, error_json
 from .brokers import Brokers
-from .failing import answer_errors
-from .faults import Answered
-from .jobs import Jobs
-from .live.pace import Pace
+from .error_handlers import answer_errors
+from .error_reports import Answered
+from .jobs import BackgroundJobs
+from .live.pace import UpdatePace
 from .pages import (
     dialogs,
     exchanges,
@@ -98,7 +98,7 @@ def create_app(settings: WebSettings | str) -> FastAPI:
     settings = WebSettings(settings) if isinstance(settings, str) else settings
     brokers = Brokers(settings)
     visitors = Visitors(settings, brokers, monotonic)
-    site = Site(settings, brokers, Renderer(), Masking(settings.masked_names), Jobs(), visitors, Pace())
+    site = Site(settings, brokers, Renderer(), Masking(settings.masked_names), BackgroundJobs(), visitors, UpdatePace())
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:

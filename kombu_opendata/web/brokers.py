@@ -66,7 +66,7 @@ class _Answer:
             future.exception()
 
 
-class Broker:
+class UserBroker:
     """The broker as one user sees it: a client, and answers that all open pages of this user share.
 
     Attributes:
@@ -158,10 +158,10 @@ class Brokers:
     def __init__(self, settings: WebSettings) -> None:
         self._settings = settings
         self._key = secrets.token_bytes(32)
-        self._known: OrderedDict[str, Broker] = OrderedDict()
+        self._known: OrderedDict[str, UserBroker] = OrderedDict()
         self._closing: set[asyncio.Task[None]] = set()
 
-    def of(self, login: Login = OWN) -> Broker:
+    def of(self, login: Login = OWN) -> UserBroker:
         """The broker as this user sees it. It is connected when it is first asked."""
         key = self._key_of(login)
         if key not in self._known:
@@ -170,14 +170,14 @@ class Brokers:
             if login.user:
                 address = replace(address, user=login.user, secret=login.secret)
             client = PageClient(address.as_uri(include_secret=True), options)
-            self._known[key] = Broker(client, expects_standby=bool(address.others), key=key)
+            self._known[key] = UserBroker(client, expects_standby=bool(address.others), key=key)
         found = self._known[key]
         self._known.move_to_end(key)
         found.used_at = monotonic()
         self._close_unused()
         return found
 
-    async def entered(self, login: Login) -> Broker:
+    async def entered(self, login: Login) -> UserBroker:
         """As :meth:`of`, when the broker has let this user in.
 
         Raises:
@@ -201,7 +201,7 @@ class Brokers:
         broker.was_entered = True
         return broker
 
-    def find(self, key: str) -> Broker | None:
+    def find(self, key: str) -> UserBroker | None:
         """The broker of an earlier login, if its client is still there."""
         found = self._known.get(key)
         if found is not None:
@@ -209,7 +209,7 @@ class Brokers:
             found.used_at = monotonic()
         return found
 
-    def forget(self, broker: Broker) -> None:
+    def forget(self, broker: UserBroker) -> None:
         """Close a client."""
         if self._known.pop(broker.key, None) is not None:
             task = asyncio.get_running_loop().create_task(broker.close())

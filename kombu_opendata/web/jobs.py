@@ -10,14 +10,14 @@ from itertools import count
 from typing import Any
 
 from ..errors import LimitExceeded, OpenDataError
-from .actions.action import Done, Progress, Report
+from .actions.action import ActionOutcome, ActionProgress, Report
 
 #: how many jobs of one user go on at a time, and how many that ended are remembered, for how long
 MAX_RUNNING, MAX_ENDED, KEPT = 10, 100, timedelta(hours=1)
 
 
 @dataclass
-class Job:
+class BackgroundJob:
     """An action in the background.
 
     Attributes:
@@ -33,37 +33,42 @@ class Job:
     subject: dict[str, Any]
     began_at: datetime
     state: str = "running"
-    progress: Progress | None = None
-    done: Done | None = None
+    progress: ActionProgress | None = None
+    done: ActionOutcome | None = None
     error: str = ""
     ended_at: datetime | None = None
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
-    def hear(self, progress: Progress) -> None:
+    def hear(self, progress: ActionProgress) -> None:
         """How far it is."""
         self.progress = progress
 
 
-class Jobs:
+class BackgroundJobs:
     """The jobs of all users of a page. They end with its process."""
 
     def __init__(self) -> None:
-        self._jobs: dict[int, Job] = {}
+        self._jobs: dict[int, BackgroundJob] = {}
         self._numbers = count(1)
 
-    def of(self, user: str) -> list[Job]:
+    def of(self, user: str) -> list[BackgroundJob]:
         """A user's jobs, the newest first."""
         self._forget()
         return [job for job in reversed(self._jobs.values()) if job.user == user]
 
-    def get(self, user: str, id: int) -> Job | None:
+    def get(self, user: str, id: int) -> BackgroundJob | None:
         """A job of this user."""
         job = self._jobs.get(id)
         return job if job is not None and job.user == user else None
 
     def start(
-        self, user: str, title: str, action: str, subject: dict[str, Any], work: Callable[[Report], Awaitable[Done]]
-    ) -> Job:
+        self,
+        user: str,
+        title: str,
+        action: str,
+        subject: dict[str, Any],
+        work: Callable[[Report], Awaitable[ActionOutcome]],
+    ) -> BackgroundJob:
         """Begin a job.
 
         Raises:
@@ -73,12 +78,12 @@ class Jobs:
             raise LimitExceeded(
                 f"{MAX_RUNNING} jobs of yours are running: wait for one, or cancel it", limit=MAX_RUNNING
             )
-        job = Job(next(self._numbers), user, title, action, subject, datetime.now(UTC))
+        job = BackgroundJob(next(self._numbers), user, title, action, subject, datetime.now(UTC))
         self._jobs[job.id] = job
         job.task = asyncio.create_task(_run(job, work))
         return job
 
-    def cancel(self, job: Job) -> None:
+    def cancel(self, job: BackgroundJob) -> None:
         """Stop a job after its present step; what it did stays done."""
         if job.task is not None:
             job.task.cancel()
@@ -98,7 +103,7 @@ class Jobs:
                 del self._jobs[job.id]
 
 
-async def _run(job: Job, work: Callable[[Report], Awaitable[Done]]) -> None:
+async def _run(job: BackgroundJob, work: Callable[[Report], Awaitable[ActionOutcome]]) -> None:
     try:
         job.done = await work(job.hear)
         job.state = "done"

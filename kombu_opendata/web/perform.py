@@ -7,8 +7,8 @@ from typing import Any
 
 from ..errors import AccessRefused, OpenDataError, PreconditionFailed
 from .access import audit
-from .actions.action import Action, Done, Parameters, Preview, Report, unheard
-from .jobs import Job
+from .actions.action import Action, ActionOutcome, Parameters, Preview, Report, unheard
+from .jobs import BackgroundJob
 from .visit import Visit
 
 
@@ -17,7 +17,7 @@ async def preview(visit: Visit, action: Action[Any], parameters: Parameters) -> 
     return await action.preview(visit.broker, parameters)
 
 
-async def perform(visit: Visit, action: Action[Any], parameters: Parameters, report: Report = unheard) -> Done:
+async def perform(visit: Visit, action: Action[Any], parameters: Parameters, report: Report = unheard) -> ActionOutcome:
     """Do it.
 
     Raises:
@@ -46,14 +46,14 @@ async def perform(visit: Visit, action: Action[Any], parameters: Parameters, rep
     return done
 
 
-async def begin(visit: Visit, action: Action[Any], parameters: Parameters, *, patience: float = 1.0) -> Job:
+async def begin(visit: Visit, action: Action[Any], parameters: Parameters, *, patience: float = 1.0) -> BackgroundJob:
     """Do it in the background; the job may have ended already, as this waits for it for ``patience`` seconds.
 
     Raises:
         LimitExceeded: this user has as many jobs as go on at a time.
     """
 
-    async def work(report: Report) -> Done:
+    async def work(report: Report) -> ActionOutcome:
         return await perform(visit, action, parameters, report)
 
     subject = parameters.model_dump(mode="json", exclude_defaults=True)

@@ -11,9 +11,9 @@ from fastapi import Depends, Request
 from ..errors import AccessRefused, OpenDataError
 from ..masking import Masking
 from .access.visitors import Visitor, Visitors
-from .brokers import Broker, Brokers
-from .jobs import Jobs
-from .live.pace import Pace
+from .brokers import Brokers, UserBroker
+from .jobs import BackgroundJobs
+from .live.pace import UpdatePace
 from .rendering import Renderer
 from .settings import WebSettings
 
@@ -26,9 +26,9 @@ class Site:
     brokers: Brokers
     renderer: Renderer
     masking: Masking
-    jobs: Jobs
+    jobs: BackgroundJobs
     visitors: Visitors
-    pace: Pace
+    pace: UpdatePace
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Visit:
         return self.visitor.user
 
     @property
-    def broker(self) -> Broker:
+    def broker(self) -> UserBroker:
         """The broker, as this user sees it."""
         return self.visitor.broker
 

@@ -11,8 +11,8 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...errors import OpenDataError
-from .. import faults
-from ..faults import Answered, Fault
+from .. import error_reports
+from ..error_reports import Answered, Fault
 from ..settings import WebSettings
 from . import forgery
 from .visitors import Visitor, Visitors
@@ -51,9 +51,9 @@ class Guard:
             if said is None and not path.startswith("/static/"):
                 said = await self._enter(request, path, body)
         except OpenDataError as exc:
-            said = faults.answered(exc)
+            said = error_reports.answered(exc)
         except HTTPException as exc:
-            said = faults.not_served(exc.status_code, str(exc.detail))
+            said = error_reports.not_served(exc.status_code, str(exc.detail))
         if isinstance(said, Answered):
             said = self._answer(request, said)
         await (said or self._app)(scope, _again(body, receive), send)

@@ -13,7 +13,7 @@ MOST = 1000
 
 
 @dataclass
-class Session:
+class LoginSession:
     """A login that goes on.
 
     Attributes:
@@ -34,18 +34,18 @@ class Sessions:
         self._idle_seconds = idle_seconds
         self._seconds = seconds
         self._time = time
-        self._known: OrderedDict[bytes, Session] = OrderedDict()
+        self._known: OrderedDict[bytes, LoginSession] = OrderedDict()
 
     def begin(self, user: str, broker: str) -> str:
         """Begin a session; returns its token, which is always a new one."""
         token = secrets.token_urlsafe(32)
         now = self._time()
-        self._known[_hash(token)] = Session(user, broker, now, now)
+        self._known[_hash(token)] = LoginSession(user, broker, now, now)
         if len(self._known) > MOST:
             self._known.popitem(last=False)[1].is_over = True
         return token
 
-    def find(self, token: str) -> Session | None:
+    def find(self, token: str) -> LoginSession | None:
         """The session of a token; None if it is over."""
         found = self._known.get(key := _hash(token))
         if found is None:
@@ -57,7 +57,7 @@ class Sessions:
         found.used_at = self._time()
         return found
 
-    def goes_on(self, session: Session) -> bool:
+    def goes_on(self, session: LoginSession) -> bool:
         """Whether a session is not over; one that is stays so."""
         now = self._time()
         is_old = now - session.began_at > self._seconds or now - session.used_at > self._idle_seconds

@@ -14,11 +14,11 @@ from starlette.requests import Request
 from ...errors import AccessRefused, OpenDataError, TooManyLogins
 from ...failure_limit import FailureLimit
 from ...url import parse
-from ..brokers import OWN, Broker, Brokers, Login
+from ..brokers import OWN, Brokers, Login, UserBroker
 from ..settings import WebSettings
 from . import audit
 from .forgery import Tokens
-from .sessions import Session, Sessions
+from .sessions import LoginSession, Sessions
 
 #: wrong logins: the broker has limits of its own, and for it all of them come from the page
 FAILURES_PER_ADDRESS, FAILURES_PER_USER, FAILURE_SECONDS = 5, 20, 60.0
@@ -43,11 +43,11 @@ class Visitor:
     """
 
     user: str
-    broker: Broker
+    broker: UserBroker
     token: str
     address: str
     is_ambient: bool = False
-    session: Session | None = None
+    session: LoginSession | None = None
 
 
 class Visitors:
@@ -102,7 +102,7 @@ class Visitors:
         audit.noted(user, address, "logged in")
         return self.sessions.begin(user, broker.key)
 
-    async def check(self, user: str, secret: str, address: str) -> Broker:
+    async def check(self, user: str, secret: str, address: str) -> UserBroker:
         """The broker, as the user with this secret sees it.
 
         Raises:

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from ..brokers import Broker
+from ..brokers import UserBroker
 
 
 class Parameters(BaseModel):
@@ -38,7 +38,7 @@ class Preview:
 
 
 @dataclass(frozen=True)
-class Done:
+class ActionOutcome:
     """What an action did.
 
     Attributes:
@@ -54,17 +54,17 @@ class Done:
 
 
 @dataclass(frozen=True)
-class Progress:
+class ActionProgress:
     """How far an action is: of ``total``, if that is known."""
 
     done: int
     total: int | None = None
 
 
-Report = Callable[[Progress], None]
+Report = Callable[[ActionProgress], None]
 
 
-def unheard(_progress: Progress) -> None:
+def unheard(_progress: ActionProgress) -> None:
     """For an action whose progress nobody follows."""
 
 
@@ -87,8 +87,8 @@ class Action(Generic[P]):
     name: str
     title: str
     parameters: type[P]
-    preview: Callable[[Broker, P], Awaitable[Preview]]
-    perform: Callable[[Broker, P, Report], Awaitable[Done]]
+    preview: Callable[[UserBroker, P], Awaitable[Preview]]
+    perform: Callable[[UserBroker, P, Report], Awaitable[ActionOutcome]]
     given: frozenset[str] = frozenset()
     typed: str = ""
     is_dangerous: bool = False

@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
-from ..brokers import Broker
-from .action import Action, Done, Parameters, Preview, Report
+from ..brokers import UserBroker
+from .action import Action, ActionOutcome, Parameters, Preview, Report
 
 
-class Maintain(Parameters):
+class MaintainParameters(Parameters):
     duties: list[Literal["route", "expire_leases", "collect"]] = Field(
         default_factory=list, title="Duties", description="route, expire_leases, collect; none means all"
     )
@@ -21,39 +21,39 @@ class Maintain(Parameters):
         return value.replace(",", " ").split() if isinstance(value, str) else value
 
 
-async def preview_maintain(_broker: Broker, _given: Maintain) -> Preview:
+async def preview_maintain(_broker: UserBroker, _given: MaintainParameters) -> Preview:
     return Preview("The broker does its maintenance now. It does so by itself, too; others don't notice.")
 
 
-async def maintain(broker: Broker, given: Maintain, _report: Report) -> Done:
+async def maintain(broker: UserBroker, given: MaintainParameters, _report: Report) -> ActionOutcome:
     await broker.client.maintain(given.duties)
-    return Done("Maintenance is done.", {}, "store")
+    return ActionOutcome("Maintenance is done.", {}, "store")
 
 
-class Nothing(Parameters):
+class NoParameters(Parameters):
     """No parameters."""
 
 
-async def preview_reload(_broker: Broker, _given: Nothing) -> Preview:
+async def preview_reload(_broker: UserBroker, _given: NoParameters) -> Preview:
     return Preview("The broker reads its files of users and certificates again, with effect on open connections.")
 
 
-async def reload(broker: Broker, _given: Nothing, _report: Report) -> Done:
+async def reload(broker: UserBroker, _given: NoParameters, _report: Report) -> ActionOutcome:
     await broker.client.reload()
-    return Done("The files are read.", {}, "store")
+    return ActionOutcome("The files are read.", {}, "store")
 
 
-async def preview_hand_over(_broker: Broker, _given: Nothing) -> Preview:
+async def preview_hand_over(_broker: UserBroker, _given: NoParameters) -> Preview:
     return Preview("The standby takes over, and this broker ends. Clients go there by themselves.")
 
 
-async def hand_over(broker: Broker, _given: Nothing, _report: Report) -> Done:
+async def hand_over(broker: UserBroker, _given: NoParameters, _report: Report) -> ActionOutcome:
     addresses = await broker.client.hand_over()
-    return Done(f"The standby takes over: {', '.join(addresses)}.", {}, "store")
+    return ActionOutcome(f"The standby takes over: {', '.join(addresses)}.", {}, "store")
 
 
 ACTIONS: tuple[Action[Any], ...] = (
-    Action("maintain", "Maintain", Maintain, preview_maintain, maintain, is_long=True),
-    Action("reload", "Read files again", Nothing, preview_reload, reload),
-    Action("hand-over", "Hand over", Nothing, preview_hand_over, hand_over, is_dangerous=True),
+    Action("maintain", "Maintain", MaintainParameters, preview_maintain, maintain, is_long=True),
+    Action("reload", "Read files again", NoParameters, preview_reload, reload),
+    Action("hand-over", "Hand over", NoParameters, preview_hand_over, hand_over, is_dangerous=True),
 )

@@ -6,31 +6,31 @@ from typing import Any, Literal
 
 from pydantic import Field, Json, field_validator
 
-from ..brokers import Broker
-from .action import Action, Done, Parameters, Preview, Report, counted
+from ..brokers import UserBroker
+from .action import Action, ActionOutcome, Parameters, Preview, Report, counted
 
 
-class OfExchange(Parameters):
+class ExchangeParameters(Parameters):
     exchange: str = Field(title="Exchange", min_length=1)
 
 
-class Declare(OfExchange):
+class DeclareExchangeParameters(ExchangeParameters):
     type: Literal["topic", "direct", "fanout", "headers"] = Field("topic", title="Type")
 
 
-async def preview_declare(broker: Broker, given: Declare) -> Preview:
+async def preview_declare(broker: UserBroker, given: DeclareExchangeParameters) -> Preview:
     known = {one.name for one in await broker.client.list_exchanges()}
     if given.exchange in known:
         return Preview(f"There is an exchange {given.exchange} already.", is_possible=False)
     return Preview("A new exchange that survives restarts.")
 
 
-async def declare(broker: Broker, given: Declare, _report: Report) -> Done:
+async def declare(broker: UserBroker, given: DeclareExchangeParameters, _report: Report) -> ActionOutcome:
     await broker.client.declare_exchange(given.exchange, given.type)
-    return Done(f"The exchange {given.exchange} is there.", {}, "exchange", {"name": given.exchange})
+    return ActionOutcome(f"The exchange {given.exchange} is there.", {}, "exchange", {"name": given.exchange})
 
 
-async def preview_delete(broker: Broker, given: OfExchange) -> Preview:
+async def preview_delete(broker: UserBroker, given: ExchangeParameters) -> Preview:
     found = next((one for one in await broker.client.list_exchanges() if one.name == given.exchange), None)
     if found is None:
         return Preview(f"There is no exchange {given.exchange}.", is_possible=False)
@@ -38,12 +38,12 @@ async def preview_delete(broker: Broker, given: OfExchange) -> Preview:
     return Preview(text, found.bindings)
 
 
-async def delete(broker: Broker, given: OfExchange, _report: Report) -> Done:
+async def delete(broker: UserBroker, given: ExchangeParameters, _report: Report) -> ActionOutcome:
     await broker.client.delete_exchange(given.exchange)
-    return Done(f"The exchange {given.exchange} is deleted.", {}, "exchanges")
+    return ActionOutcome(f"The exchange {given.exchange} is deleted.", {}, "exchanges")
 
 
-class OfBinding(OfExchange):
+class BindingParameters(ExchangeParameters):
     queue: str = Field(title="Queue", min_length=1)
     routing_key: str = Field(
         "", title="Routing key", description="for a topic exchange a pattern: * is a word, # any number"
@@ -61,32 +61,32 @@ class OfBinding(OfExchange):
         return value or {}
 
 
-async def preview_bind(_broker: Broker, given: OfBinding) -> Preview:
+async def preview_bind(_broker: UserBroker, given: BindingParameters) -> Preview:
     return Preview(f"{given.queue or 'The queue'} will get what is published to {given.exchange} and matches.")
 
 
-async def bind(broker: Broker, given: OfBinding, _report: Report) -> Done:
+async def bind(broker: UserBroker, given: BindingParameters, _report: Report) -> ActionOutcome:
     await broker.client.bind(given.queue, given.exchange, given.routing_key, given.arguments)
-    return Done(f"{given.queue} is bound to {given.exchange}.", {}, "exchange", {"name": given.exchange})
+    return ActionOutcome(f"{given.queue} is bound to {given.exchange}.", {}, "exchange", {"name": given.exchange})
 
 
-async def preview_unbind(_broker: Broker, given: OfBinding) -> Preview:
+async def preview_unbind(_broker: UserBroker, given: BindingParameters) -> Preview:
     return Preview(f"{given.queue} will get no more from {given.exchange} by the key {given.routing_key!r}.")
 
 
-async def unbind(broker: Broker, given: OfBinding, _report: Report) -> Done:
+async def unbind(broker: UserBroker, given: BindingParameters, _report: Report) -> ActionOutcome:
     await broker.client.unbind(given.queue, given.exchange, given.routing_key, given.arguments)
-    return Done(f"{given.queue} is no longer bound by this key.", {}, "exchange", {"name": given.exchange})
+    return ActionOutcome(f"{given.queue} is no longer bound by this key.", {}, "exchange", {"name": given.exchange})
 
 
 _EXCHANGE = frozenset(("exchange",))
 _BINDING = frozenset(("exchange", "queue", "routing_key", "arguments"))
 ACTIONS: tuple[Action[Any], ...] = (
-    Action("declare-exchange", "Create an exchange", Declare, preview_declare, declare),
+    Action("declare-exchange", "Create an exchange", DeclareExchangeParameters, preview_declare, declare),
     Action(
-        "delete-exchange", "Delete the exchange", OfExchange, preview_delete, delete, _EXCHANGE, "exchange",
+        "delete-exchange", "Delete the exchange", ExchangeParameters, preview_delete, delete, _EXCHANGE, "exchange",
         is_dangerous=True,
     ),
-    Action("bind", "Bind a queue", OfBinding, preview_bind, bind, _EXCHANGE),
-    Action("unbind", "Unbind", OfBinding, preview_unbind, unbind, _BINDING, is_dangerous=True),
+    Action("bind", "Bind a queue", BindingParameters, preview_bind, bind, _EXCHANGE),
+    Action("unbind", "Unbind", BindingParameters, preview_unbind, unbind, _BINDING, is_dangerous=True),
 )  # fmt: skip

@@ -10,18 +10,18 @@ from pydantic import Field, field_validator, model_validator
 
 from ...client.calls.failure_queries import Dismissed, FailureFilters, Retried
 from ...errors import MessageNotFound, PreconditionFailed
-from ..brokers import Broker
+from ..brokers import UserBroker
 from ..no_value import without_none
-from .action import Action, Done, Parameters, Preview, Progress, Report, counted
+from .action import Action, ActionOutcome, ActionProgress, Parameters, Preview, Report, counted
 from .message_actions import MAX_IDS
-from .queue_actions import OfQueue
+from .queue_actions import QueueParameters
 
 _LISTS = ("queues", "tasks", "exceptions", "reasons", "workers", "kinds", "task_ids")
 
 _PLACE = re.compile(r"\d{1,19} .+", re.DOTALL)
 
 
-class OfFailures(Parameters):
+class FailureParameters(Parameters):
     """Which failures, as in :class:`.FailureFilters`; nothing given means all, "(none)" those without such a value."""
 
     queues: list[str] = Field(default_factory=list, title="Queues")
@@ -58,7 +58,7 @@ class OfFailures(Parameters):
         return ([value] if value else []) if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _zones(self) -> OfFailures:
+    def _zones(self) -> FailureParameters:
         for name in ("since", "until"):
             at = getattr(self, name)
             if at is not None and at.tzinfo is None:
@@ -91,16 +91,16 @@ class OfFailures(Parameters):
         return found
 
 
-class Retry(OfFailures):
+class RetryParameters(FailureParameters):
     target: str = Field("", title="To the queue", description="empty means: their own")
 
 
-async def _count(broker: Broker, given: OfFailures) -> tuple[int, bool]:
+async def _count(broker: UserBroker, given: FailureParameters) -> tuple[int, bool]:
     answers = [await broker.client.group_failures(["queue"], **filters) for filters in given.filters()]
     return sum(one.count for answer in answers for one in answer.groups), all(answer.complete for answer in answers)
 
 
-async def _preview(broker: Broker, given: OfFailures, text: str) -> Preview:
+async def _preview(broker: UserBroker, given: FailureParameters, text: str) -> Preview:
     if [] in (given.ids, given.selected):
         return Preview("Nothing is selected.", 0, is_possible=False)
     count, complete = await _count(broker, given)
@@ -109,18 +109,18 @@ async def _preview(broker: Broker, given: OfFailures, text: str) -> Preview:
     return Preview(f"{'' if complete else 'At least '}{counted(count, 'failure')} {text}", count)
 
 
-async def preview_retry(broker: Broker, given: Retry) -> Preview:
+async def preview_retry(broker: UserBroker, given: RetryParameters) -> Preview:
     return await _preview(broker, given, "will run again: failed messages with their ids, tasks with new ones.")
 
 
-async def retry(broker: Broker, given: Retry, report: Report) -> Done:
+async def retry(broker: UserBroker, given: RetryParameters, report: Report) -> ActionOutcome:
     count, _ = await _count(broker, given)
 
     done = Retried()
     for filters in given.filters():
 
         def step(more: Retried, before: Retried = done) -> None:
-            report(Progress(before.handled + more.handled, count))
+            report(ActionProgress(before.handled + more.handled, count))
 
         done = done.plus(await broker.client.retry_failures(given.target, progress=step, **filters))
         if done.full:
@@ -133,28 +133,28 @@ async def retry(broker: Broker, given: Retry, report: Report) -> Done:
     text = f"{counted(done.handled, 'failure')} run again." + (f" Not: {left}." if left else "")
     if done.full:
         text += f" {done.full} is full: the rest stays."
-    return Done(text, {"redriven": done.redriven, "published": done.published, **done.left}, "failed")
+    return ActionOutcome(text, {"redriven": done.redriven, "published": done.published, **done.left}, "failed")
 
 
-async def preview_dismiss(broker: Broker, given: OfFailures) -> Preview:
+async def preview_dismiss(broker: UserBroker, given: FailureParameters) -> Preview:
     return await _preview(broker, given, "will be deleted for good; attempts stay in the history.")
 
 
-async def dismiss(broker: Broker, given: OfFailures, report: Report) -> Done:
+async def dismiss(broker: UserBroker, given: FailureParameters, report: Report) -> ActionOutcome:
     count, _ = await _count(broker, given)
 
     done = Dismissed()
     for filters in given.filters():
 
         def step(more: Dismissed, before: Dismissed = done) -> None:
-            report(Progress(before.handled + more.handled, count))
+            report(ActionProgress(before.handled + more.handled, count))
 
         done = done.plus(await broker.client.dismiss_failures(progress=step, **filters))
     counts = {"deleted": done.deleted, "dismissed": done.dismissed}
-    return Done(f"{counted(done.handled, 'failure')} deleted.", counts, "failed")
+    return ActionOutcome(f"{counted(done.handled, 'failure')} deleted.", counts, "failed")
 
 
-class ArchiveFailed(OfQueue):
+class ArchiveFailedParameters(QueueParameters):
     where: str = Field("", title="Filter")
     ids: list[int] | None = Field(None, title="Messages", max_length=MAX_IDS)
 
@@ -164,7 +164,7 @@ class ArchiveFailed(OfQueue):
         return value.replace(",", " ").split() if isinstance(value, str) else value
 
 
-async def preview_archive(broker: Broker, given: ArchiveFailed) -> Preview:
+async def preview_archive(broker: UserBroker, given: ArchiveFailedParameters) -> Preview:
     if given.ids == []:
         return Preview("Nothing is selected.", 0, is_possible=False)
     count = len(given.ids) if given.ids is not None else (await broker.client.metrics(given.queue)).failed
@@ -172,19 +172,19 @@ async def preview_archive(broker: Broker, given: ArchiveFailed) -> Preview:
     return Preview(f"{up_to}{counted(count, 'failed message')} of {given.queue} will be set aside, and kept.", count)
 
 
-async def archive_failed(broker: Broker, given: ArchiveFailed, _report: Report) -> Done:
+async def archive_failed(broker: UserBroker, given: ArchiveFailedParameters, _report: Report) -> ActionOutcome:
     count = await broker.client.archive_failed(given.queue, where=given.where, ids=given.ids)
     if given.ids and not count:
         raise MessageNotFound("Nothing was set aside: these are not failed messages of the queue.", queue=given.queue)
-    return Done(f"{counted(count, 'message')} set aside.", {"archived": count}, "queue", {"name": given.queue})
+    return ActionOutcome(f"{counted(count, 'message')} set aside.", {"archived": count}, "queue", {"name": given.queue})
 
 
-class Settled(OfQueue):
+class DeleteSettledParameters(QueueParameters):
     state: Literal["done", "failed", "archived_failed"] = Field("done", title="Messages that are")
     older_than: float = Field(0, ge=0, title="Settled at least so many seconds ago", description="0 means all")
 
 
-async def preview_settled(broker: Broker, given: Settled) -> Preview:
+async def preview_settled(broker: UserBroker, given: DeleteSettledParameters) -> Preview:
     figures = await broker.client.metrics(given.queue)
     count: int = {"done": figures.done, "failed": figures.failed}.get(given.state, figures.archived_failed)
     up_to = "Of " if given.older_than else ""
@@ -192,21 +192,21 @@ async def preview_settled(broker: Broker, given: Settled) -> Preview:
     return Preview(text, count)
 
 
-async def delete_settled(broker: Broker, given: Settled, _report: Report) -> Done:
+async def delete_settled(broker: UserBroker, given: DeleteSettledParameters, _report: Report) -> ActionOutcome:
     chosen: dict[str, Any] = {"older_than": given.older_than} if given.older_than else {"all": True}
     count = await broker.client.delete_settled(given.queue, given.state, **chosen)
-    return Done(f"{counted(count, 'message')} deleted.", {"deleted": count}, "queue", {"name": given.queue})
+    return ActionOutcome(f"{counted(count, 'message')} deleted.", {"deleted": count}, "queue", {"name": given.queue})
 
 
-_ALL = frozenset(OfFailures.model_fields)
+_ALL = frozenset(FailureParameters.model_fields)
 _IDS = frozenset(("queue", "ids"))
 _QUEUE = frozenset(("queue",))
 ACTIONS: tuple[Action[Any], ...] = (
-    Action("retry", "Run again", Retry, preview_retry, retry, _ALL, is_long=True),
-    Action("dismiss", "Delete failures", OfFailures, preview_dismiss, dismiss, _ALL, is_dangerous=True, is_long=True),
-    Action("archive-failed", "Set aside", ArchiveFailed, preview_archive, archive_failed, _IDS, is_long=True),
+    Action("retry", "Run again", RetryParameters, preview_retry, retry, _ALL, is_long=True),
+    Action("dismiss", "Delete failures", FailureParameters, preview_dismiss, dismiss, _ALL, is_dangerous=True, is_long=True),
+    Action("archive-failed", "Set aside", ArchiveFailedParameters, preview_archive, archive_failed, _IDS, is_long=True),
     Action(
-        "delete-settled", "Delete settled messages", Settled, preview_settled, delete_settled, _QUEUE, "queue",
+        "delete-settled", "Delete settled messages", DeleteSettledParameters, preview_settled, delete_settled, _QUEUE, "queue",
         is_dangerous=True, is_long=True,
     ),
 )  # fmt: skip

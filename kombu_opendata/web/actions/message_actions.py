@@ -10,14 +10,14 @@ from pydantic import Field, Json, field_validator
 
 from ...errors import PreconditionFailed, QueueFull
 from ...queue_client.message_models import Settled
-from ..brokers import Broker
-from .action import Action, Done, Parameters, Preview, Report, counted
-from .queue_actions import OfQueue
+from ..brokers import UserBroker
+from .action import Action, ActionOutcome, Parameters, Preview, Report, counted
+from .queue_actions import QueueParameters
 
 MAX_IDS = 1000
 
 
-class Sent(Parameters):
+class MessageParameters(Parameters):
     body: str = Field(
         title="Body", description="JSON; anything else is sent as text", json_schema_extra={"lines": True}
     )
@@ -40,45 +40,45 @@ class Sent(Parameters):
             return self.body
 
 
-class Send(Sent):
+class SendParameters(MessageParameters):
     queue: str = Field(title="Queue", min_length=1)
 
 
-async def preview_send(_broker: Broker, given: Send) -> Preview:
+async def preview_send(_broker: UserBroker, given: SendParameters) -> Preview:
     return Preview(f"One message to {given.queue}.", 1)
 
 
-async def send(broker: Broker, given: Send, _report: Report) -> Done:
+async def send(broker: UserBroker, given: SendParameters, _report: Report) -> ActionOutcome:
     id = await broker.client.send(
         given.queue, given.content(), given.headers or None, delay=given.delay or None, priority=given.priority
     )
-    return Done(f"Message {id} was sent to {given.queue}.", {"id": id}, "message", {"id": id})
+    return ActionOutcome(f"Message {id} was sent to {given.queue}.", {"id": id}, "message", {"id": id})
 
 
-class Publish(Sent):
+class PublishParameters(MessageParameters):
     exchange: str = Field("", title="Exchange", description="empty means: to the queue that the key names")
     routing_key: str = Field("", title="Routing key")
 
 
-async def preview_publish(broker: Broker, given: Publish) -> Preview:
+async def preview_publish(broker: UserBroker, given: PublishParameters) -> Preview:
     queues = await broker.client.test_routing(given.exchange, given.routing_key, given.headers or None)
     names = ", ".join(queues) or "no queue"
     return Preview(f"One message to {names}.", len(queues))
 
 
-async def publish(broker: Broker, given: Publish, _report: Report) -> Done:
+async def publish(broker: UserBroker, given: PublishParameters, _report: Report) -> ActionOutcome:
     found = await broker.client.publish(
         given.content(), given.headers or None, exchange=given.exchange, routing_key=given.routing_key,
         delay=given.delay or None, priority=given.priority,
     )  # fmt: skip
     if found.id is None:
-        return Done("No queue got the message, so it was not stored.", {"queues": 0})
+        return ActionOutcome("No queue got the message, so it was not stored.", {"queues": 0})
     text = f"Message {found.id} went to {', '.join(found.queues)}."
-    return Done(text, {"id": found.id, "queues": len(found.queues)}, "message", {"id": found.id})
+    return ActionOutcome(text, {"id": found.id, "queues": len(found.queues)}, "message", {"id": found.id})
 
 
 # ---------------------------------------------------------------------- messages by their ids
-class OfMessages(OfQueue):
+class QueueMessagesParameters(QueueParameters):
     ids: list[int] = Field(title="Messages", min_length=1, max_length=MAX_IDS)
 
     @field_validator("ids", mode="before")
@@ -87,46 +87,46 @@ class OfMessages(OfQueue):
         return value.replace(",", " ").split() if isinstance(value, str) else value
 
 
-class Release(OfMessages):
+class ReleaseParameters(QueueMessagesParameters):
     delay: float = Field(0, ge=0, title="Delay in seconds")
 
 
-def _preview_of(text: str) -> Callable[[Broker, OfMessages], Awaitable[Preview]]:
-    async def preview(_broker: Broker, given: OfMessages) -> Preview:
+def _preview_of(text: str) -> Callable[[UserBroker, QueueMessagesParameters], Awaitable[Preview]]:
+    async def preview(_broker: UserBroker, given: QueueMessagesParameters) -> Preview:
         return Preview(f"{counted(len(given.ids), 'message')} of {given.queue} {text}", len(given.ids))
 
     return preview
 
 
-def _settled(answer: Settled, text: str, queue: str) -> Done:
+def _settled(answer: Settled, text: str, queue: str) -> ActionOutcome:
     said = f"{counted(len(answer.done), 'message')} {text}."
     if answer.refused:
         first = next(iter(answer.refused.values()))
         if not answer.done:
             raise type(first)(f"No message was {text}: {first}", **first.values)
         said += f" {counted(len(answer.refused), 'message')} not: {first}"
-    return Done(said, {"done": len(answer.done), "refused": len(answer.refused)}, "queue", {"name": queue})
+    return ActionOutcome(said, {"done": len(answer.done), "refused": len(answer.refused)}, "queue", {"name": queue})
 
 
-async def release(broker: Broker, given: Release, _report: Report) -> Done:
+async def release(broker: UserBroker, given: ReleaseParameters, _report: Report) -> ActionOutcome:
     answer = await broker.client.release_many(given.queue, given.ids, delay=given.delay)
     return _settled(answer, "returned", given.queue)
 
 
-async def reject(broker: Broker, given: OfMessages, _report: Report) -> Done:
+async def reject(broker: UserBroker, given: QueueMessagesParameters, _report: Report) -> ActionOutcome:
     return _settled(await broker.client.reject_many(given.queue, given.ids), "rejected", given.queue)
 
 
-async def delete(broker: Broker, given: OfMessages, _report: Report) -> Done:
+async def delete(broker: UserBroker, given: QueueMessagesParameters, _report: Report) -> ActionOutcome:
     return _settled(await broker.client.delete_many(given.queue, given.ids), "deleted", given.queue)
 
 
-async def archive(broker: Broker, given: OfMessages, _report: Report) -> Done:
+async def archive(broker: UserBroker, given: QueueMessagesParameters, _report: Report) -> ActionOutcome:
     return _settled(await broker.client.archive_many(given.queue, given.ids), "archived as done", given.queue)
 
 
 # ---------------------------------------------------------------------- to another queue
-class Move(OfQueue):
+class MoveParameters(QueueParameters):
     target: str = Field(title="To the queue", min_length=1)
     where: str = Field("", title="Filter", description="only messages that match it, as in task = 'app.pay'")
     ids: list[int] | None = Field(None, title="Messages", max_length=MAX_IDS)
@@ -138,7 +138,7 @@ class Move(OfQueue):
         return value.replace(",", " ").split() if isinstance(value, str) else value
 
 
-async def preview_move(broker: Broker, given: Move) -> Preview:
+async def preview_move(broker: UserBroker, given: MoveParameters) -> Preview:
     if given.ids == []:
         return Preview("Nothing is selected.", 0, is_possible=False)
     if given.ids is not None:
@@ -149,7 +149,7 @@ async def preview_move(broker: Broker, given: Move) -> Preview:
     return Preview(f"{up_to}{counted(count, 'waiting message')} of {given.queue}.", None if given.where else count)
 
 
-def _moved(answer: Any, verb: str, target: str) -> Done:
+def _moved(answer: Any, verb: str, target: str) -> ActionOutcome:
     stayed = {name: getattr(answer, name) for name in ("already", "expired", "waiting", "unmatched")}
     told = ", ".join(f"{count:,} {name}" for name, count in stayed.items() if count)
     if not answer.count:
@@ -160,17 +160,17 @@ def _moved(answer: Any, verb: str, target: str) -> Done:
     text = f"{counted(answer.count, 'message')} {verb} to {target}." + (f" Not: {told}." if told else "")
     if answer.is_full:
         text += f" {target} is full: the rest stays."
-    return Done(text, {"count": answer.count, **stayed}, "queue", {"name": target})
+    return ActionOutcome(text, {"count": answer.count, **stayed}, "queue", {"name": target})
 
 
-async def move(broker: Broker, given: Move, _report: Report) -> Done:
+async def move(broker: UserBroker, given: MoveParameters, _report: Report) -> ActionOutcome:
     answer = await broker.client.move_messages(
         given.queue, given.target, where=given.where, ids=given.ids, limit=given.limit
     )
     return _moved(answer, "moved", given.target)
 
 
-async def copy(broker: Broker, given: Move, _report: Report) -> Done:
+async def copy(broker: UserBroker, given: MoveParameters, _report: Report) -> ActionOutcome:
     answer = await broker.client.copy_messages(
         given.queue, given.target, where=given.where, ids=given.ids, limit=given.limit
     )
@@ -180,18 +180,18 @@ async def copy(broker: Broker, given: Move, _report: Report) -> Done:
 _QUEUE = frozenset(("queue",))
 _IDS = frozenset(("queue", "ids"))
 ACTIONS: tuple[Action[Any], ...] = (
-    Action("send", "Send a message", Send, preview_send, send, _QUEUE),
-    Action("publish", "Publish a message", Publish, preview_publish, publish, frozenset(("exchange",))),
-    Action("release", "Return", Release, _preview_of("will be available again; it costs no attempt."), release, _IDS),
+    Action("send", "Send a message", SendParameters, preview_send, send, _QUEUE),
+    Action("publish", "Publish a message", PublishParameters, preview_publish, publish, frozenset(("exchange",))),
+    Action("release", "Return", ReleaseParameters, _preview_of("will be available again; it costs no attempt."), release, _IDS),
     Action(
-        "reject", "Reject", OfMessages, _preview_of("will fail; dead letters are published."), reject, _IDS,
+        "reject", "Reject", QueueMessagesParameters, _preview_of("will fail; dead letters are published."), reject, _IDS,
         is_dangerous=True,
     ),
     Action(
-        "delete-messages", "Delete", OfMessages, _preview_of("will be deleted for good."), delete, _IDS,
+        "delete-messages", "Delete", QueueMessagesParameters, _preview_of("will be deleted for good."), delete, _IDS,
         is_dangerous=True,
     ),
-    Action("archive", "Mark as done", OfMessages, _preview_of("will count as done."), archive, _IDS),
-    Action("move", "Move", Move, preview_move, move, _IDS, is_long=True),
-    Action("copy", "Copy", Move, preview_move, copy, _IDS, is_long=True),
+    Action("archive", "Mark as done", QueueMessagesParameters, _preview_of("will count as done."), archive, _IDS),
+    Action("move", "Move", MoveParameters, preview_move, move, _IDS, is_long=True),
+    Action("copy", "Copy", MoveParameters, preview_move, copy, _IDS, is_long=True),
 )  # fmt: skip

@@ -8,17 +8,17 @@ from typing import Any
 from pydantic import Field, Json, field_validator
 
 from ...queue_client import QueueOptions
-from ..brokers import Broker
-from .action import Action, Done, Parameters, Preview, Report, counted
+from ..brokers import UserBroker
+from .action import Action, ActionOutcome, Parameters, Preview, Report, counted
 
 
-class OfQueue(Parameters):
+class QueueParameters(Parameters):
     """An action on one queue."""
 
     queue: str = Field(title="Queue", min_length=1)
 
 
-class Create(OfQueue):
+class CreateQueueParameters(QueueParameters):
     arguments: Json[dict[str, Any]] | dict[str, Any] = Field(
         default_factory=dict,
         title="Arguments",
@@ -32,36 +32,36 @@ class Create(OfQueue):
         return value or {}
 
 
-async def preview_create(broker: Broker, given: Create) -> Preview:
+async def preview_create(broker: UserBroker, given: CreateQueueParameters) -> Preview:
     known = {one.name for one in await broker.client.list_queues()}
     if given.queue in known:
         return Preview(f"There is a queue {given.queue} already.", is_possible=False)
     return Preview("A new queue that survives restarts.")
 
 
-async def create(broker: Broker, given: Create, _report: Report) -> Done:
+async def create(broker: UserBroker, given: CreateQueueParameters, _report: Report) -> ActionOutcome:
     await broker.client.create(given.queue, QueueOptions(arguments=given.arguments))
-    return Done(f"The queue {given.queue} is there.", {}, "queue", {"name": given.queue})
+    return ActionOutcome(f"The queue {given.queue} is there.", {}, "queue", {"name": given.queue})
 
 
-async def _waiting(broker: Broker, queue: str) -> int:
+async def _waiting(broker: UserBroker, queue: str) -> int:
     figures = await broker.client.metrics(queue)
     return figures.visible + figures.delayed
 
 
-async def preview_purge(broker: Broker, given: OfQueue) -> Preview:
+async def preview_purge(broker: UserBroker, given: QueueParameters) -> Preview:
     count = await _waiting(broker, given.queue)
     text = f"{counted(count, 'waiting message')} of {given.queue} will be deleted for good. Messages in flight stay."
     return Preview(text, count)
 
 
-async def purge(broker: Broker, given: OfQueue, _report: Report) -> Done:
+async def purge(broker: UserBroker, given: QueueParameters, _report: Report) -> ActionOutcome:
     count = await broker.client.purge(given.queue)
     text = f"{counted(count, 'message')} of {given.queue} deleted."
-    return Done(text, {"deleted": count}, "queue", {"name": given.queue})
+    return ActionOutcome(text, {"deleted": count}, "queue", {"name": given.queue})
 
 
-async def preview_drop(broker: Broker, given: OfQueue) -> Preview:
+async def preview_drop(broker: UserBroker, given: QueueParameters) -> Preview:
     figures = await broker.client.metrics(given.queue)
     text = (
         f"The queue {given.queue} will be deleted with {counted(figures.length, 'message')} that wait or are in "
@@ -71,43 +71,45 @@ async def preview_drop(broker: Broker, given: OfQueue) -> Preview:
     return Preview(text, figures.length, notes)
 
 
-async def drop(broker: Broker, given: OfQueue, _report: Report) -> Done:
+async def drop(broker: UserBroker, given: QueueParameters, _report: Report) -> ActionOutcome:
     count = await broker.client.drop(given.queue)
-    return Done(f"The queue {given.queue} is deleted, and {counted(count, 'message')} with it.", {"deleted": count})
+    return ActionOutcome(
+        f"The queue {given.queue} is deleted, and {counted(count, 'message')} with it.", {"deleted": count}
+    )
 
 
-class Pause(OfQueue):
+class PauseParameters(QueueParameters):
     publishes: bool = Field(False, title="Refuse publishes as well", description="senders get an error")
 
 
-async def preview_pause(broker: Broker, given: Pause) -> Preview:
+async def preview_pause(broker: UserBroker, given: PauseParameters) -> Preview:
     figures = await broker.client.metrics(given.queue)
     text = f"{counted(figures.consumers, 'consumer')} of {given.queue} will get nothing until it is resumed."
     return Preview(text, figures.consumers)
 
 
-async def pause(broker: Broker, given: Pause, _report: Report) -> Done:
+async def pause(broker: UserBroker, given: PauseParameters, _report: Report) -> ActionOutcome:
     answer = await broker.client.pause(given.queue, publishes=given.publishes)
     text = f"{given.queue} is paused." if answer.changed else f"{given.queue} was paused already."
-    return Done(text, {"changed": answer.changed}, "queue", {"name": given.queue})
+    return ActionOutcome(text, {"changed": answer.changed}, "queue", {"name": given.queue})
 
 
-class Resume(OfQueue):
+class ResumeParameters(QueueParameters):
     publishes_only: bool = Field(False, title="Only take publishes again", description="consumers still get nothing")
 
 
-async def preview_resume(broker: Broker, given: Resume) -> Preview:
+async def preview_resume(broker: UserBroker, given: ResumeParameters) -> Preview:
     count = await _waiting(broker, given.queue)
     return Preview(f"Consumers of {given.queue} will get its {counted(count, 'waiting message')}.", count)
 
 
-async def resume(broker: Broker, given: Resume, _report: Report) -> Done:
+async def resume(broker: UserBroker, given: ResumeParameters, _report: Report) -> ActionOutcome:
     answer = await broker.client.resume(given.queue, publishes_only=given.publishes_only)
     text = f"{given.queue} goes on." if answer.changed else f"{given.queue} was not paused."
-    return Done(text, {"changed": answer.changed}, "queue", {"name": given.queue})
+    return ActionOutcome(text, {"changed": answer.changed}, "queue", {"name": given.queue})
 
 
-class Alter(OfQueue):
+class AlterQueueParameters(QueueParameters):
     arguments: Json[dict[str, Any]] | dict[str, Any] = Field(
         default_factory=dict,
         title="Arguments to set",
@@ -129,7 +131,7 @@ class Alter(OfQueue):
         return value.split() if isinstance(value, str) else value
 
 
-async def preview_alter(broker: Broker, given: Alter) -> Preview:
+async def preview_alter(broker: UserBroker, given: AlterQueueParameters) -> Preview:
     if not (given.arguments or given.unset or given.reset):
         info = await broker.client.get_queue(given.queue)
         return Preview(f"In effect now: {json.dumps(info.effective)}")
@@ -140,20 +142,20 @@ async def preview_alter(broker: Broker, given: Alter) -> Preview:
     return Preview(f"Then in effect: {json.dumps(answer.after)}", count, tuple(answer.notes))
 
 
-async def alter(broker: Broker, given: Alter, _report: Report) -> Done:
+async def alter(broker: UserBroker, given: AlterQueueParameters, _report: Report) -> ActionOutcome:
     answer = await broker.client.alter(
         given.queue, given.arguments, unset=given.unset, reset=given.reset, force=given.force
     )
     text = " ".join([f"{given.queue} has changed.", *answer.notes])
-    return Done(text, dict(answer.counts), "queue", {"name": given.queue})
+    return ActionOutcome(text, dict(answer.counts), "queue", {"name": given.queue})
 
 
 _QUEUE = frozenset(("queue",))
 ACTIONS: tuple[Action[Any], ...] = (
-    Action("create-queue", "Create a queue", Create, preview_create, create),
-    Action("purge", "Purge", OfQueue, preview_purge, purge, _QUEUE, "queue", is_dangerous=True, is_long=True),
-    Action("drop-queue", "Delete the queue", OfQueue, preview_drop, drop, _QUEUE, "queue", is_dangerous=True),
-    Action("pause", "Pause", Pause, preview_pause, pause, _QUEUE),
-    Action("resume", "Resume", Resume, preview_resume, resume, _QUEUE),
-    Action("alter", "Change arguments", Alter, preview_alter, alter, _QUEUE),
+    Action("create-queue", "Create a queue", CreateQueueParameters, preview_create, create),
+    Action("purge", "Purge", QueueParameters, preview_purge, purge, _QUEUE, "queue", is_dangerous=True, is_long=True),
+    Action("drop-queue", "Delete the queue", QueueParameters, preview_drop, drop, _QUEUE, "queue", is_dangerous=True),
+    Action("pause", "Pause", PauseParameters, preview_pause, pause, _QUEUE),
+    Action("resume", "Resume", ResumeParameters, preview_resume, resume, _QUEUE),
+    Action("alter", "Change arguments", AlterQueueParameters, preview_alter, alter, _QUEUE),
 )

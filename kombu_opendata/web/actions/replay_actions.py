@@ -6,12 +6,12 @@ from typing import Any
 
 from pydantic import Field
 
-from ..brokers import Broker
-from .action import Action, Done, Preview, Report, counted
-from .queue_actions import OfQueue
+from ..brokers import UserBroker
+from .action import Action, ActionOutcome, Preview, Report, counted
+from .queue_actions import QueueParameters
 
 
-class Replay(OfQueue):
+class ReplayParameters(QueueParameters):
     start: str = Field(
         "first", title="From", description='"first", a message id, or a time with its offset', min_length=1
     )
@@ -23,7 +23,7 @@ def _point(text: str) -> Any:
     return int(text) if text.isascii() and text.isdigit() else text
 
 
-async def preview_replay(broker: Broker, given: Replay) -> Preview:
+async def preview_replay(broker: UserBroker, given: ReplayParameters) -> Preview:
     consumers = (await broker.client.metrics(given.queue)).consumers
     notes = (f"{counted(consumers, 'consumer')} will run tasks that were done, once more.",) if consumers else ()
     return Preview(
@@ -31,22 +31,22 @@ async def preview_replay(broker: Broker, given: Replay) -> Preview:
     )
 
 
-async def replay(broker: Broker, given: Replay, _report: Report) -> Done:
+async def replay(broker: UserBroker, given: ReplayParameters, _report: Report) -> ActionOutcome:
     await broker.client.replay(given.queue, _point(given.start), _point(given.until), where=given.where)
-    return Done(f"A replay into {given.queue} has begun.", {}, "replays")
+    return ActionOutcome(f"A replay into {given.queue} has begun.", {}, "replays")
 
 
-async def preview_stop(_broker: Broker, given: OfQueue) -> Preview:
+async def preview_stop(_broker: UserBroker, given: QueueParameters) -> Preview:
     return Preview(f"The replay into {given.queue} will stop where it is. What it has put there stays.")
 
 
-async def stop(broker: Broker, given: OfQueue, _report: Report) -> Done:
+async def stop(broker: UserBroker, given: QueueParameters, _report: Report) -> ActionOutcome:
     await broker.client.stop_replay(given.queue)
-    return Done(f"The replay into {given.queue} has stopped.", {}, "replays")
+    return ActionOutcome(f"The replay into {given.queue} has stopped.", {}, "replays")
 
 
 _QUEUE = frozenset(("queue",))
 ACTIONS: tuple[Action[Any], ...] = (
-    Action("replay", "Replay", Replay, preview_replay, replay, _QUEUE),
-    Action("stop-replay", "Stop the replay", OfQueue, preview_stop, stop, _QUEUE, is_dangerous=True),
+    Action("replay", "Replay", ReplayParameters, preview_replay, replay, _QUEUE),
+    Action("stop-replay", "Stop the replay", QueueParameters, preview_stop, stop, _QUEUE, is_dangerous=True),
 )

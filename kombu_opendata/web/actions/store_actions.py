@@ -8,15 +8,15 @@ from pydantic import Field
 
 from ...errors import AccessRefused
 from .. import verification
-from ..brokers import Broker
-from .action import Action, Done, Parameters, Preview, Report, counted
+from ..brokers import UserBroker
+from .action import Action, ActionOutcome, Parameters, Preview, Report, counted
 
 
-class OfStore(Parameters):
+class StoreParameters(Parameters):
     instance: str = Field("default", title="Instance", min_length=1)
 
 
-async def preview_verify(broker: Broker, given: OfStore) -> Preview:
+async def preview_verify(broker: UserBroker, given: StoreParameters) -> Preview:
     who = await broker.identity()
     if "operator" not in who.roles:  # the page reads the store by itself, so the broker can't refuse it
         raise AccessRefused(
@@ -40,7 +40,7 @@ async def preview_verify(broker: Broker, given: OfStore) -> Preview:
     )
 
 
-async def verify(broker: Broker, given: OfStore, _report: Report) -> Done:
+async def verify(broker: UserBroker, given: StoreParameters, _report: Report) -> ActionOutcome:
     status = await broker.client.status()
     found = broker.verified[given.instance] = await verification.verify(status["store"], given.instance)
     told = {"clean": "The store is clean", "incomplete": "Not everything could be checked"}.get(
@@ -48,9 +48,17 @@ async def verify(broker: Broker, given: OfStore, _report: Report) -> Done:
     )
     seen = {"files": found.files, "records": found.records, "messages": found.messages, "faults": found.found}
     text = f"{told}: {counted(found.files, 'file')}, {counted(found.records, 'record')} and "
-    return Done(f"{text}{counted(found.messages, 'message')} were checked.", seen, "store")
+    return ActionOutcome(f"{text}{counted(found.messages, 'message')} were checked.", seen, "store")
 
 
 ACTIONS: tuple[Action[Any], ...] = (
-    Action("verify-store", "Verify the store", OfStore, preview_verify, verify, frozenset(("instance",)), is_long=True),
+    Action(
+        "verify-store",
+        "Verify the store",
+        StoreParameters,
+        preview_verify,
+        verify,
+        frozenset(("instance",)),
+        is_long=True,
+    ),
 )

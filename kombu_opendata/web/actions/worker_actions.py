@@ -9,11 +9,11 @@ from pydantic import Field
 
 from ...queue_client import AsyncQueueClient
 from ...queue_client.queue_models import Worker
-from ..brokers import Broker
-from .action import Action, Done, Parameters, Preview, Report, counted
+from ..brokers import UserBroker
+from .action import Action, ActionOutcome, Parameters, Preview, Report, counted
 
 
-class OfWorker(Parameters):
+class WorkerParameters(Parameters):
     worker: str = Field(title="Worker", description="its id", min_length=1)
 
 
@@ -22,23 +22,23 @@ Control = Callable[[AsyncQueueClient, str], Awaitable[int]]
 
 def _action(
     name: str, title: str, before: str, after: str, word: str, control: Control, danger: bool
-) -> Action[OfWorker]:
+) -> Action[WorkerParameters]:
     """An action by a call that returns a number."""
 
-    async def preview(broker: Broker, given: OfWorker) -> Preview:
+    async def preview(broker: UserBroker, given: WorkerParameters) -> Preview:
         found = await broker.client.worker(given.worker)
         return Preview(before.format(name=found.name, held=counted(found.held, "message")), found.held)
 
-    async def perform(broker: Broker, given: OfWorker, _report: Report) -> Done:
+    async def perform(broker: UserBroker, given: WorkerParameters, _report: Report) -> ActionOutcome:
         found = await broker.client.worker(given.worker)
         count = await control(broker.client, given.worker)
-        return Done(after.format(name=found.name, count=counted(count, word)), {"count": count}, "workers")
+        return ActionOutcome(after.format(name=found.name, count=counted(count, word)), {"count": count}, "workers")
 
-    return Action(name, title, OfWorker, preview, perform, frozenset(("worker",)), is_dangerous=danger)
+    return Action(name, title, WorkerParameters, preview, perform, frozenset(("worker",)), is_dangerous=danger)
 
 
 # ---------------------------------------------------------------------- shutting down
-async def preview_shutdown(broker: Broker, given: OfWorker) -> Preview:
+async def preview_shutdown(broker: UserBroker, given: WorkerParameters) -> Preview:
     found = await broker.client.worker(given.worker)
     if _control_exchange(found):
         text = f"{found.name} will end its running tasks, return what it holds besides, and end."
@@ -47,14 +47,14 @@ async def preview_shutdown(broker: Broker, given: OfWorker) -> Preview:
     return Preview(text, found.held)
 
 
-async def shut_down(broker: Broker, given: OfWorker, _report: Report) -> Done:
+async def shut_down(broker: UserBroker, given: WorkerParameters, _report: Report) -> ActionOutcome:
     found = await broker.client.worker(given.worker)
     exchange = _control_exchange(found)
     if exchange:
         await broker.client.publish({"method": "shutdown", "destination": [found.name]}, exchange=exchange)
-        return Done(f"{found.name} was told to end.", {"asked": 1}, "workers")
+        return ActionOutcome(f"{found.name} was told to end.", {"asked": 1}, "workers")
     count = await broker.client.shutdown_worker(given.worker)
-    return Done(f"{counted(count, 'consumer')} of {found.name} cancelled.", {"count": count}, "workers")
+    return ActionOutcome(f"{counted(count, 'consumer')} of {found.name} cancelled.", {"count": count}, "workers")
 
 
 def _control_exchange(worker: Worker) -> str:
@@ -80,7 +80,7 @@ ACTIONS: tuple[Action[Any], ...] = (
         "{count} of {name} returned.", "message", AsyncQueueClient.release_worker_messages, True,
     ),
     Action(
-        "shutdown-worker", "Shut down", OfWorker, preview_shutdown, shut_down, frozenset(("worker",)),
+        "shutdown-worker", "Shut down", WorkerParameters, preview_shutdown, shut_down, frozenset(("worker",)),
         is_dangerous=True,
     ),
 )  # fmt: skip

@@ -7,12 +7,12 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from ..actions.action import Action, Done, Preview
+from ..actions.action import Action, ActionOutcome, Preview
 from ..actions.all_actions import ACTIONS
 from ..perform import begin, perform, preview
 from ..visit import AVisit
 from .errors import BODY_RESPONSES
-from .job_routes import JobReport, job_report
+from .job_routes import BackgroundJobReport, job_report
 
 router = APIRouter(prefix="/actions", tags=["actions"])
 
@@ -20,13 +20,13 @@ router = APIRouter(prefix="/actions", tags=["actions"])
 def _add_routes(action: Action[Any]) -> None:
     """The routes of one action; its parameters are the body."""
 
-    async def do(visit: AVisit, parameters: Any) -> Done:
+    async def do(visit: AVisit, parameters: Any) -> ActionOutcome:
         return await perform(visit, action, parameters)
 
     async def look(visit: AVisit, parameters: Any) -> Preview:
         return await preview(visit, action, parameters)
 
-    async def start(visit: AVisit, parameters: Any) -> JobReport:
+    async def start(visit: AVisit, parameters: Any) -> BackgroundJobReport:
         return job_report(await begin(visit, action, parameters, patience=0))
 
     _add(action, "", action.title, do)

@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 
-from ..faults import Answered, Fault
+from ..error_reports import Answered, Fault
 
 _MEANINGS = {
     400: "The body is not JSON.",

@@ -20,12 +20,14 @@ async def list_exchanges(visit: AVisit, search: str = "", page: int = 1) -> repo
 
 
 @router.get("/exchange")
-async def get_exchange(visit: AVisit, name: str, search: str = "", page: int = 1) -> reports.Exchange:
+async def get_exchange(visit: AVisit, name: str, search: str = "", page: int = 1) -> reports.ExchangeRow:
     """An exchange, and a page of its bindings. The search is in queues and routing keys."""
     return await reports.exchange(visit.broker, name, search=search, page=page)
 
 
 @router.get("/exchanges/route")
-async def find_route(visit: AVisit, name: str = "", routing_key: str = "", headers: _Headers = "") -> reports.Route:
+async def find_route(
+    visit: AVisit, name: str = "", routing_key: str = "", headers: _Headers = ""
+) -> reports.RoutePreview:
     """Which queues would get a message; nothing is sent. An empty name is the default exchange."""
     return await reports.route(visit.broker, name, routing_key, reports.headers_of(headers))

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 
 from ..message_file import body_file
 from ..reports.message import MessageReport, message_report
-from ..reports.task import TaskReport, task_report
+from ..reports.task import TaskView, task_report
 from ..visit import AVisit
 
 router = APIRouter(tags=["messages"])
@@ -25,6 +25,6 @@ async def get_body(visit: AVisit, id: int) -> Response:
 
 
 @router.get("/task")
-async def get_task(visit: AVisit, id: str) -> TaskReport:
+async def get_task(visit: AVisit, id: str) -> TaskView:
     """A task by Celery's id, its attempts, its result, and the canvas that it belongs to."""
     return await task_report(visit.broker, visit.site.masking, id)

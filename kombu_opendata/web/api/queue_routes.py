@@ -6,7 +6,7 @@ from typing import Literal
 
 from fastapi import APIRouter
 
-from ..reports.filters import Explained, FilterCheck, check_filter, explain
+from ..reports.filters import FilterCheck, MatchExplanation, check_filter, explain
 from ..reports.message_rows import MessageRows, message_rows
 from ..reports.overview import Overview, overview
 from ..reports.queue import QueueReport, queue_report
@@ -46,6 +46,6 @@ async def filter_is_valid(where: str = "") -> FilterCheck:
 
 
 @router.get("/filters/explain")
-async def explain_filter(visit: AVisit, id: int, queue: str = "", where: str = "") -> Explained:
+async def explain_filter(visit: AVisit, id: int, queue: str = "", where: str = "") -> MatchExplanation:
     """Why a filter, or that of a queue, matches a stored message or not."""
     return await explain(visit.broker, visit.site.masking, queue=queue, id=id, where=where)

@@ -11,6 +11,6 @@ router = APIRouter(tags=["replays"])
 
 
 @router.get("/replays")
-async def list_replays(visit: AVisit, after: str = "") -> reports.Replays:
+async def list_replays(visit: AVisit, after: str = "") -> reports.ReplayReport:
     """All replays, and at most 50 staged jobs; the `next` of a page is the `after` of the following one."""
     return await reports.replays(visit.broker, after=after)

@@ -11,6 +11,6 @@ router = APIRouter(tags=["store"])
 
 
 @router.get("/store")
-async def get_store(visit: AVisit) -> reports.Store:
+async def get_store(visit: AVisit) -> reports.StoreReport:
     """Sizes, upkeep, standbys and limits; needs the role monitor where users log in."""
     return await reports.store(visit.broker)

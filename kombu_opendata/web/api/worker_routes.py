@@ -11,7 +11,7 @@ router = APIRouter(tags=["workers"])
 
 
 @router.get("/workers")
-async def list_workers(visit: AVisit, search: str = "", page: int = 1) -> reports.Workers:
+async def list_workers(visit: AVisit, search: str = "", page: int = 1) -> reports.WorkerReport:
     """A page of the workers, and all other clients of the broker."""
     return await reports.workers(visit.broker, search=search, page=page)
 

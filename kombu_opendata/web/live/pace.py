@@ -15,7 +15,7 @@ AT_ONCE = 4
 _REST, _LONGEST_REST = 4, 60.0
 
 
-class Pace:
+class UpdatePace:
     """Shared by all open pages of a server."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from ...errors import OpenDataError
 from .ending import is_ending
-from .pace import Pace
+from .pace import UpdatePace
 
 #: a broker that has not answered for so long is away
 AWAY_SECONDS = 5.0
@@ -27,7 +27,7 @@ async def updates(
     render: Callable[[], Awaitable[tuple[str, float]]],
     told: Callable[[OpenDataError], str],
     every_seconds: float,
-    pace: Pace,
+    pace: UpdatePace,
 ) -> AsyncIterator[str]:
     """Events until the peer is gone, or the server ends.
 

@@ -9,7 +9,7 @@ from fastapi.responses import HTMLResponse
 from pydantic import ValidationError
 
 from ...errors import OpenDataError
-from ..actions.action import Action, Done, Parameters, Preview
+from ..actions.action import Action, ActionOutcome, Parameters, Preview
 from ..actions.all_actions import ACTIONS
 from ..perform import begin, perform, preview
 from ..visit import AVisit, Visit
@@ -101,5 +101,5 @@ async def _dialog(visit: Visit, action: Action[Any], items: Items, faults: list[
     return HTMLResponse(visit.site.renderer.page("dialog.html", frame(visit) | shown))
 
 
-def _notice(visit: Visit, done: Done) -> Response:
+def _notice(visit: Visit, done: ActionOutcome) -> Response:
     return HTMLResponse(visit.site.renderer.page("notice.html", frame(visit) | {"done": done}))

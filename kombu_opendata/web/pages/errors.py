@@ -6,7 +6,7 @@ from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 
 from ..access.forgery import parted
-from ..faults import Answered
+from ..error_reports import Answered
 from ..visit import Site
 from .view import error_context, frame_of
 

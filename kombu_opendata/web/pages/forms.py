@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from ..faults import sentence
+from ..error_reports import sentence
 
 #: a form's items, in which a name may come more than once
 Items = list[tuple[str, str]]

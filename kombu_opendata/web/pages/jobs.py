@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 from fastapi.responses import HTMLResponse
 
 from ...errors import NotFound
-from ..jobs import Job
+from ..jobs import BackgroundJob
 from ..visit import AVisit, Visit
 from .view import Shown, frame, view
 
@@ -33,13 +33,13 @@ async def cancel(visit: AVisit, id: int) -> Response:
     return HTMLResponse("")
 
 
-def job_notice(visit: Visit, job: Job, *, is_new: bool = False) -> Response:
+def job_notice(visit: Visit, job: BackgroundJob, *, is_new: bool = False) -> Response:
     """The notice of a job; a new one is put beside the others."""
     shown = frame(visit) | {"job": job, "is_new": is_new}
     return HTMLResponse(visit.site.renderer.page("job_notice.html", shown))
 
 
-def _job(visit: Visit, id: int) -> Job:
+def _job(visit: Visit, id: int) -> BackgroundJob:
     job = visit.site.jobs.get(visit.user, id)
     if job is None:
         raise NotFound(f"there is no job {id} (any more)", job=id)

@@ -17,7 +17,7 @@ from ...errors import OpenDataError
 from ..access.offers import is_offered
 from ..access.visitors import Visitor
 from ..brokers import note_ages
-from ..faults import Answered, answered
+from ..error_reports import Answered, answered
 from ..live.updates import away, event, updates
 from ..rendering import Links, link
 from ..visit import Site, Visit

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...errors import NotFound, RequestError
 from ...queue_client.queue_models import Binding, ExchangeInfo
-from ..brokers import Broker
+from ..brokers import UserBroker
 from .paging import Paged, paged
 
 ALTERNATE = "alternate-exchange"
@@ -24,7 +24,7 @@ class Exchanges:
 
 
 @dataclass(frozen=True)
-class Exchange:
+class ExchangeRow:
     """An exchange with its bindings.
 
     Attributes:
@@ -40,7 +40,7 @@ class Exchange:
 
 
 @dataclass(frozen=True)
-class Route:
+class RoutePreview:
     """Where a message would go: nothing was sent."""
 
     exchange: str
@@ -49,13 +49,13 @@ class Route:
     queues: tuple[str, ...]
 
 
-async def exchanges(broker: Broker, *, search: str = "", page: int = 1) -> Exchanges:
+async def exchanges(broker: UserBroker, *, search: str = "", page: int = 1) -> Exchanges:
     """A page of exchanges."""
     found = await broker.recent("exchanges", 1.0, broker.client.list_exchanges)
     return Exchanges(paged([one for one in found if search.lower() in one.name.lower()], page), search)
 
 
-async def exchange(broker: Broker, name: str, *, search: str = "", page: int = 1) -> Exchange:
+async def exchange(broker: UserBroker, name: str, *, search: str = "", page: int = 1) -> ExchangeRow:
     """One exchange.
 
     Raises:
@@ -74,10 +74,12 @@ async def exchange(broker: Broker, name: str, *, search: str = "", page: int = 1
     ]
     mine.sort(key=lambda one: (one.routing_key, one.queue))
     alternate = str(info.arguments.get(ALTERNATE, ""))
-    return Exchange(info, alternate, name.startswith("amq."), paged(mine, page), search)
+    return ExchangeRow(info, alternate, name.startswith("amq."), paged(mine, page), search)
 
 
-async def route(broker: Broker, name: str, routing_key: str = "", headers: Mapping[str, Any] | None = None) -> Route:
+async def route(
+    broker: UserBroker, name: str, routing_key: str = "", headers: Mapping[str, Any] | None = None
+) -> RoutePreview:
     """Which queues would get a message. An empty name is the default exchange.
 
     Raises:
@@ -86,7 +88,7 @@ async def route(broker: Broker, name: str, routing_key: str = "", headers: Mappi
     """
     given = dict(headers or {})
     queues = await broker.client.test_routing(name, routing_key, given)
-    return Route(name, routing_key, given, tuple(sorted(queues)))
+    return RoutePreview(name, routing_key, given, tuple(sorted(queues)))
 
 
 def headers_of(text: str) -> dict[str, Any]:

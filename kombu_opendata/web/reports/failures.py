@@ -13,7 +13,7 @@ from pydantic import Field
 from ...client.calls.failure_queries import FailureFilters
 from ...masking import Masking
 from ...queue_client.message_models import moment
-from ..brokers import Broker
+from ..brokers import UserBroker
 from ..no_value import NONE, without_none
 
 #: what failures can be grouped by
@@ -67,7 +67,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Group:
+class FailureGroupRow:
     """Failures that have the same values of what they are grouped by; ``asked`` selects them."""
 
     values: tuple[str, ...]
@@ -79,7 +79,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Failure:
+class FailureRow:
     """A failure; see :class:`.FailureInfo`."""
 
     message_id: int
@@ -116,16 +116,16 @@ class Failures:
 
     asked: Asked
     by: tuple[str, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[FailureGroupRow, ...]
     total: int
     is_complete: bool
-    rows: tuple[Failure, ...]
+    rows: tuple[FailureRow, ...]
     next: str | None
     bars: tuple[Bar, ...]
 
 
 async def failures(
-    broker: Broker,
+    broker: UserBroker,
     masking: Masking,
     asked: Asked,
     by: tuple[str, ...] = ("task", "exception"),
@@ -144,14 +144,14 @@ async def failures(
     found = await broker.recent(("groups", asked, by), 2.0, lambda: client.group_failures(by, **filters))
     page = await client.list_failures(**filters, limit=PAGE, next=after)
     groups = tuple(
-        Group(
+        FailureGroupRow(
             one.values, one.count, one.acknowledged, moment(one.first_at_ms), moment(one.last_at_ms),
             asked.also(dict(zip(by, one.values, strict=True))),
         )
         for one in found.groups
     )  # fmt: skip
     rows = tuple(
-        Failure(
+        FailureRow(
             one.message_id, one.queue, one.kind, one.task, one.task_id, one.reason, one.exception,
             masking.text(one.error), one.worker, moment(one.failed_at_ms), one.attempts,
         )
@@ -162,7 +162,7 @@ async def failures(
     return Failures(asked, by, groups, total, found.complete, rows, page.next, bars)
 
 
-async def _bars(broker: Broker, asked: Asked) -> tuple[Bar, ...]:
+async def _bars(broker: UserBroker, asked: Asked) -> tuple[Bar, ...]:
     size = max(round(3600 * (asked.hours or CHART_HOURS) / BARS), 1)
     first = (int(time.time()) // size + 1 - BARS) * size
     filters = asked.filters()

@@ -9,7 +9,7 @@ from ...errors import SelectorError
 from ...masking import Masking
 from ...selectors.explain import Explanation
 from ...selectors.selector import compile_selector
-from ..brokers import Broker
+from ..brokers import UserBroker
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def check_filter(where: str) -> FilterCheck:
 
 
 @dataclass(frozen=True)
-class Explained:
+class MatchExplanation:
     """Why a queue gets a message or not, or a filter matches it or not.
 
     Attributes:
@@ -47,7 +47,9 @@ class Explained:
     report: dict[str, Any]
 
 
-async def explain(broker: Broker, masking: Masking, *, queue: str = "", id: int, where: str = "") -> Explained:
+async def explain(
+    broker: UserBroker, masking: Masking, *, queue: str = "", id: int, where: str = ""
+) -> MatchExplanation:
     """Why a filter, or that of a queue, matches a stored message or not.
 
     Raises:
@@ -57,7 +59,7 @@ async def explain(broker: Broker, masking: Masking, *, queue: str = "", id: int,
     report = _masked(await broker.client.explain("" if where else queue, id=id, filter=where), masking)
     filter = report.get("filter")
     lines = str(Explanation.from_dict(filter)).split("\n") if filter else ["The queue has no filter."]
-    return Explained(bool(report.get("matches")), tuple(lines), report)
+    return MatchExplanation(bool(report.get("matches")), tuple(lines), report)
 
 
 def _masked(report: Any, masking: Masking) -> Any:

@@ -12,7 +12,7 @@ from ...errors import AccessRefused, MessageNotFound, PreconditionFailed
 from ...masking import Masking
 from ...protocol.messages.history_messages import AttemptInfo
 from ...queue_client.message_models import MessageState, StoredMessage, moment
-from ..brokers import Broker
+from ..brokers import UserBroker
 from .bodies import Body, body_of
 from .identified import Identified
 
@@ -21,7 +21,7 @@ _MOST = 100
 
 
 @dataclass(frozen=True)
-class Attempt:
+class AttemptRow:
     """An attempt that ended, or a delivery that goes on.
 
     Attributes:
@@ -65,10 +65,10 @@ class MessageReport(Identified):
     received_at: datetime | None
     visible_at: datetime | None
     states: tuple[MessageState, ...]
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[AttemptRow, ...]
 
 
-async def message_report(broker: Broker, masking: Masking, id: int) -> MessageReport:
+async def message_report(broker: UserBroker, masking: Masking, id: int) -> MessageReport:
     """A message, or what the history still knows of one that is gone.
 
     Raises:
@@ -85,7 +85,7 @@ async def message_report(broker: Broker, masking: Masking, id: int) -> MessageRe
     return await asyncio.to_thread(_report, stored, masking, attempts)  # other visitors need not wait for a large body
 
 
-def _report(stored: StoredMessage, masking: Masking, attempts: tuple[Attempt, ...]) -> MessageReport:
+def _report(stored: StoredMessage, masking: Masking, attempts: tuple[AttemptRow, ...]) -> MessageReport:
     message = stored.message
     headers = {name: str(value) for name, value in masking.value(message.headers).items() if value is not None}
     is_task = "task" in stored.metadata
@@ -107,7 +107,7 @@ def _report(stored: StoredMessage, masking: Masking, attempts: tuple[Attempt, ..
     )
 
 
-async def _attempts_of(broker: Broker, masking: Masking, stored: StoredMessage) -> tuple[Attempt, ...]:
+async def _attempts_of(broker: UserBroker, masking: Masking, stored: StoredMessage) -> tuple[AttemptRow, ...]:
     """The attempts of a stored message, in all queues or in those where it is now, as far as the user may see them."""
     id = stored.message.id
     with suppress(AccessRefused):
@@ -118,8 +118,8 @@ async def _attempts_of(broker: Broker, masking: Masking, stored: StoredMessage) 
 
 
 async def message_attempts(
-    broker: Broker, masking: Masking, id: int, queues: list[str] | None = None
-) -> tuple[Attempt, ...]:
+    broker: UserBroker, masking: Masking, id: int, queues: list[str] | None = None
+) -> tuple[AttemptRow, ...]:
     """The attempts of a message that ended, the oldest first; none if the broker keeps no history."""
     client = broker.client
     asked = partial(client.list_attempts, message_ids=[id], queues=queues, order="asc", limit=_MOST)
@@ -133,10 +133,10 @@ async def message_attempts(
     return tuple(attempt_of(one, masking) for one in page.items)
 
 
-def attempt_of(one: AttemptInfo, masking: Masking) -> Attempt:
+def attempt_of(one: AttemptInfo, masking: Masking) -> AttemptRow:
     """An attempt of the history, with masked texts."""
     seconds = one.runtime_ms / 1000 if one.state else max(one.ended_at_ms - one.claimed_at_ms, 0) / 1000
-    return Attempt(
+    return AttemptRow(
         one.queue, one.number, one.consumer, one.pid, moment(one.claimed_at_ms), moment(one.ended_at_ms), seconds,
         one.outcome, one.state, one.exception, masking.text(one.error), masking.text(one.traceback),
     )  # fmt: skip

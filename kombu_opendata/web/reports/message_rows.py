@@ -11,7 +11,7 @@ from ...errors import PreconditionFailed
 from ...protocol.messages.history_messages import MessageInfo
 from ...queue_client.message_models import MessageState, moment
 from ...selectors.selector import compile_selector
-from ..brokers import Broker
+from ..brokers import UserBroker
 from .identified import Identified
 
 #: rows of a page
@@ -62,7 +62,7 @@ class MessageRows:
 
 
 async def message_rows(
-    broker: Broker, queue: str, state: str, *, where: str = "", after: int | None = None, limit: int = PAGE
+    broker: UserBroker, queue: str, state: str, *, where: str = "", after: int | None = None, limit: int = PAGE
 ) -> MessageRows:
     """A page of the messages in one state that match a filter.
 
@@ -81,7 +81,7 @@ async def message_rows(
     return await _search(broker, queue, state, where, after, limit)
 
 
-async def _search(broker: Broker, queue: str, state: str, where: str, after: int | None, limit: int) -> MessageRows:
+async def _search(broker: UserBroker, queue: str, state: str, where: str, after: int | None, limit: int) -> MessageRows:
     selector = compile_selector(where)
     began, searched = monotonic(), 0
     found: list[MessageRow] = []
@@ -99,12 +99,12 @@ async def _search(broker: Broker, queue: str, state: str, where: str, after: int
             return MessageRows(tuple(found), after, searched, after is None)
 
 
-async def _running(broker: Broker, queue: str) -> MessageRows:
+async def _running(broker: UserBroker, queue: str) -> MessageRows:
     page = await broker.client.list_messages(queues=[queue], statuses=["running"], limit=PAGE)
     return MessageRows(tuple(_running_row(queue, one) for one in page.items), None, is_complete=page.next is None)
 
 
-async def _about(broker: Broker, queue: str, messages: Iterable[MessageState]) -> dict[int, MessageInfo]:
+async def _about(broker: UserBroker, queue: str, messages: Iterable[MessageState]) -> dict[int, MessageInfo]:
     """What the history knows of these messages of a queue; nothing if the broker keeps none.
 
     The queue is named because a user may read one without having a right on all messages.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...queue_client.queue_models import QueueMetrics
-from ..brokers import Broker
+from ..brokers import UserBroker
 from .figures.failure_counts import with_failures
 from .figures.queue_figures import queue_figures
 from .figures.recent_figures import Chart, charts, recent_figures
@@ -68,7 +68,7 @@ class Overview:
 
 
 async def overview(
-    broker: Broker,
+    broker: UserBroker,
     *,
     search: str = "",
     sort: str = "name",

@@ -12,7 +12,7 @@ from ...errors import AccessRefused
 from ...masking import Masking
 from ...protocol.messages.failure_messages import FailureInfo
 from ...queue_client.queue_models import Binding, QueueInfo, QueueMetrics, Worker
-from ..brokers import Broker
+from ..brokers import UserBroker
 from .figures.failure_counts import with_failures
 from .message_rows import MessageRows, message_rows
 
@@ -43,7 +43,7 @@ class QueueReport:
     consumers: tuple[str, ...]
 
 
-async def queue_report(broker: Broker, name: str) -> QueueReport:
+async def queue_report(broker: UserBroker, name: str) -> QueueReport:
     """A queue, its figures, bindings and consumers.
 
     Raises:
@@ -61,14 +61,14 @@ async def queue_report(broker: Broker, name: str) -> QueueReport:
 
 
 async def queue_messages(
-    broker: Broker, name: str, tab: str, *, where: str = "", after: int | None = None
+    broker: UserBroker, name: str, tab: str, *, where: str = "", after: int | None = None
 ) -> MessageRows:
     """A page of a tab of messages; see :func:`message_rows`."""
     return await message_rows(broker, name, TABS.get(tab, "available"), where=where, after=after)
 
 
 async def queue_failures(
-    broker: Broker, masking: Masking, name: str, *, where: str = "", after: str | None = None
+    broker: UserBroker, masking: Masking, name: str, *, where: str = "", after: str | None = None
 ) -> Page[FailureInfo]:
     """A page of what failed in a queue and was not handled yet, acknowledged failures included."""
     page = await broker.client.list_failures(queues=[name], where=where, limit=50, next=after)

@@ -10,14 +10,14 @@ from typing import Any
 from ...errors import RequestError
 from ...queue_client.message_models import moment
 from ...staging.job import JobInfo
-from ..brokers import Broker
+from ..brokers import UserBroker
 
 #: jobs of a page
 MAX_JOBS = 50
 
 
 @dataclass(frozen=True)
-class Replay:
+class ReplayRow:
     """A replay into a queue: the newest one that it had.
 
     Attributes:
@@ -87,7 +87,7 @@ class SparkJob:
 
 
 @dataclass(frozen=True)
-class Replays:
+class ReplayReport:
     """Replays, those that run first; and a page of staged jobs, by id.
 
     Attributes:
@@ -95,30 +95,30 @@ class Replays:
         jobs_refused: why there are no jobs, if the broker does not show them.
     """
 
-    replays: tuple[Replay, ...]
+    replays: tuple[ReplayRow, ...]
     jobs: tuple[SparkJob, ...]
     next: str | None
     jobs_refused: str
 
 
-async def replays(broker: Broker, *, after: str = "") -> Replays:
+async def replays(broker: UserBroker, *, after: str = "") -> ReplayReport:
     """All replays, and a page of jobs after this id."""
     cursors = await broker.recent("replays", 1.0, broker.client.replay_progress)
     found = sorted((replay_of(one) for one in cursors), key=lambda one: (one.state == "done", one.queue))
     try:
         page = await broker.recent(("jobs", after), 1.0, lambda: broker.client.list_staged_jobs(after, limit=MAX_JOBS))
     except RequestError as exc:  # a store in memory has none, and not everybody may see them
-        return Replays(tuple(found), (), None, str(exc))
+        return ReplayReport(tuple(found), (), None, str(exc))
     jobs = tuple(job_of(one) for one in page.items)
-    return Replays(tuple(found), jobs, page.next, "")
+    return ReplayReport(tuple(found), jobs, page.next, "")
 
 
-def replay_of(cursor: Mapping[str, Any]) -> Replay:
+def replay_of(cursor: Mapping[str, Any]) -> ReplayRow:
     """From the broker's answer."""
     whole, gone = cursor["end"] - cursor["start"], cursor["position"] - cursor["start"]
     rate = float(cursor["rate"])
     left = None if cursor["done"] or rate <= 0 else (whole - gone) / rate
-    return Replay(
+    return ReplayRow(
         cursor["queue"],
         _state(cursor),
         1.0 if cursor["done"] or whole <= 0 else min(gone / whole, 1.0),

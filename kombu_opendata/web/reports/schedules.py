@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from ...queue_client.queue_models import QueueMetrics
 from ...queue_client.schedule_models import DueCounts, PeriodicTask
-from ..brokers import Broker
+from ..brokers import UserBroker
 from .figures.queue_figures import queue_figures
 
 #: the lengths of charts in hours, with the length of a bar in seconds
@@ -90,7 +90,7 @@ class Schedules:
     since: datetime | None
 
 
-async def schedules(broker: Broker, *, hours: int = 24, queue: str = "") -> Schedules:
+async def schedules(broker: UserBroker, *, hours: int = 24, queue: str = "") -> Schedules:
     """What comes within 1, 6, 24 or 168 hours.
 
     Raises:
@@ -116,7 +116,7 @@ async def schedules(broker: Broker, *, hours: int = 24, queue: str = "") -> Sche
     )
 
 
-async def _due(broker: Broker, queue: str, hours: int) -> DueCounts:
+async def _due(broker: UserBroker, queue: str, hours: int) -> DueCounts:
     seconds = SPANS[hours]
     names = [queue] if queue else []
     return await broker.recent(

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...json_values import with_times
 from ...queue_client.message_models import moment
-from ..brokers import Broker
+from ..brokers import UserBroker
 from ..verification import Verification
 
 
@@ -31,7 +31,7 @@ class Duty:
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class CheckpointRow:
     """A reader that keeps replaced tables, such as a backup. Its time is None if it keeps them for ever."""
 
     name: str
@@ -39,7 +39,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
-class Upkeep:
+class StoreMaintenance:
     """What keeps a store small and quick to open; see "status" in the command line's reference.
 
     Attributes:
@@ -101,15 +101,15 @@ class InstanceStore:
     published: int
     delivered: int
     dead_letters: int
-    upkeep: Upkeep
+    upkeep: StoreMaintenance
     duties: tuple[Duty, ...]
-    checkpoints: tuple[Checkpoint, ...]
+    checkpoints: tuple[CheckpointRow, ...]
     verified: Verification | None
     figures: dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Standby:
+class StandbyRow:
     """A broker that waits to take over, and since when it has been connected."""
 
     addresses: tuple[str, ...]
@@ -117,7 +117,7 @@ class Standby:
 
 
 @dataclass(frozen=True)
-class Store:
+class StoreReport:
     """The broker's process and its stores.
 
     Attributes:
@@ -137,15 +137,15 @@ class Store:
     memory_is_full: bool
     connections: int
     connections_limit: int
-    standbys: tuple[Standby, ...]
+    standbys: tuple[StandbyRow, ...]
     instances: tuple[InstanceStore, ...]
 
 
-async def store(broker: Broker) -> Store:
+async def store(broker: UserBroker) -> StoreReport:
     """The broker's process and its stores."""
     report = await broker.recent("status", 1.0, broker.client.status)
     memory = report.get("memory", {})
-    return Store(
+    return StoreReport(
         report["store"],
         report["version"],
         report["pid"],
@@ -156,7 +156,7 @@ async def store(broker: Broker) -> Store:
         memory.get("is_full", False),
         report["connections"],
         report.get("connections_limit", 0),
-        tuple(Standby(tuple(one["addresses"]), moment(one["since_ms"])) for one in report.get("standbys", ())),
+        tuple(StandbyRow(tuple(one["addresses"]), moment(one["since_ms"])) for one in report.get("standbys", ())),
         tuple(_instance(name, one, broker.verified.get(name)) for name, one in sorted(report["instances"].items())),
     )
 
@@ -181,15 +181,15 @@ def _instance(name: str, report: Mapping[str, Any], verified: Verification | Non
         report["dead_letters"]["waiting"],
         _upkeep(report),
         tuple(_duty(duty, last) for duty, last in report["maintenance"].items()),
-        tuple(Checkpoint(one["name"], moment(one["expires_at_ms"])) for one in disk["checkpoints"] if one["name"]),
+        tuple(CheckpointRow(one["name"], moment(one["expires_at_ms"])) for one in disk["checkpoints"] if one["name"]),
         verified,
         with_times({figure: value for figure, value in report.items() if figure != "queues"}),
     )
 
 
-def _upkeep(report: Mapping[str, Any]) -> Upkeep:
+def _upkeep(report: Mapping[str, Any]) -> StoreMaintenance:
     disk, checkpoint, ended = report["disk"], report["checkpoint"], report["disk"]["compactions_ended"]
-    return Upkeep(
+    return StoreMaintenance(
         moment(checkpoint["at_ms"]),
         checkpoint["seconds"],
         disk["tables"],

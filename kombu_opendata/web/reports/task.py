@@ -11,9 +11,9 @@ from ...masking import Masking
 from ...protocol.messages.history_messages import MessageInfo
 from ...queue_client.message_models import moment
 from ...queue_client.task_models import RelatedTask, Task
-from ..brokers import Broker
+from ..brokers import UserBroker
 from .bodies import shown_json
-from .message import Attempt, attempt_of
+from .message import AttemptRow, attempt_of
 
 #: tasks of a canvas that are shown
 MOST = 500
@@ -30,7 +30,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Place:
+class TaskLocation:
     """The newest message of a task in one queue; ``at`` is when it was claimed or settled, or its task began."""
 
     queue: str
@@ -41,7 +41,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class TaskReport:
+class TaskView:
     """A task.
 
     Attributes:
@@ -56,13 +56,13 @@ class TaskReport:
     name: str
     state: str
     message_ids: tuple[int, ...]
-    queues: tuple[Place, ...]
+    queues: tuple[TaskLocation, ...]
     args: str | None
     kwargs: str | None
     arguments_note: str
     content_type: str
     headers: dict[str, str]
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[AttemptRow, ...]
     result: str | None
     result_note: str
     failures: int
@@ -71,7 +71,7 @@ class TaskReport:
     is_whole: bool
 
 
-async def task_report(broker: Broker, masking: Masking, id: str) -> TaskReport:
+async def task_report(broker: UserBroker, masking: Masking, id: str) -> TaskView:
     """A task by Celery's id.
 
     Raises:
@@ -81,10 +81,12 @@ async def task_report(broker: Broker, masking: Masking, id: str) -> TaskReport:
     task = await broker.client.task(id)
     tree, is_whole = await _canvas(broker, task)
     attempts = [attempt_of(one, masking) for one in task.attempts]
-    places = tuple(Place(one.queue, one.status, one.attempts, one.consumer, moment(one.at_ms)) for one in task.queues)
+    places = tuple(
+        TaskLocation(one.queue, one.status, one.attempts, one.consumer, moment(one.at_ms)) for one in task.queues
+    )
     attempts += [_going_on(one) for one in places if one.status in ("running", "in_flight")]
     result, note = _result(task, masking)
-    return TaskReport(
+    return TaskView(
         task.id, task.name, task.state, task.message_ids, places,
         None if task.args is None else shown_json(task.args, masking),
         None if task.kwargs is None else shown_json(task.kwargs, masking),
@@ -93,8 +95,8 @@ async def task_report(broker: Broker, masking: Masking, id: str) -> TaskReport:
     )  # fmt: skip
 
 
-def _going_on(one: Place) -> Attempt:
-    return Attempt(one.queue, one.attempts, one.consumer, 0, one.at, None, None, "", one.status, "", "", "")
+def _going_on(one: TaskLocation) -> AttemptRow:
+    return AttemptRow(one.queue, one.attempts, one.consumer, 0, one.at, None, None, "", one.status, "", "", "")
 
 
 def _result(task: Task, masking: Masking) -> tuple[str | None, str]:
@@ -108,7 +110,7 @@ def _result(task: Task, masking: Masking) -> tuple[str | None, str]:
     return shown_json(found.value, masking), found.state
 
 
-async def _canvas(broker: Broker, task: Task) -> tuple[tuple[Node, ...], bool]:
+async def _canvas(broker: UserBroker, task: Task) -> tuple[tuple[Node, ...], bool]:
     """All tasks with the same root, in the order of a tree."""
     root = task.headers.get("root_id", "")
     if not root:

@@ -11,7 +11,7 @@ from ...errors import RequestError
 from ...protocol.messages.history_messages import MessageInfo
 from ...queue_client.message_models import MessageState, moment
 from ...queue_client.queue_models import Worker
-from ..brokers import Broker
+from ..brokers import UserBroker
 from .identified import Identified
 from .paging import Paged, paged
 
@@ -51,7 +51,7 @@ class OtherClients:
 
 
 @dataclass(frozen=True)
-class Workers:
+class WorkerReport:
     """Workers by name, and all other clients by name."""
 
     workers: Paged[WorkerFigures]
@@ -89,7 +89,7 @@ class WorkerDetails:
     more: int
 
 
-async def workers(broker: Broker, *, search: str = "", page: int = 1) -> Workers:
+async def workers(broker: UserBroker, *, search: str = "", page: int = 1) -> WorkerReport:
     """A page of the workers, and all other clients."""
     clients = await broker.recent("workers", 1.0, broker.client.workers)
     found = [one for one in clients if search.lower() in one.name.lower()]
@@ -98,10 +98,10 @@ async def workers(broker: Broker, *, search: str = "", page: int = 1) -> Workers
     names = await _tasks(broker, [one.oldest_id for one in shown.rows if one.oldest_id is not None])
     rows = tuple(_figures(one, names) for one in shown.rows)
     others = _others(one for one in found if not _works(one))
-    return Workers(Paged(rows, shown.matching, shown.page, shown.pages), others, search)
+    return WorkerReport(Paged(rows, shown.matching, shown.page, shown.pages), others, search)
 
 
-async def worker(broker: Broker, id: str) -> WorkerDetails:
+async def worker(broker: UserBroker, id: str) -> WorkerDetails:
     """One worker.
 
     Raises:
@@ -143,13 +143,13 @@ def _others(clients: Iterable[Worker]) -> tuple[OtherClients, ...]:
     )
 
 
-async def _tasks(broker: Broker, ids: list[int]) -> dict[int, str]:
+async def _tasks(broker: UserBroker, ids: list[int]) -> dict[int, str]:
     """The names of these messages' tasks, as far as they are known."""
     found = await _about(broker, ids)
     return {id: about.headers.get("task", "") for id, about in found.items()}
 
 
-async def _about(broker: Broker, ids: list[int]) -> dict[int, MessageInfo]:
+async def _about(broker: UserBroker, ids: list[int]) -> dict[int, MessageInfo]:
     if not ids:
         return {}
     key = ("messages", tuple(sorted(ids)))

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from kombu_opendata import AsyncQueueClient
-from kombu_opendata.web.brokers import Broker, note_ages
+from kombu_opendata.web.brokers import UserBroker, note_ages
 
 
 def answers(*seconds: float) -> list[int]:
@@ -22,13 +22,13 @@ def answers(*seconds: float) -> list[int]:
 
     async def all_answers() -> list[int]:
         async with AsyncQueueClient("opendata:///nowhere") as client:
-            broker = Broker(client)
+            broker = UserBroker(client)
             return [await _recent(broker, ask) for _ in times]
 
     return asyncio.run(all_answers())
 
 
-async def _recent(broker: Broker, ask: Callable[[], Awaitable[int]]) -> int:
+async def _recent(broker: UserBroker, ask: Callable[[], Awaitable[int]]) -> int:
     answer = await broker.recent("figures", 0.0, ask)
     await asyncio.sleep(0.01)  # older than it may be
     return answer
@@ -45,7 +45,7 @@ def test_what_takes_the_broker_long_each_time_is_asked_for_less_often() -> None:
 def test_an_error_is_no_answer() -> None:
     async def both() -> int:
         async with AsyncQueueClient("opendata:///nowhere") as client:
-            broker = Broker(client)
+            broker = UserBroker(client)
 
             async def fail() -> int:
                 await asyncio.sleep(0.1)
@@ -66,7 +66,7 @@ def test_an_error_is_no_answer() -> None:
 def test_a_task_learns_how_much_older_than_usual_its_answers_are() -> None:
     async def ages() -> tuple[list[float], list[float]]:
         async with AsyncQueueClient("opendata:///nowhere") as client:
-            broker = Broker(client)
+            broker = UserBroker(client)
 
             async def ask() -> int:
                 await asyncio.sleep(0.1)

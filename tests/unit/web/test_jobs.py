@@ -7,26 +7,26 @@ import asyncio
 import pytest
 
 from kombu_opendata.errors import LimitExceeded, RetryLater
-from kombu_opendata.web.actions.action import Done, Progress, Report
-from kombu_opendata.web.jobs import MAX_ENDED, MAX_RUNNING, Job, Jobs
+from kombu_opendata.web.actions.action import ActionOutcome, ActionProgress, Report
+from kombu_opendata.web.jobs import MAX_ENDED, MAX_RUNNING, BackgroundJob, BackgroundJobs
 
 
-async def quick(report: Report) -> Done:
-    report(Progress(1, 2))
-    return Done("done")
+async def quick(report: Report) -> ActionOutcome:
+    report(ActionProgress(1, 2))
+    return ActionOutcome("done")
 
 
-async def endless(_report: Report) -> Done:
+async def endless(_report: Report) -> ActionOutcome:
     await asyncio.Event().wait()
-    return Done("never")
+    return ActionOutcome("never")
 
 
-async def refused(report: Report) -> Done:
-    report(Progress(3, 9))
+async def refused(report: Report) -> ActionOutcome:
+    report(ActionProgress(3, 9))
     raise RetryLater("3 of 9 were done")
 
 
-async def ended(job: Job) -> Job:
+async def ended(job: BackgroundJob) -> BackgroundJob:
     assert job.task is not None
     await asyncio.wait({job.task})
     return job
@@ -34,11 +34,11 @@ async def ended(job: Job) -> Job:
 
 def test_how_jobs_end() -> None:
     async def run() -> None:
-        jobs = Jobs()
+        jobs = BackgroundJobs()
         done = await ended(jobs.start("u", "Purge", "purge", {}, quick))
-        assert (done.state, done.done, done.progress) == ("done", Done("done"), Progress(1, 2))
+        assert (done.state, done.done, done.progress) == ("done", ActionOutcome("done"), ActionProgress(1, 2))
         failed = await ended(jobs.start("u", "Purge", "purge", {"queue": "q"}, refused))
-        assert (failed.state, failed.error, failed.progress) == ("failed", "3 of 9 were done", Progress(3, 9))
+        assert (failed.state, failed.error, failed.progress) == ("failed", "3 of 9 were done", ActionProgress(3, 9))
         cancelled = jobs.start("u", "Purge", "purge", {}, endless)
         await asyncio.sleep(0)
         jobs.cancel(cancelled)
@@ -50,7 +50,7 @@ def test_how_jobs_end() -> None:
 
 def test_only_who_began_a_job_sees_it() -> None:
     async def run() -> None:
-        jobs = Jobs()
+        jobs = BackgroundJobs()
         job = jobs.start("u", "Purge", "purge", {}, quick)
         assert jobs.get("u", job.id) is job
         assert jobs.get("v", job.id) is None
@@ -62,7 +62,7 @@ def test_only_who_began_a_job_sees_it() -> None:
 
 def test_a_user_has_a_bounded_number_of_jobs() -> None:
     async def run() -> None:
-        jobs = Jobs()
+        jobs = BackgroundJobs()
         for _ in range(MAX_RUNNING):
             jobs.start("u", "Purge", "purge", {}, endless)
         with pytest.raises(LimitExceeded):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ....readable_text import age, counted, number
-from .finding import Finding
+from .finding import AttentionFinding
 from .seen import Seen
 
 #: a store that has accepted no writes for so long is stalled
@@ -21,12 +21,12 @@ DEAD_LETTERS = 100
 CLOCK_SECONDS = 5.0
 
 
-def broker_findings(seen: Seen) -> Iterator[Finding]:
+def broker_findings(seen: Seen) -> Iterator[AttentionFinding]:
     """Findings about the broker and its store."""
     if abs(seen.clock_ahead_seconds) >= CLOCK_SECONDS:
         way = "ahead of" if seen.clock_ahead_seconds > 0 else "behind"
         after = f" is {age(abs(seen.clock_ahead_seconds))} {way} the clock of this page's host: ages here are wrong."
-        yield Finding("clock", "warn", "", "The broker's clock", after, "store")
+        yield AttentionFinding("clock", "warn", "", "The broker's clock", after, "store")
     if not seen.status:
         return
     yield from _process(seen.status, seen)
@@ -36,50 +36,52 @@ def broker_findings(seen: Seen) -> Iterator[Finding]:
         yield from _instance(report, where, seen)
 
 
-def _process(status: dict[str, Any], seen: Seen) -> Iterator[Finding]:
+def _process(status: dict[str, Any], seen: Seen) -> Iterator[AttentionFinding]:
     if status.get("state", "active") != "active":
         after = f" is {status['state']}: another one goes on in its place, or it starts."
-        yield Finding("not_active", "bad", "", "The broker", after, "store")
+        yield AttentionFinding("not_active", "bad", "", "The broker", after, "store")
     memory = status.get("memory") or {}
     used, limit = memory.get("resident_bytes", 0), memory.get("limit_bytes", 0)
     if memory.get("is_full"):
         after = f" has reached its limit of {limit >> 20:,} MiB: publishers wait until consumers have caught up."
-        yield Finding("memory_full", "bad", "", "The broker's memory", after, "store")
+        yield AttentionFinding("memory_full", "bad", "", "The broker's memory", after, "store")
     elif limit and used > NEARLY * limit:
         after = f" is at {used / limit:.0%} of its limit, at which publishers wait."
-        yield Finding("memory", "warn", "", "The broker's memory", after, "store")
+        yield AttentionFinding("memory", "warn", "", "The broker's memory", after, "store")
     if seen.expects_standby and not status.get("standbys"):
         after = " is connected: nobody goes on if this broker's host fails."
-        yield Finding("no_standby", "warn", "", "No standby", after, "store")
+        yield AttentionFinding("no_standby", "warn", "", "No standby", after, "store")
     open_now, most = status.get("connections", 0), status.get("connections_limit", 0)
     if most and open_now > NEARLY * most:
         after = f": {number(open_now)} of {number(most)}; beyond, clients are refused."
-        yield Finding("connections", "warn", "The broker has nearly all of its ", "connections", after, "workers")
+        yield AttentionFinding(
+            "connections", "warn", "The broker has nearly all of its ", "connections", after, "workers"
+        )
 
 
-def _instance(report: dict[str, Any], where: str, seen: Seen) -> Iterator[Finding]:
+def _instance(report: dict[str, Any], where: str, seen: Seen) -> Iterator[AttentionFinding]:
     stalled = report.get("stalled_seconds", 0.0)
     if stalled >= STALLED_SECONDS:
         after = f"{where} has taken no writes for {age(stalled)}: publishes wait or are refused."
-        yield Finding("store_stalled", "bad", "", "The store", after, "store")
+        yield AttentionFinding("store_stalled", "bad", "", "The store", after, "store")
     letters = report.get("dead_letters", {}).get("waiting", 0)
     if letters >= DEAD_LETTERS:
         after = f"{where} {'waits' if letters == 1 else 'wait'} to be published: see whether their queues are full."
-        yield Finding("dead_letters", "warn", "", counted(letters, "dead letter"), after, "store", {}, letters)
+        yield AttentionFinding("dead_letters", "warn", "", counted(letters, "dead letter"), after, "store", {}, letters)
     yield from _disk(report.get("disk", {}), where, seen)
 
 
-def _disk(disk: dict[str, Any], where: str, seen: Seen) -> Iterator[Finding]:
+def _disk(disk: dict[str, Any], where: str, seen: Seen) -> Iterator[AttentionFinding]:
     size, limit = disk.get("size_bytes", 0), disk.get("limit_bytes", 0)
     since = seen.now.timestamp() - disk.get("removed_at_ms", 0) / 1000
     if disk.get("is_stuck"):
         after = (
             f"{where} is larger than its limit, and there is nothing settled to remove: consume, purge or give room."
         )
-        yield Finding("store_full", "bad", "", "The store", after, "store")
+        yield AttentionFinding("store_full", "bad", "", "The store", after, "store")
     elif disk.get("removed_early") and since < REMOVED_SECONDS:
         after = f"{where} is at its limit: {counted(disk['removed_early'], 'settled message')} removed early."
-        yield Finding("removed_early", "warn", "", "The store", after, "store")
+        yield AttentionFinding("removed_early", "warn", "", "The store", after, "store")
     elif limit and size > NEARLY * limit:
         after = f"{where} is at {size / limit:.0%} of its limit: soon the oldest settled messages are removed early."
-        yield Finding("store_large", "warn", "", "The store", after, "store")
+        yield AttentionFinding("store_large", "warn", "", "The store", after, "store")

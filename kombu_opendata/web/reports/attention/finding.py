@@ -11,7 +11,7 @@ SEVERITIES: tuple[Severity, ...] = ("bad", "warn", "note")
 
 
 @dataclass(frozen=True)
-class Finding:
+class AttentionFinding:
     """One sentence: ``before``, the name of the thing, and ``after``.
 
     Attributes:

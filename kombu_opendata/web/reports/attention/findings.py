@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .broker_rules import broker_findings
-from .finding import SEVERITIES, Finding
+from .finding import SEVERITIES, AttentionFinding
 from .queue_rules import queue_findings
 from .seen import Seen
 from .task_rules import task_findings
@@ -14,12 +14,12 @@ _ORDER = (
 )  # fmt: skip
 
 
-def findings(seen: Seen) -> list[Finding]:
+def findings(seen: Seen) -> list[AttentionFinding]:
     """What is wrong, the most severe first."""
     found = [*broker_findings(seen), *queue_findings(seen), *task_findings(seen)]
     return sorted(found, key=_rank)
 
 
-def _rank(one: Finding) -> tuple[int, int, str, float, str]:
+def _rank(one: AttentionFinding) -> tuple[int, int, str, float, str]:
     order = _ORDER.index(one.kind) if one.kind in _ORDER else len(_ORDER)
     return SEVERITIES.index(one.severity), order, one.kind, -one.weight, one.subject

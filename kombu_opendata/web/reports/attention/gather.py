@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 from ....errors import AccessRefused, PreconditionFailed
 from ....protocol.messages.history_messages import MessageInfo
 from ....queue_client.queue_models import QueueMetrics, Worker
-from ...brokers import Broker
+from ...brokers import UserBroker
 from ..figures.queue_figures import queue_figures
 from ..figures.recent_figures import Trend, recent_figures, trend
-from .finding import Finding
+from .finding import AttentionFinding
 from .findings import findings
 from .queue_rules import may_grow
 from .seen import Busy, Seen, TaskFailures
@@ -39,12 +39,12 @@ _QUEUES = 50
 _RUNS = 50
 
 
-async def attention(broker: Broker) -> list[Finding]:
+async def attention(broker: UserBroker) -> list[AttentionFinding]:
     """What needs attention, the most severe first."""
     return findings(await _seen(broker))
 
 
-async def _seen(broker: Broker) -> Seen:
+async def _seen(broker: UserBroker) -> Seen:
     client = broker.client
     figures, status, workers, failures, busy = await asyncio.gather(
         queue_figures(broker),
@@ -69,7 +69,7 @@ async def _seen(broker: Broker) -> Seen:
     )
 
 
-def _leases_expired(broker: Broker, queues: list[QueueMetrics]) -> dict[str, int]:
+def _leases_expired(broker: UserBroker, queues: list[QueueMetrics]) -> dict[str, int]:
     """Leases that ended because their holders did not come back, since the oldest look of the last ten minutes."""
     now, looks = monotonic(), broker.lease_counts
     counts = {one.queue: count for one in queues if (count := one.counts.get("lease_expired", 0))}
@@ -81,7 +81,7 @@ def _leases_expired(broker: Broker, queues: list[QueueMetrics]) -> dict[str, int
     return {name: count - before.get(name, 0) for name, count in counts.items() if count > before.get(name, 0)}
 
 
-async def _trends(broker: Broker, queues: list[QueueMetrics], failures: list[TaskFailures]) -> dict[str, Trend]:
+async def _trends(broker: UserBroker, queues: list[QueueMetrics], failures: list[TaskFailures]) -> dict[str, Trend]:
     """How those queues did of which it is asked: the fullest that may grow, and those of tasks that fail."""
     filling = [one for one in queues if may_grow(one)]
     filling.sort(key=lambda one: -one.visible)
@@ -93,7 +93,7 @@ async def _trends(broker: Broker, queues: list[QueueMetrics], failures: list[Tas
     return {name: one for name, one in found.items() if one is not None}
 
 
-async def _allowed(broker: Broker, key: Hashable, ask: Callable[[], Awaitable[T]], otherwise: T) -> T:
+async def _allowed(broker: UserBroker, key: Hashable, ask: Callable[[], Awaitable[T]], otherwise: T) -> T:
     """A part; something empty if the user may not see it, or the broker keeps no history.
 
     Views that share the answer are told that it was refused.
@@ -104,7 +104,7 @@ async def _allowed(broker: Broker, key: Hashable, ask: Callable[[], Awaitable[T]
         return otherwise
 
 
-async def _failures(broker: Broker) -> list[TaskFailures]:
+async def _failures(broker: UserBroker) -> list[TaskFailures]:
     since = datetime.now(UTC) - WINDOW
     answer = await broker.client.group_failures(["task", "queue", "exception", "reason"], gte=since)
     found: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
@@ -115,7 +115,7 @@ async def _failures(broker: Broker) -> list[TaskFailures]:
 
 
 # ---------------------------------------------------------------------- what takes long
-async def _busy(broker: Broker) -> list[Busy]:
+async def _busy(broker: UserBroker) -> list[Busy]:
     """What workers have had for long, by task and worker."""
     page = await broker.client.list_messages(statuses=["in_flight", "running"], order="asc", limit=_MESSAGES)
     now = datetime.now(UTC).timestamp()
@@ -149,7 +149,7 @@ def _joined(one: Busy, other: Busy) -> Busy:
     return replace(first, waiting=first.waiting + second.count)
 
 
-async def _usual_seconds(broker: Broker, task: str) -> float | None:
+async def _usual_seconds(broker: UserBroker, task: str) -> float | None:
     """How long 95 of 100 of a task's last runs took."""
 
     async def ask() -> float | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ....queue_client.queue_models import QueueMetrics
 from ....readable_text import age, counted, number
 from ..figures.recent_figures import Trend
-from .finding import Finding, Severity
+from .finding import AttentionFinding, Severity
 from .seen import Seen
 from .task_rules import hangs
 
@@ -20,7 +20,7 @@ PUBLISHED_RATIO = 1.05
 TREND_SECONDS = 60.0
 
 
-def queue_findings(seen: Seen) -> Iterator[Finding]:
+def queue_findings(seen: Seen) -> Iterator[AttentionFinding]:
     """Findings about queues."""
     hanging = Counter[str]()
     for busy in filter(hangs, seen.busy):
@@ -37,11 +37,13 @@ def queue_findings(seen: Seen) -> Iterator[Finding]:
             yield _leases(queue, seen.leases_expired[queue.queue])
 
 
-def _finding(kind: str, severity: Severity, before: str, queue: QueueMetrics, after: str, weight: float) -> Finding:
-    return Finding(kind, severity, before, queue.queue, after, "queue", {"name": queue.queue}, weight)
+def _finding(
+    kind: str, severity: Severity, before: str, queue: QueueMetrics, after: str, weight: float
+) -> AttentionFinding:
+    return AttentionFinding(kind, severity, before, queue.queue, after, "queue", {"name": queue.queue}, weight)
 
 
-def _paused(queue: QueueMetrics) -> Finding:
+def _paused(queue: QueueMetrics) -> AttentionFinding:
     what = "deliveries and publishes" if queue.paused and queue.publishes_paused else (
         "deliveries" if queue.paused else "publishes"
     )  # fmt: skip
@@ -54,7 +56,7 @@ def _is_abandoned(queue: QueueMetrics) -> bool:
     return queue.visible > 0 and queue.consumers == 0 and queue.delivered_per_second == 0
 
 
-def _abandoned(queue: QueueMetrics) -> Finding:
+def _abandoned(queue: QueueMetrics) -> AttentionFinding:
     oldest = f", the oldest for {age(queue.oldest_age_seconds)}" if queue.oldest_age_seconds is not None else ""
     ready = f"{counted(queue.visible, 'message')} {'is' if queue.visible == 1 else 'are'} ready"
     return _finding("not_consumed", "bad", "Nobody consumes queue ", queue, f": {ready}{oldest}.", queue.visible)
@@ -75,7 +77,7 @@ def _grows(queue: QueueMetrics, trend: Trend) -> bool:
     )
 
 
-def _growing(queue: QueueMetrics, trend: Trend, hanging: int) -> Finding:
+def _growing(queue: QueueMetrics, trend: Trend, hanging: int) -> AttentionFinding:
     per_second = (queue.visible - trend.ready_before) / trend.seconds
     in_an_hour = int(queue.visible + 3600 * per_second)
     after = (
@@ -87,6 +89,6 @@ def _growing(queue: QueueMetrics, trend: Trend, hanging: int) -> Finding:
     return _finding("growing", "warn", "Queue ", queue, after, per_second)
 
 
-def _leases(queue: QueueMetrics, expired: int) -> Finding:
+def _leases(queue: QueueMetrics, expired: int) -> AttentionFinding:
     after = f" got {counted(expired, 'message')} back from workers that did not come back."
     return _finding("leases_expired", "warn", "Queue ", queue, after, expired)

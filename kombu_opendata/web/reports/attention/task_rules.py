@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ....queue_client.queue_models import Worker
 from ....readable_text import age, counted
-from .finding import Finding, Severity
+from .finding import AttentionFinding, Severity
 from .seen import Busy, Seen, TaskFailures
 
 #: failures of the last ten minutes are bad if they are so much of what the queue settled, or so many
@@ -26,7 +26,7 @@ _REASONS = {
 _NAMED = 3
 
 
-def task_findings(seen: Seen) -> Iterator[Finding]:
+def task_findings(seen: Seen) -> Iterator[AttentionFinding]:
     """Findings about tasks and workers."""
     for failing in seen.failures:
         yield _failing(failing, seen)
@@ -39,7 +39,7 @@ def task_findings(seen: Seen) -> Iterator[Finding]:
             yield _worker("suspended", "note", worker, " is suspended and gets no messages.")
 
 
-def _failing(failing: TaskFailures, seen: Seen) -> Finding:
+def _failing(failing: TaskFailures, seen: Seen) -> AttentionFinding:
     trend = seen.trends.get(failing.queue)
     finished = max(trend.settled, failing.count) if trend is not None else 0
     share = failing.count / finished if finished else 0.0
@@ -54,7 +54,7 @@ def _failing(failing: TaskFailures, seen: Seen) -> Finding:
     severe = share >= FAILING_SHARE or failing.count >= FAILING_COUNT
     query = {"task": failing.task} if failing.task else {"queue": failing.queue}
     before, subject = ("Task ", failing.task) if failing.task else ("Queue ", failing.queue)
-    return Finding(
+    return AttentionFinding(
         "failing", "bad" if severe else "warn", before, subject, after, "failed", query, failing.count
     )  # fmt: skip
 
@@ -66,7 +66,7 @@ def hangs(busy: Busy) -> bool:
     return busy.seconds >= max(HANGS_SECONDS, HANGS_TIMES * (busy.usual_seconds or 0))
 
 
-def _hanging(busy: Busy, seen: Seen) -> Finding:
+def _hanging(busy: Busy, seen: Seen) -> AttentionFinding:
     others = [f"{busy.count - 1:,} more there"] * (busy.count > 1) + [f"{busy.waiting:,} more held"] * (
         busy.waiting > 0
     )
@@ -84,20 +84,22 @@ def _hanging(busy: Busy, seen: Seen) -> Finding:
     severity: Severity = "bad" if busy.running and (is_known or busy.seconds >= SURELY_HANGS_SECONDS) else "warn"
     if busy.task_id:
         query = {"id": busy.task_id}
-        return Finding("hanging", severity, "Task ", busy.task or busy.task_id, after, "task", query, busy.seconds)
+        return AttentionFinding(
+            "hanging", severity, "Task ", busy.task or busy.task_id, after, "task", query, busy.seconds
+        )
     query = {"id": str(busy.message_id)}
     after = f" of queue {busy.queue}{after}"
-    return Finding("hanging", severity, "Message ", str(busy.message_id), after, "task", query, busy.seconds)
+    return AttentionFinding("hanging", severity, "Message ", str(busy.message_id), after, "task", query, busy.seconds)
 
 
 def _short(seconds: float) -> str:
     return f"{seconds:.2g} s" if seconds < 10 else age(seconds)
 
 
-def _gone(worker: Worker) -> Finding:
+def _gone(worker: Worker) -> AttentionFinding:
     held = counted(worker.held + worker.running, "message")
     return _worker("worker_gone", "warn", worker, f" is gone and still holds {held}, which others get soon.")
 
 
-def _worker(kind: str, severity: Severity, worker: Worker, after: str) -> Finding:
-    return Finding(kind, severity, "Worker ", worker.name or worker.id, after, "workers", {}, worker.held)
+def _worker(kind: str, severity: Severity, worker: Worker, after: str) -> AttentionFinding:
+    return AttentionFinding(kind, severity, "Worker ", worker.name or worker.id, after, "workers", {}, worker.held)

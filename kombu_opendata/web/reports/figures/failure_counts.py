@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from ....errors import AccessRefused
 from ....queue_client.queue_models import QueueMetrics
-from ...brokers import Broker
+from ...brokers import UserBroker
 
 #: counting is more work for the broker than other figures
 _SECONDS = 10.0
 
 
-async def failures_by_queue(broker: Broker, patience: float | None = None) -> dict[str, int]:
+async def failures_by_queue(broker: UserBroker, patience: float | None = None) -> dict[str, int]:
     """The failures of each queue that has some; none of the queues that the user may not read.
 
     Raises:
@@ -30,7 +30,7 @@ async def failures_by_queue(broker: Broker, patience: float | None = None) -> di
 
 
 async def with_failures(
-    broker: Broker, queues: list[QueueMetrics], patience: float | None = None
+    broker: UserBroker, queues: list[QueueMetrics], patience: float | None = None
 ) -> list[QueueMetrics]:
     """The figures with ``failed`` as all failures of the queue that nobody has handled.
 

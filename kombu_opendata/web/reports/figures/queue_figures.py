@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ....control_queues import is_control_queue
 from ....queue_client.queue_models import QueueMetrics
-from ...brokers import Broker
+from ...brokers import UserBroker
 
 #: how old they may be: all views and all open pages share one answer
 _SECONDS = 1.9
@@ -28,7 +28,7 @@ class QueueFigures:
     clock_ahead_seconds: float
 
 
-async def queue_figures(broker: Broker) -> QueueFigures:
+async def queue_figures(broker: UserBroker) -> QueueFigures:
     """The figures of all queues."""
 
     async def ask() -> QueueFigures:

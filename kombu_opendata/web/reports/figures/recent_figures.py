@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ....queue_client.queue_models import FigureSeries, RecentFigures
-from ...brokers import Broker
+from ...brokers import UserBroker
 
 #: how old they may be; the broker takes a sample every five seconds
 _SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class Line:
+class ChartLine:
     """A line of a chart; a value is None where it is not known. The colour is one of app.css."""
 
     label: str
@@ -27,7 +27,7 @@ class Chart:
 
     title: str
     times: tuple[int, ...]
-    series: tuple[Line, ...]
+    series: tuple[ChartLine, ...]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Trend:
     settled: int
 
 
-async def recent_figures(broker: Broker, queues: Iterable[str]) -> RecentFigures:
+async def recent_figures(broker: UserBroker, queues: Iterable[str]) -> RecentFigures:
     """The recent figures of these queues, at most 1,000, and of all together."""
     names = tuple(queues)
     return await broker.recent(("figures", names), _SECONDS, lambda: broker.client.figures(names))
@@ -58,14 +58,14 @@ def charts(recent: RecentFigures, series: FigureSeries | None) -> tuple[Chart, .
         return ()
     times = tuple(int(at.timestamp()) for at in recent.times)
     rates = (
-        Line("published", "link", series.published_per_second),
-        Line("done", "accent", series.acked_per_second),
-        Line("failed", "bad", series.failed_per_second),
+        ChartLine("published", "link", series.published_per_second),
+        ChartLine("done", "accent", series.acked_per_second),
+        ChartLine("failed", "bad", series.failed_per_second),
     )
     levels = (
-        Line("ready", "link", series.ready),
-        Line("in flight", "accent", series.in_flight),
-        Line("delayed", "warn", series.delayed),
+        ChartLine("ready", "link", series.ready),
+        ChartLine("in flight", "accent", series.in_flight),
+        ChartLine("delayed", "warn", series.delayed),
     )
     return Chart("Messages per second", times, rates), Chart("Messages", times, levels)
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from kombu_opendata.errors import ConnectionLost
-from kombu_opendata.web.live.pace import AT_ONCE, Pace
+from kombu_opendata.web.live.pace import AT_ONCE, UpdatePace
 from kombu_opendata.web.live.updates import away, updates
 
 
@@ -24,7 +24,7 @@ def test_few_of_many_pages_are_rendered_at_a_time() -> None:
         return "shown", 1.5
 
     async def all_pages() -> list[str]:
-        pace = Pace()
+        pace = UpdatePace()
         streams = [updates(render, str, 60, pace) for _ in range(20 * AT_ONCE)]
         try:
             return list(await asyncio.wait_for(asyncio.gather(*(anext(stream) for stream in streams)), 60))
@@ -44,7 +44,7 @@ def test_a_page_that_came_late_rests_longer(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr("kombu_opendata.web.live.pace.pause", pause)
     for late in (0.5, 3.0, 1000.0):
-        asyncio.run(Pace().rest(2, late))
+        asyncio.run(UpdatePace().rest(2, late))
     assert pauses == [2, 2, pytest.approx(12, abs=1), 2, 60]
 
 
@@ -55,7 +55,7 @@ def test_a_page_learns_that_it_is_current_although_nothing_has_changed() -> None
         return "shown", ages.pop(0)
 
     async def two() -> list[str]:
-        stream = updates(render, str, 0, Pace())
+        stream = updates(render, str, 0, UpdatePace())
         events = [await anext(stream), await anext(stream)]
         await stream.aclose()  # type: ignore[attr-defined]
         return events
@@ -67,7 +67,7 @@ def test_a_page_that_waited_for_the_broker_does_not_rest_longer() -> None:
     """Pages that wait for a turn while others wait for a broker that is away do not find the server busy."""
 
     async def waiting() -> tuple[float, float]:
-        pace = Pace()
+        pace = UpdatePace()
 
         async def one(seconds: float, *, is_away: bool) -> float:
             async with pace.turn() as late:
@@ -95,7 +95,7 @@ def test_a_broker_that_is_away_keeps_the_last_figures_and_no_page_current() -> N
         raise ConnectionLost("it is away")
 
     async def first() -> str:
-        stream = updates(render, lambda exc: away(str(exc)), 0, Pace())
+        stream = updates(render, lambda exc: away(str(exc)), 0, UpdatePace())
         events = await anext(stream)
         await stream.aclose()  # type: ignore[attr-defined]
         return events

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata.queue_client.queue_models import QueueMetrics, Worker
-from kombu_opendata.web.reports.attention.finding import Finding
+from kombu_opendata.web.reports.attention.finding import AttentionFinding
 from kombu_opendata.web.reports.attention.findings import findings
 from kombu_opendata.web.reports.attention.seen import Busy, Seen, TaskFailures
 from kombu_opendata.web.reports.figures.recent_figures import Trend
@@ -252,7 +252,7 @@ def test_the_most_severe_comes_first() -> None:
 
 def test_each_leads_to_where_it_is_mended() -> None:
     def leads(now: Seen) -> tuple[str, dict[str, str]]:
-        found: Finding = findings(now)[0]
+        found: AttentionFinding = findings(now)[0]
         return found.view, found.query
 
     assert leads(seen(ALONE)) == ("queue", {"name": "mail"})

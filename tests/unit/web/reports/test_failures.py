@@ -10,8 +10,8 @@ from pydantic import TypeAdapter, ValidationError
 from kombu_opendata import AsyncQueueClient
 from kombu_opendata.masking import Masking
 from kombu_opendata.web.actions.action import unheard
-from kombu_opendata.web.actions.failure_actions import OfFailures, dismiss, preview_dismiss
-from kombu_opendata.web.brokers import Broker
+from kombu_opendata.web.actions.failure_actions import FailureParameters, dismiss, preview_dismiss
+from kombu_opendata.web.brokers import UserBroker
 from kombu_opendata.web.reports.failures import Asked, Failures, Hours, failures
 
 
@@ -30,11 +30,11 @@ def test_an_action_on_a_group_concerns_that_group() -> None:
     async def look() -> tuple[Failures, dict[str, int | None]]:
         async with AsyncQueueClient("opendata+memory://groups-of-failures") as client:
             await _fail(client, "mail", "", "app.pay", "app.pay")
-            found = await failures(Broker(client), Masking(), Asked(), ("task", "exception"))
+            found = await failures(UserBroker(client), Masking(), Asked(), ("task", "exception"))
             previews = {}
             for one in found.groups:
-                shown = await failures(Broker(client), Masking(), one.asked)
-                preview = await preview_dismiss(Broker(client), OfFailures(**one.asked.subject()))
+                shown = await failures(UserBroker(client), Masking(), one.asked)
+                preview = await preview_dismiss(UserBroker(client), FailureParameters(**one.asked.subject()))
                 assert shown.total == one.count == sum(bar.count for bar in shown.bars)
                 previews[one.values[0]] = preview.count
             return found, previews
@@ -57,9 +57,9 @@ def test_a_selected_failure_is_that_of_its_queue() -> None:
             for queue in ("mail", "post office"):
                 [message] = await client.read(queue, 60)
                 await client.reject(queue, message)
-            given = OfFailures.model_validate({"selected": [f"{message.id} post office"]})
-            assert (await preview_dismiss(Broker(client), given)).count == 1
-            assert (await dismiss(Broker(client), given, unheard)).counts == {"deleted": 1, "dismissed": 0}
+            given = FailureParameters.model_validate({"selected": [f"{message.id} post office"]})
+            assert (await preview_dismiss(UserBroker(client), given)).count == 1
+            assert (await dismiss(UserBroker(client), given, unheard)).counts == {"deleted": 1, "dismissed": 0}
             return [one.queue for one in (await client.list_failures()).items]
 
     assert asyncio.run(act()) == ["mail"]
@@ -68,7 +68,7 @@ def test_a_selected_failure_is_that_of_its_queue() -> None:
 @pytest.mark.parametrize("selected", ["7", "billing", "x billing", "-1 billing", "7 "])
 def test_what_is_no_failure_can_not_be_selected(selected: str) -> None:
     with pytest.raises(ValidationError, match="is not a message id, a space and the name of a queue"):
-        OfFailures.model_validate({"selected": [selected]})
+        FailureParameters.model_validate({"selected": [selected]})
 
 
 @pytest.mark.parametrize("hours", ["1e9", "inf", "nan", "-1"])

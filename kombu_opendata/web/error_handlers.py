@@ -12,8 +12,8 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import OpenDataError
-from . import faults
-from .faults import Answered
+from . import error_reports
+from .error_reports import Answered
 
 log = logging.getLogger(__name__)
 
@@ -26,15 +26,15 @@ def answer_errors(app: FastAPI, answer: Answer) -> None:
 
     def broker_error(request: Request, exc: Exception) -> Response:
         assert isinstance(exc, OpenDataError)
-        return answer(request, faults.answered(exc))
+        return answer(request, error_reports.answered(exc))
 
     def invalid(request: Request, exc: Exception) -> Response:
         assert isinstance(exc, RequestValidationError)
-        return answer(request, faults.invalid(list(exc.errors())))
+        return answer(request, error_reports.invalid(list(exc.errors())))
 
     def not_served(request: Request, exc: Exception) -> Response:
         assert isinstance(exc, HTTPException)
-        response = answer(request, faults.not_served(exc.status_code, str(exc.detail)))
+        response = answer(request, error_reports.not_served(exc.status_code, str(exc.detail)))
         response.headers.update(exc.headers or {})
         return response
 
@@ -69,4 +69,4 @@ class Unforeseen:
             log.exception("error %s: %s %s", number, scope["method"], scope["path"])
             if began:
                 raise
-            await self._answer(Request(scope, receive), faults.unforeseen(number))(scope, receive, send)
+            await self._answer(Request(scope, receive), error_reports.unforeseen(number))(scope, receive, send)

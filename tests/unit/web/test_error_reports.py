@@ -11,7 +11,7 @@ from kombu_opendata.errors import BY_CODE
 from kombu_opendata.web.actions.all_actions import ACTIONS
 from kombu_opendata.web.api.errors import BODY_RESPONSES, RESPONSES
 from kombu_opendata.web.app import api_description
-from kombu_opendata.web.faults import answered, invalid
+from kombu_opendata.web.error_reports import answered, invalid
 from kombu_opendata.web.pages.forms import faults_of
 
 
