@@ -9,12 +9,12 @@ from importlib.util import find_spec
 
 import click
 
-from ..cli.exit_codes import HELP, Failure, Group
+from ..cli.exit_codes import HELP, CommandError, CommandGroup
 from ..cli.root import shared_commands
 from ..cli.target import Target
 
 
-@click.group("opendata", cls=Group, context_settings=HELP)
+@click.group("opendata", cls=CommandGroup, context_settings=HELP)
 def opendata() -> None:
     """Inspect and change the app's broker, its queues and its messages."""
 
@@ -37,7 +37,7 @@ def flower(ctx: click.Context, flower_options: tuple[str, ...]) -> None:
     As "celery flower", with the same options and variables; in addition, the broker tab and /api/queues/length work.
     """
     if find_spec("flower") is None:
-        raise Failure("Flower is not installed: pip install flower")
+        raise CommandError("Flower is not installed: pip install flower")
     from flower.command import flower as start
 
     from .flower_broker import install

@@ -9,7 +9,7 @@ from typing import Any
 from flower.utils.broker import Broker
 from tornado.web import HTTPError
 
-from ..cli.exit_codes import Failure
+from ..cli.exit_codes import CommandError
 from ..cli.target import Target
 from ..errors import OpenDataError
 from ..queue_client.queue_models import QueueMetrics
@@ -37,7 +37,7 @@ class OpenDataBroker:
         try:
             with self._target.client(looks=True) as client:
                 metrics = client.metrics_all()
-        except (Failure, OpenDataError, TimeoutError) as exc:
+        except (CommandError, OpenDataError, TimeoutError) as exc:
             raise HTTPError(503, str(exc)) from exc
         return [_figures(queue) for name, queue in metrics.items() if name in names]
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from billiard.einfo import ExceptionInfo
 from celery.exceptions import NotRegistered
 
-from ..client.session.task_messages import Run
+from ..client.session.task_messages import TaskRun
 from ..protocol.messages import Lease
 from ..protocol.task_reports import MAX_NAME, TaskReport, TaskState, shortened
 from ..transport.kombu_message import DeliveredMessage
@@ -40,7 +40,7 @@ _REFUSALS = ("on_unknown_message", "on_unknown_task", "on_invalid_task", "on_dec
 _ENDS = ("on_success", "on_failure", "on_timeout", "revoked", "maybe_expire", "terminate", "cancel", "send_event")
 _SUCCEEDED = int(TaskState.SUCCEEDED)  # a plain number is encoded faster
 #: looked up for each task; reading a member of an enumeration costs more
-_BEGUN, _ACKNOWLEDGED, _SETTLED = Run.BEGUN, Run.ACKNOWLEDGED, Run.SETTLED
+_BEGUN, _ACKNOWLEDGED, _SETTLED = TaskRun.BEGUN, TaskRun.ACKNOWLEDGED, TaskRun.SETTLED
 #: events that Celery sends after the loss of a pool process, if more is known of the task
 _AFTER_LOSS = {"task-succeeded": TaskState.SUCCEEDED, "task-retried": TaskState.RETRIED}
 

@@ -37,7 +37,7 @@ _EXIT_CODES = (
 HELP = {"help_option_names": ["-h", "--help"]}
 
 
-class Failure(click.ClickException):
+class CommandError(click.ClickException):
     """An error that a user sees as one line; for a filter, with the position of the mistake."""
 
     def __init__(self, text: str, exit_code: int = REFUSED) -> None:
@@ -70,18 +70,18 @@ def exit_code(error: Exception) -> int:
     return REFUSED
 
 
-def failure(error: Exception) -> Failure | None:
+def failure(error: Exception) -> CommandError | None:
     """What a user is told about an error; None for an unforeseen one, which keeps its traceback."""
     from ..errors import OpenDataError
 
     if isinstance(error, OpenDataError):
         text = error.text
         place = str(error.values.get("caret", ""))
-        return Failure(text if not place or place in text else f"{text}\n{place}", exit_code(error))
+        return CommandError(text if not place or place in text else f"{text}\n{place}", exit_code(error))
     if isinstance(error, TimeoutError):
-        return Failure("no answer in time; the broker continues what it began", NOT_NOW)
+        return CommandError("no answer in time; the broker continues what it began", NOT_NOW)
     if isinstance(error, OSError) and error.errno != errno.EPIPE:
-        return Failure(f"{error.filename or 'the system'}: {error.strerror or error}")
+        return CommandError(f"{error.filename or 'the system'}: {error.strerror or error}")
     return None
 
 
@@ -126,7 +126,7 @@ class Command(click.Command):
             raise told from exc
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """A group of such commands."""
 
     command_class = Command
@@ -163,7 +163,7 @@ def check_ids(ids: Collection[Any], found: int, limit: int, what: str) -> None:
     """
     wanted = min(len(set(ids)), limit or len(ids))
     if found < wanted:
-        raise Failure(f"{wanted - found:,} of {wanted:,} ids are not {what}")
+        raise CommandError(f"{wanted - found:,} of {wanted:,} ids are not {what}")
 
 
 def can_ask() -> bool:

@@ -11,7 +11,7 @@ import click
 
 from ..local_users import sharer_of
 from ..masked_url import masked
-from .exit_codes import NO_BROKER, Failure
+from .exit_codes import NO_BROKER, CommandError
 
 if TYPE_CHECKING:
     from ..queue_client import QueueClient
@@ -60,26 +60,26 @@ def is_store(folder: str) -> bool:
     return any(os.path.isdir(os.path.join(folder, entry, _DATABASE)) for entry in entries)
 
 
-def no_store(folder: str) -> Failure:
+def no_store(folder: str) -> CommandError:
     """There is no store whose broker could be started."""
-    return Failure(
+    return CommandError(
         f"there is no store at {folder}: check the path, or make one with "
         f"'opendata-queue queue create NAME --url {shlex.quote(folder)}'"
     )
 
 
-def no_broker(address: Address, error: Any) -> Failure:
+def no_broker(address: Address, error: Any) -> CommandError:
     """No broker answers at this address."""
     from ..errors import StartError
 
     folder = address.folder
     if address.kind != "embedded" or isinstance(error, StartError) or sharer_of(folder):
-        return Failure(error.text, NO_BROKER)
+        return CommandError(error.text, NO_BROKER)
     if not is_store(folder):
-        return Failure(f"no broker runs for {folder}, and there is no store: check the path", NO_BROKER)
+        return CommandError(f"no broker runs for {folder}, and there is no store: check the path", NO_BROKER)
     has_start = any(parameter.name == START for parameter in click.get_current_context().command.params)
     or_so = ", or add --start" if has_start else ""
-    return Failure(
+    return CommandError(
         f"no broker runs for {folder}: start it with '{command('broker start', folder)}'{or_so}; "
         f"'{command('store stats', folder)}' needs none",
         NO_BROKER,

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ..configuration.kinds import Number, Whole
+from ..configuration.kinds import NumberKind, WholeNumberKind
 from ..configuration.units import seconds_of
 from ..control_queues import is_control_queue
 
@@ -58,7 +58,7 @@ def moment_of(text: str, now: datetime | None = None) -> datetime | None:
     return found.replace(microsecond=found.microsecond // 1000 * 1000)
 
 
-class Point(click.ParamType):  # type: ignore[type-arg]
+class LogPositionType(click.ParamType):  # type: ignore[type-arg]
     """A position in the log of messages: first, now, a time, or a message id."""
 
     name = "POSITION"
@@ -82,7 +82,7 @@ class Point(click.ParamType):  # type: ignore[type-arg]
 class Bounded(click.ParamType):  # type: ignore[type-arg]
     """A number or a time, read and refused as those of a broker's options are."""
 
-    def __init__(self, kind: Number) -> None:
+    def __init__(self, kind: NumberKind) -> None:
         self._kind = kind
         self.name = kind.metavar
 
@@ -104,7 +104,7 @@ class MessageId(click.ParamType):  # type: ignore[type-arg]
 
 
 MESSAGE_ID = MessageId()
-LENGTH, MOMENT, POINT = Length(), Moment(), Point()
+LENGTH, MOMENT, POINT = Length(), Moment(), LogPositionType()
 
 
 def json_value(text: str | bytes) -> Any:
@@ -139,7 +139,7 @@ def header_option(what: str) -> Callable[[Any], Any]:
 
 def limit_option(help: str, default: int = 0, *, low: int = 0, high: int | None = None) -> Callable[[Any], Any]:
     """The option ``--limit``."""
-    kind = Bounded(Whole(low, high))
+    kind = Bounded(WholeNumberKind(low, high))
     return click.option("--limit", "-n", type=kind, default=default, show_default=default > 0, help=help)
 
 

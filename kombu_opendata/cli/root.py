@@ -16,7 +16,7 @@ from .administration.stores import store_group
 from .administration.users import user_group
 from .administration.web import web
 from .administration.workers import worker_group
-from .exit_codes import HELP, Group
+from .exit_codes import HELP, CommandGroup
 from .messages.failed import failed_group
 from .messages.history_lists import attempts, messages
 from .messages.peek import message, peek
@@ -37,7 +37,7 @@ SHARED: tuple[click.Command, ...] = (
 )  # fmt: skip
 
 
-class Root(Group):
+class Root(CommandGroup):
     """``broker`` runs a broker; ``broker start``, ``status``, ``stop`` and others are about one in the background."""
 
     def resolve_command(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from ..local_users import sharer_of
-from .exit_codes import Failure
+from .exit_codes import CommandError
 from .hints import START, URL, given_url, is_store, no_broker, no_store, with_suggestion
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def yes_option(command: F) -> F:
 
 
 @dataclass(frozen=True)
-class Place:
+class BrokerTarget:
     """A broker, and how to connect to it."""
 
     address: Address
@@ -114,7 +114,7 @@ class Target:
         return Target(place, self._tls, starts=self.starts) if place else self
 
     @cached_property
-    def _places(self) -> list[Place]:
+    def _places(self) -> list[BrokerTarget]:
         """The brokers to try, in order.
 
         Raises:
@@ -141,7 +141,7 @@ class Target:
         return self._places[0].address
 
     @property
-    def place(self) -> Place:
+    def place(self) -> BrokerTarget:
         """The (first) broker and how to connect to it."""
         return self._places[0]
 
@@ -160,7 +160,7 @@ class Target:
         from ..errors import NotFound
         from ..queue_client import QueueClient
 
-        def make(place: Place) -> QueueClient:
+        def make(place: BrokerTarget) -> QueueClient:
             settings = {field.name: getattr(place.options, field.name) for field in fields(place.options)}
             return QueueClient(place.address.as_uri(include_secret=True), **settings)
 
@@ -183,7 +183,7 @@ class Target:
         """
         from ..client.session.broker_connection import BrokerConnection
 
-        def make(place: Place) -> BrokerConnection:
+        def make(place: BrokerTarget) -> BrokerConnection:
             options = place.options
             if timeout is not None:
                 options = replace(
@@ -197,7 +197,9 @@ class Target:
             yield connection
 
     @contextmanager
-    def _opened(self, make: Callable[[Place], Any], greet: Callable[[Any], None], looks: bool, creates: bool) -> Any:
+    def _opened(
+        self, make: Callable[[BrokerTarget], Any], greet: Callable[[Any], None], looks: bool, creates: bool
+    ) -> Any:
         from ..errors import ConnectionLost
 
         for place in (places := [self._allowed(place, looks, creates) for place in self._places]):
@@ -218,7 +220,7 @@ class Target:
                 opened.close()
             return
 
-    def _allowed(self, place: Place, looks: bool, creates: bool) -> Place:
+    def _allowed(self, place: BrokerTarget, looks: bool, creates: bool) -> BrokerTarget:
         if looks and not self.starts:
             return replace(place, options=replace(place.options, may_start=False, reconnect_timeout=0.0))
         folder = place.address.folder
@@ -227,28 +229,28 @@ class Target:
         return place
 
 
-def _place(url: str, tls: Mapping[str, str] | None) -> Place:
+def _place(url: str, tls: Mapping[str, str] | None) -> BrokerTarget:
     from ..client.connection_options import Options
     from ..url import embedded, parse
 
     address = parse(url) if "://" in url else embedded(os.path.abspath(url))
-    return Place(address, Options(name="opendata-queue", tls=tls or None))
+    return BrokerTarget(address, Options(name="opendata-queue", tls=tls or None))
 
 
-def _places_of(app: Any) -> list[Place]:
+def _places_of(app: Any) -> list[BrokerTarget]:
     from ..transport.connection_fields import address_of
     from ..transport.transport import options_of
 
     try:
         connection = app.connection_for_write()
     except KeyError as exc:  # Kombu's "No such transport", with a suggestion
-        raise Failure(f"the app's broker_url can't be used: {exc.args[0]}") from exc
+        raise CommandError(f"the app's broker_url can't be used: {exc.args[0]}") from exc
     found = []
     for url in connection.alt or [None]:
         one = app.connection_for_write(url) if url is not None else connection
         if one.transport.driver_type != "opendata":
-            raise Failure(f"the app's broker is {one.as_uri()}: that is not an opendata:// URL")
-        found.append(Place(address_of(one), options_of(one)))
+            raise CommandError(f"the app's broker is {one.as_uri()}: that is not an opendata:// URL")
+        found.append(BrokerTarget(address_of(one), options_of(one)))
     return found
 
 

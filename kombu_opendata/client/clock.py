@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Clock:
+class ClientClock:
     """The three time functions that a client needs; tests pass their own.
 
     Attributes:
@@ -22,4 +22,4 @@ class Clock:
     sleep: Callable[[float], None] = time.sleep
 
 
-SYSTEM = Clock()
+SYSTEM = ClientClock()

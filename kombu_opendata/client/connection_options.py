@@ -107,12 +107,12 @@ def read_values(place: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _kinds() -> Mapping[str, Kind[Any]]:
-    from ..configuration.kinds import Choice, Flag, Seconds, Whole  # most clients give no options
+    from ..configuration.kinds import Choice, Flag, Seconds, WholeNumberKind  # most clients give no options
 
     return {
         **dict.fromkeys((*SECONDS, "connect_timeout"), Seconds()),
         "publish_mode": Choice("confirm", "pipeline"),
-        "pipeline_depth": Whole(1, MAX_PIPELINE_DEPTH),
+        "pipeline_depth": WholeNumberKind(1, MAX_PIPELINE_DEPTH),
         "task_outcomes": Flag(),
     }
 

@@ -32,7 +32,7 @@ from .socket.poll import poll
 if TYPE_CHECKING:
     import subprocess
 
-    from .clock import Clock
+    from .clock import ClientClock
     from .connection_options import Options
 
 START_LOCK_NAME = "broker.start.lock"
@@ -44,7 +44,7 @@ LOG_TAIL_BYTES = 2000
 _starting: dict[tuple[int, str], object] = {}
 
 
-def attach(address: Address, options: Options, clock: Clock) -> socket.socket:
+def attach(address: Address, options: Options, clock: ClientClock) -> socket.socket:
     """A socket that is connected to the folder's broker.
 
     Raises:
@@ -91,7 +91,9 @@ def attach(address: Address, options: Options, clock: Clock) -> socket.socket:
         clock.sleep(pause)
 
 
-def start_broker(folder: PrivateFolder, address: Address, options: Options, deadline: float, clock: Clock) -> None:
+def start_broker(
+    folder: PrivateFolder, address: Address, options: Options, deadline: float, clock: ClientClock
+) -> None:
     """Start the folder's broker and wait until it is ready.
 
     Raises:
@@ -207,7 +209,7 @@ def _start_lock(folder: PrivateFolder) -> Iterator[bool]:
         del _starting[key]
 
 
-def _read_line(fd: int, deadline: float, clock: Clock) -> bytes | None:
+def _read_line(fd: int, deadline: float, clock: ClientClock) -> bytes | None:
     """The first line of a pipe, or what it held when it was closed; None when the time is over."""
     data = b""
     while not data.endswith(b"\n"):

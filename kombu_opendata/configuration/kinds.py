@@ -116,7 +116,7 @@ class Choice(_OfText[str]):
         raise ValueError(f"{brief(text)} is not one of {', '.join(self.words)}")
 
 
-class Number(Kind[float]):
+class NumberKind(Kind[float]):
     """A number within bounds."""
 
     what = "a number"
@@ -158,7 +158,7 @@ class Number(Kind[float]):
         return int(value) if value == int(value) else value
 
 
-class Whole(Number):
+class WholeNumberKind(NumberKind):
     """A whole number within bounds."""
 
     what = "a whole number"
@@ -172,7 +172,7 @@ class Whole(Number):
         return int(text) if len(text) < _SHOWN and text.lstrip("-").isdecimal() and text.isascii() else None
 
 
-class Size(Whole):
+class Size(WholeNumberKind):
     """A number of bytes."""
 
     what = "a size: write a number of bytes, or 500M, 20G, 1T"
@@ -209,7 +209,7 @@ class Memory(_OfText[str]):
         return text if size is None else str(size)
 
 
-class Seconds(Number):
+class Seconds(NumberKind):
     """A time in seconds, or with units."""
 
     what = "a time: write a number of seconds, or 500ms, 30s, 2h, 7d, 1h30m"
@@ -258,7 +258,7 @@ class File(_OfText[Path]):
         return str(value)
 
 
-class Folder(File):
+class FolderKind(File):
     """A folder."""
 
     metavar = "FOLDER"
@@ -281,7 +281,7 @@ class Mode(_OfText[int]):
         return f"{value:04o}"
 
 
-class Store(_OfText[str]):
+class StoreKind(_OfText[str]):
     """A store: its URL, or a folder, which becomes one."""
 
     metavar = "FOLDER|URL"

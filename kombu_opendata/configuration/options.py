@@ -21,17 +21,17 @@ from .kinds import (
     Choice,
     File,
     Flag,
-    Folder,
+    FolderKind,
     HostPort,
     Keep,
     ListenAddress,
     Memory,
     Mode,
-    Number,
+    NumberKind,
     Seconds,
     Size,
-    Store,
-    Whole,
+    StoreKind,
+    WholeNumberKind,
     Word,
 )
 from .specs import Option, Spec, specs_of
@@ -45,7 +45,7 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, rename=_key):
     """The options of a broker, in the order in which ``--help`` shows them."""
 
     store: Annotated[
-        str, Option(Store(), "a folder, or an object store: s3://bucket/prefix, gs://…, az://…, memory://name")
+        str, Option(StoreKind(), "a folder, or an object store: s3://bucket/prefix, gs://…, az://…, memory://name")
     ]
     listen: Annotated[tuple[Listen, ...], Option(ListenAddress(), "unix:PATH or tcp:HOST:PORT", repeated=True)]
     socket_mode: Annotated[
@@ -105,13 +105,15 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, rename=_key):
     allow_anonymous: Annotated[bool, Option(Flag(), "listen on a network without --users")] = False
     allow_cleartext: Annotated[bool, Option(Flag(), "listen on a network with --users but without TLS")] = False
     max_connections: Annotated[
-        int, Option(Whole(1, 1_000_000), "connections of clients; fewer if ulimit -n does not allow as many")
+        int, Option(WholeNumberKind(1, 1_000_000), "connections of clients; fewer if ulimit -n does not allow as many")
     ] = 10_000
-    max_channels: Annotated[int, Option(Whole(1, 1_000_000), "channels of each connection")] = 2047
-    max_consumers: Annotated[int, Option(Whole(1, 1_000_000), "consumers of each connection")] = 10_000
-    max_queues: Annotated[int, Option(Whole(1, 10_000_000), "queues of each instance")] = 100_000
-    max_bindings: Annotated[int, Option(Whole(1, 10_000_000), "bindings of each instance")] = 200_000
-    max_instances: Annotated[int, Option(Whole(1, 1_000_000), "instances, those that clients create included")] = 1000
+    max_channels: Annotated[int, Option(WholeNumberKind(1, 1_000_000), "channels of each connection")] = 2047
+    max_consumers: Annotated[int, Option(WholeNumberKind(1, 1_000_000), "consumers of each connection")] = 10_000
+    max_queues: Annotated[int, Option(WholeNumberKind(1, 10_000_000), "queues of each instance")] = 100_000
+    max_bindings: Annotated[int, Option(WholeNumberKind(1, 10_000_000), "bindings of each instance")] = 200_000
+    max_instances: Annotated[
+        int, Option(WholeNumberKind(1, 1_000_000), "instances, those that clients create included")
+    ] = 1000
     greeting_timeout_seconds: Annotated[
         float, Option(Seconds(0.1), "time within which a new connection must log in, TLS handshake included")
     ] = 10.0
@@ -137,7 +139,8 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, rename=_key):
     cache_dir: Annotated[
         Path | None,
         Option(
-            Folder(), "keep parts of a bucket's tables in this folder of a local disk, so that reads need no requests"
+            FolderKind(),
+            "keep parts of a bucket's tables in this folder of a local disk, so that reads need no requests",
         ),
     ] = None
     cache_bytes: Annotated[
@@ -161,7 +164,7 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, rename=_key):
     ] = None
     no_task_outcomes: Annotated[bool, Option(Flag(), "don't ask workers what became of their tasks")] = False
     history_days: Annotated[
-        float, Option(Number(0, 36_500, metavar="DAYS"), "how long finished attempts are kept; 0: no history")
+        float, Option(NumberKind(0, 36_500, metavar="DAYS"), "how long finished attempts are kept; 0: no history")
     ] = 14.0
     log_retention_seconds: Annotated[
         float,
@@ -182,7 +185,7 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, rename=_key):
         ),
     ] = None
     metrics_max_queues: Annotated[
-        int, Option(Whole(0, 10_000), "how many queues have their own series; the others are summed")
+        int, Option(WholeNumberKind(0, 10_000), "how many queues have their own series; the others are summed")
     ] = 200
     log_format: Annotated[str, Option(Choice("text", "json"), "one line a record, or one JSON object a line")] = "text"
     log_level: Annotated[

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from .files.location import instances
-from .findings import Finding, Progress, Report, Severity, Status
+from .findings import Finding, Progress, Report, Severity, VerifyStatus
 from .inspection import MessageDetails, QueueDetails, inspect, message, queue
 from .records.offline_store import OfflineStore
 from .records.open_store import open_store
@@ -24,8 +24,8 @@ __all__ = [
     "Record",
     "Report",
     "Severity",
-    "Status",
     "StoreStats",
+    "VerifyStatus",
     "inspect",
     "instances",
     "message",

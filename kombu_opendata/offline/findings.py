@@ -10,10 +10,10 @@ from typing import Any
 
 from .finding_kinds import CODES, Severity
 
-__all__ = ["Finding", "OnProgress", "Progress", "Report", "Severity", "Status", "finding"]
+__all__ = ["Finding", "OnProgress", "Progress", "Report", "Severity", "VerifyStatus", "finding"]
 
 
-class Status(enum.IntEnum):
+class VerifyStatus(enum.IntEnum):
     """How a verification ended."""
 
     CLEAN = 0
@@ -95,11 +95,11 @@ class Report:
         return sum(count for code, count in self.counts.items() if CODES[code].severity is severity)
 
     @property
-    def status(self) -> Status:
+    def status(self) -> VerifyStatus:
         """FINDINGS if there are any besides notes; else INCOMPLETE if not everything was checked, or CLEAN."""
         if self.of(Severity.DAMAGE) or self.of(Severity.INCONSISTENCY):
-            return Status.FINDINGS
-        return Status.INCOMPLETE if self.incomplete else Status.CLEAN
+            return VerifyStatus.FINDINGS
+        return VerifyStatus.INCOMPLETE if self.incomplete else VerifyStatus.CLEAN
 
     def as_dict(self) -> dict[str, Any]:
         """The report for JSON."""

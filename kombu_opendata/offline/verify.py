@@ -19,7 +19,7 @@ from ..storage import records
 from ..storage.clock import Clock
 from ..storage.records import keys
 from ..storage.records.keys import RecordKind
-from .checks import FAMILIES, Context, Family
+from .checks import FAMILIES, CheckContext, Family
 from .checks.message_checks import CHECKS
 from .files.database_files import FileCheck, check_files
 from .files.location import check_readable, find_store, running_broker
@@ -90,7 +90,7 @@ class _Verification:
         self.store = store
         self.report = Report()
         self._progress = progress
-        self._context = Context(store, store.clock.now_ms())
+        self._context = CheckContext(store, store.clock.now_ms())
         self._families: list[Family] = [family(self._context) for family in FAMILIES]
         self._by_message = [family for family in self._families if type(family).message is not Family.message]
         self._by_kind = {kind: family for family in self._families for kind in family.kinds}

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from ..client.clock import SYSTEM, Clock
+from ..client.clock import SYSTEM, ClientClock
 from ..client.connection_options import DEFAULTS, Options
 from ..errors import RequestError
 from ..protocol.messages import Delivery, Lease
@@ -30,7 +30,7 @@ _MAX_APART = 8
 class AsyncCalls:
     """The connections of a client for an event loop: one thread makes the calls, others wait."""
 
-    def __init__(self, url: str, options: Options = DEFAULTS, *, clock: Clock = SYSTEM) -> None:
+    def __init__(self, url: str, options: Options = DEFAULTS, *, clock: ClientClock = SYSTEM) -> None:
         self._blocking = Calls(url, options, clock=clock)
         self._lane = ThreadPoolExecutor(1, "opendata-calls")
         self._waiting = ThreadPoolExecutor(MAX_WAITING, "opendata-waits")
@@ -38,7 +38,7 @@ class AsyncCalls:
         self._closed = False
 
     @property
-    def clock(self) -> Clock:
+    def clock(self) -> ClientClock:
         return self._blocking.clock
 
     async def call(self, message: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from ..client.clock import SYSTEM, Clock
+from ..client.clock import SYSTEM, ClientClock
 from ..client.connection_options import DEFAULTS, Options
 from ..errors import ConnectionLost, OpenDataError, RequestError
 from ..protocol import messages as m
@@ -32,7 +32,7 @@ CLOSED = "the client is closed: make a new one"
 class Calls:
     """The connections of a client, which are opened when they are needed."""
 
-    def __init__(self, url: str, options: Options = DEFAULTS, *, clock: Clock = SYSTEM) -> None:
+    def __init__(self, url: str, options: Options = DEFAULTS, *, clock: ClientClock = SYSTEM) -> None:
         self.address: Address = parse(url)
         self.options = options
         self.clock = clock

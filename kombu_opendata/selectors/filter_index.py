@@ -11,8 +11,8 @@ from typing import Any
 
 from .coercion import number_of
 from .compiler import Headers
-from .index_buckets import Bucket, Ranges
-from .required_conditions import EXISTS, NUMBER, PREFIX, RANGE, SUFFIX, TEXT, Key, required_keys
+from .index_buckets import FilterBucket, Ranges
+from .required_conditions import EXISTS, NUMBER, PREFIX, RANGE, SUFFIX, TEXT, LookupKey, required_keys
 from .selector import Selector
 
 #: the cost of a key with nothing filed under it yet: a guess at how many messages meet keys of its kind
@@ -26,9 +26,9 @@ class FilterIndex:
 
     def __init__(self) -> None:
         self._selectors: dict[str, Selector] = {}
-        self._keys: dict[str, list[Key] | None] = {}
+        self._keys: dict[str, list[LookupKey] | None] = {}
         self._headers: dict[str, _Slot] = {}
-        self._always = Bucket()
+        self._always = FilterBucket()
 
     def __len__(self) -> int:
         return len(self._selectors)
@@ -75,7 +75,7 @@ class FilterIndex:
             self._always.ask(headers, found)
         return list(found)
 
-    def _cost(self, key: Key) -> float:
+    def _cost(self, key: LookupKey) -> float:
         slot = self._headers.get(key.header)
         return _COSTS[key.kind] + (slot.filed(key) if slot is not None else 0)
 
@@ -86,14 +86,14 @@ class _Slot:
     __slots__ = ("existence", "numbers", "prefixes", "ranges", "suffixes", "texts")
 
     def __init__(self) -> None:
-        self.texts: dict[str, Bucket] = {}
-        self.numbers: dict[int | float, Bucket] = {}
-        self.prefixes: dict[int, dict[str, Bucket]] = {}  # by length
-        self.suffixes: dict[int, dict[str, Bucket]] = {}
+        self.texts: dict[str, FilterBucket] = {}
+        self.numbers: dict[int | float, FilterBucket] = {}
+        self.prefixes: dict[int, dict[str, FilterBucket]] = {}  # by length
+        self.suffixes: dict[int, dict[str, FilterBucket]] = {}
         self.ranges = Ranges()
-        self.existence = Bucket()
+        self.existence = FilterBucket()
 
-    def _table(self, key: Key) -> dict[Any, Bucket]:
+    def _table(self, key: LookupKey) -> dict[Any, FilterBucket]:
         if key.kind == NUMBER:
             return self.numbers
         if key.kind == TEXT:
@@ -101,15 +101,15 @@ class _Slot:
         by_length = self.prefixes if key.kind == PREFIX else self.suffixes
         return by_length.setdefault(len(str(key.value)), {})
 
-    def add(self, key: Key, name: str, selector: Selector) -> None:
+    def add(self, key: LookupKey, name: str, selector: Selector) -> None:
         if key.kind == EXISTS:
             self.existence.add(name, selector)
         elif isinstance(key.value, tuple):
             self.ranges.add(key.value, name, selector)
         else:
-            self._table(key).setdefault(key.value, Bucket()).add(name, selector)
+            self._table(key).setdefault(key.value, FilterBucket()).add(name, selector)
 
-    def remove(self, key: Key, name: str) -> None:
+    def remove(self, key: LookupKey, name: str) -> None:
         if key.kind == EXISTS:
             self.existence.remove(name)
         elif isinstance(key.value, tuple):
@@ -128,7 +128,7 @@ class _Slot:
         tables = self.texts or self.numbers or self.prefixes or self.suffixes
         return not (tables or self.ranges.filed or self.existence.selectors)
 
-    def filed(self, key: Key) -> float:
+    def filed(self, key: LookupKey) -> float:
         """About how many filters must be evaluated for a message that meets the key."""
         if key.kind == EXISTS:
             return len(self.existence.selectors)
@@ -136,7 +136,7 @@ class _Slot:
             return _RANGE_SHARE * len(self.ranges.filed)
         by_length = self.prefixes if key.kind == PREFIX else self.suffixes
         exact = key.kind in (TEXT, NUMBER)
-        table: dict[Any, Bucket] = self._table(key) if exact else by_length.get(len(str(key.value)), {})
+        table: dict[Any, FilterBucket] = self._table(key) if exact else by_length.get(len(str(key.value)), {})
         bucket = table.get(key.value)
         return 0 if bucket is None else len(bucket.selectors)
 

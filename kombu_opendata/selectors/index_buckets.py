@@ -18,7 +18,7 @@ _REMEMBERED_LENGTH = 256
 _MAX_COVER = 64
 
 
-class Bucket:
+class FilterBucket:
     """The filters under one key."""
 
     __slots__ = ("_groups", "_single", "selectors")
@@ -109,7 +109,7 @@ class Ranges:
     def __init__(self) -> None:
         self.filed: dict[tuple[tuple[float, float], str], Selector] = {}
         self._points: list[float] = []
-        self._buckets: list[Bucket] | None = None  # gap, point, gap, point, …, gap; None: not built yet
+        self._buckets: list[FilterBucket] | None = None  # gap, point, gap, point, …, gap; None: not built yet
 
     def add(self, ends: tuple[float, float], name: str, selector: Selector) -> None:
         self.filed[ends, name] = selector
@@ -119,7 +119,7 @@ class Ranges:
         self.filed.pop((ends, name), None)
         self._buckets = None
 
-    def at(self, number: float) -> Bucket:
+    def at(self, number: float) -> FilterBucket:
         """The filters that may match this number."""
         buckets = self._arrange() if self._buckets is None else self._buckets
         return buckets[self._place(number) if len(buckets) > 1 else 0]
@@ -128,14 +128,14 @@ class Ranges:
         at = bisect_left(self._points, number)
         return 2 * at + (at < len(self._points) and self._points[at] == number)
 
-    def _arrange(self) -> list[Bucket]:
+    def _arrange(self) -> list[FilterBucket]:
         finite = {end for ends, _name in self.filed for end in ends if abs(end) != float("inf")}
         self._points = sorted(finite)
         places = [(self._place(low), self._place(high)) for (low, high), _name in self.filed]
         if sum(max(0, last - first + 1) for first, last in places) > _MAX_COVER * len(places):
             places = [(0, 0)] * len(places)
             self._points = []
-        self._buckets = buckets = [Bucket() for _ in range(2 * len(self._points) + 1)]
+        self._buckets = buckets = [FilterBucket() for _ in range(2 * len(self._points) + 1)]
         for ((_ends, name), selector), (first, last) in zip(self.filed.items(), places, strict=True):
             for place in range(first, last + 1):
                 buckets[place].add(name, selector)

@@ -30,7 +30,7 @@ MAX_KEYS = 2_000
 _INFINITE = float("inf")
 
 
-class Key(NamedTuple):
+class LookupKey(NamedTuple):
     """A condition that a message can be looked up by. The value of a RANGE is its ends, both included."""
 
     kind: str
@@ -39,10 +39,10 @@ class Key(NamedTuple):
 
 
 #: a guess at how many messages meet a key without matching the filter; lower is better
-Cost = Callable[[Key], float]
+Cost = Callable[[LookupKey], float]
 
 
-def required_keys(node: tree.Condition, cost: Cost, wanted: bool = True) -> list[Key] | None:
+def required_keys(node: tree.Condition, cost: Cost, wanted: bool = True) -> list[LookupKey] | None:
     """Keys of which one is met if the condition is true (or false, with ``wanted`` False); None if there are none.
 
     If there is a choice, it takes the cheapest keys.
@@ -54,9 +54,9 @@ def required_keys(node: tree.Condition, cost: Cost, wanted: bool = True) -> list
         case tree.Not(part):
             return required_keys(part, cost, not wanted)
         case tree.IsNull(header):
-            return None if wanted else [Key(EXISTS, header.name)]
+            return None if wanted else [LookupKey(EXISTS, header.name)]
         case tree.Header(name):
-            return [Key(TEXT, name, "true" if wanted else "false")]
+            return [LookupKey(TEXT, name, "true" if wanted else "false")]
         case tree.Boolean(value):
             return None if value is wanted else []
         case tree.Compare(sign, left, right):
@@ -73,11 +73,11 @@ def required_keys(node: tree.Condition, cost: Cost, wanted: bool = True) -> list
         case tree.Between(tree.Header(name), low, high):
             first, last = tree.constant_value(low), tree.constant_value(high)
             if type(first) in (int, float) and type(last) in (int, float):
-                return [Key(RANGE, name, (first, last))]  # type: ignore[arg-type]
+                return [LookupKey(RANGE, name, (first, last))]  # type: ignore[arg-type]
     return _existing(node)
 
 
-def _compared(sign: str, left: tree.Value, right: tree.Value) -> list[Key] | None:
+def _compared(sign: str, left: tree.Value, right: tree.Value) -> list[LookupKey] | None:
     if not isinstance(left, tree.Header) and isinstance(right, tree.Header):
         sign, left, right = MIRRORED[sign], right, left
     value = tree.constant_value(right)
@@ -85,31 +85,31 @@ def _compared(sign: str, left: tree.Value, right: tree.Value) -> list[Key] | Non
         if sign == "=":
             return [_member(left.name, value)]
         if not isinstance(value, (str, bool)) and sign != "<>":
-            return [Key(RANGE, left.name, (value, _INFINITE) if sign in (">", ">=") else (-_INFINITE, value))]
+            return [LookupKey(RANGE, left.name, (value, _INFINITE) if sign in (">", ">=") else (-_INFINITE, value))]
     return _existing(tree.Compare(sign, left, right))
 
 
-def _like(name: str, pattern: str, escape: str) -> list[Key]:
+def _like(name: str, pattern: str, escape: str) -> list[LookupKey]:
     prefix, whole = like_match.constant_prefix(pattern, escape)
     suffix = like_match.constant_suffix(pattern, escape)
     if prefix or whole or not suffix:
         return _begins(name, prefix, whole)
-    return [Key(SUFFIX, name, suffix)]
+    return [LookupKey(SUFFIX, name, suffix)]
 
 
-def _member(name: str, member: str | float | bool) -> Key:
+def _member(name: str, member: str | float | bool) -> LookupKey:
     if isinstance(member, bool):
-        return Key(TEXT, name, "true" if member else "false")
-    return Key(TEXT if isinstance(member, str) else NUMBER, name, member)
+        return LookupKey(TEXT, name, "true" if member else "false")
+    return LookupKey(TEXT if isinstance(member, str) else NUMBER, name, member)
 
 
-def _begins(name: str, prefix: str, whole: bool) -> list[Key]:
+def _begins(name: str, prefix: str, whole: bool) -> list[LookupKey]:
     if whole:
-        return [Key(TEXT, name, prefix)]
-    return [Key(PREFIX, name, prefix) if prefix else Key(EXISTS, name)]
+        return [LookupKey(TEXT, name, prefix)]
+    return [LookupKey(PREFIX, name, prefix) if prefix else LookupKey(EXISTS, name)]
 
 
-def _existing(node: tree.Condition) -> list[Key] | None:
+def _existing(node: tree.Condition) -> list[LookupKey] | None:
     """A comparison can only be true or false if the headers in it exist."""
     match node:
         case tree.Compare(_, left, right):
@@ -120,15 +120,15 @@ def _existing(node: tree.Condition) -> list[Key] | None:
             operands = (header,)
         case _:
             return None
-    return next(([Key(EXISTS, operand.name)] for operand in operands if isinstance(operand, tree.Header)), None)
+    return next(([LookupKey(EXISTS, operand.name)] for operand in operands if isinstance(operand, tree.Header)), None)
 
 
-def _cheapest(found: Iterable[list[Key] | None], cost: Cost) -> list[Key] | None:
+def _cheapest(found: Iterable[list[LookupKey] | None], cost: Cost) -> list[LookupKey] | None:
     return min((keys for keys in found if keys is not None), key=lambda keys: sum(map(cost, keys)), default=None)
 
 
-def _union(found: Iterable[list[Key] | None]) -> list[Key] | None:
-    union: dict[Key, None] = {}
+def _union(found: Iterable[list[LookupKey] | None]) -> list[LookupKey] | None:
+    union: dict[LookupKey, None] = {}
     for keys in found:
         if keys is None:
             return None

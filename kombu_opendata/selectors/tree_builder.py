@@ -11,7 +11,7 @@ from . import language, tree
 from .syntax_errors import Mistake, position, shown
 
 
-class _Part(NamedTuple):
+class _Operand(NamedTuple):
     """A node, and the position of its first header or constant in the text."""
 
     node: tree.Node
@@ -22,77 +22,77 @@ class _Part(NamedTuple):
 class TreeBuilder(Transformer[Token, Any]):
     """Has a method for each name in the grammar."""
 
-    def start(self, part: _Part) -> tree.Condition:
+    def start(self, part: _Operand) -> tree.Condition:
         return _condition(part)
 
-    def disjunction(self, *parts: _Part) -> _Part:
-        return _Part(tree.any_of([_condition(part) for part in parts]), parts[0].at)
+    def disjunction(self, *parts: _Operand) -> _Operand:
+        return _Operand(tree.any_of([_condition(part) for part in parts]), parts[0].at)
 
-    def conjunction(self, *parts: _Part) -> _Part:
-        return _Part(tree.all_of([_condition(part) for part in parts]), parts[0].at)
+    def conjunction(self, *parts: _Operand) -> _Operand:
+        return _Operand(tree.all_of([_condition(part) for part in parts]), parts[0].at)
 
-    def negation(self, _not: Token, part: _Part) -> _Part:
-        return _Part(tree.Not(_condition(part)), part.at)
+    def negation(self, _not: Token, part: _Operand) -> _Operand:
+        return _Operand(tree.Not(_condition(part)), part.at)
 
-    def comparison(self, left: _Part, operator: Token, right: _Part) -> _Part:
+    def comparison(self, left: _Operand, operator: Token, right: _Operand) -> _Operand:
         sign = "<>" if operator == "!=" else str(operator)
-        return _Part(tree.Compare(sign, _value(left), _value(right)), left.at)
+        return _Operand(tree.Compare(sign, _value(left), _value(right)), left.at)
 
-    def between(self, operand: _Part, negated: Token | None, low: _Part, high: _Part) -> _Part:
+    def between(self, operand: _Operand, negated: Token | None, low: _Operand, high: _Operand) -> _Operand:
         return _test(operand, negated, tree.Between(_value(operand), _value(low), _value(high)))
 
-    def membership(self, operand: _Part, negated: Token | None, *members: _Part) -> _Part:
+    def membership(self, operand: _Operand, negated: Token | None, *members: _Operand) -> _Operand:
         return _test(operand, negated, tree.In(_value(operand), tuple(_plain(member.node) for member in members)))
 
-    def like(self, operand: _Part, negated: Token | None, pattern: Token, escape: Token | None) -> _Part:
+    def like(self, operand: _Operand, negated: Token | None, pattern: Token, escape: Token | None) -> _Operand:
         node = tree.Like(_value(operand), _unquoted(pattern), "" if escape is None else _unquoted(escape))
         if escape is not None:
             _check_escapes(pattern, node.pattern, escape, node.escape)
         return _test(operand, negated, node)
 
-    def is_null(self, operand: _Part, negated: Token | None) -> _Part:
+    def is_null(self, operand: _Operand, negated: Token | None) -> _Operand:
         if not isinstance(operand.node, tree.Header):
             raise Mistake(operand.at, "only a header can be NULL")
         return _test(operand, negated, tree.IsNull(operand.node))
 
-    def topic(self, name: Token, header: _Part, pattern: Token) -> _Part:
+    def topic(self, name: Token, header: _Operand, pattern: Token) -> _Operand:
         assert isinstance(header.node, tree.Header)
-        return _Part(tree.Topic(header.node, _unquoted(pattern)), position(name))
+        return _Operand(tree.Topic(header.node, _unquoted(pattern)), position(name))
 
-    def arithmetic(self, left: _Part, operator: Token, right: _Part) -> _Part:
-        return _Part(tree.Arithmetic(str(operator), _value(left), _value(right)), left.at)
+    def arithmetic(self, left: _Operand, operator: Token, right: _Operand) -> _Operand:
+        return _Operand(tree.Arithmetic(str(operator), _value(left), _value(right)), left.at)
 
-    def negative(self, _sign: Token, part: _Part) -> _Part:
-        return _Part(tree.Negative(_value(part)), part.at)
+    def negative(self, _sign: Token, part: _Operand) -> _Operand:
+        return _Operand(tree.Negative(_value(part)), part.at)
 
-    def positive(self, _sign: Token, part: _Part) -> _Part:
+    def positive(self, _sign: Token, part: _Operand) -> _Operand:
         """``+a`` is a number, like ``- - a``, and not just ``a``."""
-        return _Part(tree.Negative(tree.Negative(_value(part))), part.at)
+        return _Operand(tree.Negative(tree.Negative(_value(part))), part.at)
 
-    def header(self, name: Token) -> _Part:
-        return _Part(tree.Header(_unquoted(name) if name.type == "QUOTED_NAME" else str(name)), position(name))
+    def header(self, name: Token) -> _Operand:
+        return _Operand(tree.Header(_unquoted(name) if name.type == "QUOTED_NAME" else str(name)), position(name))
 
-    def text(self, token: Token) -> _Part:
-        return _Part(tree.Text(_unquoted(token)), position(token))
+    def text(self, token: Token) -> _Operand:
+        return _Operand(tree.Text(_unquoted(token)), position(token))
 
-    def number(self, token: Token) -> _Part:
-        return _Part(tree.Number(_number(token)), position(token))
+    def number(self, token: Token) -> _Operand:
+        return _Operand(tree.Number(_number(token)), position(token))
 
-    def boolean(self, token: Token) -> _Part:
-        return _Part(tree.Boolean(token.type == "TRUE"), position(token))
-
-
-def _test(operand: _Part, negated: Token | None, node: tree.Condition) -> _Part:
-    return _Part(node if negated is None else tree.Not(node), operand.at)
+    def boolean(self, token: Token) -> _Operand:
+        return _Operand(tree.Boolean(token.type == "TRUE"), position(token))
 
 
-def _condition(part: _Part) -> tree.Condition:
+def _test(operand: _Operand, negated: Token | None, node: tree.Condition) -> _Operand:
+    return _Operand(node if negated is None else tree.Not(node), operand.at)
+
+
+def _condition(part: _Operand) -> tree.Condition:
     if isinstance(part.node, (tree.Text, tree.Number, tree.Negative, tree.Arithmetic)):
         raise Mistake(part.at, "this is a value; expected a condition, such as a comparison")
     return part.node
 
 
-def _value(part: _Part) -> tree.Value:
+def _value(part: _Operand) -> tree.Value:
     if isinstance(part.node, (tree.Header, tree.Text, tree.Number, tree.Boolean, tree.Negative, tree.Arithmetic)):
         return part.node
     raise Mistake(part.at, "this is a condition; expected a header, a constant or arithmetic")

@@ -45,17 +45,17 @@ class BrokerAccess:
         return parse(self.url.split(";")[0]).instance
 
     @contextmanager
-    def connect(self) -> Iterator[Broker]:
+    def connect(self) -> Iterator[SparkBroker]:
         """A connection to the broker, which is closed in the end.
 
         Raises:
             ConnectionLost: the broker does not answer.
         """
         with Connection(self.url, transport_options=self.transport_options, ssl=self.ssl) as connection:
-            yield Broker(connection)
+            yield SparkBroker(connection)
 
 
-class Broker:
+class SparkBroker:
     """An open connection."""
 
     def __init__(self, connection: Any) -> None:

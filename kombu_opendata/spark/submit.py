@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame
 from ..errors import RequestError, StartError
 from ..staging import JobInfo
 from .broker_access import BrokerAccess, access_of
-from .encode.plan import Plan
+from .encode.plan import JobPlan
 from .result import SubmitResult
 from .source import NAME, register
 from .write.commit_report import CommitReport
@@ -155,7 +155,7 @@ def _known_job(access: BrokerAccess, job_id: str | None) -> JobInfo | None:
     return None if job.state == "unknown" else job
 
 
-def _prepare(df: DataFrame, given: TaskArguments, app: Any, access: BrokerAccess) -> tuple[DataFrame, Plan]:
+def _prepare(df: DataFrame, given: TaskArguments, app: Any, access: BrokerAccess) -> tuple[DataFrame, JobPlan]:
     """The frame to write and the plan, with all that the driver can check."""
     is_path = isinstance(app, str)
     frame, plan = task_frame(df, given, app if is_path else "")

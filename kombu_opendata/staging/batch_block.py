@@ -34,7 +34,7 @@ _TEXTS = ("exchange", "routing_key")
 Refuse = Callable[[int, str, str], NoReturn]
 
 
-class Block(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=False):
+class IndexBlock(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=False):
     """The columns of some rows. A column that is not a list has the same value in each row.
 
     Attributes:
@@ -72,29 +72,29 @@ class Block(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=Fals
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Block)
+_decoder = msgspec.msgpack.Decoder(IndexBlock)
 
 
 # ---------------------------------------------------------------------- making blocks
-class Rows(NamedTuple):
+class PendingRows(NamedTuple):
     """Rows that are not encoded yet. A column is one value for all rows, or a sequence with one for each.
 
     Attributes:
         headers: the metadata headers by name.
-        fields: the other columns of a :class:`Block` by name.
+        fields: the other columns of a :class:`IndexBlock` by name.
     """
 
     envelopes: Sequence[bytes]
     headers: Mapping[str, Any]
     fields: Mapping[str, Any]
 
-    def part(self, start: int, end: int) -> Rows:
+    def part(self, start: int, end: int) -> PendingRows:
         """The rows from ``start`` to before ``end``, in lists."""
         headers = {name: _part(column, start, end) for name, column in self.headers.items()}
         fields = {name: _part(column, start, end) for name, column in self.fields.items()}
-        return Rows(self.envelopes[start:end], headers, fields)
+        return PendingRows(self.envelopes[start:end], headers, fields)
 
-    def block(self, offset: int, refuse: Refuse) -> Block:
+    def block(self, offset: int, refuse: Refuse) -> IndexBlock:
         """A block of these rows, checked; their columns must be lists where they are not single values.
 
         Args:
@@ -111,7 +111,7 @@ class Rows(NamedTuple):
                 varying[name] = column if type(column) is list else [column] * rows
         lengths, checksums = list(map(len, self.envelopes)), list(map(crc32, self.envelopes))
         fields = {name: _single(column, rows) for name, column in self.fields.items()}
-        block = Block(offset, lengths, checksums, constants=constants, columns=varying, **fields)
+        block = IndexBlock(offset, lengths, checksums, constants=constants, columns=varying, **fields)
         _check_types(block, refuse)
         _check_limits(block, refuse)
         return block
@@ -131,7 +131,7 @@ def _single(column: Any, rows: int) -> Any:
     return column
 
 
-def encode_block(block: Block) -> bytes:
+def encode_block(block: IndexBlock) -> bytes:
     """The columns as msgpack, without the size in front.
 
     Raises:
@@ -143,7 +143,7 @@ def encode_block(block: Block) -> bytes:
         raise InvalidMessage(f"a header, exchange or routing key can't be encoded: {exc}") from exc
 
 
-def cut(block: Block, start: int, rows: int) -> Block:
+def cut(block: IndexBlock, start: int, rows: int) -> IndexBlock:
     """The columns of some of a block's rows."""
     end = start + rows
     names = (*_TEXTS, *_NUMBERS)
@@ -159,7 +159,7 @@ def cut(block: Block, start: int, rows: int) -> Block:
 
 
 # ---------------------------------------------------------------------- reading blocks
-def decode_block(data: bytes, path: str, payload_bytes: int, max_message_bytes: int) -> Block:
+def decode_block(data: bytes, path: str, payload_bytes: int, max_message_bytes: int) -> IndexBlock:
     """One block of an index.
 
     Args:
@@ -192,7 +192,7 @@ def decode_block(data: bytes, path: str, payload_bytes: int, max_message_bytes: 
     return block
 
 
-def _check_lengths(block: Block, path: str) -> None:
+def _check_lengths(block: IndexBlock, path: str) -> None:
     if block.constants.keys() & block.columns.keys():
         raise corrupt(path, 0, "a header that is both the same in all rows and not")
     given = {name: getattr(block, name) for name in (*_TEXTS, *_NUMBERS)}
@@ -203,7 +203,7 @@ def _check_lengths(block: Block, path: str) -> None:
 
 
 # ---------------------------------------------------------------------- checks
-def _check_types(block: Block, refuse: Refuse) -> None:
+def _check_types(block: IndexBlock, refuse: Refuse) -> None:
     """Check that numbers are numbers and texts are texts, which a decoder knows already."""
     for name in _NUMBERS:
         _check_type(_values(block, name), (int,), name, "a number", refuse)
@@ -220,7 +220,7 @@ def _check_type(column: list[Any], kinds: tuple[type, ...], what: str, wanted: s
         refuse(row, what, f"{what} is {kind.__name__}, not {wanted}")
 
 
-def _check_limits(block: Block, refuse: Refuse) -> None:
+def _check_limits(block: IndexBlock, refuse: Refuse) -> None:
     count = len(block.constants) + len(block.columns)
     if count > MAX_HEADERS:
         refuse(0, "headers", f"{count} different headers; a message has at most {MAX_HEADERS}")
@@ -247,6 +247,6 @@ def _check_sizes(column: Sequence[str | None], what: str, refuse: Refuse) -> Non
             refuse(row, what, f"{what} has {size} bytes and the limit is {MAX_TEXT_BYTES}")
 
 
-def _values(block: Block, name: str) -> list[Any]:
+def _values(block: IndexBlock, name: str) -> list[Any]:
     value = getattr(block, name)
     return value if isinstance(value, list) else [value]

@@ -77,7 +77,7 @@ _FOOTER_FIELDS = FOOTER.size - 8  # what its checksum covers
 HEADER_BYTES = HEADER.pack(MAGIC, VERSION, 0)
 
 
-class Segment(NamedTuple):
+class SegmentEntry(NamedTuple):
     """A directory entry."""
 
     payload_offset: int
@@ -100,13 +100,13 @@ class Tail(NamedTuple):
     partition: int
     attempt: int
     rows: int
-    segments: list[Segment]
+    segments: list[SegmentEntry]
     checksum: int
 
 
 # ---------------------------------------------------------------------- encoding
 def encode_tail(
-    segments: list[Segment], instance: str, job_id: str, partition: int, attempt: int, offset: int
+    segments: list[SegmentEntry], instance: str, job_id: str, partition: int, attempt: int, offset: int
 ) -> tuple[bytes, int]:
     """Directory, identity and footer of an object whose segments end at ``offset``, and the checksum."""
     directory = b"".join(ENTRY.pack(*segment) for segment in segments)
@@ -153,7 +153,7 @@ def decode_tail(data: bytes, offset: int, path: str) -> Tail:
     if crc32(data[:-8]) != crc:
         raise corrupt(path, size - 8, "the checksum of the directory does not match")
     directory_bytes = count * ENTRY.size
-    segments = [Segment(*fields) for fields in ENTRY.iter_unpack(data[:directory_bytes])]
+    segments = [SegmentEntry(*fields) for fields in ENTRY.iter_unpack(data[:directory_bytes])]
     _check_segments(segments, offset, rows, path)
     identity = data[directory_bytes : directory_bytes + identity_bytes]
     instance, at = _read_utf8(identity, 0, offset, path)
@@ -163,7 +163,7 @@ def decode_tail(data: bytes, offset: int, path: str) -> Tail:
     return Tail(instance, job_id, partition, attempt, rows, segments, crc)
 
 
-def _check_segments(segments: list[Segment], end: int, rows: int, path: str) -> None:
+def _check_segments(segments: list[SegmentEntry], end: int, rows: int, path: str) -> None:
     at = HEADER.size
     for segment in segments:
         if segment.payload_offset != at:
@@ -210,7 +210,7 @@ def check_header(data: bytes, path: str) -> None:
         raise corrupt(path, 4, f"format version {version}, reserved {reserved}")
 
 
-def split_index(data: bytes, segment: Segment, path: str) -> list[bytes]:
+def split_index(data: bytes, segment: SegmentEntry, path: str) -> list[bytes]:
     """The encoded blocks of a segment's index.
 
     Raises:

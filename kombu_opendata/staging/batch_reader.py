@@ -7,20 +7,20 @@ from zlib import crc32
 
 from ..errors import RequestError
 from . import batch_format as fmt
-from .batch_block import Block, decode_block
-from .batch_format import Segment, Tail
+from .batch_block import IndexBlock, decode_block
+from .batch_format import SegmentEntry, Tail
 from .batch_uri import job_folder, parse_batch_uri
 from .folder import Folder
 from .job import BatchInfo
 
 
-class Source(Protocol):
+class BatchSource(Protocol):
     """What batches are read from. ``read`` is as :meth:`.Folder.read`."""
 
     def read(self, path: str, ranges: list[tuple[int, int]], /) -> list[bytes]: ...
 
 
-def read_tail(folder: Source, path: str, size: int) -> Tail:
+def read_tail(folder: BatchSource, path: str, size: int) -> Tail:
     """The directory of an object of ``size`` bytes; checks it and the header.
 
     Raises:
@@ -37,7 +37,7 @@ def read_tail(folder: Source, path: str, size: int) -> Tail:
     return fmt.decode_tail(tail[-(size - start) :], start, path)
 
 
-def read_index(folder: Source, path: str, segment: Segment) -> list[bytes]:
+def read_index(folder: BatchSource, path: str, segment: SegmentEntry) -> list[bytes]:
     """The encoded blocks of a segment's index; raises as :func:`read_tail`."""
     (data,) = folder.read(path, [(segment.index_offset, segment.index_bytes)])
     return fmt.split_index(data, segment, path)
@@ -98,7 +98,7 @@ class InlineBlock(NamedTuple):
     """A block that came with the commit, and its envelopes back to back."""
 
     encoded: bytes
-    block: Block
+    block: IndexBlock
     payload: bytes
 
 
@@ -128,7 +128,7 @@ def read_inline(info: BatchInfo, instance: str, job_id: str, max_message_bytes: 
     return found
 
 
-def _check_payload(block: Block, payload: bytes, path: str) -> None:
+def _check_payload(block: IndexBlock, payload: bytes, path: str) -> None:
     at = 0
     for length, checksum in zip(block.lengths, block.checksums, strict=True):
         if crc32(payload[at : at + length]) != checksum:

@@ -11,8 +11,8 @@ from zlib import crc32
 
 from ..errors import InvalidMessage, MessageTooLarge, RequestError
 from . import batch_format as fmt
-from .batch_block import BLOCK_BYTES, BLOCK_ROWS, Rows, encode_block
-from .batch_format import Segment
+from .batch_block import BLOCK_BYTES, BLOCK_ROWS, PendingRows, encode_block
+from .batch_format import SegmentEntry
 from .batch_uri import batch_path, batch_uri
 from .folder import Folder, Output
 from .folder_url import open_folder
@@ -51,7 +51,7 @@ class BatchWriter:
         self._envelopes: list[bytes] = []
         self._fields: list[tuple[Mapping[str, str | None], str, str, int, int, int, int]] = []
         self._pending_bytes = 0
-        self._segments: list[Segment] = []
+        self._segments: list[SegmentEntry] = []
         self._index: list[bytes] = []  # blocks of the current segment, each after its size
         self._index_bytes = self._segment_bytes = self._segment_rows = 0
         self._written_rows = 0
@@ -122,7 +122,7 @@ class BatchWriter:
         """
         self._check_open()
         given = (exchange, routing_key, priority, created_at_ms, visible_at_ms, ttl_ms)
-        rows = Rows(envelopes, headers, dict(zip(_FIELDS, given, strict=True)))
+        rows = PendingRows(envelopes, headers, dict(zip(_FIELDS, given, strict=True)))
         count = len(envelopes)
         for name, column in chain(rows.fields.items(), headers.items()):
             if not isinstance(column, (str, int)) and len(column) != count:
@@ -165,11 +165,11 @@ class BatchWriter:
         maps, *columns = zip(*self._fields, strict=True)
         names = dict.fromkeys(chain.from_iterable(maps))
         headers = {name: [each.get(name) for each in maps] for name in names}
-        rows = Rows(self._envelopes, headers, dict(zip(_FIELDS, map(list, columns), strict=True)))
+        rows = PendingRows(self._envelopes, headers, dict(zip(_FIELDS, map(list, columns), strict=True)))
         self._envelopes, self._fields, self._pending_bytes = [], [], 0
         self._add_block(rows)
 
-    def _add_block(self, rows: Rows) -> None:
+    def _add_block(self, rows: PendingRows) -> None:
         block = rows.block(self._segment_bytes, self._invalid)
         encoded = encode_block(block)
         if len(encoded) > BLOCK_BYTES and block.rows > 1:
@@ -200,7 +200,7 @@ class BatchWriter:
         self._write(index)
         blocks = len(self._index) // 2
         self._segments.append(
-            Segment(self._segment_start, self._segment_bytes, len(index), crc32(index), self._segment_rows, blocks)
+            SegmentEntry(self._segment_start, self._segment_bytes, len(index), crc32(index), self._segment_rows, blocks)
         )
         self._segment_start = self._size
         self._index = []

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from ..bucket_credentials import read_credential_files, refuse_query
 from ..errors import DamagedBatch, InvalidURL, StoreError
 from .batch_uri import FILE_NAME
-from .folder import Folder, Found, Output, missing
+from .folder import Folder, FolderEntry, Output, missing
 
 _SCHEMES = {"s3", "s3a", "gs", "az", "azure", "abfs", "abfss"}
 #: size of one part of an upload
@@ -34,7 +34,7 @@ def _obstore() -> Any:
     return obstore
 
 
-class Bucket(Folder):
+class BucketFolder(Folder):
     """A prefix of a bucket. Credentials come from the environment, as SlateDB takes them."""
 
     def __init__(self, url: str, options: Mapping[str, str]) -> None:
@@ -80,17 +80,17 @@ class Bucket(Folder):
                 return [b"" for _ in ranges]  # the object became shorter; the caller knows what that means
             raise
 
-    def files(self, job: str = "") -> Iterator[list[Found]]:
+    def files(self, job: str = "") -> Iterator[list[FolderEntry]]:
         for page in self.objects(job):
             yield [found for found in page if FILE_NAME.fullmatch(found.path)]
 
     # ------------------------------------------------------------------ any objects
-    def objects(self, folder: str = "") -> Iterator[list[Found]]:
+    def objects(self, folder: str = "") -> Iterator[list[FolderEntry]]:
         """Pages of all objects below a folder."""
         with self.errors():
             for page in self._obs.list(self._store, f"{folder}/" if folder else None, chunk_size=_PAGE):
                 yield [
-                    Found(meta["path"], int(meta["size"]), int(1000 * meta["last_modified"].timestamp()))
+                    FolderEntry(meta["path"], int(meta["size"]), int(1000 * meta["last_modified"].timestamp()))
                     for meta in page
                 ]
 
@@ -142,7 +142,7 @@ def version_of(meta: Mapping[str, Any]) -> dict[str, str]:
 class _BucketOutput(Output):
     """An upload, in parts if it is large. The object appears when it is complete."""
 
-    def __init__(self, bucket: Bucket, path: str) -> None:
+    def __init__(self, bucket: BucketFolder, path: str) -> None:
         self._bucket = bucket
         self._writer = bucket._obs.open_writer(
             bucket._store, path, buffer_size=_PART_BYTES, max_concurrency=_UPLOADS

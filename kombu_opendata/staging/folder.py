@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ..errors import DamagedBatch
 
 
-class Found(NamedTuple):
+class FolderEntry(NamedTuple):
     """A file in the folder."""
 
     path: str
@@ -57,7 +57,7 @@ class Folder(ABC):
         """
 
     @abstractmethod
-    def files(self, job: str = "") -> Iterator[list[Found]]:
+    def files(self, job: str = "") -> Iterator[list[FolderEntry]]:
         """Pages of files of batches, finished or not; in one job's folder, or in all."""
 
     @abstractmethod

@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from ..errors import InvalidURL
-from .bucket_folder import Bucket
+from .bucket_folder import BucketFolder
 from .folder import Folder
 from .local_folder import LocalFolder
 
@@ -34,7 +34,7 @@ def open_folder(url: str, options: Mapping[str, str] | None = None) -> Folder:
         return LocalFolder(root)
     if url.startswith("memory:"):
         raise InvalidURL("a store in memory can't hold staged batches: no other process sees it; use a folder", url=url)
-    return Bucket(url, options or {})
+    return BucketFolder(url, options or {})
 
 
 class StagedFolder:

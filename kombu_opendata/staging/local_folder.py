@@ -13,7 +13,7 @@ from ..errors import OpenDataError, StoreError, StoreFull, StoreUnwritable
 from ..folder_sync import sync_folder
 from ..full_disk import is_full, remedy
 from .batch_uri import FILE_NAME
-from .folder import Folder, Found, Output, missing
+from .folder import Folder, FolderEntry, Output, missing
 
 _PART = ".part"
 #: files that a folder keeps open for reading
@@ -50,7 +50,7 @@ class LocalFolder(Folder):
             os.close(self._open.popitem(last=False)[1])
         return fd
 
-    def files(self, job: str = "") -> Iterator[list[Found]]:
+    def files(self, job: str = "") -> Iterator[list[FolderEntry]]:
         folders = [job] if job else _names(self.root)
         for folder in folders:
             page = []
@@ -62,7 +62,7 @@ class LocalFolder(Folder):
                     status = os.lstat(self.root / path)
                 except FileNotFoundError:
                     continue
-                page.append(Found(path, status.st_size, status.st_mtime_ns // 1_000_000))
+                page.append(FolderEntry(path, status.st_size, status.st_mtime_ns // 1_000_000))
             if page:
                 yield page
 

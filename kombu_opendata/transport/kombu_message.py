@@ -7,7 +7,7 @@ from typing import Any
 from kombu.message import Message as KombuMessage
 from kombu.transport import virtual
 
-from ..client.session.task_messages import Run
+from ..client.session.task_messages import TaskRun
 from ..errors import InvalidMessage
 from ..protocol.envelope import decode
 from ..protocol.messages import Delivery
@@ -71,7 +71,7 @@ class DeliveredMessage(Message):
 
     def __init__(self, channel: Any, delivery_tag: int, delivery: Delivery) -> None:
         self.lease = delivery[2:5]
-        self.run: TaskReport | Run | None = None
+        self.run: TaskReport | TaskRun | None = None
         body, content_type, content_encoding, headers, properties, exchange, routing_key = decode(delivery[6])
         if delivery[5] > 1:
             headers[DELIVERY_COUNT] = delivery[5] - 1

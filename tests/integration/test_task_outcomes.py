@@ -14,7 +14,7 @@ from kombu import connection as kombu_connection
 from kombu_opendata import QueueClient
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
-from kombu_opendata.client.session.task_messages import Run
+from kombu_opendata.client.session.task_messages import TaskRun
 from kombu_opendata.errors import InvalidFilter, PreconditionFailed, RequestError
 from kombu_opendata.protocol.envelope import encode_envelope
 from kombu_opendata.protocol.messages import DeclareQueue, Lease, Outcome, Ping, Publish
@@ -315,7 +315,7 @@ def started(channel: Any, queue: str) -> Lease:
     channel.queue_declare(queue, durable=True, auto_delete=False)
     channel.basic_publish(channel.prepare_message("{}"), "", queue)
     message = channel.basic_get(queue)
-    message.run = Run.BEGUN
+    message.run = TaskRun.BEGUN
     message.ack()
     lease: Lease = message.lease
     return lease

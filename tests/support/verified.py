@@ -6,7 +6,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from kombu_opendata.offline import Report, Status, instances, verify_store
+from kombu_opendata.offline import Report, VerifyStatus, instances, verify_store
 from kombu_opendata.storage.clock import Clock
 
 
@@ -19,7 +19,7 @@ def verify(folder: Path, instance: str | None = None, clock: Clock | None = None
 def assert_verified(folder: Path, instance: str | None = None, clock: Clock | None = None) -> Report:
     """Fail with what is wrong. Notes are no fault, but a record of an unknown kind is one."""
     report = verify(folder, instance, clock)
-    assert report.status is Status.CLEAN, describe(report)
+    assert report.status is VerifyStatus.CLEAN, describe(report)
     assert "key-unknown" not in report.counts, describe(report)
     return report
 

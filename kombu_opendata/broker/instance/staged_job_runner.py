@@ -13,8 +13,8 @@ from collections.abc import Iterator
 
 from ...errors import CorruptRecord, InvalidMessage, NewerFormat, OpenDataError
 from ...protocol.messages.staging_messages import Blocked
-from ...staging.batch_block import BLOCK_ROWS, Block, cut, decode_block, encode_block
-from ...staging.batch_format import Segment, Tail, corrupt
+from ...staging.batch_block import BLOCK_ROWS, IndexBlock, cut, decode_block, encode_block
+from ...staging.batch_format import SegmentEntry, Tail, corrupt
 from ...staging.batch_reader import read_index, read_tail
 from ...staging.folder import Folder
 from ...storage.operations.staged_jobs import Staging
@@ -171,7 +171,7 @@ class StagingRouter:
             if following is not None:
                 following.cancel()
 
-    def _read(self, folder: Folder, path: str, segment: Segment) -> asyncio.Task[list[bytes]]:
+    def _read(self, folder: Folder, path: str, segment: SegmentEntry) -> asyncio.Task[list[bytes]]:
         """Read an index ahead."""
         reading = self._loop.create_task(asyncio.to_thread(read_index, folder, path, segment))
         reading.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may never be awaited
@@ -187,7 +187,7 @@ class StagingRouter:
         self._outbox.schedule()
 
     async def _route_segment(
-        self, job: StagedJob, found: StagedObject, segment: Segment, blocks: list[bytes], start_id: int
+        self, job: StagedJob, found: StagedObject, segment: SegmentEntry, blocks: list[bytes], start_id: int
     ) -> None:
         at = start_id
         end = start_id + segment.rows
@@ -205,7 +205,7 @@ class StagingRouter:
 
     # ------------------------------------------------------------------ a block
     async def _route_block(
-        self, job: StagedJob, path: str, offset: int, encoded: bytes, block: Block, row: int
+        self, job: StagedJob, path: str, offset: int, encoded: bytes, block: IndexBlock, row: int
     ) -> None:
         """Route the rows of a block from ``row`` on, in pieces; its envelopes begin at ``offset`` of the object."""
         payload: bytes | None = None
@@ -234,7 +234,7 @@ class StagingRouter:
             await asyncio.sleep(_FULL_SECONDS)
 
     def _route_piece(
-        self, job: StagedJob, path: str, offset: int, encoded: bytes, block: Block, row: int, payload: bytes | None
+        self, job: StagedJob, path: str, offset: int, encoded: bytes, block: IndexBlock, row: int, payload: bytes | None
     ) -> int:
         """Route some rows from ``row`` on; returns how many, 0 if a queue is full.
 
@@ -258,7 +258,7 @@ class StagingRouter:
         self.planner.apply(chunk, piece, plan)
         return count
 
-    async def _payload(self, path: str, offset: int, block: Block) -> bytes:
+    async def _payload(self, path: str, offset: int, block: IndexBlock) -> bytes:
         """The envelopes of a block. Their checksums are checked when they are delivered."""
         size = sum(block.lengths)
         (data,) = await asyncio.to_thread(self._staging.folder.open().read, path, [(offset, size)])
@@ -281,7 +281,7 @@ class StagingRouter:
         self._piece_rows = max(_MIN_ROWS, min(fits, 2 * self._piece_rows, BLOCK_ROWS))
 
 
-def _parts(block: Block, encoded: bytes, row: int) -> Iterator[tuple[Block, bytes, int]]:
+def _parts(block: IndexBlock, encoded: bytes, row: int) -> Iterator[tuple[IndexBlock, bytes, int]]:
     """The rows of a block from ``row`` on in blocks with a limited size of envelopes: block, columns, first row."""
     if sum(block.lengths) <= _PAYLOAD_BYTES or block.rows - row == 1:
         yield block, encoded, row
@@ -296,7 +296,7 @@ def _parts(block: Block, encoded: bytes, row: int) -> Iterator[tuple[Block, byte
         row += rows
 
 
-def _with_broker_headers(block: Block, encoded: bytes, payload: bytes, path: str) -> tuple[Block, bytes]:
+def _with_broker_headers(block: IndexBlock, encoded: bytes, payload: bytes, path: str) -> tuple[IndexBlock, bytes]:
     """A block and its columns with the metadata headers of the envelopes.
 
     Raises:

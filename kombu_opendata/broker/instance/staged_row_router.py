@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ...errors import InvalidMessage, NotFound, QueueFull, QueuePaused
 from ...protocol.envelope import broker_headers, headers_of
-from ...staging.batch_block import MAX_HEADERS, Block
+from ...staging.batch_block import MAX_HEADERS, IndexBlock
 from ...staging.batch_reader import InlineBlock
 from ...storage.operations.staged_jobs import Staging
 from ...storage.routing.topology import Topology
@@ -81,7 +81,9 @@ class Planner:
             plans.append(plan)
         return plans
 
-    def plan(self, block: Block, payload: bytes | None, held: dict[BrokerQueue, list[int]]) -> tuple[RoutingPlan, int]:
+    def plan(
+        self, block: IndexBlock, payload: bytes | None, held: dict[BrokerQueue, list[int]]
+    ) -> tuple[RoutingPlan, int]:
         """Plan rows; returns how many are planned: fewer than all if a full queue refuses the next one.
 
         Args:
@@ -134,14 +136,14 @@ class Planner:
             held[queue][1] += size
         return None
 
-    def _fixed_names(self, block: Block) -> tuple[str, ...] | None:
+    def _fixed_names(self, block: IndexBlock) -> tuple[str, ...] | None:
         """The queues that get all messages of a block; None if that depends on the message."""
         exchange, key = block.exchange, block.routing_key
         if isinstance(exchange, str) and isinstance(key, str):
             return self._topology.route_by_key(exchange, key)
         return None
 
-    def _names(self, block: Block, row: int, envelopes: list[bytes]) -> tuple[str, ...]:
+    def _names(self, block: IndexBlock, row: int, envelopes: list[bytes]) -> tuple[str, ...]:
         """The queues that get a message."""
         exchange, key = _at(block.exchange, row), _at(block.routing_key, row)
         try:
@@ -153,7 +155,7 @@ class Planner:
             return ()
 
     # ------------------------------------------------------------------ adding to queues
-    def apply(self, chunk: StagedChunk, block: Block, plan: RoutingPlan) -> None:
+    def apply(self, chunk: StagedChunk, block: IndexBlock, plan: RoutingPlan) -> None:
         """Add a chunk's rows to their queues, in one effect.
 
         Raises:
@@ -178,7 +180,7 @@ class Planner:
         self._outbox.schedule()
 
     def _added(
-        self, queues: list[BrokerQueue], ids: range, chunk: StagedChunk, block: Block, plan: RoutingPlan
+        self, queues: list[BrokerQueue], ids: range, chunk: StagedChunk, block: IndexBlock, plan: RoutingPlan
     ) -> None:
         for queue in queues:
             if not isinstance(queue, TransientQueue):
@@ -201,7 +203,7 @@ def _add_run(runs: list[int], target: int, count: int) -> None:
         runs += target, count
 
 
-def with_broker_headers(block: Block, payload: bytes) -> Block:
+def with_broker_headers(block: IndexBlock, payload: bytes) -> IndexBlock:
     """The block with the metadata headers of its envelopes; the block itself if its index has the same.
 
     Raises:
@@ -220,7 +222,7 @@ def with_broker_headers(block: Block, payload: bytes) -> Block:
     return replace(block, constants={}, columns={name: [headers.get(name) for headers in rows] for name in names})
 
 
-def _split(block: Block, payload: bytes) -> list[bytes]:
+def _split(block: IndexBlock, payload: bytes) -> list[bytes]:
     envelopes = []
     at = 0
     for length in block.lengths:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...configuration.kinds import Whole
+from ...configuration.kinds import WholeNumberKind
 from ...readable_text import counted
 from ..exit_codes import Command
 from ..option_types import Bounded
@@ -31,7 +31,9 @@ _COLUMNS: list[Column] = [
 @click.argument("target", metavar="TARGET")
 @store_options
 @click.option("--list", "listed", is_flag=True, help="only list the backups in TARGET")
-@click.option("--keep", type=Bounded(Whole(1)), help="afterwards remove all but the newest N backups in TARGET")
+@click.option(
+    "--keep", type=Bounded(WholeNumberKind(1)), help="afterwards remove all but the newest N backups in TARGET"
+)
 def backup(
     target: str, store: str | None, url: str | None, instance: str | None, as_json: bool, listed: bool, keep: int | None
 ) -> None:
@@ -71,7 +73,7 @@ def backup(
 
 def _list(target: str, as_json: bool) -> None:
     from ...offline.backup.catalogue import Catalogue
-    from ...offline.backup.places import open_place
+    from ...offline.backup.file_locations import open_place
 
     found = Catalogue(open_place(target)).all()
     if as_json:

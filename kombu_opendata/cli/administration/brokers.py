@@ -10,7 +10,7 @@ import click
 from ...configuration.kinds import Seconds
 from ...json_values import moment, with_times
 from ...readable_text import shown
-from ..exit_codes import Command, Failure, Group
+from ..exit_codes import Command, CommandError, CommandGroup
 from ..option_types import Bounded
 from ..target import Target, call_options, look_options
 from ..terminal.output import local, print_facts, print_json, say
@@ -28,7 +28,7 @@ _COUNTS = {
 }
 
 
-@click.group("broker", cls=Group)
+@click.group("broker", cls=CommandGroup)
 def broker_tools() -> None:
     """The broker of a folder or a host."""
 
@@ -126,7 +126,7 @@ def reload(place: str | None, target: Target, as_json: bool) -> None:
         try:
             done = client.reload()
         except StartError as exc:
-            raise Failure(f"the broker keeps what it read from that file before: {exc.text}") from exc
+            raise CommandError(f"the broker keeps what it read from that file before: {exc.text}") from exc
     names = {"added": done.added, "removed": done.removed, "changed": done.changed}
     if as_json:
         print_json({"users": names, "certificates": done.certificates})

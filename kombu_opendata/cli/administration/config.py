@@ -10,7 +10,7 @@ import click
 
 from ...configuration.options import public_specs
 from ...configuration.specs import Spec
-from ..exit_codes import REFUSED, Command, Failure, Group
+from ..exit_codes import REFUSED, Command, CommandError, CommandGroup
 from ..target import json_option
 from ..terminal.output import print_json, say
 from .broker_options import broker_options, collected
@@ -18,7 +18,7 @@ from .broker_options import broker_options, collected
 _FILE = click.argument("file", required=False, metavar="[FILE]", type=click.Path(path_type=Path))
 
 
-@click.group("config", cls=Group)
+@click.group("config", cls=CommandGroup)
 def config_group() -> None:
     """The options of a broker: check, show."""
 
@@ -50,7 +50,7 @@ def check(file: Path | None, config: Path | None, as_json: bool, **given: Any) -
     for text in found.warnings:
         click.echo(f"Warning: {text}", err=True)
     if faults:
-        raise Failure(invalid(faults).text)
+        raise CommandError(invalid(faults).text)
     say("the configuration is good")
 
 

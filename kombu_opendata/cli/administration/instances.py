@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from ..exit_codes import Group
+from ..exit_codes import CommandGroup
 from ..target import Target, call_options, look_options
 from ..terminal.output import print_json, say
 from ..terminal.tables import print_table
 
 
-@click.group("instance", cls=Group)
+@click.group("instance", cls=CommandGroup)
 def instance_group() -> None:
     """Instances (databases of a broker): create, list."""
 

@@ -7,7 +7,7 @@ import time
 import click
 
 from ...configuration.kinds import Seconds
-from ..exit_codes import NOT_NOW, Command, Failure
+from ..exit_codes import NOT_NOW, Command, CommandError
 from ..option_types import Bounded
 from ..target import Target, call_options
 from ..terminal.output import print_json, say
@@ -42,7 +42,7 @@ def ping(place: str | None, timeout: float, allow_standby: bool, target: Target,
             answered = time.monotonic()
     except TimeoutError as exc:
         text = f"the broker let this client in but has not answered within {timeout:g} s: does its store take writes?"
-        raise Failure(text, NOT_NOW) from exc
+        raise CommandError(text, NOT_NOW) from exc
     except NotActive as exc:
         if not allow_standby:
             raise

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from ..exit_codes import USAGE, Failure
+from ..exit_codes import USAGE, CommandError
 
 
 def read_secret() -> str:
@@ -16,7 +16,7 @@ def read_secret() -> str:
     try:
         secret = sys.stdin.buffer.read().decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as exc:
-        raise Failure("the secret on standard input is not UTF-8", USAGE) from exc
+        raise CommandError("the secret on standard input is not UTF-8", USAGE) from exc
     if "\n" in secret:
-        raise Failure("standard input has more than one line: give the secret alone", USAGE)
+        raise CommandError("standard input has more than one line: give the secret alone", USAGE)
     return secret

@@ -10,7 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ...errors import OpenDataError
-from ..exit_codes import USAGE, Command, Failure
+from ..exit_codes import USAGE, Command, CommandError
 from ..target import json_option
 from ..terminal.output import print_json
 from .broker_options import broker_options, collected
@@ -57,7 +57,7 @@ def broker(config: Path | None, ready_fd: int | None, **given: Any) -> None:
         options = found.options()
     except OpenDataError as exc:
         Readiness(ready_fd).report({"code": exc.code, "text": exc.text, "values": exc.values})
-        raise Failure(exc.text, USAGE) from exc
+        raise CommandError(exc.text, USAGE) from exc
     sys.exit(run(options, ready_fd, found.warnings))
 
 
@@ -76,7 +76,7 @@ def hash_secret(as_json: bool) -> None:
     try:
         hashed = make(read_secret())
     except OpenDataError as exc:
-        raise Failure(exc.text, USAGE) from exc
+        raise CommandError(exc.text, USAGE) from exc
     if as_json:
         print_json({"secret": hashed})
     else:

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from ...configuration.kinds import Seconds
-from ..exit_codes import NO_BROKER, NOT_NOW, Command, Failure
+from ..exit_codes import NO_BROKER, NOT_NOW, Command, CommandError
 from ..hints import command
 from ..option_types import Bounded
 from ..target import Target, call_options
@@ -26,7 +26,7 @@ _place_argument = click.argument("place", required=False, metavar="[FOLDER]")
 def _folder_of(target: Target, advice: str) -> Path:
     """The folder whose broker is meant; ``advice`` is for a broker that has none."""
     if not target.folder:
-        raise Failure(f"{target.address} is not a folder on this host: {advice}")
+        raise CommandError(f"{target.address} is not a folder on this host: {advice}")
     return Path(target.folder)
 
 
@@ -86,15 +86,17 @@ def stop(place: str | None, timeout: float, target: Target, as_json: bool) -> No
     )
     pid = _running(folder)
     if pid is None:
-        raise Failure(f"no broker runs for {folder}", NO_BROKER)
+        raise CommandError(f"no broker runs for {folder}", NO_BROKER)
     try:
         os.kill(pid, signal.SIGTERM)
     except ProcessLookupError:
         pass
     except PermissionError as exc:
-        raise Failure(f"the broker (pid {pid}) belongs to another user: stop it as that user") from exc
+        raise CommandError(f"the broker (pid {pid}) belongs to another user: stop it as that user") from exc
     if not _wait(lambda: _running(folder) != pid, timeout):
-        raise Failure(f"the broker (pid {pid}) has not stopped within {timeout:g} s: see {folder}/broker.log", NOT_NOW)
+        raise CommandError(
+            f"the broker (pid {pid}) has not stopped within {timeout:g} s: see {folder}/broker.log", NOT_NOW
+        )
     if as_json:
         print_json({"pid": pid, "folder": str(folder), "stopped": True})
     else:

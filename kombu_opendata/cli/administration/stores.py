@@ -13,7 +13,7 @@ import click
 
 from ...json_values import moment, with_times
 from ...readable_text import counted, number, shown
-from ..exit_codes import DAMAGED, NOT_NOW, Failure, Group
+from ..exit_codes import DAMAGED, NOT_NOW, CommandError, CommandGroup
 from ..option_types import MESSAGE_ID, limit_option, with_options
 from ..target import Target, complete_queues, json_option
 from ..terminal.output import print_facts, print_json, print_json_line, say
@@ -23,7 +23,7 @@ _CELL = 100
 _SHOWN_IDS = 20
 
 
-@click.group("store", cls=Group)
+@click.group("store", cls=CommandGroup)
 def store_group() -> None:
     """Stores: inspect, verify, repair, stats, back up, restore."""
 
@@ -49,7 +49,9 @@ def store_location(store: str | None, url: str | None) -> str:
         return given
     target = Target()
     if not target.folder:
-        raise Failure(f"{target.address} is not a folder on this host: name the store's folder, or its bucket's URL")
+        raise CommandError(
+            f"{target.address} is not a folder on this host: name the store's folder, or its bucket's URL"
+        )
     return target.folder
 
 
@@ -73,9 +75,9 @@ def verify(store: str | None, url: str | None, instance: str | None, as_json: bo
     else:
         _print_report(report)
     if report.status.name == "FINDINGS":
-        raise Failure("the store is damaged, or contradicts itself", DAMAGED)
+        raise CommandError("the store is damaged, or contradicts itself", DAMAGED)
     if report.incomplete:
-        raise Failure("not everything could be checked", NOT_NOW)
+        raise CommandError("not everything could be checked", NOT_NOW)
 
 
 def _print_report(report: Any) -> None:
@@ -119,7 +121,7 @@ def repair(store: str | None, url: str | None, instance: str | None, as_json: bo
     else:
         _print_repair(found)
     if not drop_damaged and not found.is_sound:
-        raise Failure("the journal is damaged: restore its files, or repeat this with --drop-damaged", DAMAGED)
+        raise CommandError("the journal is damaged: restore its files, or repeat this with --drop-damaged", DAMAGED)
 
 
 def _print_repair(found: Any) -> None:

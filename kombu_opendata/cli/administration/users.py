@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...readable_text import shown
-from ..exit_codes import Group, confirm
+from ..exit_codes import CommandGroup, confirm
 from ..hints import command
 from ..target import Target, json_option, look_options, yes_option
 from ..terminal.output import note, print_json, say
@@ -35,7 +35,7 @@ _users_option = click.option(
 )
 
 
-@click.group("user", cls=Group)
+@click.group("user", cls=CommandGroup)
 def user_group() -> None:
     """Users of a broker, in its file."""
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..exit_codes import Command, Failure
+from ..exit_codes import Command, CommandError
 from ..hints import START
-from ..target import Place, Target, target_options
+from ..target import BrokerTarget, Target, target_options
 from ..terminal.output import note, say
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def web(listen: str, target: Target, **given: Any) -> None:
     try:
         from ...web.server import serve
     except ModuleNotFoundError as exc:
-        raise Failure(f"the page needs {exc.name}: pip install 'kombu-opendata[web]'") from exc
+        raise CommandError(f"the page needs {exc.name}: pip install 'kombu-opendata[web]'") from exc
     host, _, port = listen.rpartition(":")
     host = host.strip("[]")
     place = target.place
@@ -58,10 +58,10 @@ def web(listen: str, target: Target, **given: Any) -> None:
     try:
         serve(settings, host, int(port), lambda at: _announce(f"{at} {about}"), certificate)
     except OSError as exc:
-        raise Failure(f"can't listen on {listen}: {exc.strerror or exc}") from exc
+        raise CommandError(f"can't listen on {listen}: {exc.strerror or exc}") from exc
 
 
-def _settings(place: Place, host: str, *, starts: bool, **given: Any) -> WebSettings:
+def _settings(place: BrokerTarget, host: str, *, starts: bool, **given: Any) -> WebSettings:
     from ...masking import NAMES
     from ...web.settings import WebSettings
 
@@ -89,7 +89,7 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _check_shared(place: Place, settings: WebSettings) -> None:
+def _check_shared(place: BrokerTarget, settings: WebSettings) -> None:
     """Check that a page which others can reach knows who they are.
 
     Raises:
@@ -99,13 +99,13 @@ def _check_shared(place: Place, settings: WebSettings) -> None:
         note("Without --https-cert, passwords and messages cross the network in clear text.")
     if settings.proxies or not _has_no_users(place):
         return
-    raise Failure(
+    raise CommandError(
         "this broker has no users, so the page could not ask anybody who they are: listen on 127.0.0.1, start the "
         "broker with --users (docs/permissions.md), or name a proxy that logs users in (--trusted-proxy)"
     )
 
 
-def _has_no_users(place: Place) -> bool:
+def _has_no_users(place: BrokerTarget) -> bool:
     """Whether the broker asks nobody for a secret; False if it does not answer now, so that logins will tell."""
     from ...errors import OpenDataError
     from ...queue_client import QueueClient

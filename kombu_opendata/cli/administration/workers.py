@@ -11,7 +11,7 @@ import click
 from ...control_queues import is_control_queue
 from ...json_values import plain
 from ...readable_text import age, counted
-from ..exit_codes import Failure, Group
+from ..exit_codes import CommandError, CommandGroup
 from ..hints import next_command
 from ..option_types import limit_option
 from ..target import Target, call_options, complete_queues, completion, look_options
@@ -28,7 +28,7 @@ _MAX_MESSAGES = 1000
 _SHORT_ID = 8
 
 
-@click.group("worker", cls=Group)
+@click.group("worker", cls=CommandGroup)
 def worker_group() -> None:
     """Workers: list, messages, suspend, resume, release and more."""
 
@@ -132,9 +132,9 @@ def _named(client: QueueClient, text: str) -> list[Worker]:
         return named
     found = [one for one in workers if one.id.endswith(text.lower())] if text else []
     if not found:
-        raise Failure(f"no worker {text!r}: '{next_command('worker list')}' shows ids and names")
+        raise CommandError(f"no worker {text!r}: '{next_command('worker list')}' shows ids and names")
     if len(found) > 1:
-        raise Failure(f"{len(found)} workers have an id that ends with {text!r}: give more digits")
+        raise CommandError(f"{len(found)} workers have an id that ends with {text!r}: give more digits")
     return found
 
 
@@ -154,7 +154,7 @@ def _control_command(verb: str, does: str, done: Callable[[int, int], str], call
             # a worker that is not connected can only have its messages released
             meant = [one for one in _named(client, worker) if one.connected or verb == "release"]
             if not meant:
-                raise Failure(f"worker {worker!r} is not connected")
+                raise CommandError(f"worker {worker!r} is not connected")
             counts = {one.id: getattr(client, call)(one.id) for one in meant}
         if as_json:
             print_json({"workers": list(counts), _COUNTED[verb]: sum(counts.values())})

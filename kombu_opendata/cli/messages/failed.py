@@ -9,7 +9,7 @@ import click
 
 from ...json_values import moment, plain
 from ...readable_text import value_text
-from ..exit_codes import Failure, Group
+from ..exit_codes import CommandError, CommandGroup
 from ..hints import next_command
 from ..target import Target, look_options, queues_argument
 from ..terminal.output import note, print_facts, print_json, print_json_line
@@ -30,7 +30,7 @@ _COLUMNS: list[Column] = [
 _SPARE = ("attempts", "worker", "kind", "reason", "queue")
 
 
-@click.group("failed", cls=Group)
+@click.group("failed", cls=CommandGroup)
 def failed_group() -> None:
     """What failed: list, count, show, retry, archive, delete.
 
@@ -158,7 +158,7 @@ def show(id: str, target: Target, as_json: bool) -> None:
         given = {one.message_id: task_arguments(client, one) for one in found}
     if not found:
         every, task = next_command("failed list"), next_command("task show", id)
-        raise Failure(f"nothing that failed has the id {id}: '{every}' shows what failed, '{task}' any task")
+        raise CommandError(f"nothing that failed has the id {id}: '{every}' shows what failed, '{task}' any task")
     if as_json:
         print_json([as_document(one) | given[one.message_id] for one in found])
         return

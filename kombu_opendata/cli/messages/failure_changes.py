@@ -9,7 +9,7 @@ import click
 
 from ...json_values import plain
 from ...readable_text import counted
-from ..exit_codes import DAMAGED, NOT_NOW, REFUSED, Command, Failure, check_ids, confirm
+from ..exit_codes import DAMAGED, NOT_NOW, REFUSED, Command, CommandError, check_ids, confirm
 from ..hints import next_command
 from ..option_types import LENGTH, ids_option, limit_option, where_option
 from ..target import Target, call_options, complete_queues, queue_argument, yes_option
@@ -77,25 +77,29 @@ def retry(everything: bool, into: str, limit: int, target: Target, as_json: bool
 def _check_retried(done: Retried) -> None:
     """End with the exit code for what did not run again, if there is any."""
     if done.damaged:
-        raise Failure(f"{counted(done.damaged, 'task')} can't run again: {done.damage}", DAMAGED)
+        raise CommandError(f"{counted(done.damaged, 'task')} can't run again: {done.damage}", DAMAGED)
     if done.full:
-        raise Failure(f"queue {done.full!r} is full or paused: the rest stays failed until it takes messages", NOT_NOW)
+        raise CommandError(
+            f"queue {done.full!r} is full or paused: the rest stays failed until it takes messages", NOT_NOW
+        )
     if done.paused:
-        raise Failure("publishes to a queue are paused: after `queue resume`, the same command goes on", NOT_NOW)
+        raise CommandError("publishes to a queue are paused: after `queue resume`, the same command goes on", NOT_NOW)
     if done.refused:
         why = ", ".join(f"{count:,} {_WHY_LEFT[name]}" for name, count in done.refused.items())
         code = NOT_NOW if done.handled or "waiting" in done.refused else REFUSED
-        raise Failure(f"{counted(sum(done.refused.values()), 'failure')} did not run again: {why}", code)
+        raise CommandError(f"{counted(sum(done.refused.values()), 'failure')} did not run again: {why}", code)
 
 
-def _nothing(client: Any, ids: tuple[str, ...], asked: Any) -> Failure:
+def _nothing(client: Any, ids: tuple[str, ...], asked: Any) -> CommandError:
     """Why nothing with these ids can be run again."""
     handled = client.list_failures(**asked | {"kinds": ["acknowledged"]}, handled=True, limit=1).items
     if not handled:
-        return Failure(f"nothing that failed has the id {', '.join(ids)}: '{next_command('failed list')}' shows all")
+        return CommandError(
+            f"nothing that failed has the id {', '.join(ids)}: '{next_command('failed list')}' shows all"
+        )
     one = handled[0]
     again = f" as message {one.retried_as}" if one.retried_as >= 0 else ""
-    return Failure(f"message {one.message_id} was already {one.handled}{again}")
+    return CommandError(f"message {one.message_id} was already {one.handled}{again}")
 
 
 def _in_steps(label: str, total: int, work: Callable[[Callable[[Any], object]], Any]) -> Any:

@@ -12,7 +12,7 @@ import click
 from ...errors import BodyTooLarge
 from ...json_values import plain
 from ...readable_text import age, counted, pairs, shown, value_text
-from ..exit_codes import DAMAGED, Command, Failure
+from ..exit_codes import DAMAGED, Command, CommandError
 from ..option_types import MESSAGE_ID, limit_option
 from ..target import Target, complete_queues, look_options, queue_argument
 from ..terminal.output import print_facts, print_json, print_json_line, say
@@ -74,7 +74,7 @@ def _noted(found: Iterator[Message], errors: list[OpenDataError]) -> Iterator[Me
 def _check(errors: list[OpenDataError]) -> None:
     """End with the exit code for damage if messages can't be read."""
     if errors:
-        raise Failure(f"{counted(len(errors), 'message')} can't be read: {errors[0].text}", DAMAGED)
+        raise CommandError(f"{counted(len(errors), 'message')} can't be read: {errors[0].text}", DAMAGED)
 
 
 def _row(one: Message, limit: int) -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ import click
 
 from ...json_values import moment, with_times
 from ...readable_text import counted
-from ..exit_codes import REFUSED, Command, Failure
+from ..exit_codes import REFUSED, Command, CommandError
 from ..hints import next_command
 from ..option_types import POINT, where_option
 from ..target import Target, complete_queues, look_options
@@ -93,7 +93,7 @@ def _wait(client: QueueClient, queue: str, found: dict[str, Any]) -> dict[str, A
                 pause.wait(_LOOK_SECONDS)
                 again = client.replay_progress([queue])
                 if not again:
-                    raise Failure(f"queue {queue!r} was dropped", REFUSED)
+                    raise CommandError(f"queue {queue!r} was dropped", REFUSED)
                 found = again[0]
     except KeyboardInterrupt:
         note(f"the replay continues in the broker: {next_command('replay --progress', queue)}, or with --stop")

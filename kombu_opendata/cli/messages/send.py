@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...configuration.kinds import Whole
+from ...configuration.kinds import WholeNumberKind
 from ...readable_text import counted
-from ..exit_codes import Command, Failure
+from ..exit_codes import Command, CommandError
 from ..option_types import LENGTH, MOMENT, Bounded, header_option, headers_of, json_value, with_options
 from ..target import Target, call_options, complete_exchanges, queue_argument
 from ..terminal.output import note, print_json, print_json_line, say
@@ -39,7 +39,7 @@ _sending_options = with_options(
     click.option("--at", type=MOMENT, help="deliver it from this time on"),
     click.option(
         "--priority",
-        type=Bounded(Whole(0, 255)),
+        type=Bounded(WholeNumberKind(0, 255)),
         default=0,
         help="0 (the default) to 255; higher comes first",
     ),
@@ -157,7 +157,7 @@ def publish(
     elif done.id is not None:
         say(f"{done.id}{' (sent before)' if done.repeated else ''}: {', '.join(done.queues)}")
     if done.id is None:
-        raise Failure("no queue matches: nothing was stored")
+        raise CommandError("no queue matches: nothing was stored")
 
 
 def _whole(body: str | None, file: Any) -> bytes:

@@ -9,7 +9,7 @@ import click
 
 from ...json_values import plain
 from ...readable_text import age, counted
-from ..exit_codes import Group, check_ids, confirm
+from ..exit_codes import CommandGroup, check_ids, confirm
 from ..option_types import LENGTH, every_queue_option, ids_option, limit_option, listed
 from ..target import Target, call_options, look_options, queue_argument, queues_argument, yes_option
 from ..terminal.output import note, print_json, print_json_line, say
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _COLUMNS: list[Column] = [("id", True), ("settled", False), ("attempts", True)]
 
 
-@click.group("archive", cls=Group)
+@click.group("archive", cls=CommandGroup)
 def archive_group() -> None:
     """Archived messages (done ones): list, count, delete."""
 

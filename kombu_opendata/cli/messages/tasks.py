@@ -9,7 +9,7 @@ import click
 
 from ...json_values import moment, plain, unpacked
 from ...readable_text import shown_lines, value_text
-from ..exit_codes import Failure, Group
+from ..exit_codes import CommandError, CommandGroup
 from ..hints import next_command
 from ..option_types import MESSAGE_ID
 from ..target import Target, look_options
@@ -29,12 +29,12 @@ _HEADERS = ("parent_id", "root_id", "eta", "expires")
 _SPARE = ("pid", "outcome", "queue", "waited")
 
 
-@click.group("task", cls=Group)
+@click.group("task", cls=CommandGroup)
 def task_group() -> None:
     """A task of Celery: show."""
 
 
-@click.group("result", cls=Group)
+@click.group("result", cls=CommandGroup)
 def result_group() -> None:
     """Results of tasks: get."""
 
@@ -139,7 +139,7 @@ def get(id: str, key: str, target: Target, as_json: bool) -> None:
     with target.client(looks=True) as client:
         found = client.task_result(id, key=key)
     if found is None:
-        raise Failure(
+        raise CommandError(
             f"there is no result of task {id}: none was stored in this broker, or it expired; "
             f"'{next_command('task show', id)}' tells what became of the task"
         )

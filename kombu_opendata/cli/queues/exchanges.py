@@ -8,7 +8,7 @@ import click
 
 from ...json_values import plain
 from ...readable_text import arguments_text, counted
-from ..exit_codes import REFUSED, Failure, Group, confirm
+from ..exit_codes import REFUSED, CommandError, CommandGroup, confirm
 from ..hints import next_command
 from ..option_types import header_option, headers_of, with_options
 from ..target import Target, call_options, complete_exchanges, complete_queues, look_options, queue_argument, yes_option
@@ -23,12 +23,12 @@ _TYPES = ("direct", "topic", "fanout", "headers")
 _ALTERNATE = "alternate-exchange"
 
 
-@click.group("exchange", cls=Group)
+@click.group("exchange", cls=CommandGroup)
 def exchange_group() -> None:
     """Exchanges: list, show, explain, create, delete."""
 
 
-@click.group("binding", cls=Group)
+@click.group("binding", cls=CommandGroup)
 def binding_group() -> None:
     """Bindings of queues to exchanges: list, create, delete."""
 
@@ -244,7 +244,7 @@ def delete_binding(
             if (one.exchange, one.routing_key) == (exchange, routing_key) and (not matched or one.arguments == given)
         ]
         if not bound:
-            raise Failure(
+            raise CommandError(
                 f"queue {queue!r} has no such binding to exchange {exchange!r}: "
                 f"'{next_command('binding list', queue)}' shows its bindings"
             )

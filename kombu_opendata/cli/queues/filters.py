@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
-from ..exit_codes import REFUSED, Group
+from ..exit_codes import REFUSED, CommandGroup
 from ..option_types import MESSAGE_ID, header_option, headers_of
 from ..target import Target, complete_queues, look_options
 from ..terminal.output import print_json, say
 
 
-@click.group("filter", cls=Group)
+@click.group("filter", cls=CommandGroup)
 def filter_group() -> None:
     """Filters: explain."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...readable_text import counted
-from ..exit_codes import NOT_NOW, REFUSED, Command, Failure, check_ids
+from ..exit_codes import NOT_NOW, REFUSED, Command, CommandError, check_ids
 from ..option_types import ids_option, limit_option, where_option
 from ..target import Target, call_options, complete_queues
 from ..terminal.output import note, print_json, say
@@ -102,10 +102,10 @@ def _print(found: Moved, source: str, target: str, done: str, as_json: bool) -> 
         rest = "".join(f"; {number:,} {left} ({why})" for why, number in stayed.items() if number)
         say(f"{counted(found.count, 'message')} {done} from queue {source!r} to {target!r}{rest}")
     if found.is_full:
-        raise Failure(f"queue {target!r} is full: the same command goes on when there is room", NOT_NOW)
+        raise CommandError(f"queue {target!r} is full: the same command goes on when there is room", NOT_NOW)
     if found.waiting:
         text = f"{counted(found.waiting, 'message')} not {done}: they are dead letters in transit. Try again"
-        raise Failure(text, NOT_NOW)
+        raise CommandError(text, NOT_NOW)
     if found.unmatched:
         text = f"{counted(found.unmatched, 'message')} not {done}: the filter of queue {target!r} does not match"
-        raise Failure(text, NOT_NOW if found.count else REFUSED)
+        raise CommandError(text, NOT_NOW if found.count else REFUSED)

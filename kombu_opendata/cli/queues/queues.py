@@ -8,7 +8,7 @@ import click
 
 from ...json_values import plain
 from ...readable_text import age, arguments_text, counted
-from ..exit_codes import Group, confirm
+from ..exit_codes import CommandGroup, confirm
 from ..option_types import POINT, every_queue_option, headers_of, listed
 from ..target import Target, call_options, look_options, queue_argument, queues_argument, yes_option
 from ..terminal.output import local, note_hidden, print_facts, print_json, say
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...queue_client.queue_models import QueueInfo, QueueMetrics
 
 
-@click.group("queue", cls=Group)
+@click.group("queue", cls=CommandGroup)
 def queue_group() -> None:
     """Queues: list, show, create, alter, pause, drop and more."""
 

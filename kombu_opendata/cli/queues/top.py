@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from ...configuration.kinds import Seconds, Whole
+from ...configuration.kinds import Seconds, WholeNumberKind
 from ...errors import ConnectionLost, StartError
 from ...json_values import plain
 from ...readable_text import age, counted
@@ -34,7 +34,7 @@ _SORTS = ("rate", "length", "age", "name")
 Pause = Callable[[float], bool]
 
 
-class Line(NamedTuple):
+class QueueLine(NamedTuple):
     """A queue in a frame; the rates are messages per second since the last frame."""
 
     metrics: QueueMetrics
@@ -53,7 +53,7 @@ class Line(NamedTuple):
 )
 @click.option("--sort", type=click.Choice(_SORTS), default="rate", show_default=True, help="which queues come first")
 @click.option("--once", is_flag=True, help="show one update, with the rates of the last minute")
-@click.option("--count", type=Bounded(Whole(1)), help="end after this many updates")
+@click.option("--count", type=Bounded(WholeNumberKind(1)), help="end after this many updates")
 @every_queue_option
 @look_options
 def top(interval: float, sort: str, once: bool, count: int | None, every: bool, target: Target, as_json: bool) -> None:
@@ -76,7 +76,7 @@ def top(interval: float, sort: str, once: bool, count: int | None, every: bool, 
             return  # the normal end
 
 
-def _show(frames: Iterator[list[Line] | None], as_json: bool) -> None:
+def _show(frames: Iterator[list[QueueLine] | None], as_json: bool) -> None:
     for lines in frames:
         if as_json:
             if lines is not None:
@@ -91,7 +91,7 @@ def _show(frames: Iterator[list[Line] | None], as_json: bool) -> None:
         sys.stdout.flush()
 
 
-def _show_live(frames: Iterator[list[Line] | None]) -> None:
+def _show_live(frames: Iterator[list[QueueLine] | None]) -> None:
     from rich.live import Live
 
     screen = console()
@@ -102,7 +102,7 @@ def _show_live(frames: Iterator[list[Line] | None]) -> None:
 
 def _frames(
     look: Callable[[], dict[str, QueueMetrics]], interval: float, count: int | None, sort: str, pause: Pause
-) -> Iterator[list[Line] | None]:
+) -> Iterator[list[QueueLine] | None]:
     """The queues at each update; None while the broker is away, if it answered before."""
     before: dict[str, QueueMetrics] = {}
     number = 0
@@ -124,20 +124,20 @@ def _frames(
             return
 
 
-def _line(now: QueueMetrics, before: QueueMetrics | None) -> Line:
+def _line(now: QueueMetrics, before: QueueMetrics | None) -> QueueLine:
     """Rates between two updates; the broker's own for the first one, or if the queue was created anew in between."""
     if before is None or now.at is None or before.at is None or now.counted_since != before.counted_since:
-        return Line(now, now.sent_per_second, now.delivered_per_second, now.acked_per_second)
+        return QueueLine(now, now.sent_per_second, now.delivered_per_second, now.acked_per_second)
     seconds = max((now.at - before.at).total_seconds(), 0.001)
 
     def rate(name: str) -> float:
         return max(0.0, (now.counts.get(name, 0) - before.counts.get(name, 0)) / seconds)
 
-    return Line(now, rate("published"), rate("delivered"), rate("acked"))
+    return QueueLine(now, rate("published"), rate("delivered"), rate("acked"))
 
 
-def _order(sort: str) -> Callable[[Line], Any]:
-    keys: dict[str, Callable[[Line], float]] = {
+def _order(sort: str) -> Callable[[QueueLine], Any]:
+    keys: dict[str, Callable[[QueueLine], float]] = {
         "rate": lambda line: line.sent + line.delivered + line.acked,
         "length": lambda line: line.metrics.length,
         "age": lambda line: line.metrics.oldest_age_seconds or 0.0,
@@ -146,7 +146,7 @@ def _order(sort: str) -> Callable[[Line], Any]:
     return lambda line: (-keys[sort](line), line.metrics.queue)
 
 
-def _as_json(line: Line) -> dict[str, Any]:
+def _as_json(line: QueueLine) -> dict[str, Any]:
     rates = {"sent_per_second": line.sent, "delivered_per_second": line.delivered, "acked_per_second": line.acked}
     return {**plain(line.metrics), **{name: round(value, 3) for name, value in rates.items()}}
 
@@ -198,7 +198,7 @@ _OTHER_LINES = 3
 _GAP = "  "
 
 
-def draw(lines: list[Line], width: int, height: int) -> Any:
+def draw(lines: list[QueueLine], width: int, height: int) -> Any:
     """A frame for a screen of this size, with a line for each queue; the middle of a long name is left out."""
     from rich.console import Group
     from rich.text import Text
@@ -212,7 +212,7 @@ def draw(lines: list[Line], width: int, height: int) -> Any:
     return Group(*map(Text, title), made, Text(f"{hidden}q: quit", style="dim"))
 
 
-def _title(lines: list[Line], width: int) -> list[str]:
+def _title(lines: list[QueueLine], width: int) -> list[str]:
     """The totals of all queues, on as few lines as the width allows."""
     at = next((line.metrics.at for line in lines if line.metrics.at is not None), None)
     waiting = sum(line.metrics.visible + line.metrics.delayed for line in lines)
@@ -230,7 +230,7 @@ def _title(lines: list[Line], width: int) -> list[str]:
     return texts
 
 
-def _cells(line: Line) -> tuple[Any, ...]:
+def _cells(line: QueueLine) -> tuple[Any, ...]:
     one = line.metrics
     counted = one.visible, one.delayed, one.in_flight
     return (

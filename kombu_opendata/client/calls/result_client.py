@@ -30,7 +30,7 @@ from ...protocol.messages import (
     WatchResults,
 )
 from ...url import Address
-from ..clock import SYSTEM, Clock
+from ..clock import SYSTEM, ClientClock
 from ..connection_options import DEFAULTS, Options
 from ..session.broker_connection import BrokerConnection
 
@@ -52,7 +52,9 @@ class ResultClient:
         addresses: brokers, which are tried in turn.
     """
 
-    def __init__(self, addresses: Sequence[Address], options: Options = DEFAULTS, *, clock: Clock = SYSTEM) -> None:
+    def __init__(
+        self, addresses: Sequence[Address], options: Options = DEFAULTS, *, clock: ClientClock = SYSTEM
+    ) -> None:
         self._addresses = list(addresses)
         self._options = options
         self._clock = clock

@@ -36,19 +36,19 @@ from ...protocol.messages import (
 )
 from ...protocol.task_reports import TaskReport, TaskState
 from ...url import Address
-from ..clock import SYSTEM, Clock
+from ..clock import SYSTEM, ClientClock
 from ..connection_options import DEFAULTS, Options
 from ..socket.framed_socket import FramedSocket
 from .publish_pipeline import PublishPipeline
-from .session import Event, Session
+from .session import ClientSession, Event
 from .session_io import SessionIO
 from .session_link import SessionLink
-from .task_messages import Run, TaskMessage
+from .task_messages import TaskMessage, TaskRun
 
 _SUCCEEDED, _REPORT = int(TaskState.SUCCEEDED), int(Outcome.REPORT)  # compared for each task
 #: looked up for each task; reading a member of an enumeration costs more
 _ACK, _START = Outcome.ACK, int(Outcome.START)
-_BEGUN, _ACKNOWLEDGED, _SETTLED = Run.BEGUN, Run.ACKNOWLEDGED, Run.SETTLED
+_BEGUN, _ACKNOWLEDGED, _SETTLED = TaskRun.BEGUN, TaskRun.ACKNOWLEDGED, TaskRun.SETTLED
 #: leases that one Settle ends; the broker takes ten times as many
 _MAX_LEASES = 10_000
 
@@ -75,7 +75,7 @@ class BrokerConnection:
         address: Address,
         options: Options = DEFAULTS,
         *,
-        clock: Clock = SYSTEM,
+        clock: ClientClock = SYSTEM,
         entropy: Callable[[int], bytes] = os.urandom,
         more: Callable[[], Iterable[Any]] = tuple,
     ) -> None:
@@ -92,7 +92,7 @@ class BrokerConnection:
         _connections.add(self)
 
     def _start_session(self) -> None:
-        self.session = Session(self._entropy(16))
+        self.session = ClientSession(self._entropy(16))
         self.events: deque[Event] = self.session.events
         self.link = SessionLink(self.session, self.address, self.options, self.clock, self._more)
         self.io = SessionIO(self.session, self.link)

@@ -14,20 +14,20 @@ from ...protocol.framing import frame
 from ...protocol.messages import Hello, Welcome
 from ...url import Address
 from ..client_name import default_name
-from ..clock import Clock
+from ..clock import ClientClock
 from ..connection_options import Options
 from ..login_secret import secret_of
 from ..socket.connect import secured
 from ..socket.framed_socket import FramedSocket
 from ..socket.handshake import shake_hands
-from .route import Attempt, Route
-from .session import Session
+from .route import BrokerRoute, DialOutcome
+from .session import ClientSession
 
 log = logging.getLogger(__name__)
 
 
 def open_session(
-    session: Session, route: Route, options: Options, clock: Clock, more: Callable[[], Iterable[Any]]
+    session: ClientSession, route: BrokerRoute, options: Options, clock: ClientClock, more: Callable[[], Iterable[Any]]
 ) -> tuple[FramedSocket, Welcome]:
     """Connect to the active broker; what a resumed session needs is sent again, and the unanswered requests last.
 
@@ -54,11 +54,11 @@ def open_session(
 
 
 def _begin(
-    session: Session,
-    route: Route,
-    attempt: Attempt,
+    session: ClientSession,
+    route: BrokerRoute,
+    attempt: DialOutcome,
     options: Options,
-    clock: Clock,
+    clock: ClientClock,
     more: Callable[[], Iterable[Any]],
 ) -> tuple[FramedSocket, Welcome]:
     """Log in over the connected socket and restore the session."""
@@ -83,7 +83,7 @@ def _begin(
     return opened, welcome
 
 
-def _hello(session: Session, broker: Address, options: Options, heartbeat: float) -> Hello:
+def _hello(session: ClientSession, broker: Address, options: Options, heartbeat: float) -> Hello:
     user = broker.user or options.user
     return session.hello(
         options.name or default_name(),
@@ -96,7 +96,7 @@ def _hello(session: Session, broker: Address, options: Options, heartbeat: float
 
 
 def _log_in(
-    sock: socket.socket, session: Session, hello: Hello, timeout: float, silence: float
+    sock: socket.socket, session: ClientSession, hello: Hello, timeout: float, silence: float
 ) -> tuple[FramedSocket, Welcome]:
     """Greet the broker and tell it what the client holds of the session."""
     resume = session.resume()
@@ -109,7 +109,7 @@ def _log_in(
     return opened, welcome
 
 
-def _restore(opened: FramedSocket, session: Session, welcome: Welcome, options: Options) -> None:
+def _restore(opened: FramedSocket, session: ClientSession, welcome: Welcome, options: Options) -> None:
     """Declare again what ended with the old connection, then send again what was not answered."""
     opened.send_all(b"".join(session.redeclarations(welcome)), session.receive)
     while session.redeclaring:

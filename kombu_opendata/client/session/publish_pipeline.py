@@ -17,7 +17,7 @@ from functools import partial
 from ...errors import ConnectionLost, FailedPublish, OpenDataError
 from ...protocol.messages import Publish
 from .publishes_in_flight import PublishInFlight, publish_failed
-from .session import Session
+from .session import ClientSession
 from .session_io import SessionIO
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class PublishPipeline:
         failures: publishes that failed and that nobody was told of yet, of those that are not part of a batch.
     """
 
-    def __init__(self, session: Session, io: SessionIO) -> None:
+    def __init__(self, session: ClientSession, io: SessionIO) -> None:
         self._session = session
         self._io = io
         self._link = io.link

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ...errors import ConnectionLost, NotActive, OpenDataError, RetryLater
 from ...url import Address
-from ..clock import Clock
+from ..clock import ClientClock
 from ..connection_options import Options
 from ..socket.connect import connect_memory, connect_socket_url, unreachable
 from ..socket.dial import Endpoint, dial, resolve
@@ -26,7 +26,7 @@ MAX_BACKOFF_SECONDS = 1.0
 LIST_HEARTBEAT_SECONDS = 5.0
 
 
-class Attempt(NamedTuple):
+class DialOutcome(NamedTuple):
     """One place: a connected socket, or why there is none."""
 
     endpoint: Endpoint
@@ -34,7 +34,7 @@ class Attempt(NamedTuple):
     seconds: float  # for its first word
 
 
-class Route:
+class BrokerRoute:
     """The way of one connection to its brokers.
 
     Attributes:
@@ -49,7 +49,7 @@ class Route:
         self._failures: dict[Hashable, int] = {}  # by place, the later the higher; below 0: it worked last
         self._count = 0
 
-    def attempts(self, options: Options, clock: Clock) -> Generator[Attempt, None, None]:
+    def attempts(self, options: Options, clock: ClientClock) -> Generator[DialOutcome, None, None]:
         """Connect to each place until the caller has had enough: to the one that worked last, then to the others.
 
         All of them together take ``connect_timeout``. A host that connects and says nothing takes its share of that, so
@@ -63,13 +63,13 @@ class Route:
                 self._resolved[broker] = resolve(broker)
             except OSError as exc:
                 if broker not in self._resolved:
-                    yield Attempt(Endpoint(broker, 0, ""), unreachable(broker, exc), 0.0)
+                    yield DialOutcome(Endpoint(broker, 0, ""), unreachable(broker, exc), 0.0)
             endpoints += self._resolved.get(broker, ())
         endpoints.sort(key=lambda endpoint: self._failures.get(endpoint.place, 0))
         left = len(endpoints)
         for endpoint, result in _open(self.address, endpoints, options, clock):
             share = max(ends_at - time.monotonic(), 0.0) / left if len(endpoints) > 1 else options.connect_timeout
-            yield Attempt(endpoint, result, share)
+            yield DialOutcome(endpoint, result, share)
             left -= 1
 
     def heartbeat(self, options: Options) -> float:
@@ -118,7 +118,7 @@ def _weight(error: OpenDataError) -> int:
 
 
 def _open(
-    address: Address, endpoints: Iterable[Endpoint], options: Options, clock: Clock
+    address: Address, endpoints: Iterable[Endpoint], options: Options, clock: ClientClock
 ) -> Iterator[tuple[Endpoint, socket.socket | OpenDataError]]:
     if address.kind == "tcp":
         for endpoint, found in dial(endpoints, options.connect_timeout):
@@ -132,7 +132,7 @@ def _open(
         yield endpoint, result
 
 
-def _connect(broker: Address, options: Options, clock: Clock) -> socket.socket:
+def _connect(broker: Address, options: Options, clock: ClientClock) -> socket.socket:
     if broker.kind == "memory":
         return connect_memory(broker.name)
     if broker.kind == "unix":

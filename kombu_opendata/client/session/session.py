@@ -1,8 +1,8 @@
 """The state of a session: all that survives its socket, and what each message from the broker changes in it.
 
 Nothing here sends or receives; :mod:`.session_io` does. When a socket breaks, the next one starts with
-:meth:`Session.hello` and :meth:`Session.resume`, which carry the leases and the unconfirmed settlements.
-:meth:`Session.redeclarations` then restores what ended with the old connection, and the frames in ``unanswered`` are
+:meth:`ClientSession.hello` and :meth:`ClientSession.resume`, which carry the leases and the unconfirmed settlements.
+:meth:`ClientSession.redeclarations` then restores what ended with the old connection, and the frames in ``unanswered`` are
 sent once more.
 """
 
@@ -53,7 +53,7 @@ LEFT_TO_SUCCESSOR = frozenset({BrokerStopping.code, NotActive.code})
 Event: TypeAlias = Delivery | Cancelled | ResultsChanged
 
 
-class Session:
+class ClientSession:
     """The state of one session.
 
     Attributes:

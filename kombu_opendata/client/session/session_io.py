@@ -8,7 +8,7 @@ from typing import Any, cast
 from ...errors import BrokerStopping, MessageTooLarge, OpenDataError, RetryLater, from_wire
 from ...protocol.framing import frame
 from ...protocol.messages import Failed, Publish, Published
-from .session import LEFT_TO_SUCCESSOR, Session
+from .session import LEFT_TO_SUCCESSOR, ClientSession
 from .session_link import SessionLink
 
 
@@ -17,7 +17,7 @@ class SessionIO:
 
     __slots__ = ("link", "session")
 
-    def __init__(self, session: Session, link: SessionLink) -> None:
+    def __init__(self, session: ClientSession, link: SessionLink) -> None:
         self.session = session
         self.link = link
 

@@ -25,15 +25,15 @@ from typing import Any, NoReturn
 from ...errors import ConnectionLost, OpenDataError, ProtocolError, RetryLater, StartInterrupted
 from ...protocol.messages import Welcome
 from ...url import Address
-from ..clock import Clock
+from ..clock import ClientClock
 from ..connection_options import Options
 from ..socket.framed_socket import FramedSocket, Waker
 from .observer import Observer
 from .open_session import open_session
 from .reconnect_thread import ReconnectThread, threads_are_native
 from .reentrance import Reentrance
-from .route import FIRST_BACKOFF_SECONDS, Route, longer
-from .session import Session
+from .route import FIRST_BACKOFF_SECONDS, BrokerRoute, longer
+from .session import ClientSession
 
 log = logging.getLogger(__name__)
 
@@ -77,11 +77,16 @@ class SessionLink:
     """
 
     def __init__(
-        self, session: Session, address: Address, options: Options, clock: Clock, more: Callable[[], Iterable[Any]]
+        self,
+        session: ClientSession,
+        address: Address,
+        options: Options,
+        clock: ClientClock,
+        more: Callable[[], Iterable[Any]],
     ) -> None:
         self.session = session
         self.address = address
-        self.route = Route(address)
+        self.route = BrokerRoute(address)
         self.options = options
         self.clock = clock
         self.lock = threading.RLock()

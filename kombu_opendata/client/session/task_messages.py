@@ -9,7 +9,7 @@ from ...protocol.messages import Lease
 from ...protocol.task_reports import TaskReport
 
 
-class Run(Enum):
+class TaskRun(Enum):
     """How a task fares of which nothing is to be reported now."""
 
     BEGUN = "it runs, or will: an ack says that it has begun"
@@ -21,8 +21,8 @@ class TaskMessage(Protocol):
     """A message that was delivered.
 
     Attributes:
-        run: how its task fares, if a worker tells: what its settlement is to report, or a :class:`Run`.
+        run: how its task fares, if a worker tells: what its settlement is to report, or a :class:`TaskRun`.
     """
 
     lease: Lease
-    run: TaskReport | Run | None
+    run: TaskReport | TaskRun | None

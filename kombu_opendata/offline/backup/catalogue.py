@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from ...errors import CorruptRecord, NewerFormat, StoreError
-from .places import Place
+from .file_locations import FileLocation
 
 #: the newest form of ``backups/<id>.json`` that this version reads
 FORMAT = 1
@@ -101,7 +101,7 @@ def file_path(sha256: str) -> str:
 class Catalogue:
     """The backups of a target."""
 
-    def __init__(self, target: Place) -> None:
+    def __init__(self, target: FileLocation) -> None:
         self.target = target
 
     def ids(self) -> list[str]:

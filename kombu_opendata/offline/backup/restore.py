@@ -19,7 +19,7 @@ from ...url import LOCK_NAME, RESTORE_NAME
 from ..files.location import StoreLocation, store_url
 from ..findings import OnProgress, Progress
 from .catalogue import Backup, Catalogue, SavedFile, file_path
-from .places import PART, FolderPlace, Place, open_place
+from .file_locations import PART, FileLocation, FolderLocation, open_place
 
 _THREADS = 4
 _IGNORED = {LOCK_NAME, RESTORE_NAME + PART, "lost+found"}
@@ -57,9 +57,9 @@ async def restore(target: str, destination: str, id: str = "", *, progress: OnPr
 
 
 @contextlib.contextmanager
-def _alone(place: Place) -> Iterator[None]:
+def _alone(place: FileLocation) -> Iterator[None]:
     """Hold the lock of a folder's broker, so that none starts on half a store."""
-    if not isinstance(place, FolderPlace):
+    if not isinstance(place, FolderLocation):
         yield
         return
     folder = PrivateFolder(str(place.root))
@@ -74,7 +74,7 @@ def _alone(place: Place) -> Iterator[None]:
         folder.close()
 
 
-def _check_empty(place: Place, backup: Backup) -> None:
+def _check_empty(place: FileLocation, backup: Backup) -> None:
     """Raises PreconditionFailed unless the destination is empty, or the same restore was interrupted there."""
     try:
         begun = place.read_all(RESTORE_NAME).decode()
@@ -91,7 +91,7 @@ def _check_empty(place: Place, backup: Backup) -> None:
         place.write(RESTORE_NAME, [backup.id.encode()])
 
 
-def _copy(source: Place, place: Place, backup: Backup, progress: OnProgress) -> None:
+def _copy(source: FileLocation, place: FileLocation, backup: Backup, progress: OnProgress) -> None:
     """Copy all files, the manifests last: without them there is no database."""
     existing = {found.path: found.bytes for found in place.files()}
     files = [file for one in backup.instances.values() for file in one.files]
@@ -110,7 +110,7 @@ def _copy(source: Place, place: Place, backup: Backup, progress: OnProgress) -> 
         copy(file)
 
 
-def _checked(source: Place, file: SavedFile) -> Iterator[bytes]:
+def _checked(source: FileLocation, file: SavedFile) -> Iterator[bytes]:
     """The bytes of a file of a backup.
 
     Raises:
@@ -131,12 +131,12 @@ def _checked(source: Place, file: SavedFile) -> Iterator[bytes]:
         raise _damaged(source, file, "does not match its checksum")
 
 
-def _damaged(source: Place, file: SavedFile, what: str) -> CorruptRecord:
+def _damaged(source: FileLocation, file: SavedFile, what: str) -> CorruptRecord:
     text = f"{source.name}/{file_path(file.sha256)}, which is {file.path}, {what}: restore another backup"
     return CorruptRecord(text, key=b"", offset=0)
 
 
-def _checksum(place: Place, path: str) -> str:
+def _checksum(place: FileLocation, path: str) -> str:
     digest = hashlib.sha256()
     for piece in place.read(path):
         digest.update(piece)

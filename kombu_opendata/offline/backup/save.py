@@ -20,7 +20,7 @@ from ..findings import OnProgress, Progress
 from ..records.offline_store import OfflineStore
 from ..records.open_store import open_store
 from .catalogue import Backup, Catalogue, SavedFile, SavedInstance, file_path
-from .places import FoundFile, Place, open_place
+from .file_locations import FileLocation, FoundFile, open_place
 from .snapshot import take
 from .target_lock import locked
 
@@ -78,7 +78,7 @@ async def backup(
     _check_apart(source, place)
     with locked(place) as check:
         catalogue = Catalogue(place)
-        writer = _Writer(catalogue, source, progress)
+        writer = _FileCopier(catalogue, source, progress)
         names = [instance] if instance is not None else _instances(source)
         id, began = catalogue.new_id(now)
         saved = {name: await _save(store, name, source, writer) for name in names}
@@ -89,14 +89,14 @@ async def backup(
     return Saved(made, writer.copied_files, writer.copied_bytes, removed, freed)
 
 
-def _instances(source: Place) -> list[str]:
+def _instances(source: FileLocation) -> list[str]:
     found = [name for name in source.folders() if any(True for _ in source.files(f"{name}/manifest"))]
     if not found:
         raise StoreError(f"there is no store at {source.name}", path=source.name)
     return found
 
 
-def _check_apart(source: Place, target: Place) -> None:
+def _check_apart(source: FileLocation, target: FileLocation) -> None:
     """Raises InvalidURL if one of the places is in the other."""
     if source.root is not None and target.root is not None:
         a, b = source.root.resolve(), target.root.resolve()
@@ -108,7 +108,7 @@ def _check_apart(source: Place, target: Place) -> None:
         raise InvalidURL(f"the store {source.name} and the backups {target.name} must not be in one another")
 
 
-async def _save(location: str, instance: str, source: Place, writer: _Writer) -> SavedInstance:
+async def _save(location: str, instance: str, source: FileLocation, writer: _FileCopier) -> SavedInstance:
     async with await open_store(location, instance, who="backup") as store:
         if store.unheld is not None:
             raise StoreError(
@@ -141,10 +141,10 @@ def _newest_files(catalogue: Catalogue) -> list[SavedFile]:
     return []
 
 
-class _Writer:
+class _FileCopier:
     """Copies files to a target that it does not have."""
 
-    def __init__(self, catalogue: Catalogue, source: Place, progress: OnProgress) -> None:
+    def __init__(self, catalogue: Catalogue, source: FileLocation, progress: OnProgress) -> None:
         self._target, self._source, self._progress = catalogue.target, source, progress
         self._stored = catalogue.stored()
         self._known = {(file.path, file.bytes): file for file in _newest_files(catalogue)}

@@ -25,7 +25,7 @@ from ...storage.slatedb.object_store import locate
 from ...storage.slatedb.replaced_tables import SlateAdmin
 from ..records.offline_store import OfflineStore
 from .catalogue import SavedFile
-from .places import FoundFile, Place
+from .file_locations import FileLocation, FoundFile
 
 _TRIES = 5
 _WAL = re.compile(r"(\d{20})\.sst")
@@ -35,7 +35,7 @@ Keep = Callable[[str, bytes], SavedFile]
 
 
 @dataclass(slots=True)
-class Snapshot:
+class StoreSnapshot:
     """The files of one instance at one commit.
 
     Attributes:
@@ -52,7 +52,7 @@ class Snapshot:
     last_commit: int = 0
 
 
-async def take(store: OfflineStore, source: Place, keep: Keep) -> Snapshot:
+async def take(store: OfflineStore, source: FileLocation, keep: Keep) -> StoreSnapshot:
     """The files of an open store.
 
     Raises:
@@ -65,7 +65,7 @@ async def take(store: OfflineStore, source: Place, keep: Keep) -> Snapshot:
     manifest = await admin.manifest(held)
     if manifest is None:
         raise StoreChanged(f"the manifest of {location} was replaced; try again")
-    found = Snapshot(manifest.id)
+    found = StoreSnapshot(manifest.id)
     name = location.instance
     tables = {f"{name}/compacted/{id}.sst" for id in manifest.tables}
     found.stable = [file for file in source.files(f"{name}/compacted") if file.path in tables]
@@ -90,7 +90,7 @@ async def take(store: OfflineStore, source: Place, keep: Keep) -> Snapshot:
     return found
 
 
-def _wal(source: Place, name: str, after: int) -> list[FoundFile]:
+def _wal(source: FileLocation, name: str, after: int) -> list[FoundFile]:
     """The WAL's files that SlateDB replays."""
     numbered = {
         int(match[1]): file
@@ -108,7 +108,7 @@ def _segments(folder: Path | None) -> list[Path]:
     return sorted(folder.glob("*.journal")) if folder is not None and folder.is_dir() else []
 
 
-def _read_journal(found: Snapshot, store: OfflineStore, before: list[Path], keep: Keep) -> bool:
+def _read_journal(found: StoreSnapshot, store: OfflineStore, before: list[Path], keep: Keep) -> bool:
     """Keep the complete records of each segment; False if segments were released since ``before``."""
     found.journal, found.last_commit = [], 0
     folder, position = store.location.journal, store.journal.position if store.journal is not None else 0

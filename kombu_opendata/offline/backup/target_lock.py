@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from ...errors import RetryLater, StoreError
-from .places import BucketPlace, FolderPlace, Place
+from .file_locations import BucketLocation, FileLocation, FolderLocation
 
 log = logging.getLogger(__name__)
 
@@ -30,22 +30,22 @@ Check = Callable[[], None]
 
 
 @contextlib.contextmanager
-def locked(target: Place) -> Iterator[Check]:
+def locked(target: FileLocation) -> Iterator[Check]:
     """Hold the lock of a target.
 
     Raises:
         RetryLater: another backup has it.
     """
-    if isinstance(target, BucketPlace):
+    if isinstance(target, BucketLocation):
         with _object(target) as check:
             yield check
-    elif isinstance(target, FolderPlace):
+    elif isinstance(target, FolderLocation):
         with _flock(target):
             yield lambda: None
 
 
 @contextlib.contextmanager
-def _flock(target: FolderPlace) -> Iterator[None]:
+def _flock(target: FolderLocation) -> Iterator[None]:
     target.make()
     fd = os.open(target.root / _NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -58,7 +58,7 @@ def _flock(target: FolderPlace) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _object(target: BucketPlace) -> Iterator[Check]:
+def _object(target: BucketLocation) -> Iterator[Check]:
     owner = f"{platform.node()}, pid {os.getpid()}"
     version = _take(target, owner)
     lost = False
@@ -89,7 +89,7 @@ def _object(target: BucketPlace) -> Iterator[Check]:
             target.delete(_NAME)
 
 
-def _take(target: BucketPlace, owner: str) -> dict[str, str]:
+def _take(target: BucketLocation, owner: str) -> dict[str, str]:
     """Write the object, once nobody renews it any more; returns its version."""
     seen, until = None, 0.0
     while True:
@@ -111,6 +111,6 @@ def _content(owner: str) -> bytes:
     return f"{owner}; {secrets.token_hex(8)}".encode()
 
 
-def _in_use(target: Place, owner: str) -> RetryLater:
+def _in_use(target: FileLocation, owner: str) -> RetryLater:
     text = f"another backup{f' ({owner})' if owner else ''} writes to {target.name}: wait for it"
     return RetryLater(text, path=target.name)

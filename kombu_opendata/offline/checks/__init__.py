@@ -6,7 +6,7 @@ must hold for a message belongs in :mod:`.message_checks`, a new scheme of paylo
 
 from __future__ import annotations
 
-from .family import Context, Family
+from .family import CheckContext, Family
 from .header_records import HeaderFamily
 from .history_records import HistoryFamily
 from .queue_records import QueueFamily
@@ -16,7 +16,7 @@ from .session_records import SessionFamily
 from .staged_records import StagedFamily
 from .topology_records import TopologyFamily
 
-__all__ = ["FAMILIES", "Context", "Family"]
+__all__ = ["FAMILIES", "CheckContext", "Family"]
 
 FAMILIES: tuple[type[Family], ...] = (
     HeaderFamily,

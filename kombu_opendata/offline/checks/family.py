@@ -39,7 +39,7 @@ class QueueFacts:
 
 
 @dataclass(slots=True)
-class Context:
+class CheckContext:
     """What is known about the store, for all checks.
 
     Attributes:
@@ -104,7 +104,7 @@ class Family:
 
     kinds: ClassVar[tuple[RecordKind, ...]] = ()
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: CheckContext) -> None:
         self.context = context
 
     def record(self, key: ParsedKey, raw: bytes, value: Any) -> Iterator[Finding]:

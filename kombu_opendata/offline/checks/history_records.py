@@ -15,7 +15,7 @@ from ...storage.records.history_log import DETAILED
 from ...storage.records.keys import ParsedKey, RecordKind
 from ..findings import Finding, finding
 from ..records.message_facts import MessageFacts
-from .family import Context, Family
+from .family import CheckContext, Family
 
 _PLACES = (RecordKind.HISTORY_LOG, RecordKind.HISTORY_HEAD)
 
@@ -28,7 +28,7 @@ class HistoryFamily(Family):
         RecordKind.HANDLED_FAILURES,
     )  # fmt: skip
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: CheckContext) -> None:
         super().__init__(context)
         self._end = 0
         self._head = IndexHead()

@@ -9,17 +9,17 @@ from ...storage.records import keys
 from ...storage.records.keys import RecordKind
 from ...storage.records.payload import PayloadURI
 from ..findings import Finding, finding
-from ..records.message_facts import ARCHIVED, AVAILABLE, BUCKETS, FAILED, IN_FLIGHT, MessageFacts, Place
-from .family import Context
+from ..records.message_facts import ARCHIVED, AVAILABLE, BUCKETS, FAILED, IN_FLIGHT, MessageFacts, QueueMembership
+from .family import CheckContext
 from .payload_uris import check_uri
 
-MessageCheck = Callable[[MessageFacts, Context], Iterator[Finding]]
+MessageCheck = Callable[[MessageFacts, CheckContext], Iterator[Finding]]
 
 _REASONS = frozenset({"rejected", "expired", "maxlen", "delivery_limit", "revoked"})
 _NEEDED_BY = (*BUCKETS, RecordKind.DEAD_LETTER)
 
 
-def once(facts: MessageFacts, _context: Context) -> Iterator[Finding]:
+def once(facts: MessageFacts, _context: CheckContext) -> Iterator[Finding]:
     """A message is at most once in each queue, in one state."""
     if len(facts.places) < 2:
         return
@@ -32,7 +32,7 @@ def once(facts: MessageFacts, _context: Context) -> Iterator[Finding]:
             yield finding("message-twice", text, queue=queue, message_id=facts.id)
 
 
-def complete(facts: MessageFacts, context: Context) -> Iterator[Finding]:
+def complete(facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
     """A message in a queue, or a dead letter, has metadata and a payload."""
     if facts.metadata is not None and facts.payload is not None:
         return
@@ -50,7 +50,7 @@ def complete(facts: MessageFacts, context: Context) -> Iterator[Finding]:
             yield finding(code, text, key=key, queue=queue, message_id=facts.id)
 
 
-def wanted(facts: MessageFacts, context: Context) -> Iterator[Finding]:
+def wanted(facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
     """A message that has records is needed by a queue or kept by the log."""
     if facts.places or facts.letters or facts.is_kept or not context.sees(*_NEEDED_BY):
         return
@@ -75,7 +75,7 @@ def _key(kind: RecordKind, facts: MessageFacts) -> bytes:
     return keys.chunk_key(id, 0) if kind is RecordKind.CHUNK else kind.prefix + id.to_bytes(8, "big")
 
 
-def payload(facts: MessageFacts, context: Context) -> Iterator[Finding]:
+def payload(facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
     """A payload is in its record, or where its record says."""
     if isinstance(facts.payload, PayloadURI):
         yield from check_uri(facts.payload.uri, facts, context)
@@ -84,7 +84,7 @@ def payload(facts: MessageFacts, context: Context) -> Iterator[Finding]:
         yield finding("chunks-wrong", text, key=keys.chunk_key(facts.id, facts.chunks[0][0]), message_id=facts.id)
 
 
-def routes(facts: MessageFacts, context: Context) -> Iterator[Finding]:
+def routes(facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
     """A message that several queues need, or that is in chunks, has a count of its uses."""
     if facts.routes is None and len(facts.places) == 1 and not facts.letters and not facts.chunks:
         return
@@ -103,7 +103,7 @@ def routes(facts: MessageFacts, context: Context) -> Iterator[Finding]:
         yield finding("routes-wrong", text, key=key, message_id=facts.id)
 
 
-def identity(facts: MessageFacts, context: Context) -> Iterator[Finding]:
+def identity(facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
     """The metadata belongs to this message, and the id has been assigned."""
     if facts.metadata is not None and facts.metadata.message_id != facts.id:
         text = f"the metadata of message {facts.id} says that it is that of message {facts.metadata.message_id}"
@@ -113,7 +113,7 @@ def identity(facts: MessageFacts, context: Context) -> Iterator[Finding]:
         yield finding("sequence-behind", text, key=keys.SEQ_BLOCK_KEY, message_id=facts.id)
 
 
-def times(facts: MessageFacts, context: Context) -> Iterator[Finding]:
+def times(facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
     """The times are possible."""
     metadata = facts.metadata
     if metadata is None:
@@ -132,7 +132,7 @@ def times(facts: MessageFacts, context: Context) -> Iterator[Finding]:
             yield finding("entry-implausible", text, queue=place.queue, message_id=facts.id)
 
 
-def _entry(place: Place, received: int, context: Context) -> Iterator[str]:
+def _entry(place: QueueMembership, received: int, context: CheckContext) -> Iterator[str]:
     if place.state == AVAILABLE:
         _id, _priority, visible, deadline, _attempts = place.entry
         if visible < received:
@@ -149,7 +149,7 @@ def _entry(place: Place, received: int, context: Context) -> Iterator[str]:
         yield f"settled at {place.entry[1]} ms, received at {received} ms"
 
 
-def dead_letters(facts: MessageFacts, context: Context) -> Iterator[Finding]:
+def dead_letters(facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
     """A dead letter has left its queue: nothing there needs the payload, or only the failed list does."""
     for queue, letter in facts.letters:
         states = [place.state for place in facts.places if place.queue == queue]

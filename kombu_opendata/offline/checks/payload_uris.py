@@ -9,12 +9,12 @@ from ...storage.records import keys, payload
 from ...storage.records.payload import CHUNK_BYTES
 from ..findings import Finding, finding
 from ..records.message_facts import MessageFacts
-from .family import Context
+from .family import CheckContext
 
-UriCheck = Callable[[str, MessageFacts, Context], Iterator[Finding]]
+UriCheck = Callable[[str, MessageFacts, CheckContext], Iterator[Finding]]
 
 
-def check_chunks(uri: str, facts: MessageFacts, context: Context) -> Iterator[Finding]:
+def check_chunks(uri: str, facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
     """The chunk records are exactly those that the URI announces."""
     key = keys.payload_key(facts.id)
     parsed = payload.parse_chunks_uri(uri)
@@ -42,7 +42,7 @@ def check_chunks(uri: str, facts: MessageFacts, context: Context) -> Iterator[Fi
     yield finding("chunks-wrong", text, key=keys.chunk_key(facts.id, wrong[0]), message_id=facts.id)
 
 
-def check_batch(uri: str, facts: MessageFacts, context: Context) -> Iterator[Finding]:
+def check_batch(uri: str, facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
     """The batch object exists and is large enough. Its checksums are checked when it is read."""
     key, place = keys.payload_key(facts.id), parse_payload_uri(uri)
     if place is None:
@@ -68,7 +68,7 @@ def check_batch(uri: str, facts: MessageFacts, context: Context) -> Iterator[Fin
 SCHEMES: dict[str, UriCheck] = {"chunks": check_chunks, "batch": check_batch}
 
 
-def check_uri(uri: str, facts: MessageFacts, context: Context) -> Iterator[Finding]:
+def check_uri(uri: str, facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
     """Check that a payload is where its URI says."""
     check = SCHEMES.get(uri.partition(":")[0])
     if check is not None:

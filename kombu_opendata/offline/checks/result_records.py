@@ -13,7 +13,7 @@ from ...storage.records import results as records
 from ...storage.records.keys import ParsedKey, RecordKind
 from ...storage.records.results import Chord, LargeValue
 from ..findings import Finding, finding
-from .family import Context, Family
+from .family import CheckContext, Family
 
 _PAGE = 200
 
@@ -29,7 +29,7 @@ class ResultFamily(Family):
         RecordKind.VALUE_CHUNK,
     )  # fmt: skip
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: CheckContext) -> None:
         super().__init__(context)
         self._chords: dict[bytes, Chord] = {}
         self._parts: Counter[bytes] = Counter()

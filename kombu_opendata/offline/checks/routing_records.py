@@ -11,7 +11,7 @@ from ...storage.records.keys import ParsedKey, RecordKind
 from ...storage.records.kinds import FIRST_TRANSIENT_ID
 from ...storage.records.routing_cursor import Cursor
 from ..findings import Finding, finding
-from .family import Context, Family
+from .family import CheckContext, Family
 
 
 class RoutingFamily(Family):
@@ -19,7 +19,7 @@ class RoutingFamily(Family):
 
     kinds = (RecordKind.CURSOR, RecordKind.IDEMPOTENCY)
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: CheckContext) -> None:
         super().__init__(context)
         self._cursors: list[tuple[str, bytes, Cursor]] = []
 

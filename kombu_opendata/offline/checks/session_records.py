@@ -11,7 +11,7 @@ from ...storage.records.leases import SessionLeases
 from ...storage.records.producer import Producer
 from ...storage.records.running_tasks import RunningTask
 from ..findings import Finding, finding
-from .family import Context, Family
+from .family import CheckContext, Family
 
 
 class SessionFamily(Family):
@@ -19,7 +19,7 @@ class SessionFamily(Family):
 
     kinds = (RecordKind.PRODUCER, RecordKind.REMOVAL, RecordKind.LEASES, RecordKind.RUNNING_TASKS)
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: CheckContext) -> None:
         super().__init__(context)
         self._leased: dict[tuple[str, int], bytes] = {}
         self._running: dict[tuple[str, int, int], bytes] = {}

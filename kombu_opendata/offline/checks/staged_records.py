@@ -12,7 +12,7 @@ from ...storage.records.keys import ParsedKey, RecordKind
 from ...storage.records.staged import JobRecord, Object
 from ..findings import Finding, finding
 from ..records.message_facts import MessageFacts
-from .family import Context, Family
+from .family import CheckContext, Family
 
 
 class StagedFamily(Family):
@@ -20,7 +20,7 @@ class StagedFamily(Family):
 
     kinds = (RecordKind.STAGED_JOB, RecordKind.STAGED_OBJECT, RecordKind.STAGED_EXPIRY)
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: CheckContext) -> None:
         super().__init__(context)
         self._jobs: dict[str, JobRecord] = {}
         self._objects: dict[int, Object] = {}

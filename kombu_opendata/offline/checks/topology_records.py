@@ -9,7 +9,7 @@ from ...storage.records import keys
 from ...storage.records.keys import ParsedKey, RecordKind
 from ...storage.routing.topology import EXCHANGE_TYPES, Topology
 from ..findings import Finding, finding
-from .family import Context, Family
+from .family import CheckContext, Family
 
 
 class TopologyFamily(Family):
@@ -17,7 +17,7 @@ class TopologyFamily(Family):
 
     kinds = (RecordKind.EXCHANGE, RecordKind.BINDING)
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: CheckContext) -> None:
         super().__init__(context)
         self._topology = Topology()
         self._bindings: list[tuple[ParsedKey, bytes, dict[str, Any]]] = []

@@ -18,7 +18,7 @@ _U64 = struct.Struct("<Q")
 DAMAGED = (struct.error, ValueError)
 
 
-class Table:
+class FlatTable:
     """A table in a buffer; its fields are identified by their number in the schema."""
 
     __slots__ = ("_at", "_data", "_fields")
@@ -59,7 +59,7 @@ class Table:
         _inside(self._data, start + 4, length)
         return self._data[start + 4 : start + 4 + length]
 
-    def tables(self, field: int) -> list[Table]:
+    def tables(self, field: int) -> list[FlatTable]:
         """A vector of tables; empty if it is absent."""
         at = self._where(field)
         if not at:
@@ -68,7 +68,7 @@ class Table:
         count = _read(_U32, self._data, start)
         _inside(self._data, start + 4, 4 * count)
         places = range(start + 4, start + 4 + 4 * count, 4)
-        return [Table(self._data, place + _read(_U32, self._data, place)) for place in places]
+        return [FlatTable(self._data, place + _read(_U32, self._data, place)) for place in places]
 
 
 def _read(layout: struct.Struct, data: bytes, at: int) -> int:

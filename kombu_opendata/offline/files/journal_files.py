@@ -19,7 +19,7 @@ from ..findings import Finding, finding
 
 
 @dataclass(slots=True)
-class Segment:
+class SegmentFile:
     """One file of the journal.
 
     Attributes:
@@ -65,7 +65,7 @@ class JournalTail:
     position: int
     power_lost: bool = False
     last: int = 0
-    segments: list[Segment] = field(default_factory=list)
+    segments: list[SegmentFile] = field(default_factory=list)
     spares: list[Path] = field(default_factory=list)
     commits: list[Commit] = field(default_factory=list)
     tail_bytes: int = 0
@@ -106,9 +106,9 @@ def read_tail(folder: Path, position: int, *, power_lost: bool = False) -> Journ
     return tail
 
 
-def _read_segments(tail: JournalTail) -> list[tuple[Segment, bytes]]:
+def _read_segments(tail: JournalTail) -> list[tuple[SegmentFile, bytes]]:
     """The segments in order, with their bytes."""
-    found: list[tuple[Segment, bytes]] = []
+    found: list[tuple[SegmentFile, bytes]] = []
     tail.spares = sorted(tail.folder.glob("*.spare"))
     for path in sorted(tail.folder.glob("*.journal")):
         try:
@@ -123,7 +123,7 @@ def _read_segments(tail: JournalTail) -> list[tuple[Segment, bytes]]:
         elif not header.is_sound(path):
             text = f"{path.name} says that it is number {header.number}, version {header.version}, {header.reserved}"
         else:
-            found.append((Segment(path, header.number, header.first, len(data), header.first - 1), data))
+            found.append((SegmentFile(path, header.number, header.first, len(data), header.first - 1), data))
             continue
         tail.findings.append(finding("journal-header", text, file=str(path)))
         tail.is_whole = False
@@ -133,7 +133,7 @@ def _read_segments(tail: JournalTail) -> list[tuple[Segment, bytes]]:
     return found
 
 
-def _read_records(tail: JournalTail, segment: Segment, data: bytes, until: int | None) -> None:
+def _read_records(tail: JournalTail, segment: SegmentFile, data: bytes, until: int | None) -> None:
     """Read the records of a segment; ``until`` is the first one of the next segment."""
     records = list(journal_records.complete_records(data, segment.first, tail.position, until))
     for index, record in enumerate(records):
@@ -153,7 +153,7 @@ def _read_records(tail: JournalTail, segment: Segment, data: bytes, until: int |
         _check_end(tail, segment, data)
 
 
-def _is_end(tail: JournalTail, segment: Segment, later: list[JournalRecord], until: int | None) -> bool:
+def _is_end(tail: JournalTail, segment: SegmentFile, later: list[JournalRecord], until: int | None) -> bool:
     """Report the damaged records before these; returns whether a power loss tore them, so that the journal ends."""
     what = f"record {segment.last + 1} at {_end(segment)}"
     file, begin = str(segment.path), later[0].start
@@ -174,18 +174,18 @@ def _is_end(tail: JournalTail, segment: Segment, later: list[JournalRecord], unt
     return False
 
 
-def _lose(tail: JournalTail, segment: Segment) -> None:
+def _lose(tail: JournalTail, segment: SegmentFile) -> None:
     """Note that commits from the end of what was read of a segment on are lost."""
     tail.is_whole = False
     if tail.lost_from is None:
         tail.lost_from = JournalPlace(max(segment.last, tail.position) + 1, segment.path, segment.used_bytes)
 
 
-def _end(segment: Segment) -> str:
+def _end(segment: SegmentFile) -> str:
     return f"{segment.path.name}, byte {segment.used_bytes}"
 
 
-def _keep(tail: JournalTail, segment: Segment, record: JournalRecord) -> None:
+def _keep(tail: JournalTail, segment: SegmentFile, record: JournalRecord) -> None:
     if not tail.is_whole:
         return
     if record.sequence != tail.last + 1:  # a file before this one is missing
@@ -203,7 +203,7 @@ def _keep(tail: JournalTail, segment: Segment, record: JournalRecord) -> None:
         _lose(tail, segment)
 
 
-def _check_end(tail: JournalTail, segment: Segment, data: bytes) -> None:
+def _check_end(tail: JournalTail, segment: SegmentFile, data: bytes) -> None:
     """Report what is behind the last complete record of the journal, if a record was begun there."""
     expected = segment.last + 1
     state = journal_records.begun_record(data, segment.used_bytes, expected)

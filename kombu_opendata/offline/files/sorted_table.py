@@ -34,7 +34,7 @@ from pathlib import Path
 
 import lz4.block
 
-from .flatbuffer import DAMAGED, Table
+from .flatbuffer import DAMAGED, FlatTable
 
 _FOOTER = struct.Struct(">QH")
 _CRC = struct.Struct(">I")
@@ -129,7 +129,7 @@ def parse_info(data: bytes) -> Info:
     Raises:
         ValueError, struct.error: it does not decode.
     """
-    table = Table(data)
+    table = FlatTable(data)
     return Info(
         table.blob(_FIRST),
         table.blob(_LAST),
@@ -165,7 +165,7 @@ def _check_parts(found: TableFile, info: Info, data: mmap.mmap, info_at: int) ->
 
 
 def _check_blocks(found: TableFile, info: Info, data: mmap.mmap, end: int, with_rows: bool) -> None:
-    index = Table(_plain(info, data[info.index_offset : info.index_offset + info.index_len - _CRC.size]))
+    index = FlatTable(_plain(info, data[info.index_offset : info.index_offset + info.index_len - _CRC.size]))
     blocks = [(block.u64(_BLOCK_AT), block.blob(_BLOCK_FIRST) or b"") for block in index.tables(_BLOCKS)]
     if end and (not blocks or blocks[0][0] != 0):
         found.damage.append(f"bytes 0 to {blocks[0][0] if blocks else end} belong to no block")

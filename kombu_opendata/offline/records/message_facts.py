@@ -25,7 +25,7 @@ BUCKETS = {
 _SETTLED = {RecordKind.DONE: DONE, RecordKind.FAILED: FAILED, RecordKind.ARCHIVED_FAILED: ARCHIVED}
 
 
-class Place(NamedTuple):
+class QueueMembership(NamedTuple):
     """A message in a queue.
 
     Attributes:
@@ -73,7 +73,7 @@ class MessageFacts:
     attempts: list[str] | None = None
     routes: int | None = None
     letters: list[tuple[str, DeadLetter]] = field(default_factory=list)
-    places: list[Place] = field(default_factory=list)
+    places: list[QueueMembership] = field(default_factory=list)
     corrupt: set[RecordKind] = field(default_factory=set)
 
     @property

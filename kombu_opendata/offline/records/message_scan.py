@@ -16,7 +16,7 @@ from ...errors import CorruptRecord
 from ...storage.records import attempts, dead_letter, keys, metadata, payload
 from ...storage.records.keys import RecordKind
 from ...storage.records.routes_block import BLOCK_BITS
-from .message_facts import BUCKETS, MessageFacts, Place, Span, entries_of
+from .message_facts import BUCKETS, MessageFacts, QueueMembership, Span, entries_of
 from .offline_store import OfflineStore, Pair
 from .route_entries import OnCorrupt, OnRow, RouteBlocks, RouteCursor
 
@@ -115,13 +115,13 @@ class MessageScan:
         return min(high, keys.MAX_MESSAGE_ID)
 
     async def _window(self, low: int, high: int) -> AsyncIterator[MessageFacts]:
-        places: dict[int, list[Place]] = {}
+        places: dict[int, list[QueueMembership]] = {}
         for span in self._open:
             if span.low < high and span.high >= low:
                 for state, entry in await self._entries(span):
                     if low <= entry[0] < high:
-                        places.setdefault(entry[0], []).append(Place(span.queue, state, span.bucket, entry))
-        cursors = [_Cursor(self._store, kind, low, high) for kind in _OWN]
+                        places.setdefault(entry[0], []).append(QueueMembership(span.queue, state, span.bucket, entry))
+        cursors = [_RecordCursor(self._store, kind, low, high) for kind in _OWN]
         for cursor in cursors:
             await cursor.fill()
         counts = RouteCursor(self._blocks, low, high)
@@ -176,7 +176,7 @@ class MessageScan:
             self._on_corrupt(key, exc)
 
 
-class _Cursor:
+class _RecordCursor:
     """The records of one kind in a window; ``id`` is that of the next one, or above all ids at the end."""
 
     __slots__ = ("_at", "_batches", "_rows", "_start", "id", "kind")

@@ -6,7 +6,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Self
 
-from ...client.clock import SYSTEM, Clock
+from ...client.clock import SYSTEM, ClientClock
 from ...client.connection_options import Options, check_broker_options
 from ..blocking_calls import Calls
 
@@ -14,7 +14,7 @@ from ..blocking_calls import Calls
 class Base:
     """The connections of a client. Mixins use ``self._calls.call(message)``."""
 
-    def __init__(self, url: str, *, name: str = "", clock: Clock = SYSTEM, **options: Any) -> None:
+    def __init__(self, url: str, *, name: str = "", clock: ClientClock = SYSTEM, **options: Any) -> None:
         """
         Args:
             url: the broker's URL, as in Celery's ``broker_url``; ``opendata:///folder`` starts a broker if none runs.

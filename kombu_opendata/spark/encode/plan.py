@@ -20,7 +20,7 @@ Target = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnNames:
     """Names of the frame's columns by purpose; None where no column has it.
 
     Attributes:
@@ -49,7 +49,7 @@ class Columns:
 
 
 @dataclass
-class Plan:
+class JobPlan:
     """A job's tasks except for the rows. Picklable: the driver makes a plan, the executors use it.
 
     Attributes:
@@ -63,7 +63,7 @@ class Plan:
         sources: what the caller wrote for a column, by the column's name in the frame that is written.
     """
 
-    columns: Columns
+    columns: ColumnNames
     task: str = ""
     queue: str = ""
     options: dict[str, Any] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class Plan:
         """Kombu's queues and exchanges that the templates made so far declare, each once."""
         return list({repr(entity): entity for made in self.templates.values() for entity in made.declare}.values())
 
-    def at(self, now_ms: int) -> Plan:
+    def at(self, now_ms: int) -> JobPlan:
         """The plan with its templates as made at this time, ms since the epoch."""
         return replace(self, templates={target: template.at(now_ms) for target, template in self.templates.items()})
 

@@ -14,7 +14,7 @@ from ...errors import InvalidMessage
 from .argument_columns import required_texts
 from .celery_template import Template
 from .message_columns import Messages, interleave
-from .plan import Plan, Target
+from .plan import JobPlan, Target
 from .row_errors import reason_of, wrong_column
 from .task_ids import partition_prefix, row_ids
 from .uniform_rows import UniformRows
@@ -34,7 +34,7 @@ class RowEncoder:
         used: the templates that rows needed so far.
     """
 
-    def __init__(self, plan: Plan, job_id: str, partition: int, now_ms: Callable[[], int]) -> None:
+    def __init__(self, plan: JobPlan, job_id: str, partition: int, now_ms: Callable[[], int]) -> None:
         self._plan = plan
         self._partition = partition
         self._prefix = partition_prefix(job_id, partition)

@@ -11,7 +11,7 @@ from ...errors import OpenDataError
 from ...protocol.envelope import encode_fields
 from ...protocol.message_properties import priority_of, visible_at_ms_of
 from .argument_columns import required_texts, values
-from .plan import Plan
+from .plan import JobPlan
 
 #: how much is shown of a value, and of what is wrong with it
 _SHOWN_CHARACTERS = 100
@@ -20,7 +20,7 @@ _REASON_CHARACTERS = 300
 Check = Callable[[pa.Array], object]
 
 
-def wrong_column(plan: Plan, row: pa.RecordBatch) -> str:
+def wrong_column(plan: JobPlan, row: pa.RecordBatch) -> str:
     """Which column of this one row is wrong, its value and the reason; empty if no column is."""
     for name, check in _checks(plan, row):
         column = row.column(name)
@@ -36,7 +36,7 @@ def reason_of(exc: Exception) -> str:
     return _cut(exc.text if isinstance(exc, OpenDataError) else f"{type(exc).__name__}: {exc}", _REASON_CHARACTERS)
 
 
-def _checks(plan: Plan, row: pa.RecordBatch) -> Iterator[tuple[str, Check]]:
+def _checks(plan: JobPlan, row: pa.RecordBatch) -> Iterator[tuple[str, Check]]:
     """Each column with a function that raises an error if its value is wrong."""
     columns = plan.columns
     for name in filter(None, (columns.task, columns.queue, columns.task_id)):
@@ -56,7 +56,7 @@ def _check_eta(column: pa.Array) -> None:
     visible_at_ms_of({"task": "", "eta": values(column)[0]})
 
 
-def _serializer(plan: Plan, row: pa.RecordBatch) -> str:
+def _serializer(plan: JobPlan, row: pa.RecordBatch) -> str:
     columns = plan.columns
     task = plan.task if columns.task is None else required_texts(row, columns.task)[0].as_py()
     queue = plan.queue if columns.queue is None else required_texts(row, columns.queue)[0].as_py()

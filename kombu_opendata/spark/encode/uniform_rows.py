@@ -16,7 +16,7 @@ from .argument_columns import Argument, Column, Constant, values
 from .arrow_text import Piece, join, packed_texts
 from .celery_template import ID_MARKER, Template
 from .message_columns import Messages, Values
-from .plan import Columns
+from .plan import ColumnNames
 from .task_bodies import Arguments
 
 
@@ -29,7 +29,7 @@ class UniformRows:
     """
 
     def __init__(
-        self, columns: Columns, template: Template, batch: pa.RecordBatch, ids: pa.Array, expires: bool, now_ms: int
+        self, columns: ColumnNames, template: Template, batch: pa.RecordBatch, ids: pa.Array, expires: bool, now_ms: int
     ) -> None:
         self._columns, self._template, self._batch, self._ids = columns, template, batch, ids
         self._headers, self._properties = dict(template.headers), dict(template.properties)

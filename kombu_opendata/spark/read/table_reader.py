@@ -41,11 +41,11 @@ class BucketRange(InputPartition):
     high: bytes
 
 
-class Nothing(InputPartition):
+class EmptyPartition(InputPartition):
     """No rows; Spark needs at least one partition."""
 
 
-class Whole(InputPartition):
+class WholeTable(InputPartition):
     """All rows of a small table."""
 
 
@@ -66,9 +66,9 @@ class TableReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         if self._table == "queues":
-            return [Whole(None)]
+            return [WholeTable(None)]
         found: Sequence[InputPartition] = store_scan.ask(self._store, self._instance, self._plan)
-        return list(found) or [Nothing(None)]
+        return list(found) or [EmptyPartition(None)]
 
     async def _plan(self, store: OfflineStore) -> Sequence[InputPartition]:
         if self._table in ("messages", "attempts"):
@@ -118,7 +118,7 @@ class TableReader(DataSourceReader):
             yield _batch(columns, self._schema)
 
     def _source(self, partition: Any) -> store_scan.Source | None:
-        if isinstance(partition, Whole):
+        if isinstance(partition, WholeTable):
             return queue_tables.queue_rows()
         if isinstance(partition, BucketRange):
             return queue_tables.entries(partition.state, partition.low, partition.high, self._bounds)

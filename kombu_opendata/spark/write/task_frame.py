@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from ...errors import RequestError
 from ..arrow_schema import arrow_schema, without_void
-from ..encode.plan import Columns, Plan, Target
+from ..encode.plan import ColumnNames, JobPlan, Target
 from .task_arguments import TaskArguments
 
 #: how many tasks and queues the driver asks an app about
@@ -21,7 +21,7 @@ MAX_TARGETS = 10_000
 _SOURCE_CHARACTERS = 80
 
 
-def task_frame(df: DataFrame, given: TaskArguments, app_path: str) -> tuple[DataFrame, Plan]:
+def task_frame(df: DataFrame, given: TaskArguments, app_path: str) -> tuple[DataFrame, JobPlan]:
     """The frame to write and its plan, without templates.
 
     Raises:
@@ -38,7 +38,7 @@ def task_frame(df: DataFrame, given: TaskArguments, app_path: str) -> tuple[Data
         kwargs = [name for name in df.columns if name != given.task_id]
     named = kwargs if isinstance(kwargs, Mapping) else {name: name for name in kwargs}
     headers = given.headers or {}
-    columns = Columns(
+    columns = ColumnNames(
         args=tuple(frame.add_argument(f"args[{at}]", value) for at, value in enumerate(given.args or ())),
         kwargs={key: frame.add_argument(f"kwargs[{key}]", value) for key, value in named.items()},
         constants=frame.constants,
@@ -48,7 +48,7 @@ def task_frame(df: DataFrame, given: TaskArguments, app_path: str) -> tuple[Data
         **varying,
     )
     task, queue = constant.pop("task", ""), constant.pop("queue", "")
-    plan = Plan(columns, task, queue, {**given.options, **constant}, app_path=app_path, sources=frame.sources)
+    plan = JobPlan(columns, task, queue, {**given.options, **constant}, app_path=app_path, sources=frame.sources)
     if fixed := {key: value for key, value in headers.items() if key not in columns.headers}:
         plan.options["headers"] = fixed
     return frame.selected(), plan
@@ -103,7 +103,7 @@ def _named(name: str) -> Column:
     return F.col(f"`{name.replace('`', '``')}`")
 
 
-def make_templates(frame: DataFrame, plan: Plan, app: Any) -> None:
+def make_templates(frame: DataFrame, plan: JobPlan, app: Any) -> None:
     """Make the plan's templates on the driver, as far as their tasks and queues are known.
 
     Args:
@@ -121,7 +121,7 @@ def make_templates(frame: DataFrame, plan: Plan, app: Any) -> None:
     plan.closed = app is not None
 
 
-def _targets(frame: DataFrame, plan: Plan) -> list[Target]:
+def _targets(frame: DataFrame, plan: JobPlan) -> list[Target]:
     """The tasks and queues that the rows name."""
     columns = plan.columns
     names = [name for name in (columns.task, columns.queue) if name is not None]

@@ -16,7 +16,7 @@ from ...errors import ConnectionLost, OpenDataError, RequestError, RetryLater, S
 from ...staging import BatchInfo, BatchWriter, JobInfo, StagingTarget
 from ...staging.job import MAX_JOB_ID_BYTES, check_job_id
 from ..broker_access import BrokerAccess
-from ..encode.plan import Plan
+from ..encode.plan import JobPlan
 from ..encode.row_encoder import RowEncoder
 from .commit_report import CommitReport
 
@@ -40,17 +40,17 @@ class Written(WriterCommitMessage):
     declare: tuple[Any, ...] = field(default=())
 
 
-class _Writer:
+class _JobWriter:
     """What batch and stream writers have in common. It is pickled for the executors."""
 
-    def __init__(self, plan: Plan, access: BrokerAccess) -> None:
+    def __init__(self, plan: JobPlan, access: BrokerAccess) -> None:
         self._plan = plan
         self._access = access
         with access.connect() as broker:
             broker.check(plan.declared())
             self._target: StagingTarget = broker.staging.staging_target()
 
-    def _write(self, plan: Plan, batches: Iterable[pa.RecordBatch], job_id: str) -> Written:
+    def _write(self, plan: JobPlan, batches: Iterable[pa.RecordBatch], job_id: str) -> Written:
         """Write one attempt of a partition. A task that fails removes its object. The broker's maintenance removes the
         objects of killed tasks."""
         context = _context()
@@ -89,10 +89,10 @@ class _Writer:
                 broker.staging.abort_job(job_id, batches)
 
 
-class TaskWriter(_Writer, DataSourceArrowWriter):
+class TaskWriter(_JobWriter, DataSourceArrowWriter):
     """Writes a batch frame; ``report`` gets the answer to the commit."""
 
-    def __init__(self, plan: Plan, access: BrokerAccess, job_id: str, report: CommitReport) -> None:
+    def __init__(self, plan: JobPlan, access: BrokerAccess, job_id: str, report: CommitReport) -> None:
         super().__init__(plan, access)
         self._job_id = job_id
         self._report = report
@@ -112,13 +112,13 @@ class TaskWriter(_Writer, DataSourceArrowWriter):
         self._report.write_job(job, [message.batch for message in written])
 
 
-class TaskStreamWriter(_Writer, DataSourceStreamArrowWriter):
+class TaskStreamWriter(_JobWriter, DataSourceStreamArrowWriter):
     """Writes micro-batches. Each is a job, whose id is ``[<prefix>/]<query id>/<number of the micro-batch>``.
 
     The query's id is in its checkpoint. A new checkpoint numbers micro-batches from 0 again, but has a new query id.
     """
 
-    def __init__(self, plan: Plan, access: BrokerAccess, prefix: str = "") -> None:
+    def __init__(self, plan: JobPlan, access: BrokerAccess, prefix: str = "") -> None:
         check_prefix(prefix)
         super().__init__(plan, access)
         self._prefix = f"{prefix}/" if prefix else ""

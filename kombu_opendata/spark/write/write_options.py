@@ -36,7 +36,7 @@ import pyarrow as pa
 
 from ...errors import RequestError
 from ..broker_access import BrokerAccess, access_of
-from ..encode.plan import Columns, Plan
+from ..encode.plan import ColumnNames, JobPlan
 from ..option_text import did_you_mean, json_of, names_of
 from .commit_report import CommitReport
 from .task_arguments import check_options
@@ -57,13 +57,13 @@ _SPARKS = frozenset(("checkpointlocation", "outputmode", "queryname"))
 class WriteOptions:
     """What the options say."""
 
-    plan: Plan
+    plan: JobPlan
     access: BrokerAccess
     job_id: str
     report: CommitReport
 
 
-def pack_plan(plan: Plan, access: BrokerAccess) -> str:
+def pack_plan(plan: JobPlan, access: BrokerAccess) -> str:
     """A plan as the text of an option. It is without the broker's URL, because Spark's UI shows options.
 
     Its constants may be of classes that only the driver's program has.
@@ -106,14 +106,14 @@ def new_job_id() -> str:
     return str(uuid.uuid4())
 
 
-def _plan(given: Mapping[str, str], names: list[str]) -> Plan:
+def _plan(given: Mapping[str, str], names: list[str]) -> JobPlan:
     for name in ("task", "queue"):
         if name in given and f"{name}_column" in given:
             raise RequestError(f"{name} and {name}_column are given: choose one", option=name)
     if "task" not in given and "task_column" not in given:
         raise RequestError("name the task: the option task, or task_column", option="task")
     single: dict[str, Any] = {name: given.get(f"{name}_column") for name in _COLUMNS}
-    columns = Columns(headers=_json_names(given, "header_columns"), **single)
+    columns = ColumnNames(headers=_json_names(given, "header_columns"), **single)
     if "args" in given or "kwargs" in given:
         columns = replace(columns, args=names_of(given.get("args", ""), "args"), kwargs=_keywords(given))
     else:
@@ -121,7 +121,7 @@ def _plan(given: Mapping[str, str], names: list[str]) -> Plan:
         columns = replace(columns, kwargs=dict(zip(rest, rest, strict=True)))
     options = _json_object(given, "options")
     check_options(options)
-    return Plan(
+    return JobPlan(
         columns,
         task=given.get("task", ""),
         queue=given.get("queue", ""),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ...staging.batch_block import Block
+from ...staging.batch_block import IndexBlock
 from ..messages.new_message import NewMessage
 from ..records.payload import MAX_INLINE_BYTES
 from ..state.message_deadlines import MAX_DEADLINE_MS
@@ -56,7 +56,7 @@ class RouteStaged(StagedChunk, Effect, tag=49):
     def apply(self, state: StoreState) -> None:
         self.apply_block(state, decode(self) if self.block else None)
 
-    def apply_block(self, state: StoreState, block: Block | None) -> None:
+    def apply_block(self, state: StoreState, block: IndexBlock | None) -> None:
         """As :meth:`apply`, with the block decoded; None if its rows are damaged."""
         id, dropped, received = self.first_id, 0, self.received_at_ms
         is_inline, targets = bool(self.payload), self.targets
@@ -81,7 +81,7 @@ class RouteStaged(StagedChunk, Effect, tag=49):
         return records_of(self, decode(self), self.runs) if self.block else ()
 
 
-def _rows(chunk: StagedChunk, block: Block) -> Iterator[tuple[int, int, int, int]]:
+def _rows(chunk: StagedChunk, block: IndexBlock) -> Iterator[tuple[int, int, int, int]]:
     """The stored priority (lower first), visible time, deadline and size of each row."""
     received = chunk.received_at_ms
     priorities, visible, ttls = map(each, (block.priority, block.visible_at_ms, block.ttl_ms))

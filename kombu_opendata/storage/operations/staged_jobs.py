@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from itertools import groupby
 
 from ...errors import InvalidURL, OpenDataError
-from ...staging.batch_block import Block
+from ...staging.batch_block import IndexBlock
 from ...staging.folder_url import StagedFolder
 from ..clock import Clock
 from ..commit.commits import Commits
@@ -86,7 +86,7 @@ class Staging:
         self._commits.needs_sync = True
         return self.state.jobs[job_id]
 
-    def route(self, chunk: StagedChunk, block: Block | None, targets: list[list[Queue]], runs: list[int]) -> None:
+    def route(self, chunk: StagedChunk, block: IndexBlock | None, targets: list[list[Queue]], runs: list[int]) -> None:
         """Put a job's next rows into queues.
 
         Args:

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from ...staging.batch_block import Block
+from ...staging.batch_block import IndexBlock
 from ..messages.new_message import NewMessage
 from ..records import metadata, types
 from .message_deadlines import TTL_HEADER, is_exact, retention_of
 
-_decoder = msgspec.msgpack.Decoder(Block)
+_decoder = msgspec.msgpack.Decoder(IndexBlock)
 _URI = b"\x02"
 
 
@@ -25,7 +25,7 @@ class StagedChunk(msgspec.Struct, array_like=True, gc=False):
         at_ms, received_at_ms: now; the job's commit, which is when the messages were received.
         path, offset: the batch object, and the offset of the first row's envelope in it; no path: inline.
         rows: their number.
-        block: the rows' columns: :class:`kombu_opendata.staging.batch_block.Block`; empty if they are damaged.
+        block: the rows' columns: :class:`kombu_opendata.staging.batch_block.IndexBlock`; empty if they are damaged.
         payload: the envelopes of an inline batch; else empty.
     """
 
@@ -40,7 +40,7 @@ class StagedChunk(msgspec.Struct, array_like=True, gc=False):
     payload: bytes
 
 
-def decode(chunk: StagedChunk) -> Block:
+def decode(chunk: StagedChunk) -> IndexBlock:
     """The chunk's block, which was checked before it became part of the chunk."""
     return _decoder.decode(chunk.block)
 
@@ -50,7 +50,7 @@ def each(value: Any) -> Iterable[Any]:
     return value if isinstance(value, list) else repeat(value)
 
 
-def records_of(chunk: StagedChunk, block: Block, runs: list[int]) -> Iterator[NewMessage]:
+def records_of(chunk: StagedChunk, block: IndexBlock, runs: list[int]) -> Iterator[NewMessage]:
     """The records of the chunk's rows, except those that no queue gets.
 
     Raises:
@@ -83,7 +83,7 @@ def records_of(chunk: StagedChunk, block: Block, runs: list[int]) -> Iterator[Ne
         yield NewMessage(id, value, *place)
 
 
-def _places(chunk: StagedChunk, block: Block) -> Iterator[tuple[bytes, bytes]]:
+def _places(chunk: StagedChunk, block: IndexBlock) -> Iterator[tuple[bytes, bytes]]:
     """The payload record of each row, or its envelope."""
     if not chunk.path:
         at = 0

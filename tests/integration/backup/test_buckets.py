@@ -10,7 +10,7 @@ import pytest
 from kombu_opendata import QueueClient
 from kombu_opendata.errors import RetryLater
 from kombu_opendata.offline.backup import target_lock
-from kombu_opendata.offline.backup.places import open_place
+from kombu_opendata.offline.backup.file_locations import open_place
 
 from ...support.backups import back_up, bodies, command, drained
 from ...support.broker import EmbeddedBroker

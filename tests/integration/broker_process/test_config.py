@@ -16,7 +16,7 @@ import trustme
 from click.testing import CliRunner, Result
 
 from kombu_opendata.cli.root import main
-from kombu_opendata.configuration.kinds import Number
+from kombu_opendata.configuration.kinds import NumberKind
 from kombu_opendata.configuration.options import public_specs
 from kombu_opendata.configuration.sources import configuration, read_table
 from tests.support.broker import EmbeddedBroker
@@ -206,7 +206,7 @@ def test_help_is_light() -> None:
 
 
 # ---------------------------------------------------------------------- out of range
-BOUNDED = {spec: spec.option.kind for spec in public_specs() if isinstance(spec.option.kind, Number)}
+BOUNDED = {spec: spec.option.kind for spec in public_specs() if isinstance(spec.option.kind, NumberKind)}
 
 
 def test_every_option_out_of_range_is_refused(store_folder: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata.errors import CorruptRecord
-from kombu_opendata.offline import Finding, Severity, Status
+from kombu_opendata.offline import Finding, Severity, VerifyStatus
 from kombu_opendata.storage.records import (
     active,
     attempts,
@@ -481,7 +481,7 @@ def first_bucket(rich: Rich, queue: str, done: int = 0, failed: int = 0) -> Chan
 def test_a_good_store_is_clean(rich: Rich, killed: Rich) -> None:
     for store in (rich, killed):
         report = verify(store.root)
-        assert report.status is Status.CLEAN, describe(report)
+        assert report.status is VerifyStatus.CLEAN, describe(report)
         assert not report.findings
         assert report.messages == 68
     counted = [verify(store.root).records for store in (rich, killed)]
@@ -501,7 +501,7 @@ def test_what_is_broken_is_found(name: str, rich: Rich, copy_of: Callable[[Rich]
     assert found, describe(report)
     assert any(names(one, key) for one in found for key in changes), describe(report)
     is_fault = found[0].severity is not Severity.NOTE
-    assert report.status is (Status.FINDINGS if is_fault else Status.CLEAN)
+    assert report.status is (VerifyStatus.FINDINGS if is_fault else VerifyStatus.CLEAN)
 
 
 #: a finding about a message in one of these names the message

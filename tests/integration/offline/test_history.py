@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from kombu_opendata.offline import Status, StoreStats, stats
+from kombu_opendata.offline import StoreStats, VerifyStatus, stats
 from kombu_opendata.offline.records.open_store import open_store
 from kombu_opendata.offline.records.record_view import Record, scan
 from kombu_opendata.storage.records.keys import RecordKind
@@ -24,7 +24,7 @@ async def purge_what_was_claimed(world: World) -> None:
 def test_kept_headers_are_verified_counted_and_shown(tmp_path: Path) -> None:
     world = run(tmp_path / "s", purge_what_was_claimed)
     report = verify(world.root)
-    assert report.status is Status.CLEAN, describe(report)
+    assert report.status is VerifyStatus.CLEAN, describe(report)
     assert not report.findings
     assert report.records["history headers"] == 1
 

@@ -18,7 +18,7 @@ from kombu_opendata.offline import (
     Progress,
     QueueDetails,
     Record,
-    Status,
+    VerifyStatus,
     inspect,
     message,
     open_store,
@@ -151,7 +151,7 @@ def test_a_store_in_memory() -> None:
         async with await open_store("memory://offline", "default") as store:
             assert list((await stats(store)).queues) == ["q"]
         report = await verify_store("memory://offline", "default")
-        assert report.status is Status.CLEAN
+        assert report.status is VerifyStatus.CLEAN
         assert not report.files
         with pytest.raises(StoreError):
             await open_store("memory://offline", "nothing", deadline_seconds=5)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata.errors import StoreError
-from kombu_opendata.offline import Report, Status, open_store, verify_store
+from kombu_opendata.offline import Report, VerifyStatus, open_store, verify_store
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.slatedb import ffi, ffi_choice
 from tests.support.clock import ManualClock
@@ -46,7 +46,7 @@ def test_a_file_without_permission_is_no_damage(root: Path, pattern: str) -> Non
     blocked.chmod(0)
     with unprivileged():
         report = asyncio.run(verify_store(root))
-    assert report.status is Status.INCOMPLETE, describe(report)
+    assert report.status is VerifyStatus.INCOMPLETE, describe(report)
     assert not report.findings, describe(report)
     assert report.incomplete == [f"{blocked} can't be read: Permission denied"]
 
@@ -80,7 +80,7 @@ def test_a_bucket_that_can_not_be_reached_is_no_damage(monkeypatch: pytest.Monke
         return await unavailable()
 
     report = report_of_a_bucket(lambda: monkeypatch.setattr(ffi.public().DbReaderBuilder, "build", build))
-    assert report.status is Status.INCOMPLETE, describe(report)
+    assert report.status is VerifyStatus.INCOMPLETE, describe(report)
     assert not report.findings, describe(report)
     assert "connection refused" in report.incomplete[0]
     assert len(calls) == 2, "each was tried once: without its WAL it is no nearer"
@@ -89,6 +89,6 @@ def test_a_bucket_that_can_not_be_reached_is_no_damage(monkeypatch: pytest.Monke
 def test_a_bucket_that_goes_away_once_it_is_open_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
     binding = asyncio.run(ffi_choice.select())
     report = report_of_a_bucket(lambda: monkeypatch.setattr(binding, "get", unavailable))
-    assert report.status is Status.INCOMPLETE, describe(report)
+    assert report.status is VerifyStatus.INCOMPLETE, describe(report)
     assert not report.findings, describe(report)
     assert "connection refused" in report.incomplete[0]

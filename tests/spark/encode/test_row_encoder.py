@@ -19,7 +19,7 @@ from kombu.entity import Exchange, Queue
 from kombu_opendata.client.session.session_io import SessionIO
 from kombu_opendata.errors import InvalidMessage, RequestError
 from kombu_opendata.protocol.messages import Publish
-from kombu_opendata.spark.encode.plan import Columns, Plan
+from kombu_opendata.spark.encode.plan import ColumnNames, JobPlan
 from kombu_opendata.spark.encode.row_encoder import RowEncoder
 from kombu_opendata.url import parse
 
@@ -70,10 +70,10 @@ def published(app: Any, monkeypatch: pytest.MonkeyPatch) -> Published:
 
 
 def encoded(
-    app: Any, columns: Columns, table: pa.Table, task: str = TASK, queue: str = "", **options: Any
+    app: Any, columns: ColumnNames, table: pa.Table, task: str = TASK, queue: str = "", **options: Any
 ) -> list[Any]:
     """(envelope, metadata headers and the other columns) of each row."""
-    plan = Plan(columns, task=task if columns.task is None else "", queue=queue, options=options)
+    plan = JobPlan(columns, task=task if columns.task is None else "", queue=queue, options=options)
     plan.check_columns(table.schema, {})
     for name in {task} if columns.task is None else set(table.column(columns.task).to_pylist()):
         plan.template((name, queue), app)
@@ -140,7 +140,7 @@ def test_each_type_in_each_place(app: Any, published: Published, name: str, seri
 
     array = VALUES[name]
     table = pa.table({"a": array, "k": array})
-    rows = encoded(app, Columns(args=("a",), kwargs={"100% 'k' é": "k"}), table, serializer=serializer)
+    rows = encoded(app, ColumnNames(args=("a",), kwargs={"100% 'k' é": "k"}), table, serializer=serializer)
 
     for row, value in zip(rows, values(array), strict=True):
         again = copy.deepcopy(value)  # pickle and yaml say so where it is one object
@@ -164,7 +164,7 @@ def test_constants_are_sent_as_apply_async_sends_them(app: Any, published: Publi
     table = pa.table({"a": [1, None]})
     sent = 0
     for value in CONSTANTS:
-        columns = Columns(("c", "a", "c"), {"k": "a", "c": "c"}, constants={"c": value})
+        columns = ColumnNames(("c", "a", "c"), {"k": "a", "c": "c"}, constants={"c": value})
         try:
             requests = [
                 published.by_celery((value, number, value), {"k": number, "c": value}, serializer=serializer)
@@ -178,17 +178,17 @@ def test_constants_are_sent_as_apply_async_sends_them(app: Any, published: Publi
             assert_same(row, request)
             sent += 1
     assert sent >= 2 * (len(CONSTANTS) - 5)
-    (row,) = encoded(app, Columns(("c",), constants={"c": [5]}), table[:1], serializer=serializer)
+    (row,) = encoded(app, ColumnNames(("c",), constants={"c": [5]}), table[:1], serializer=serializer)
     assert_same(row, published.by_celery(([5],), {}, serializer=serializer))
 
 
 def test_no_arguments_and_several(app: Any, published: Published) -> None:
     table = pa.table({"a": [1, 2], "b": ["x", "y"], "c": [None, 1.5]})
-    cases: list[tuple[Columns, list[tuple[tuple[Any, ...], dict[str, Any]]]]] = [
-        (Columns(), [((), {}), ((), {})]),
-        (Columns(args=("a", "b")), [((1, "x"), {}), ((2, "y"), {})]),
-        (Columns(kwargs={"q": "c", "a": "a"}), [((), {"q": None, "a": 1}), ((), {"q": 1.5, "a": 2})]),
-        (Columns(args=("b",), kwargs={"z": "a"}), [(("x",), {"z": 1}), (("y",), {"z": 2})]),
+    cases: list[tuple[ColumnNames, list[tuple[tuple[Any, ...], dict[str, Any]]]]] = [
+        (ColumnNames(), [((), {}), ((), {})]),
+        (ColumnNames(args=("a", "b")), [((1, "x"), {}), ((2, "y"), {})]),
+        (ColumnNames(kwargs={"q": "c", "a": "a"}), [((), {"q": None, "a": 1}), ((), {"q": 1.5, "a": 2})]),
+        (ColumnNames(args=("b",), kwargs={"z": "a"}), [(("x",), {"z": 1}), (("y",), {"z": 2})]),
     ]
     for columns, given in cases:
         for row, (args, kwargs) in zip(encoded(app, columns, table), given, strict=True):
@@ -215,14 +215,14 @@ def test_no_arguments_and_several(app: Any, published: Published) -> None:
     ids=str,
 )
 def test_options_of_apply_async(app: Any, published: Published, options: dict[str, Any]) -> None:
-    rows = encoded(app, Columns(args=("a",)), pa.table({"a": [1, 2]}), **options)
+    rows = encoded(app, ColumnNames(args=("a",)), pa.table({"a": [1, 2]}), **options)
 
     for row, value in zip(rows, (1, 2), strict=True):
         assert_same(row, published.by_celery((value,), {}, **options))
 
 
 def test_countdown_and_expires_count_from_the_submission(app: Any, published: Published) -> None:
-    (row,) = encoded(app, Columns(), pa.table({"a": [1]}), countdown=60, expires=120)
+    (row,) = encoded(app, ColumnNames(), pa.table({"a": [1]}), countdown=60, expires=120)
     request = published.by_celery((), {}, countdown=60, expires=120)
 
     mine, theirs = msgspec.msgpack.decode(row[0]), msgspec.msgpack.decode(request.envelope)
@@ -248,7 +248,7 @@ def test_columns_of_options(app: Any, published: Published) -> None:
         }
     )
     headers = {name: name for name in ("tenant", "size", "tags", "price", "due")}
-    columns = Columns(priority="priority", eta="eta", headers=headers)
+    columns = ColumnNames(priority="priority", eta="eta", headers=headers)
     rows = encoded(app, columns, table, priority=4, headers={"fixed": "f"})
 
     for number, row in enumerate(table.to_pylist()):
@@ -274,7 +274,7 @@ def test_columns_of_headers_that_mean_something_to_celery_or_the_broker(app: Any
         "content_type": [None, "text/plain"],
         "id": ["mine", "yours"],
     }
-    columns = Columns(args=("priority",), headers={name: name for name in values})
+    columns = ColumnNames(args=("priority",), headers={name: name for name in values})
     rows = encoded(app, columns, pa.table(values), priority=2)
 
     for number, row in enumerate(rows):
@@ -286,7 +286,7 @@ def test_columns_of_headers_that_mean_something_to_celery_or_the_broker(app: Any
 
 def test_a_header_column_eta_that_is_no_time_names_its_row(app: Any) -> None:
     with pytest.raises(InvalidMessage, match="column 'eta' is 'soon': the eta header 'soon' is not an ISO"):
-        encoded(app, Columns(headers={"eta": "eta"}), pa.table({"eta": [None, "soon"]}))
+        encoded(app, ColumnNames(headers={"eta": "eta"}), pa.table({"eta": [None, "soon"]}))
 
 
 def test_reprs_that_a_receiver_hides_stay_hidden(
@@ -297,7 +297,7 @@ def test_reprs_that_a_receiver_hides_stay_hidden(
 
     signals.before_task_publish.connect(before, weak=False)
     request.addfinalizer(lambda: signals.before_task_publish.disconnect(before))
-    rows = encoded(app, Columns(args=("a",), kwargs={"pw": "pw"}), pa.table({"a": [1, 2], "pw": ["x", "y"]}))
+    rows = encoded(app, ColumnNames(args=("a",), kwargs={"pw": "pw"}), pa.table({"a": [1, 2], "pw": ["x", "y"]}))
 
     for row, number, secret in zip(rows, (1, 2), "xy", strict=True):
         assert_same(row, published.by_celery((number,), {"pw": secret}))
@@ -305,7 +305,7 @@ def test_reprs_that_a_receiver_hides_stay_hidden(
 
 def test_an_expires_that_is_a_time_leaves_less_and_less(app: Any) -> None:
     def left(**options: Any) -> list[str]:
-        plan = Plan(Columns(), task=TASK, options=options)
+        plan = JobPlan(ColumnNames(), task=TASK, options=options)
         made = plan.template((TASK, ""), app)
         later = [plan.at(made.made_at_ms + ms).templates[TASK, ""] for ms in (0, 20_000, 200_000)]
         return [each.properties["expiration"] for each in later]
@@ -322,7 +322,7 @@ def test_a_column_of_expires(app: Any, published: Published) -> None:
     at = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
     past = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
     table = pa.table({"e": pa.array([at, None, past], pa.timestamp("us", "UTC"))})
-    hour, never, over = encoded(app, Columns(expires="e"), table, expires=dt.datetime(2100, 1, 1, tzinfo=dt.UTC))
+    hour, never, over = encoded(app, ColumnNames(expires="e"), table, expires=dt.datetime(2100, 1, 1, tzinfo=dt.UTC))
 
     assert_same(never, published.by_celery((), {}))
     assert never[6] == -1
@@ -342,20 +342,20 @@ def test_the_apps_routes_and_the_tasks_own_options_count(app: Any, published: Pu
     ]
     app.conf.task_routes = {TASK: {"queue": "billing", "routing_key": "bill.new"}}
     tasks = [TASK, "proj.other", TASK]
-    rows = encoded(app, Columns(task="t", args=("a",)), pa.table({"t": tasks, "a": [1, 2, 3]}))
+    rows = encoded(app, ColumnNames(task="t", args=("a",)), pa.table({"t": tasks, "a": [1, 2, 3]}))
 
     for row, task, value in zip(rows, tasks, (1, 2, 3), strict=True):
         assert_same(row, published.by_celery((value,), {}, task))
     assert [row[2] for row in rows] == ["money", "", "money"]
     assert [msgspec.msgpack.decode(row[0])[1] for row in rows[:2]] == ["application/json", "application/x-msgspec+json"]
     with pytest.raises(RequestError, match=r"the app has no task 'proj\.ohter': do you mean 'proj\.other'\?"):
-        encoded(app, Columns(task="t", args=("a",)), pa.table({"t": [TASK, "proj.ohter"], "a": [1, 2]}))
+        encoded(app, ColumnNames(task="t", args=("a",)), pa.table({"t": [TASK, "proj.ohter"], "a": [1, 2]}))
 
 
 def test_what_is_declared_can_be_shipped(app: Any) -> None:
     import pickle
 
-    plan = Plan(Columns(), task=TASK)
+    plan = JobPlan(ColumnNames(), task=TASK)
     app.conf.task_queues = [Queue("celery", Exchange("x", "topic"), routing_key="k", max_priority=3)]
     plan.template((TASK, ""), app)
     copy = pickle.loads(pickle.dumps(plan))
@@ -379,7 +379,7 @@ def test_receivers_of_before_task_publish_count_and_nobody_is_told_it_was_sent(
     signals.after_task_publish.connect(after, weak=False)
     request.addfinalizer(lambda: signals.before_task_publish.disconnect(before))
     request.addfinalizer(lambda: signals.after_task_publish.disconnect(after))
-    (row,) = encoded(app, Columns(), pa.table({"a": [1]}))
+    (row,) = encoded(app, ColumnNames(), pa.table({"a": [1]}))
 
     assert told == []
     assert_same(row, published.by_celery((), {}))
@@ -388,42 +388,46 @@ def test_receivers_of_before_task_publish_count_and_nobody_is_told_it_was_sent(
 
 def test_a_task_that_takes_no_such_arguments(app: Any) -> None:
     with pytest.raises(TypeError, match="y"):
-        encoded(app, Columns(args=("a",)), pa.table({"a": [1]}), task="proj.strict")
-    assert encoded(app, Columns(args=("a",), kwargs={"y": "a"}), pa.table({"a": [1]}), task="proj.strict")
+        encoded(app, ColumnNames(args=("a",)), pa.table({"a": [1]}), task="proj.strict")
+    assert encoded(app, ColumnNames(args=("a",), kwargs={"y": "a"}), pa.table({"a": [1]}), task="proj.strict")
 
 
 @pytest.mark.parametrize(("setting", "value"), [("task_always_eager", True), ("task_protocol", 1)])
 def test_an_app_that_sends_no_such_messages(app: Any, setting: str, value: object) -> None:
     setattr(app.conf, setting, value)
     with pytest.raises(RequestError, match=setting):
-        encoded(app, Columns(), pa.table({"a": [1]}))
+        encoded(app, ColumnNames(), pa.table({"a": [1]}))
 
 
 @pytest.mark.parametrize(
     ("table", "columns", "what"),
     [
-        ({"t": [TASK, "", TASK]}, Columns(task="t"), "column 't' is '': it must be a text that is not empty"),
-        ({"i": ["a", None]}, Columns(task_id="i"), "column 'the id' (i) is null: it must be a text"),
-        ({"q": ["a", None]}, Columns(queue="q"), "column 'q' is null: it must be a text"),
-        ({"p": [1, 256]}, Columns(priority="p"), "column 'p' is 256: priority 256 is not a number"),
-        ({"p": [1, -1]}, Columns(priority="p"), "column 'p' is -1: priority -1 is not a number"),
+        ({"t": [TASK, "", TASK]}, ColumnNames(task="t"), "column 't' is '': it must be a text that is not empty"),
+        ({"i": ["a", None]}, ColumnNames(task_id="i"), "column 'the id' (i) is null: it must be a text"),
+        ({"q": ["a", None]}, ColumnNames(queue="q"), "column 'q' is null: it must be a text"),
+        ({"p": [1, 256]}, ColumnNames(priority="p"), "column 'p' is 256: priority 256 is not a number"),
+        ({"p": [1, -1]}, ColumnNames(priority="p"), "column 'p' is -1: priority -1 is not a number"),
         (
             {"at": pa.array([0, 320_000_000_000_000_000], pa.timestamp("us", "UTC"))},
-            Columns(eta="at"),
+            ColumnNames(eta="at"),
             "column 'at' is 12110-05-25",
         ),
         (
             {"d": pa.array([0, 320_000_000_000_000_000], pa.timestamp("us"))},
-            Columns(args=("d",)),
+            ColumnNames(args=("d",)),
             "column 'd' is 12110-05-25",
         ),
-        ({"e": [None, "x" * 500]}, Columns(headers={"eta": "e"}), f"column 'e' is '{'x' * 99}…: the eta header 'xxx"),
+        (
+            {"e": [None, "x" * 500]},
+            ColumnNames(headers={"eta": "e"}),
+            f"column 'e' is '{'x' * 99}…: the eta header 'xxx",
+        ),
     ],
 )
 def test_a_row_that_can_not_be_sent_is_named(
-    app: Any, table: dict[str, list[Any]], columns: Columns, what: str
+    app: Any, table: dict[str, list[Any]], columns: ColumnNames, what: str
 ) -> None:
-    plan = Plan(columns, task=TASK if columns.task is None else "", sources={"i": "the id"})
+    plan = JobPlan(columns, task=TASK if columns.task is None else "", sources={"i": "the id"})
     arrow = pa.table(table)
     plan.check_columns(arrow.schema, {})
     plan.templates[TASK, ""] = plan.template((TASK, "celery"), app)
@@ -440,7 +444,7 @@ def test_a_row_that_can_not_be_sent_is_named(
 def test_ids_are_the_same_again_and_differ_by_job_partition_and_row(app: Any) -> None:
     from kombu_opendata.spark.encode.task_ids import task_id
 
-    plan = Plan(Columns(), task=TASK)
+    plan = JobPlan(ColumnNames(), task=TASK)
     plan.template((TASK, ""), app)
     table = pa.table({"a": list(range(10_000))})
     seen: set[str] = set()

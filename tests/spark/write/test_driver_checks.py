@@ -15,7 +15,7 @@ from kombu.entity import Exchange, Queue
 
 from kombu_opendata.errors import NotFound, PreconditionFailed, RequestError, StoreFull, from_wire, wire_code
 from kombu_opendata.spark.broker_access import access_of
-from kombu_opendata.spark.encode.plan import Columns, Plan
+from kombu_opendata.spark.encode.plan import ColumnNames, JobPlan
 from kombu_opendata.spark.write.task_arguments import check_options
 from kombu_opendata.spark.write.write_options import WriteOptions, pack_plan, parse_write_options
 from kombu_opendata.transport import amqp_errors as transport_errors
@@ -117,7 +117,7 @@ def test_names_of_writer_options() -> None:
 
 def test_options_beside_those_of_a_call() -> None:
     """``stream_tasks`` returns a writer that takes more options, but all about tasks are decided."""
-    plan = pack_plan(Plan(Columns(), task="mail.letter"), access_of("opendata+memory://none"))
+    plan = pack_plan(JobPlan(ColumnNames(), task="mail.letter"), access_of("opendata+memory://none"))
     given = {"broker_url": "opendata+memory://none", "plan": plan, "checkpointLocation": "/c"}
     assert parse_write_options(given, pa.schema([]), {}).plan.task == "mail.letter"
     with pytest.raises(RequestError, match="the option queue has no effect here"):
@@ -138,7 +138,7 @@ def shop(*names: str) -> Celery:
 
 
 def test_a_task_that_the_app_does_not_have() -> None:
-    plan = Plan(Columns())
+    plan = JobPlan(ColumnNames())
     with pytest.raises(RequestError) as caught:
         plan.template(("mail.leter", ""), shop("mail.letter", "mail.visit"))
     assert str(caught.value) == (
@@ -153,8 +153,8 @@ def test_a_task_that_the_app_does_not_have() -> None:
 
 
 def test_an_app_without_tasks_sends_any() -> None:
-    assert Plan(Columns()).template(("mail.leter", ""), shop()).headers["task"] == "mail.leter"
-    assert Plan(Columns()).template(("mail.leter", "")).headers["task"] == "mail.leter"
+    assert JobPlan(ColumnNames()).template(("mail.leter", ""), shop()).headers["task"] == "mail.leter"
+    assert JobPlan(ColumnNames()).template(("mail.leter", "")).headers["task"] == "mail.leter"
 
 
 def test_tasks_that_libraries_share_with_every_app() -> None:
@@ -185,7 +185,7 @@ def test_tasks_that_libraries_share_with_every_app() -> None:
 def test_tasks_in_modules_that_the_app_names(caplog: pytest.LogCaptureFixture) -> None:
     app = shop("mail.visit")
     app.conf.include = ["tests.support.apps.nowhere"]
-    assert Plan(Columns()).template(("mail.letter", ""), app).headers["task"] == "mail.letter"
+    assert JobPlan(ColumnNames()).template(("mail.letter", ""), app).headers["task"] == "mail.letter"
     (record,) = (record for record in caplog.records if record.levelno >= logging.WARNING)
     assert "task modules can't be imported here, so task 'mail.letter' is not checked" in record.getMessage()
 
@@ -199,7 +199,7 @@ def test_a_queue_that_exists_with_other_arguments(broker_url: str) -> None:
         Exchange("shop", type="topic")(channel).declare()
     app = Celery("shop", broker=broker_url, set_as_current=False)
     access = access_of(None, app)
-    plan = Plan(Columns())
+    plan = JobPlan(ColumnNames())
     for queue in ("plain", "new", "limited"):
         plan.template(("mail.letter", queue), app)
 

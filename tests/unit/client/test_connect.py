@@ -14,7 +14,7 @@ import pytest
 
 from kombu_opendata.client.clock import SYSTEM
 from kombu_opendata.client.connection_options import Options
-from kombu_opendata.client.session.route import Route
+from kombu_opendata.client.session.route import BrokerRoute
 from kombu_opendata.client.socket import connect, tls
 from kombu_opendata.client.socket.framed_socket import PollingSocket
 from kombu_opendata.client.socket.handshake import shake_hands
@@ -51,7 +51,7 @@ def address(listener: socket.socket, host: str = "127.0.0.1", *, tls: bool = Fal
 
 def connect_tcp(broker: Address, options: Options) -> socket.socket:
     """The first socket of a connection to the broker."""
-    (attempt, *_) = attempts = list(Route(broker).attempts(options, SYSTEM))
+    (attempt, *_) = attempts = list(BrokerRoute(broker).attempts(options, SYSTEM))
     if len(attempts) > 1:  # of a name with several addresses
         attempt = next(each for each in attempts if isinstance(each.result, socket.socket))
     if isinstance(attempt.result, OpenDataError):

@@ -17,8 +17,8 @@ from kombu_opendata.client.clock import SYSTEM
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.client.session.open_session import open_session
-from kombu_opendata.client.session.route import Route
-from kombu_opendata.client.session.session import Session
+from kombu_opendata.client.session.route import BrokerRoute
+from kombu_opendata.client.session.session import ClientSession
 from kombu_opendata.errors import AccessRefused, ConnectionLost, NotActive
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.url import parse
@@ -149,7 +149,7 @@ def test_the_host_that_worked_is_tried_first(hosts: Any, connect: Any, new_clien
 def attempt(*hosts: Host) -> Any:
     """One attempt to open a session."""
     url = f"opendata://{','.join(host.name for host in hosts)}"
-    return open_session(Session(b"s" * 16), Route(parse(url)), Options(), SYSTEM, tuple)
+    return open_session(ClientSession(b"s" * 16), BrokerRoute(parse(url)), Options(), SYSTEM, tuple)
 
 
 def test_when_only_standbys_answer_the_error_says_so(hosts: Any, new_client: Any) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata.client import launch_broker
-from kombu_opendata.client.clock import SYSTEM, Clock
+from kombu_opendata.client.clock import SYSTEM, ClientClock
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.errors import ConnectionLost, NewerFormat, SocketPathTooLong, StartError, StoreUnwritable
 from kombu_opendata.url import Address
@@ -134,7 +134,7 @@ if not os.path.exists(path + ".second"):
 def test_a_broker_that_listens_elsewhere_is_named_at_the_deadline(store_folder: Path, stand_in: Any) -> None:
     stand_in("""os.write(fd, b'{"code": "store_in_use", "text": "pid 1 owns it", "values": {}}\\n')""")
     slept: list[float] = []
-    clock = Clock(monotonic=lambda: 10.0 * len(slept), sleep=slept.append)
+    clock = ClientClock(monotonic=lambda: 10.0 * len(slept), sleep=slept.append)
     with pytest.raises(StartError, match=r"within 15 s: another broker has this store .*pid 1 owns it"):
         launch_broker.attach(Address("embedded", folder=str(store_folder)), Options(), clock)
     assert len(slept) == 2
@@ -144,7 +144,7 @@ def test_a_broker_that_dies_is_quoted_from_its_log(store_folder: Path, stand_in:
     (store_folder / "broker.log").write_text("an older trouble\n")
     starts = stand_in("""sys.exit("ImportError: no slatedb")""")
     # its time is over when it was started twice, however long that takes
-    clock = Clock(monotonic=lambda: 100.0 * (starts.exists() and len(starts.read_text().splitlines()) > 1))
+    clock = ClientClock(monotonic=lambda: 100.0 * (starts.exists() and len(starts.read_text().splitlines()) > 1))
     with pytest.raises(StartError, match=r"ended before it was ready.*ImportError: no slatedb") as caught:
         launch_broker.attach(Address("embedded", folder=str(store_folder)), Options(start_timeout=10), clock)
     assert "older trouble" not in str(caught.value)

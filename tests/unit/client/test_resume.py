@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.client.clock import Clock
+from kombu_opendata.client.clock import ClientClock
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.client.session.session_link import Outlasting, outlasts_outage
@@ -307,7 +307,7 @@ class _Timer:
 
 
 def test_when_nobody_comes_back_the_connection_is_lost(store_folder: Any, new_client: Any) -> None:
-    from kombu_opendata.client.clock import Clock
+    from kombu_opendata.client.clock import ClientClock
     from kombu_opendata.protocol.framing import PREAMBLE, frame
 
     timer = _Timer()
@@ -316,7 +316,7 @@ def test_when_nobody_comes_back_the_connection_is_lost(store_folder: Any, new_cl
     connection = BrokerConnection(
         Address("tcp", host="127.0.0.1", port=port),
         Options(reconnect_timeout=10),
-        clock=Clock(monotonic=lambda: timer.now, sleep=timer.sleep),
+        clock=ClientClock(monotonic=lambda: timer.now, sleep=timer.sleep),
     )
     connecting = new_client().start(connection.connect)
     server, _ = listener.accept()
@@ -349,7 +349,7 @@ def test_a_call_may_outlast_any_outage(store_folder: Path, peer: Any, is_known: 
         now += seconds
 
     address = Address("unix", host=str(store_folder / "broker.sock"))
-    clock = Clock(monotonic=lambda: now, sleep=sleep)
+    clock = ClientClock(monotonic=lambda: now, sleep=sleep)
     connection = BrokerConnection(address, Options(reconnect_timeout=1, resume_timeout=2), clock=clock)
     if is_known:
         connecting = threading.Thread(target=connection.connect)
@@ -377,8 +377,8 @@ def test_a_signal_handler_does_not_wait_within_a_call_that_does(store_folder: Pa
                 other.call(m.GetStatus(0))
             handled.append("once")
 
-    connection = BrokerConnection(address, clock=Clock(sleep=sleep))
-    other = BrokerConnection(address, clock=Clock(sleep=lambda _seconds: pytest.fail("the handler waited")))
+    connection = BrokerConnection(address, clock=ClientClock(sleep=sleep))
+    other = BrokerConnection(address, clock=ClientClock(sleep=lambda _seconds: pytest.fail("the handler waited")))
     token = outlasts_outage.set(Outlasting(lambda: not handled))
     try:
         with pytest.raises(ConnectionLost):
@@ -389,7 +389,7 @@ def test_a_signal_handler_does_not_wait_within_a_call_that_does(store_folder: Pa
 
 
 def test_a_broker_that_has_too_many_connections_is_not_hammered(new_client: Any) -> None:
-    from kombu_opendata.client.clock import Clock
+    from kombu_opendata.client.clock import ClientClock
     from kombu_opendata.protocol.framing import PREAMBLE, frame
 
     timer, refused = _Timer(), m.Failed(1, "too_many_connections", "no place", {"limit": 1})
@@ -397,7 +397,7 @@ def test_a_broker_that_has_too_many_connections_is_not_hammered(new_client: Any)
         connection = BrokerConnection(
             Address("tcp", host="127.0.0.1", port=listener.getsockname()[1]),
             Options(connect_timeout=4),
-            clock=Clock(monotonic=lambda: timer.now, sleep=timer.sleep),
+            clock=ClientClock(monotonic=lambda: timer.now, sleep=timer.sleep),
         )
         connecting = new_client().start(connection.connect)
         attempts = 0

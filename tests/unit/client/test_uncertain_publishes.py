@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kombu_opendata.client.session.publishes_in_flight import PublishInFlight
-from kombu_opendata.client.session.session import Session
+from kombu_opendata.client.session.session import ClientSession
 from kombu_opendata.errors import FailedPublish, QueueFull, StoreStalled
 from kombu_opendata.protocol.envelope import encode_envelope
 from kombu_opendata.protocol.messages import Failed, Publish, Published
@@ -16,7 +16,7 @@ def message(body: bytes, timestamp: int = 1) -> Publish:
     return Publish(0, 0, "", "q", envelope, {}, 0, timestamp, 0, -1, False, False)
 
 
-def publish(session: Session, body: bytes, *, error: str = "", timestamp: int = 1, **values: Any) -> int:
+def publish(session: ClientSession, body: bytes, *, error: str = "", timestamp: int = 1, **values: Any) -> int:
     """Publish a message and receive the answer; returns its number."""
     sent = message(body, timestamp)
     session.start_publish(sent)
@@ -26,7 +26,7 @@ def publish(session: Session, body: bytes, *, error: str = "", timestamp: int = 
 
 
 def test_the_same_message_keeps_its_number_until_it_is_stored() -> None:
-    session = Session(bytes(16))
+    session = ClientSession(bytes(16))
     assert publish(session, b"x", error=StoreStalled.code, uncertain=True) == 1
     assert publish(session, b"y") == 2
     assert publish(session, b"x", error=StoreStalled.code, uncertain=False, timestamp=2) == 1
@@ -35,14 +35,14 @@ def test_the_same_message_keeps_its_number_until_it_is_stored() -> None:
 
 
 def test_other_refusals_are_certain() -> None:
-    session = Session(bytes(16))
+    session = ClientSession(bytes(16))
     assert publish(session, b"x", error=StoreStalled.code, uncertain=False) == 1
     assert publish(session, b"x", error=QueueFull.code) == 2
     assert publish(session, b"x") == 3
 
 
 def test_a_number_that_the_broker_has_forgotten_is_not_used_again() -> None:
-    session = Session(bytes(16))
+    session = ClientSession(bytes(16))
     publish(session, b"x", error=StoreStalled.code, uncertain=True)
     for _ in range(1000):
         last = publish(session, b"y")
@@ -50,7 +50,7 @@ def test_a_number_that_the_broker_has_forgotten_is_not_used_again() -> None:
 
 
 def test_pipelined_publishes_are_noted_too() -> None:
-    session = Session(bytes(16))
+    session = ClientSession(bytes(16))
     failures: list[FailedPublish] = []
     sent = message(b"x")
     session.start_publish(sent)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kombu_opendata.offline import Report, Severity, Status
+from kombu_opendata.offline import Report, Severity, VerifyStatus
 from kombu_opendata.offline.finding_kinds import CODES
 from kombu_opendata.offline.findings import finding
 
@@ -37,7 +37,7 @@ def test_the_exit_status() -> None:
     seen.append(report.status)
     report.add(finding("message-twice", "twice", queue="q", message_id=1), 10)
     seen.append(report.status)
-    assert seen == [Status.CLEAN, Status.CLEAN, Status.INCOMPLETE, Status.FINDINGS]
+    assert seen == [VerifyStatus.CLEAN, VerifyStatus.CLEAN, VerifyStatus.INCOMPLETE, VerifyStatus.FINDINGS]
     assert (report.of(Severity.NOTE), report.of(Severity.INCONSISTENCY), report.of(Severity.DAMAGE)) == (1, 1, 0)
     assert report.as_dict()["findings"][1] == {
         "code": "message-twice", "severity": "inconsistency", "text": "twice", "key": "", "queue": "q", "message_id": 1,

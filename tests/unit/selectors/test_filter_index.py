@@ -7,7 +7,7 @@ import pytest
 from kombu_opendata.selectors import Selector, compile_selector
 from kombu_opendata.selectors.filter_index import FilterIndex
 from kombu_opendata.selectors.parser import parse
-from kombu_opendata.selectors.required_conditions import Key, required_keys
+from kombu_opendata.selectors.required_conditions import LookupKey, required_keys
 
 INF = float("inf")
 
@@ -15,37 +15,40 @@ INF = float("inf")
 @pytest.mark.parametrize(
     ("text", "keys"),
     [
-        ("a = 'x' AND b > 3", [Key("text", "a", "x")]),
-        ("b > 3 AND a IN ('x', 'y', 5, TRUE)", [Key("range", "b", (3, INF))]),
-        ("a IN ('x', 5, TRUE)", [Key("text", "a", "x"), Key("number", "a", 5), Key("text", "a", "true")]),
-        ("a = 'x' OR b = -5", [Key("text", "a", "x"), Key("number", "b", -5)]),
+        ("a = 'x' AND b > 3", [LookupKey("text", "a", "x")]),
+        ("b > 3 AND a IN ('x', 'y', 5, TRUE)", [LookupKey("range", "b", (3, INF))]),
+        (
+            "a IN ('x', 5, TRUE)",
+            [LookupKey("text", "a", "x"), LookupKey("number", "a", 5), LookupKey("text", "a", "true")],
+        ),
+        ("a = 'x' OR b = -5", [LookupKey("text", "a", "x"), LookupKey("number", "b", -5)]),
         ("a = 'x' OR b IS NULL", None),
-        ("a LIKE 'x%'", [Key("prefix", "a", "x")]),
-        ("a LIKE '%x'", [Key("suffix", "a", "x")]),
-        ("a LIKE '_%'", [Key("exists", "a")]),
-        ("a LIKE 'x'", [Key("text", "a", "x")]),
-        ("topic(a, 'x.*.y')", [Key("prefix", "a", "x.")]),
-        ("topic(a, 'x.#')", [Key("prefix", "a", "x")]),
-        ("topic(a, '#')", [Key("exists", "a")]),
-        ("a <> 'x'", [Key("exists", "a")]),
-        ("NOT a = 'x'", [Key("exists", "a")]),
-        ("NOT a > 5", [Key("range", "a", (-INF, 5))]),
-        ("5 < a", [Key("range", "a", (5, INF))]),
-        ("a BETWEEN -1 AND 2.5", [Key("range", "a", (-1, 2.5))]),
-        ("a BETWEEN 'a' AND 'b'", [Key("exists", "a")]),
-        ("a", [Key("text", "a", "true")]),
-        ("NOT a", [Key("text", "a", "false")]),
-        ("NOT (a OR b <> 'x')", [Key("text", "a", "false")]),
-        ("NOT (a AND b)", [Key("text", "a", "false"), Key("text", "b", "false")]),
-        ("a IS NOT NULL", [Key("exists", "a")]),
+        ("a LIKE 'x%'", [LookupKey("prefix", "a", "x")]),
+        ("a LIKE '%x'", [LookupKey("suffix", "a", "x")]),
+        ("a LIKE '_%'", [LookupKey("exists", "a")]),
+        ("a LIKE 'x'", [LookupKey("text", "a", "x")]),
+        ("topic(a, 'x.*.y')", [LookupKey("prefix", "a", "x.")]),
+        ("topic(a, 'x.#')", [LookupKey("prefix", "a", "x")]),
+        ("topic(a, '#')", [LookupKey("exists", "a")]),
+        ("a <> 'x'", [LookupKey("exists", "a")]),
+        ("NOT a = 'x'", [LookupKey("exists", "a")]),
+        ("NOT a > 5", [LookupKey("range", "a", (-INF, 5))]),
+        ("5 < a", [LookupKey("range", "a", (5, INF))]),
+        ("a BETWEEN -1 AND 2.5", [LookupKey("range", "a", (-1, 2.5))]),
+        ("a BETWEEN 'a' AND 'b'", [LookupKey("exists", "a")]),
+        ("a", [LookupKey("text", "a", "true")]),
+        ("NOT a", [LookupKey("text", "a", "false")]),
+        ("NOT (a OR b <> 'x')", [LookupKey("text", "a", "false")]),
+        ("NOT (a AND b)", [LookupKey("text", "a", "false"), LookupKey("text", "b", "false")]),
+        ("a IS NOT NULL", [LookupKey("exists", "a")]),
         ("a IS NULL", None),
         ("TRUE", None),
         ("FALSE", []),
         ("a + b > 5", None),
-        ("a = b", [Key("exists", "a")]),
+        ("a = b", [LookupKey("exists", "a")]),
     ],
 )
-def test_keys(text: str, keys: list[Key] | None) -> None:
+def test_keys(text: str, keys: list[LookupKey] | None) -> None:
     costs = {"text": 1.0, "number": 1.0, "prefix": 2.0, "suffix": 2.0, "range": 2.5, "exists": 9.0}
     assert required_keys(parse(text), lambda key: costs[key.kind]) == keys
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from kombu_opendata.errors import CorruptRecord
-from kombu_opendata.staging.batch_block import Block, decode_block
+from kombu_opendata.staging.batch_block import IndexBlock, decode_block
 
 
 def fields(**changes: Any) -> bytes:
@@ -22,7 +22,7 @@ def fields(**changes: Any) -> bytes:
 
 
 def test_a_block_decodes() -> None:
-    assert isinstance(decode_block(fields(), "p", 3, 2), Block)
+    assert isinstance(decode_block(fields(), "p", 3, 2), IndexBlock)
 
 
 @pytest.mark.parametrize(

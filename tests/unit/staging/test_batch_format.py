@@ -12,7 +12,7 @@ import pytest
 from kombu_opendata.errors import CorruptRecord, NewerFormat, RequestError
 from kombu_opendata.staging import BatchInfo, BatchWriter, StagingTarget
 from kombu_opendata.staging import batch_format as fmt
-from kombu_opendata.staging.batch_format import Segment
+from kombu_opendata.staging.batch_format import SegmentEntry
 from kombu_opendata.staging.batch_reader import path_of, read_inline
 from kombu_opendata.staging.batch_uri import batch_uri, job_folder, parse_payload_uri
 
@@ -109,7 +109,7 @@ def test_uris_outside_of_the_job_are_refused(uri: str) -> None:
 
 
 # ---------------------------------------------------------------------- a directory with valid checksums and lies in it
-def forged(entries: list[Segment], body: bytes = b"", **footer: Any) -> bytes:
+def forged(entries: list[SegmentEntry], body: bytes = b"", **footer: Any) -> bytes:
     """An object with this directory."""
     start = fmt.HEADER_BYTES + body
     tail, _checksum = fmt.encode_tail(entries, "default", "job", 0, 0, len(start))
@@ -125,19 +125,19 @@ def forged(entries: list[Segment], body: bytes = b"", **footer: Any) -> bytes:
 @pytest.mark.parametrize(
     "data",
     [
-        forged([Segment(8, 10**18, 100, 0, 1, 1)]),
-        forged([Segment(8, 0, 100, 0, 10**9, 1)], b"x" * 100),
-        forged([Segment(8, 0, 100, 0, 0, 0)], b"x" * 100),
-        forged([Segment(8, 0, 100, 0, 1, 2)], b"x" * 100),
-        forged([Segment(9, 0, 99, 0, 1, 1)], b"x" * 100),
-        forged([Segment(8, 0, 100, 0, 1, 1)], b"x" * 101),
-        forged([Segment(8, 0, 0xFFFF_FFFF, 0, 1, 1)], b"x" * 100),
-        forged([Segment(8, 0, 100, 0, 1, 1)], b"x" * 100, rows=10**9),
-        forged([Segment(8, 0, 100, 0, 1, 1)], b"x" * 100, rows=1 << 40),
-        forged([Segment(8, 0, 100, 0, 1, 1)], b"x" * 100, segments=0xFFFF_FFFF),
-        forged([Segment(8, 0, 100, 0, 1, 1)], b"x" * 100, offset=0),
-        forged([Segment(8, 0, 100, 0, 1, 1)], b"x" * 100, offset=1 << 63),
-        forged([Segment(8, 0, 100, 0, 1, 1)], b"x" * 100, identity=5),
+        forged([SegmentEntry(8, 10**18, 100, 0, 1, 1)]),
+        forged([SegmentEntry(8, 0, 100, 0, 10**9, 1)], b"x" * 100),
+        forged([SegmentEntry(8, 0, 100, 0, 0, 0)], b"x" * 100),
+        forged([SegmentEntry(8, 0, 100, 0, 1, 2)], b"x" * 100),
+        forged([SegmentEntry(9, 0, 99, 0, 1, 1)], b"x" * 100),
+        forged([SegmentEntry(8, 0, 100, 0, 1, 1)], b"x" * 101),
+        forged([SegmentEntry(8, 0, 0xFFFF_FFFF, 0, 1, 1)], b"x" * 100),
+        forged([SegmentEntry(8, 0, 100, 0, 1, 1)], b"x" * 100, rows=10**9),
+        forged([SegmentEntry(8, 0, 100, 0, 1, 1)], b"x" * 100, rows=1 << 40),
+        forged([SegmentEntry(8, 0, 100, 0, 1, 1)], b"x" * 100, segments=0xFFFF_FFFF),
+        forged([SegmentEntry(8, 0, 100, 0, 1, 1)], b"x" * 100, offset=0),
+        forged([SegmentEntry(8, 0, 100, 0, 1, 1)], b"x" * 100, offset=1 << 63),
+        forged([SegmentEntry(8, 0, 100, 0, 1, 1)], b"x" * 100, identity=5),
     ],
 )  # fmt: skip
 def test_directories_that_lie(data: bytes) -> None:

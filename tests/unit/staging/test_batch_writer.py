@@ -13,7 +13,7 @@ import pytest
 from kombu_opendata.errors import InvalidMessage, MessageTooLarge, RequestError, StoreUnwritable
 from kombu_opendata.staging import BatchInfo, BatchWriter, StagingTarget
 from kombu_opendata.staging import batch_format as fmt
-from kombu_opendata.staging.batch_block import Block, decode_block
+from kombu_opendata.staging.batch_block import IndexBlock, decode_block
 from kombu_opendata.staging.batch_reader import check_batch, read_index, read_tail
 from kombu_opendata.staging.batch_uri import parse_batch_uri
 from kombu_opendata.staging.batch_writer import write_object
@@ -46,7 +46,7 @@ def read_back(target: StagingTarget, info: BatchInfo) -> Rows:
     return found
 
 
-def row_of(block: Block, row: int) -> dict[str, Any]:
+def row_of(block: IndexBlock, row: int) -> dict[str, Any]:
     names = ("exchange", "routing_key", "priority", "created_at_ms", "visible_at_ms", "ttl_ms")
     values = {name: getattr(block, name) for name in names}
     given = {name: value[row] if isinstance(value, list) else value for name, value in values.items()}

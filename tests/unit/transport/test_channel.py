@@ -9,7 +9,7 @@ import pytest
 from amqp import exceptions as amqp
 
 from kombu_opendata import errors
-from kombu_opendata.client.clock import Clock
+from kombu_opendata.client.clock import ClientClock
 from kombu_opendata.client.connection_options import DEFAULTS
 from kombu_opendata.protocol import envelope
 from kombu_opendata.protocol import messages as m
@@ -19,7 +19,7 @@ from kombu_opendata.transport import Channel, publish_request
 class Connection:
     """Stands in for a BrokerConnection."""
 
-    clock = Clock(wall=lambda: 12.5)
+    clock = ClientClock(wall=lambda: 12.5)
     client = None
     options = DEFAULTS
 

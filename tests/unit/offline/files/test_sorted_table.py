@@ -8,7 +8,7 @@ from pathlib import Path
 import lz4.block
 import pytest
 
-from kombu_opendata.offline.files.flatbuffer import DAMAGED, Table
+from kombu_opendata.offline.files.flatbuffer import DAMAGED, FlatTable
 from kombu_opendata.offline.files.sorted_table import _LZ4, Info, _plain, check_table
 from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
 from kombu_opendata.storage.slatedb.store_writer import SlateStore
@@ -85,7 +85,7 @@ def test_a_damaged_block_loses_its_own_keys_only(files: list[Path], tmp_path: Pa
 @pytest.mark.parametrize("data", [b"", b"\1", b"\xff" * 4, bytes(64), b"\4\0\0\0\xff\xff\xff\x7f"])
 def test_what_is_no_flatbuffer(data: bytes) -> None:
     with pytest.raises(DAMAGED):
-        Table(data)
+        FlatTable(data)
 
 
 def test_a_part_whose_size_can_not_be() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.staging.batch_block import Block, encode_block
+from kombu_opendata.staging.batch_block import IndexBlock, encode_block
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.history.index import indexer, kept_headers
 from kombu_opendata.storage.records import decode_any, keys
@@ -370,7 +370,7 @@ def test_a_staged_row_that_came_and_went_between_two_checkpoints(tmp_path: Path,
         engine, count = world.engine, 4
         job = engine.staging.commit("job", [StagedBatch("job/0.batch", count, 100, 0)])
         tasks: list[str | None] = [TASKS[number % 2] for number in range(count)]
-        block = Block(0, [5] * count, [0] * count, "", "q", 0, 0, 0, -1, {"queue": "q"}, {"task": tasks})
+        block = IndexBlock(0, [5] * count, [0] * count, "", "q", 0, 0, 0, -1, {"queue": "q"}, {"task": tasks})
         at = world.clock.now_ms()
         chunk = StagedChunk("job", job.first_id, at, at, "job/0.batch", 0, count, encode_block(block), b"")
         engine.staging.route(chunk, block, [[world.queue("q")]], [0, count])

@@ -15,7 +15,7 @@ from ...folder_sync import sync_folder
 from ...full_disk import is_full, remedy
 from ...masked_url import masked
 from ...private_folder import make_folder
-from ...staging.bucket_folder import Bucket
+from ...staging.bucket_folder import BucketFolder
 
 _CHUNK_BYTES = 4 << 20
 #: what the names of unfinished files in a folder end with
@@ -29,7 +29,7 @@ class FoundFile(NamedTuple):
     bytes: int
 
 
-class Place(ABC):
+class FileLocation(ABC):
     """A folder or a prefix of a bucket. Paths are relative to it.
 
     All methods raise StoreError if it fails.
@@ -79,7 +79,7 @@ class Place(ABC):
         return None
 
 
-def open_place(text: str) -> Place:
+def open_place(text: str) -> FileLocation:
     """The place that a folder's name or a bucket's URL names.
 
     Raises:
@@ -88,15 +88,15 @@ def open_place(text: str) -> Place:
     """
     for scheme in ("opendata://", "file://"):
         if text.startswith(f"{scheme}/"):
-            return FolderPlace(Path(unquote(text.removeprefix(scheme))))
+            return FolderLocation(Path(unquote(text.removeprefix(scheme))))
     if "://" not in text:
-        return FolderPlace(Path(text).absolute())
+        return FolderLocation(Path(text).absolute())
     if text.startswith(("opendata", "memory:", "file:")):
         raise InvalidURL(f"{masked(text)!r} is neither a folder nor a bucket: use /folder or s3://bucket/prefix")
-    return BucketPlace(text)
+    return BucketLocation(text)
 
 
-class FolderPlace(Place):
+class FolderLocation(FileLocation):
     """A folder of the file system. New files and folders are private to their user."""
 
     def __init__(self, root: Path) -> None:
@@ -181,12 +181,12 @@ class FolderPlace(Place):
             raise StoreError(f"{where} can't be used: {exc.strerror or exc}", path=where) from exc
 
 
-class BucketPlace(Place):
+class BucketLocation(FileLocation):
     """A prefix of a bucket."""
 
     def __init__(self, url: str) -> None:
         self.name = masked(url)
-        self._bucket = Bucket(url, {})
+        self._bucket = BucketFolder(url, {})
 
     def files(self, folder: str = "") -> Iterator[FoundFile]:
         for page in self._bucket.objects(folder):
