@@ -40,7 +40,7 @@ _LARGE = frozenset({
 _UNANSWERED = frozenset({2, 15, 40, 72, 200})
 
 
-class Head(msgspec.Struct, array_like=True):
+class FrameHead(msgspec.Struct, array_like=True):
     """The beginning of any message."""
 
     tag: int
@@ -65,7 +65,7 @@ class Refused(msgspec.Struct):
     error: OpenDataError
 
 
-_head = msgspec.msgpack.Decoder(Head).decode
+_head = msgspec.msgpack.Decoder(FrameHead).decode
 _batch = msgspec.msgpack.Decoder(_Batch).decode
 
 

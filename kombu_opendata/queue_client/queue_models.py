@@ -106,7 +106,7 @@ class QueuePause:
     changed: bool
 
     @classmethod
-    def of(cls, queue: str, answer: m.QueuePause) -> QueuePause:
+    def of(cls, queue: str, answer: m.QueuePauseReply) -> QueuePause:
         """From the broker's answer."""
         return cls(queue, answer.deliveries, answer.publishes, moment(answer.since_ms), answer.changed)
 

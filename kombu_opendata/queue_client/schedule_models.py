@@ -30,7 +30,7 @@ class DueCounts:
     is_estimate: bool
 
 
-def due_counts(answer: m.DueCounts, bucket_ms: int) -> DueCounts:
+def due_counts(answer: m.DueCountsReply, bucket_ms: int) -> DueCounts:
     """The counts of the broker's answer."""
     at, start = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (answer.at_ms, answer.start_ms))
     return DueCounts(at, start, bucket_ms / 1000, tuple(answer.counts), answer.later, answer.is_estimate)

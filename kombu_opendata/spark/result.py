@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import NotFound
-from ..staging import Blocked, JobInfo, QueueCounts
+from ..staging import Blocked, JobInfo, JobQueueCounts
 from .broker_access import BrokerAccess, access_of
 from .encode.task_ids import task_id
 from .source import read_table
@@ -59,7 +59,7 @@ class SubmitResult:
             return _of(broker.staging.job_status(self.job_id))
 
     @property
-    def queues(self) -> dict[str, QueueCounts]:
+    def queues(self) -> dict[str, JobQueueCounts]:
         """Current counts by queue: routed, done, failed, removed."""
         return dict(self.status().queues)
 

@@ -39,13 +39,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..protocol.messages.staging_messages import Blocked, QueueCounts
+from ..protocol.messages.staging_messages import Blocked, JobQueueCounts
 from .job import BatchInfo, JobInfo, StagingTarget
 
 if TYPE_CHECKING:
     from .batch_writer import BatchWriter
 
-__all__ = ["BatchInfo", "BatchWriter", "Blocked", "JobInfo", "QueueCounts", "StagingTarget"]
+__all__ = ["BatchInfo", "BatchWriter", "Blocked", "JobInfo", "JobQueueCounts", "StagingTarget"]
 
 
 def __getattr__(name: str) -> Any:

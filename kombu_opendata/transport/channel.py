@@ -22,7 +22,7 @@ from ..client.published_task import PublishedTask, published_task
 from ..client.session.broker_connection import BrokerConnection
 from ..errors import FailedPublish, OpenDataError, PreconditionFailed, RetryLater, Unroutable
 from ..protocol import revocation
-from ..protocol.messages import Cancelled, Consume, Delivery, Outcome, Publish, Published
+from ..protocol.messages import Cancelled, Consume, Delivery, Outcome, Publish, PublishConfirm
 from ..url import Address
 from . import kombu_message as messages
 from .amqp_errors import ConsumerCancelled, translate, translated
@@ -136,7 +136,7 @@ class Channel(VirtualChannel):
         timeout: float | None = None,
         confirm_timeout: float | None = None,
         **_kwargs: Any,
-    ) -> Published | None:
+    ) -> PublishConfirm | None:
         """Publish a message; returns when it is durable in every queue that it is routed to.
 
         With ``publish_mode`` "pipeline", and in a batch, it returns None once the message is sent. ``message`` is what

@@ -21,7 +21,7 @@ from ..protocol.messages import (
     ListBindings,
     Ok,
     PurgeQueue,
-    QueueInfo,
+    QueueDeclared,
     Unbind,
 )
 from .amqp_errors import translate, translated
@@ -102,7 +102,7 @@ class TopologyChannel(virtual.Channel):
         Without a name, the broker generates one.
         """
         flags = bool(durable), bool(exclusive), bool(auto_delete)
-        info: QueueInfo = self._call(DeclareQueue(0, queue, *flags, dict(arguments or {}), bool(passive)))
+        info: QueueDeclared = self._call(DeclareQueue(0, queue, *flags, dict(arguments or {}), bool(passive)))
         _warn(info.warnings)
         return queue_declare_ok_t(info.queue, info.ready, info.consumers)
 

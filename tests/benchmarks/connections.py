@@ -27,7 +27,7 @@ from kombu_opendata.protocol.messages import (
     Hello,
     Outcome,
     Publish,
-    Published,
+    PublishConfirm,
     Qos,
     Settle,
 )
@@ -149,7 +149,7 @@ class Client:
         began = time.perf_counter()
         self.sock.sendall(frame(Publish(seq + 10, seq, "", queue, b"x" * 200, {}, 0, 1)))
         answer = self.wait(seq + 10)
-        if not isinstance(answer, Published):
+        if not isinstance(answer, PublishConfirm):
             raise BenchError(f"a publish failed: {answer}")
         return 1000 * (time.perf_counter() - began)
 

@@ -20,7 +20,7 @@ from kombu_opendata.client.calls.staged_jobs import StagingClient
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.errors import OpenDataError
 from kombu_opendata.protocol.messages import Consume
-from kombu_opendata.staging import JobInfo, QueueCounts
+from kombu_opendata.staging import JobInfo, JobQueueCounts
 
 from ..support.batches import Sink, as_objects, stage
 from ..support.broker import EmbeddedBroker
@@ -64,7 +64,7 @@ def check(sink: Sink, client: StagingClient, total: int, jobs: list[str]) -> Non
     for name in jobs:
         wait_until(partial(settled, client, name), 60, name)
         job = client.job_status(name)
-        assert job.queues == {"q": QueueCounts(job.rows, job.rows, 0, 0)}
+        assert job.queues == {"q": JobQueueCounts(job.rows, job.rows, 0, 0)}
         done += job.done
     assert done == total
 
@@ -194,4 +194,4 @@ def test_batches_are_collected_over_kills(
     for path in left():
         os.utime(path, (time.time() - 25 * 3600,) * 2)
     wait_until(lambda: maintain(sink.connection, ["collect"]) and not left(), 60, lambda: str(left()))
-    assert client.job_status("job").queues["brief"] == QueueCounts(3000, 3000, 0, 0)
+    assert client.job_status("job").queues["brief"] == JobQueueCounts(3000, 3000, 0, 0)

@@ -16,9 +16,9 @@ from kombu_opendata.errors import ProtocolError
 from kombu_opendata.protocol.frame_limits import Refused
 from kombu_opendata.protocol.framing import FrameReader, broker_messages, client_messages, frame
 from kombu_opendata.protocol.messages import BrokerMessage, ClientMessage
-from kombu_opendata.protocol.messages.message_base import Message
+from kombu_opendata.protocol.messages.message_base import WireMessage
 
-CLIENT: tuple[type[Message], ...] = get_args(ClientMessage)
+CLIENT: tuple[type[WireMessage], ...] = get_args(ClientMessage)
 ALL = [*CLIENT, *get_args(BrokerMessage)]
 _INTS = st.integers(-(2**63), 2**63 - 1)
 _TEXTS = st.text(max_size=8)
@@ -60,12 +60,12 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
     return st.builds(kind, **{name: values(of) for name, of in fields.items()})
 
 
-def reader(kind: type[Message]) -> FrameReader[Any]:
+def reader(kind: type[WireMessage]) -> FrameReader[Any]:
     is_client = kind in CLIENT
     return FrameReader(client_messages if is_client else broker_messages, 1 << 20, bounded=is_client)
 
 
-def read(kind: type[Message], data: bytes) -> list[Any]:
+def read(kind: type[WireMessage], data: bytes) -> list[Any]:
     return list(reader(kind).feed(data))
 
 
@@ -73,7 +73,7 @@ def read(kind: type[Message], data: bytes) -> list[Any]:
 @settings(max_examples=5)
 @given(data=st.data())
 def test_every_message_round_trips_also_with_a_field_of_a_later_version(
-    kind: type[Message], data: st.DataObject
+    kind: type[WireMessage], data: st.DataObject
 ) -> None:
     message = data.draw(values(kind))
     fields = msgspec.msgpack.decode(frame(message)[4:], strict=False)
@@ -87,7 +87,7 @@ def test_every_message_round_trips_also_with_a_field_of_a_later_version(
 @pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
 @settings(max_examples=10)
 @given(data=st.data())
-def test_a_damaged_message_is_refused_or_another_one(kind: type[Message], data: st.DataObject) -> None:
+def test_a_damaged_message_is_refused_or_another_one(kind: type[WireMessage], data: st.DataObject) -> None:
     body = bytearray(frame(data.draw(values(kind)))[4:])
     place = data.draw(st.integers(0, len(body) - 1))
     match data.draw(st.sampled_from(["changed", "cut", "more"])):
@@ -101,4 +101,4 @@ def test_a_damaged_message_is_refused_or_another_one(kind: type[Message], data: 
         found = read(kind, len(body).to_bytes(4, "little") + body)
     except ProtocolError:
         return
-    assert all(isinstance(one, (Message, Refused)) for one in found)
+    assert all(isinstance(one, (WireMessage, Refused)) for one in found)

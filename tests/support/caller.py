@@ -11,7 +11,7 @@ from kombu_opendata.broker.calls.all_calls import InstanceCalls
 from kombu_opendata.broker.instance.instance import Instance
 from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.protocol.envelope import DEFAULT_MAX_MESSAGE_BYTES
-from kombu_opendata.protocol.messages.message_base import Message
+from kombu_opendata.protocol.messages.message_base import WireMessage
 
 
 async def no_status() -> dict[str, Any]:
@@ -42,7 +42,7 @@ class Caller:
         self._context = calls.context(session)
         self._background = instance.background
 
-    def __call__(self, message: Message) -> None:
+    def __call__(self, message: WireMessage) -> None:
         handler = self.handlers[type(message)]
         handler.needs(self._context, message)
         handler.run(self._context, message)

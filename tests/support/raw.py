@@ -19,7 +19,7 @@ from kombu_opendata.protocol.messages import (
     Failed,
     Hello,
     Publish,
-    QueueInfo,
+    QueueDeclared,
     Welcome,
 )
 
@@ -126,9 +126,9 @@ class RawClient:
         assert isinstance(answer, Welcome), answer
         return answer
 
-    def declare(self, queue: str) -> QueueInfo:
+    def declare(self, queue: str) -> QueueDeclared:
         answer = self.call(DeclareQueue(0, queue, True, False, False, {}, False))
-        assert isinstance(answer, QueueInfo), answer
+        assert isinstance(answer, QueueDeclared), answer
         return answer
 
     def publish(self, queue: str, seq: int, envelope: bytes = b"raw", **fields: Any) -> Any:

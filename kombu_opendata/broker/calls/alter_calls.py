@@ -88,7 +88,7 @@ class AlterCalls:
             call.audit("%s queue %r", what, queue.name, queue=queue.name)
             self._queues.wake(queue)
         since_ms, changed = queue.overrides.paused_at_ms, paused != before.paused
-        call.answer_once(rid, m.QueuePause(rid, queue.is_paused, queue.refuses_publishes, since_ms, changed))
+        call.answer_once(rid, m.QueuePauseReply(rid, queue.is_paused, queue.refuses_publishes, since_ms, changed))
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

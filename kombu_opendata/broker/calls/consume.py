@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...errors import AccessRefused, ConsumerTagInUse, RequestError
 from ...protocol import messages as m
-from ...protocol.messages.message_base import Message
+from ...protocol.messages.message_base import WireMessage
 from ...storage.clock import Clock
 from ...storage.state.queue_buckets import QueueEntry
 from ..delivery.leases.lease_tokens import LeaseTable
@@ -37,7 +37,7 @@ class GetOne:
         channel: SessionChannel,
         rid: int,
         no_ack: bool,
-        reply: Callable[[Session, Message], None],
+        reply: Callable[[Session, WireMessage], None],
     ) -> None:
         self.session = session
         self.channel = channel

@@ -50,7 +50,7 @@ class PublishCalls:
         if before is not None or msg.seq in session.transient_publishes:
             latest = before is not None and before.last_sequence == msg.seq
             id, queues = (before.last_message_id, before.last_queues) if before is not None and latest else (0, -1)
-            call.reply(m.Published(msg.rid, id, queues))
+            call.reply(m.PublishConfirm(msg.rid, id, queues))
             return
         self.check(msg, session)
         targets = self.targets(msg)
@@ -61,12 +61,12 @@ class PublishCalls:
                     exchange=msg.exchange,
                     routing_key=msg.routing_key,
                 )
-            call.reply(m.Published(msg.rid, 0, 0))
+            call.reply(m.PublishConfirm(msg.rid, 0, 0))
             return
         id = self.store(msg, targets, session)
         if BEAT in msg.headers or ENTRY_NAME in msg.headers:
             self._periodic.published(msg.headers, [queue.name for queue in targets], id, self._clock.now_ms())
-        call.reply(m.Published(msg.rid, id, len(targets)))
+        call.reply(m.PublishConfirm(msg.rid, id, len(targets)))
 
     def check(self, msg: m.Publish, session: Session) -> None:
         """Refuse a message that can't be stored, and replace the metadata headers that the client sent.

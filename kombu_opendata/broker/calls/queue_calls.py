@@ -90,7 +90,7 @@ class QueueCalls:
         queue.used_at_ms = self._clock.now_ms()
         for text in warnings:
             self._warnings.warn(text)
-        call.reply(m.QueueInfo(rid, queue.name, len(queue.messages), len(queue.consumers), warnings))
+        call.reply(m.QueueDeclared(rid, queue.name, len(queue.messages), len(queue.consumers), warnings))
 
     # ------------------------------------------------------------------ deleting
     @handles(m.DeleteQueue, needs=needs.on_queue("configure"))

@@ -29,7 +29,7 @@ class ScheduleCalls:
     _clock: Clock
 
     @handles(s.CountDue, needs=needs.on_queues("read", or_role="monitor"), query=True)
-    async def count_due(self, call: Context, msg: s.CountDue) -> s.DueCounts:
+    async def count_due(self, call: Context, msg: s.CountDue) -> s.DueCountsReply:
         _check(msg.bucket_ms, MAX_BUCKET_MS, "a bucket of {} ms: use 1 to {} ms")
         _check(msg.number, MAX_BUCKETS, "{} buckets: use 1 to {}")
         may_watch = call.session.rights.may_watch
@@ -41,13 +41,13 @@ class ScheduleCalls:
         async for queue in pace.over(queues):
             await found.add(queue.messages, now, pace)
         counts, later = found.counts()
-        return s.DueCounts(msg.rid, now, found.start_ms, counts, later, found.is_estimate)
+        return s.DueCountsReply(msg.rid, now, found.start_ms, counts, later, found.is_estimate)
 
     @handles(s.ListPeriodicTasks, needs=needs.entry)
     def list_periodic_tasks(self, call: Context, msg: s.ListPeriodicTasks) -> None:
         may_watch = call.session.rights.may_watch
         found = [
-            s.PeriodicTask(
+            s.PeriodicTaskEntry(
                 *entry, sent.count, sent.first_at_ms, sent.last_at_ms,
                 sent.last_at_ms - sent.before_ms if sent.before_ms else 0, sent.last_message_id,
             )

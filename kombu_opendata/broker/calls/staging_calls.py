@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...errors import RequestError
 from ...protocol import messages as m
-from ...protocol.messages.staging_messages import Blocked, Job, QueueCounts
+from ...protocol.messages.staging_messages import Blocked, Job, JobQueueCounts
 from ...staging.batch_reader import path_of
 from ...staging.job import INLINE_BYTES, INLINE_ROWS, BatchInfo, check_job_id
 from ...storage.operations.staged_jobs import Staging
@@ -100,12 +100,12 @@ class StagingCalls:
 
 def _report(job: StagedJob, running: int, rights: Rights) -> Job:
     """A job in the form of an answer; queues that the user may not see are counted under an empty name."""
-    queues: dict[str, QueueCounts] = {}
+    queues: dict[str, JobQueueCounts] = {}
     for name, counts in job.queues.items():
         key = name if rights.may_see(name) else ""
-        known = queues.get(key, QueueCounts())
+        known = queues.get(key, JobQueueCounts())
         done, failed, removed = known.done + counts[1], known.failed + counts[2], known.removed + counts[3]
-        queues[key] = QueueCounts(known.routed + counts[0], done, failed, removed)
+        queues[key] = JobQueueCounts(known.routed + counts[0], done, failed, removed)
     return Job(
         job.id, job.state, job.first_id, job.rows, job.batches, job.bytes, job.committed_at_ms, job.routed,
         job.unroutable, job.damaged, queues, running,

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...errors import AccessRefused, OpenDataError, QueueFull, QueuePaused
 from ...protocol.messages import Failed, Status
-from ...protocol.messages.message_base import Message
+from ...protocol.messages.message_base import WireMessage
 from ..access.audit import Audit
 from ..access.rights import Rights
 from ..model.sessions import Session, SessionConnection
@@ -43,7 +43,7 @@ class Background:
         self._audit = audit
         self._tasks: set[asyncio.Task[None]] = set()
         self._under_way: set[tuple[bytes, int]] = set()  # calls that run once: session and request number
-        self._kept: OrderedDict[bytes, tuple[int, Message, int]] = OrderedDict()  # by session: number, answer, size
+        self._kept: OrderedDict[bytes, tuple[int, WireMessage, int]] = OrderedDict()  # by session: number, answer, size
         self._kept_bytes = 0
         self.refused: Counter[str] = Counter()
 
@@ -54,7 +54,9 @@ class Background:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # ------------------------------------------------------------------ tasks
-    def run(self, session: Session, rid: int, work: Coroutine[Any, Any, Message | None], *, once: bool = False) -> None:
+    def run(
+        self, session: Session, rid: int, work: Coroutine[Any, Any, WireMessage | None], *, once: bool = False
+    ) -> None:
         """Run a call as a task, and answer with its result or error; a result of None is no answer.
 
         Args:
@@ -71,7 +73,7 @@ class Background:
         self,
         session: Session,
         rid: int,
-        work: Coroutine[Any, Any, Message | None],
+        work: Coroutine[Any, Any, WireMessage | None],
         asked_on: SessionConnection | None,
         once: bool,
     ) -> None:
@@ -115,7 +117,7 @@ class Background:
         self._outbox.reply(session, kept[1])
         return True
 
-    def answer(self, session: Session, rid: int, answer: Message, size: int = 0) -> None:
+    def answer(self, session: Session, rid: int, answer: WireMessage, size: int = 0) -> None:
         """Answer a call that runs once, and keep the answer.
 
         Args:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from asyncio import AbstractEventLoop
 from collections.abc import Callable
 
-from ...protocol.messages import Count, Deliver, Ok, Published, QueueInfo, ResultStored, Sent, Settled
-from ...protocol.messages.message_base import Message
+from ...protocol.messages import Count, Deliver, Ok, PublishConfirm, QueueDeclared, ResultStored, Sent, SettleConfirm
+from ...protocol.messages.message_base import WireMessage
 from ..model.sessions import Session, SessionConnection
 
 #: answers that a client may get again, or ask for again, without harm
-_REFUSABLE = frozenset((Published, Sent, Ok, QueueInfo, Count, ResultStored))
+_REFUSABLE = frozenset((PublishConfirm, Sent, Ok, QueueDeclared, Count, ResultStored))
 
 #: the messages for one connection, in order
-OutgoingMessages = tuple[SessionConnection, list[Message]]
+OutgoingMessages = tuple[SessionConnection, list[WireMessage]]
 
 
 class Outbox:
@@ -36,14 +36,14 @@ class Outbox:
         self.talking: set[Session] = set()
 
     # ------------------------------------------------------------------ adding
-    def reply(self, session: Session, message: Message) -> None:
+    def reply(self, session: Session, message: WireMessage) -> None:
         """Answer a session after the next commit."""
         session.replies.append(message)
         self.talking.add(session)
         if not self.is_scheduled:
             self.schedule()
 
-    def answer_last(self, connection: SessionConnection, message: Message) -> None:
+    def answer_last(self, connection: SessionConnection, message: WireMessage) -> None:
         """Answer a connection whose session is over, after the next commit."""
         self._parcels.append((connection, [message]))
         self.schedule()
@@ -54,7 +54,7 @@ class Outbox:
         if not self.is_scheduled:
             self.schedule()
 
-    def send_now(self, session: Session, message: Message) -> None:
+    def send_now(self, session: Session, message: WireMessage) -> None:
         """Send a message that shows nothing of what the next commit makes durable."""
         if session.connection is None:
             self.reply(session, message)
@@ -96,7 +96,7 @@ class Outbox:
         self._committing = parcels
         return parcels
 
-    def refuse(self, refusal: Callable[[int], Message]) -> None:
+    def refuse(self, refusal: Callable[[int], WireMessage]) -> None:
         """Refuse the calls whose answers wait for a commit, except those that hand out messages."""
         waiting = [*self._committing, *self._parcels]
         waiting += [(session.connection, session.replies) for session in self.talking if session.connection is not None]
@@ -114,7 +114,7 @@ def send(parcels: list[OutgoingMessages]) -> None:
     parcels.clear()
 
 
-def _take(session: Session) -> list[Message]:
+def _take(session: Session) -> list[WireMessage]:
     """Take a session's messages, deliveries after replies."""
     messages, session.replies = session.replies, []
     if session.deliveries:
@@ -122,6 +122,6 @@ def _take(session: Session) -> list[Message]:
         session.deliveries = []
         session.turn_bytes = 0
     elif session.settled != session.reported_settled:
-        messages.append(Settled(session.settled))
+        messages.append(SettleConfirm(session.settled))
     session.reported_settled = session.settled
     return messages

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from ...protocol.declared import Declared
 from ...protocol.messages import Delivery, Outcome
-from ...protocol.messages.message_base import Message
+from ...protocol.messages.message_base import WireMessage
 from ...protocol.task_reports import TaskState
 from ...storage.records.producer import WINDOW
 from ...storage.state.queue_buckets import QueueEntry
@@ -36,7 +36,7 @@ class SessionConnection(Protocol):
     def writable(self) -> bool:
         """Whether the client keeps up with reading."""
 
-    def send_all(self, outgoing: list[Message]) -> None:
+    def send_all(self, outgoing: list[WireMessage]) -> None:
         """Send messages in order."""
 
     def leave(self) -> None:
@@ -141,7 +141,7 @@ class Session:
         self.settled = 0
         self.reported_settled = 0
         self.done = self.failed = 0  # messages and tasks that ended here
-        self.replies: list[Message] = []
+        self.replies: list[WireMessage] = []
         self.deliveries: list[Delivery] = []
         self.turn_bytes = 0  # of the messages in ``deliveries``
 

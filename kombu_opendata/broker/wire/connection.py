@@ -18,7 +18,7 @@ from ...errors import (
 from ...protocol import messages as m
 from ...protocol.frame_limits import Refused
 from ...protocol.framing import PREAMBLE, frame
-from ...protocol.messages.message_base import Message
+from ...protocol.messages.message_base import WireMessage
 from ...protocol.tcp import is_tcp, set_tcp_options
 from ...selectors.selector import precompile
 from ...version import __version__
@@ -323,7 +323,7 @@ class ConnectionProtocol(asyncio.Protocol):
             seconds = _STRANGER_LINGER_SECONDS if self._host is None else _LINGER_SECONDS
             self._lingering = asyncio.get_running_loop().call_later(seconds, self.abort)
 
-    def say_goodbye(self, message: Message) -> None:
+    def say_goodbye(self, message: WireMessage) -> None:
         """Tell the client that the broker stops, or that another one is active, and close."""
         if self._transport is not None:
             self.send_all([message])

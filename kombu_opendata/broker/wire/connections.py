@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ...errors import AccessRefused, NotActive, OpenDataError
-from ...protocol.messages.message_base import Message
+from ...protocol.messages.message_base import WireMessage
 from ..access.audit import Audit
 from ..access.quotas import Quotas
 from ..delivery.rate_limited_log import Notices
@@ -35,7 +35,7 @@ class OpenConnection(Protocol):
 
     def check_stuck(self) -> None: ...
 
-    def say_goodbye(self, message: Message) -> None: ...
+    def say_goodbye(self, message: WireMessage) -> None: ...
 
 
 class Connections:
@@ -124,7 +124,7 @@ class Connections:
         for connection in list(self.open):
             connection.check_login(logins)
 
-    def say_goodbye(self, message: Message) -> None:
+    def say_goodbye(self, message: WireMessage) -> None:
         """Tell all clients that the broker stops, or that another one is active, and close their connections."""
         for connection in list(self.open):
             connection.say_goodbye(message)

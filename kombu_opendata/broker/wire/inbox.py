@@ -13,7 +13,7 @@ from typing import Any
 
 from ...errors import OpenDataError, ProtocolError
 from ...protocol.framing import HELLO_MAX_FRAME_BYTES, FrameReader, client_messages
-from ...protocol.messages.message_base import Message
+from ...protocol.messages.message_base import WireMessage
 from ..access.quotas import SessionQuotas
 from ..calls.dispatch.overload import check_size, messages_of
 from ..calls.dispatch.registry import Handler
@@ -64,7 +64,7 @@ class Inbox:
         self._has_more = False  # the reader has messages that were read and have not run
         self.reader: FrameReader[Any] = FrameReader(client_messages, HELLO_MAX_FRAME_BYTES, bounded=True)
         self.transport: asyncio.Transport | None = None
-        self.handlers: Mapping[type[Message], Handler] = {}
+        self.handlers: Mapping[type[WireMessage], Handler] = {}
         self.flow: Flow | None = None
         self.quotas: SessionQuotas | None = None
         self._paid: Any = None  # the publish that waits for its turn in the publishes a second

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from ...errors import ProtocolError
-from ...protocol.messages.message_base import Message
+from ...protocol.messages.message_base import WireMessage
 
 _MAX_QUERIES = 4
 
@@ -37,7 +37,7 @@ class Queries:
         self._under_way[rid] += 1
         self._change(1)
 
-    def answered(self, outgoing: Iterable[Message]) -> None:
+    def answered(self, outgoing: Iterable[WireMessage]) -> None:
         """Count the queries that these messages answer."""
         under_way = self._under_way
         for message in outgoing:

@@ -30,7 +30,7 @@ from ...protocol.messages import (
     Ok,
     Outcome,
     Publish,
-    Published,
+    PublishConfirm,
     Qos,
     RunningLate,
 )
@@ -156,7 +156,7 @@ class BrokerConnection:
         finally:
             self.session.calls.pop(message.rid, None)
 
-    def publish(self, message: Publish, timeout: float | None = None) -> Published:
+    def publish(self, message: Publish, timeout: float | None = None) -> PublishConfirm:
         """Store a message, see :meth:`.SessionIO.publish`; also in code that interrupted a call."""
         return self.free().io.publish(message, timeout)
 

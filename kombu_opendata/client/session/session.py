@@ -30,14 +30,14 @@ from ...protocol.messages import (
     Hello,
     Lease,
     Outcome,
-    Published,
+    PublishConfirm,
     Qos,
-    QueueInfo,
+    QueueDeclared,
     ResultsChanged,
     Resume,
     Sent,
     Settle,
-    Settled,
+    SettleConfirm,
     Undeclared,
     Welcome,
 )
@@ -112,7 +112,7 @@ class ClientSession:
         unanswered, in_flight, closing_error = self.unanswered, self.in_flight, None
         for message in messages:
             kind = type(message)
-            if kind is Published and message.rid in unanswered:
+            if kind is PublishConfirm and message.rid in unanswered:
                 data = unanswered.pop(message.rid)
                 if self.uncertain.numbers:
                     self.uncertain.confirm(data)
@@ -125,7 +125,7 @@ class ClientSession:
                     self.settlements.confirm(message.settled)
                 self.events.extend(message.deliveries)
                 self.hold(message.deliveries)
-            elif kind is Settled:
+            elif kind is SettleConfirm:
                 self.settlements.confirm(message.settled)
             elif kind is Cancelled:
                 self.cancelled(message.channel, message.tag)
@@ -155,7 +155,7 @@ class ClientSession:
                 if self.uncertain.numbers and type(message) is Sent:
                     self.uncertain.confirm(data)
                 if rid in self.calls:  # here, in the order in which the broker reports deletions
-                    self.declared.note(self.calls.pop(rid), message.queue if type(message) is QueueInfo else "")
+                    self.declared.note(self.calls.pop(rid), message.queue if type(message) is QueueDeclared else "")
             self.answers[rid] = message
             if type(message) is Got and message.delivery is not None:
                 self.hold((message.delivery,))

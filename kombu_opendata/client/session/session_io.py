@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from ...errors import BrokerStopping, MessageTooLarge, OpenDataError, RetryLater, from_wire
 from ...protocol.framing import frame
-from ...protocol.messages import Failed, Publish, Published
+from ...protocol.messages import Failed, Publish, PublishConfirm
 from .session import LEFT_TO_SUCCESSOR, ClientSession
 from .session_link import SessionLink
 
@@ -62,7 +62,7 @@ class SessionIO:
             raise from_wire(answer.code, answer.text, answer.values)
         return answer
 
-    def publish(self, message: Publish, timeout: float | None = None) -> Published:
+    def publish(self, message: Publish, timeout: float | None = None) -> PublishConfirm:
         """Store a message; returns when it is durable. Resumes do not store it twice.
 
         Raises:
@@ -74,7 +74,7 @@ class SessionIO:
             with link.lock:
                 if link.welcome is None or len(message.envelope) > link.welcome.max_message_bytes:
                     self.check_size(len(message.envelope))
-                return cast(Published, self.exchange(message, self.session.start_publish, timeout))
+                return cast(PublishConfirm, self.exchange(message, self.session.start_publish, timeout))
         finally:
             if self.session.waiting:
                 link.reentrance.run()

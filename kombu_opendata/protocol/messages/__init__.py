@@ -14,10 +14,10 @@ from .admin_messages import (
     CreateInstance, GetStatus, Identity, InstanceCreated, InstanceList, ListInstances, Maintain, Maintained, Reload,
     Reloaded, Status, WhoAmI,
 )  # fmt: skip
-from .alter_messages import AlterQueue, PauseQueue, QueueAltered, QueuePause, ResumeQueue
+from .alter_messages import AlterQueue, PauseQueue, QueueAltered, QueuePauseReply, ResumeQueue
 from .delivery_messages import (  # noqa: F401
-    Cancel, Cancelled, CloseChannel, Consume, Credit, Deliver, Delivery, Get, Got, Lease, Outcome, Publish, Published,
-    Qos, Reported, ReportTasks, RunningLate, Settle, Settled,
+    Cancel, Cancelled, CloseChannel, Consume, Credit, Deliver, Delivery, Get, Got, Lease, Outcome, Publish, PublishConfirm,
+    Qos, Reported, ReportTasks, RunningLate, Settle, SettleConfirm,
 )  # fmt: skip
 from .failure_messages import (
     DismissFailures, FailureGroups, FailurePage, FailuresDismissed, FailuresRetried, GroupFailures, ListFailures,
@@ -30,7 +30,7 @@ from .history_messages import (
 from .queue_messages import (
     AskRoutes, ControlWorker, Figures, FoundMessage, GetFigures, GetMessage, GetMetrics, HeldMessages, ListByState,
     ListQueues, ListWorkers, Metrics, Peek, Peeked, Ping, QueueList, Read, ReadMessages, Reclaim, Routed, Send, Sent,
-    SettledMessages, SettleMessages, StatePage, StopReading, WorkerMessages, Workers,
+    SettledMessages, SettleMessages, MessageStatePage, StopReading, WorkerMessages, Workers,
 )  # fmt: skip
 from .replay_messages import (
     ArchiveFailed, CursorList, Cursors, DeleteSettled, Moved, MoveMessages, Redrive, Redriven, Replay, ReplayStarted,
@@ -40,7 +40,7 @@ from .result_messages import (
     ChordParts, CloseChord, ForgetResults, GetChord, GetResults, OpenChord, Results, ResultsChanged, ResultStored,
     StoreResult, UnwatchResults, WatchResults,
 )  # fmt: skip
-from .schedule_messages import CountDue, DueCounts, ListPeriodicTasks, PeriodicTaskList
+from .schedule_messages import CountDue, DueCountsReply, ListPeriodicTasks, PeriodicTaskList
 from .session_messages import (
     BrokerGoodbye, BrokerHeartbeat, Failed, Goodbye, Heartbeat, Hello, LoggedIn, Ok, Resume, Welcome,
 )  # fmt: skip
@@ -48,7 +48,7 @@ from .staging_messages import AbortJob, CommitJob, GetJob, GetStagingTarget, Job
 from .standby_messages import HandingOver, HandOver, Prepare, Prepared, StandbyHello, StandbyWelcome, TakeOver
 from .topology_messages import (
     Bind, Bindings, Count, DeclareExchange, DeclareQueue, DeleteExchange, DeleteQueue, Explain, Explained,
-    ListBindings, PurgeQueue, QueueInfo, Unbind, Undeclared,
+    ListBindings, PurgeQueue, QueueDeclared, Unbind, Undeclared,
 )  # fmt: skip
 
 #: what a client sends
@@ -72,16 +72,16 @@ ClientMessage = (
 #: what a broker sends
 BrokerMessage = (
     Welcome | LoggedIn | Ok | Failed | BrokerHeartbeat | BrokerGoodbye
-    | Published | Got | Deliver | Settled | Cancelled
-    | QueueInfo | Count | Bindings | Undeclared | Explained | QueueAltered | QueuePause
+    | PublishConfirm | Got | Deliver | SettleConfirm | Cancelled
+    | QueueDeclared | Count | Bindings | Undeclared | Explained | QueueAltered | QueuePauseReply
     | Status | Maintained | Reloaded | Identity | InstanceCreated | InstanceList
     | ResultStored | Results | ChordParts | ResultsChanged
     | CursorList | ReplayStarted | Redriven | SettledDeleted | Moved
     | StagingInfo | JobReport | Jobs
     | MessagePage | AttemptPage | Counts
     | FailurePage | FailureGroups | FailuresRetried | FailuresDismissed
-    | Sent | ReadMessages | SettledMessages | Peeked | FoundMessage | StatePage | Metrics | Figures | QueueList | Routed
+    | Sent | ReadMessages | SettledMessages | Peeked | FoundMessage | MessageStatePage | Metrics | Figures | QueueList | Routed
     | Workers | HeldMessages
-    | DueCounts | PeriodicTaskList
+    | DueCountsReply | PeriodicTaskList
     | StandbyWelcome | TakeOver | HandingOver | Prepare
 )  # fmt: skip

@@ -58,7 +58,7 @@ class QueueAltered(Numbered, tag=223):
     notes: list[str]
 
 
-class QueuePause(Numbered, tag=224):
+class QueuePauseReply(Numbered, tag=224):
     """Whether a queue is paused now, since when (0: it is not), and whether the call changed that."""
 
     deliveries: bool

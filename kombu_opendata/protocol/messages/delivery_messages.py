@@ -7,7 +7,7 @@ from typing import Any
 
 from ..frame_limits import Many, Texts
 from ..task_reports import TaskReport
-from .message_base import Message, Numbered
+from .message_base import Numbered, WireMessage
 
 #: (queue, message id, lease token): what a delivery tag stands for. The token is the claim's time in ms.
 Lease = tuple[str, int, int]
@@ -89,7 +89,7 @@ class Get(Numbered, tag=14):
     no_ack: bool
 
 
-class Settle(Message, tag=15):
+class Settle(WireMessage, tag=15):
     """End leases. Not answered, but confirmed in bulk by ``settled`` in Deliver and Settled.
 
     ``seq`` counts the leases that the session has settled on this connection, those of this message included.
@@ -101,7 +101,7 @@ class Settle(Message, tag=15):
     leases: Many[Lease]
 
 
-class ReportTasks(Message, tag=200):
+class ReportTasks(WireMessage, tag=200):
     """Settle messages with what became of their tasks, or report tasks that were started. Confirmed as Settle is.
 
     ``seq`` counts these as Settle's does. ``running`` lists the session's tasks that have run for a second or more and
@@ -119,7 +119,7 @@ class CloseChannel(Numbered, tag=16):
     channel: int
 
 
-class Credit(Message, tag=40):
+class Credit(WireMessage, tag=40):
     """How many more deliveries a channel's consumers may get, besides the prefetch limit; each delivery uses one.
 
     A channel has no such limit before its first Credit. Not answered.
@@ -130,7 +130,7 @@ class Credit(Message, tag=40):
 
 
 # ------------------------------------------------------------------ broker → client
-class Published(Numbered, tag=104):
+class PublishConfirm(Numbered, tag=104):
     """The message is durable. ``queues`` is how many queues got it; 0 means it was dropped.
 
     A repeated publish that was applied, but is not the session's last, is answered with ``message_id`` 0 and
@@ -148,7 +148,7 @@ class Got(Numbered, tag=107):
     ready: int
 
 
-class Deliver(Message, tag=108):
+class Deliver(WireMessage, tag=108):
     """Messages for consumers. ``settled`` is as in Settled."""
 
     settled: int
@@ -167,13 +167,13 @@ class Deliver(Message, tag=108):
         return [Deliver(self.settled, part) for part in parts]
 
 
-class Settled(Message, tag=109):
+class SettleConfirm(WireMessage, tag=109):
     """All settlements up to this count are applied."""
 
     settled: int
 
 
-class Cancelled(Message, tag=110):
+class Cancelled(WireMessage, tag=110):
     """The broker ended a consumer, because its queue was deleted."""
 
     channel: int

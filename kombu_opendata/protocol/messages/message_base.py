@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 
 
-class Message(msgspec.Struct, array_like=True, gc=False, tag_field="op"):
+class WireMessage(msgspec.Struct, array_like=True, gc=False, tag_field="op"):
     """A message of the wire protocol, in either direction."""
 
 
-class Numbered(Message):
+class Numbered(WireMessage):
     """A request, or a message about one; ``rid`` is the request's number, or 0 for the connection as a whole."""
 
     rid: int

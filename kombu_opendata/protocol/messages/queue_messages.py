@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ..frame_limits import Many, Texts
-from .message_base import Message, Numbered
+from .message_base import Numbered, WireMessage
 
 #: envelope, metadata headers, priority (0–255, higher first), visible at ms (0: at once), TTL in ms (-1: no TTL)
 Outgoing = tuple[bytes, Texts, int, int, int]
@@ -85,7 +85,7 @@ class Read(Numbered, tag=71):
     group_header: str = ""
 
 
-class StopReading(Message, tag=72):
+class StopReading(WireMessage, tag=72):
     """Answer the waiting Read with this number at once. Not answered itself."""
 
     read_rid: int
@@ -246,7 +246,7 @@ class FoundMessage(Numbered, tag=175):
     error: Refusal | None = None
 
 
-class StatePage(Numbered, tag=176):
+class MessageStatePage(Numbered, tag=176):
     """A page of messages. ``after`` is where the next page begins; -1 means that this is the last one."""
 
     rows: list[StateRow]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..frame_limits import Many
-from .message_base import Message, Numbered
+from .message_base import Numbered, WireMessage
 
 
 # ------------------------------------------------------------------ client → broker
@@ -115,7 +115,7 @@ class ChordParts(Numbered, tag=147):
     count: int
 
 
-class ResultsChanged(Message, tag=148):
+class ResultsChanged(WireMessage, tag=148):
     """Names that are watched, their values, and whether this ends the watch.
 
     A value that is too large to push is None: the client asks for it.

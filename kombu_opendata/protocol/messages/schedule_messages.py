@@ -7,7 +7,7 @@ import msgspec
 from .message_base import Numbered
 
 
-class PeriodicTask(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class PeriodicTaskEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A periodic task in one queue, as the broker has seen it since it started.
 
     Attributes:
@@ -43,7 +43,7 @@ class ListPeriodicTasks(Numbered, tag=87):
     """List the periodic tasks that were published. Answer: PeriodicTasks."""
 
 
-class DueCounts(Numbered, tag=183):
+class DueCountsReply(Numbered, tag=183):
     """How many messages are due in each bucket of time.
 
     Attributes:
@@ -62,5 +62,5 @@ class DueCounts(Numbered, tag=183):
 class PeriodicTaskList(Numbered, tag=184):
     """The periodic tasks, those that were published last first; ``since_ms`` is when the broker began to look."""
 
-    tasks: list[PeriodicTask]
+    tasks: list[PeriodicTaskEntry]
     since_ms: int

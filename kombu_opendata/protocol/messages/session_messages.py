@@ -8,7 +8,7 @@ import msgspec
 
 from ..frame_limits import Held
 from ..task_reports import TaskReport
-from .message_base import Message, Numbered
+from .message_base import Numbered, WireMessage
 
 
 # ------------------------------------------------------------------ client → broker
@@ -39,7 +39,7 @@ class Hello(Numbered, tag=1):
         return f"Hello(name={self.name!r}, instance={self.instance!r}, user={self.user!r}, resume={self.resume})"
 
 
-class Heartbeat(Message, tag=2):
+class Heartbeat(WireMessage, tag=2):
     """Proof that the client is alive. Not answered."""
 
 
@@ -105,11 +105,11 @@ class Failed(Numbered, tag=103):
     values: dict[str, Any]
 
 
-class BrokerHeartbeat(Message, tag=111):
+class BrokerHeartbeat(WireMessage, tag=111):
     """Proof that the broker is alive."""
 
 
-class BrokerGoodbye(Message, tag=112):
+class BrokerGoodbye(WireMessage, tag=112):
     """The broker stops; reconnect later."""
 
     reason: str

@@ -33,7 +33,7 @@ class Blocked:
         return f"{self.reason}, since {since:%Y-%m-%dT%H:%M:%SZ}"
 
 
-class QueueCounts(msgspec.Struct, array_like=True, frozen=True):
+class JobQueueCounts(msgspec.Struct, array_like=True, frozen=True):
     """What became of a job's messages in one queue.
 
     Attributes:
@@ -83,7 +83,7 @@ class Job(msgspec.Struct, array_like=True, frozen=True):
     routed: int = 0
     unroutable: int = 0
     damaged: int = 0
-    queues: dict[str, QueueCounts] = msgspec.field(default_factory=dict)
+    queues: dict[str, JobQueueCounts] = msgspec.field(default_factory=dict)
     running: int = 0
 
 

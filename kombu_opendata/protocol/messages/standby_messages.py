@@ -6,7 +6,7 @@ import hmac
 
 import msgspec
 
-from .message_base import Message, Numbered
+from .message_base import Numbered, WireMessage
 
 
 class StandbyHello(Numbered, tag=36):
@@ -28,7 +28,7 @@ class HandOver(Numbered, tag=37):
     """Move the service to the standby, and end. Answer: HandingOver."""
 
 
-class TakeOver(Message, tag=135):
+class TakeOver(WireMessage, tag=135):
     """To a standby: go on in my place, now. The sender answers nobody any more.
 
     For a bucket it has the active record and the version of its object, which the standby replaces.
@@ -38,7 +38,7 @@ class TakeOver(Message, tag=135):
     version: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class Prepare(Message, tag=140):
+class Prepare(WireMessage, tag=140):
     """To a standby: a TakeOver follows. Read what you can of these instances now; the sender still serves.
 
     Answer: Prepared.
@@ -47,7 +47,7 @@ class Prepare(Message, tag=140):
     instances: list[str]
 
 
-class Prepared(Message, tag=41):
+class Prepared(WireMessage, tag=41):
     """The answer of a standby to Prepare."""
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from .message_base import Message, Numbered
+from .message_base import Numbered, WireMessage
 
 
 # ------------------------------------------------------------------ client → broker
@@ -102,7 +102,7 @@ class Explain(Numbered, tag=90):
 
 
 # ------------------------------------------------------------------ broker → client
-class QueueInfo(Numbered, tag=105):
+class QueueDeclared(Numbered, tag=105):
     """The queue that was declared."""
 
     queue: str
@@ -117,7 +117,7 @@ class Count(Numbered, tag=106):
     count: int
 
 
-class Undeclared(Message, tag=116):
+class Undeclared(WireMessage, tag=116):
     """Something that the session had declared, and that was only in memory, was deleted.
 
     That is a queue with its bindings, an exchange with its bindings, or if both are named, a binding. The broker sends

@@ -77,7 +77,7 @@ class AsyncPeeking(AsyncBase):
             0, checks.name(queue, "the queue's name"), state, -1 if after is None else after,
             checks.whole(limit, "the limit", 1, MAX_PAGE),
         )  # fmt: skip
-        answer: q.StatePage = await self._calls.call(call)
+        answer: q.MessageStatePage = await self._calls.call(call)
         return StatePage(
             tuple(state_of(queue, row) for row in answer.rows), answer.after if answer.after >= 0 else None
         )
@@ -145,7 +145,7 @@ class AsyncPeeking(AsyncBase):
         """
         names = [checks.name(queue, "the queue's name") for queue in queues]
         length = round(1000 * bucket_seconds)
-        answer: m.DueCounts = await self._calls.call(m.CountDue(0, names, length, buckets))
+        answer: m.DueCountsReply = await self._calls.call(m.CountDue(0, names, length, buckets))
         return due_counts(answer, length)
 
     async def periodic_tasks(self) -> PeriodicTasks:

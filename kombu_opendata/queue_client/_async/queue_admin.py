@@ -122,7 +122,7 @@ class AsyncQueues(AsyncBase):
         Raises:
             NotFound: there is no such queue.
         """
-        answer: m.QueuePause = await self._calls.call(
+        answer: m.QueuePauseReply = await self._calls.call(
             m.PauseQueue(0, checks.name(queue, "the queue's name"), publishes)
         )
         return QueuePause.of(queue, answer)
@@ -137,7 +137,7 @@ class AsyncQueues(AsyncBase):
             NotFound: there is no such queue.
         """
         message = m.ResumeQueue(0, checks.name(queue, "the queue's name"), publishes_only)
-        answer: m.QueuePause = await self._calls.call(message)
+        answer: m.QueuePauseReply = await self._calls.call(message)
         return QueuePause.of(queue, answer)
 
     # ------------------------------------------------------------ exchanges and bindings

@@ -78,7 +78,7 @@ class Peeking(Base):
             0, checks.name(queue, "the queue's name"), state, -1 if after is None else after,
             checks.whole(limit, "the limit", 1, MAX_PAGE),
         )  # fmt: skip
-        answer: q.StatePage = self._calls.call(call)
+        answer: q.MessageStatePage = self._calls.call(call)
         return StatePage(
             tuple(state_of(queue, row) for row in answer.rows), answer.after if answer.after >= 0 else None
         )
@@ -146,7 +146,7 @@ class Peeking(Base):
         """
         names = [checks.name(queue, "the queue's name") for queue in queues]
         length = round(1000 * bucket_seconds)
-        answer: m.DueCounts = self._calls.call(m.CountDue(0, names, length, buckets))
+        answer: m.DueCountsReply = self._calls.call(m.CountDue(0, names, length, buckets))
         return due_counts(answer, length)
 
     def periodic_tasks(self) -> PeriodicTasks:

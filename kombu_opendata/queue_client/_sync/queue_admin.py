@@ -123,7 +123,7 @@ class Queues(Base):
         Raises:
             NotFound: there is no such queue.
         """
-        answer: m.QueuePause = self._calls.call(
+        answer: m.QueuePauseReply = self._calls.call(
             m.PauseQueue(0, checks.name(queue, "the queue's name"), publishes)
         )
         return QueuePause.of(queue, answer)
@@ -138,7 +138,7 @@ class Queues(Base):
             NotFound: there is no such queue.
         """
         message = m.ResumeQueue(0, checks.name(queue, "the queue's name"), publishes_only)
-        answer: m.QueuePause = self._calls.call(message)
+        answer: m.QueuePauseReply = self._calls.call(message)
         return QueuePause.of(queue, answer)
 
     # ------------------------------------------------------------ exchanges and bindings

@@ -66,4 +66,4 @@ def test_a_headers_exchange_goes_by_the_envelope_whatever_is_nested_in_it(raw: R
     for seq, kind in enumerate(("bill", "other"), 1):
         envelope = msgspec.msgpack.encode([b"b", "t", "e", {"kind": kind, "x": [0] * 200_000}, {}, "e", ""])
         answer = raw.call(m.Publish(0, seq, "e", "", envelope, {"kind": "bill"}, 0, 1))
-        assert (type(answer), answer.queues) == (m.Published, int(kind == "bill"))
+        assert (type(answer), answer.queues) == (m.PublishConfirm, int(kind == "bill"))

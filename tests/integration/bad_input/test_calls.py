@@ -71,7 +71,7 @@ def test_envelopes_that_are_none_are_dead_lettered(raw: RawClient) -> None:
     arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead", "x-max-length": 0}
     raw.call(m.DeclareQueue(0, "src", True, False, False, arguments, False))
     for seq, envelope in enumerate(hostile, 1):
-        assert isinstance(raw.publish("src", seq, envelope), m.Published)
+        assert isinstance(raw.publish("src", seq, envelope), m.PublishConfirm)
     nested = b"\x97\xc4\x01b\xa1t\xa1e" + b"\x81\xa1a" * 3000 + b"\xc0\x80\xa1x\xa1k"
     assert raw.publish("src", len(hostile) + 1, nested).code == "invalid_message", "a consumer might decode it"
     wait_until(lambda: raw.declare("dead").ready == len(hostile), 60, "all dead letters")

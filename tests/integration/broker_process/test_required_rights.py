@@ -15,7 +15,7 @@ import pytest
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.envelope import encode_envelope
 from kombu_opendata.protocol.messages import ClientMessage
-from kombu_opendata.protocol.messages.message_base import Message
+from kombu_opendata.protocol.messages.message_base import WireMessage
 from kombu_opendata.protocol.revocation import PROPERTY
 from kombu_opendata.protocol.task_reports import TaskReport
 
@@ -37,7 +37,7 @@ class Case(NamedTuple):
     """A call, the names on which it needs each right, and the role that does instead (or that it needs)."""
 
     name: str
-    message: Message
+    message: WireMessage
     needs: Mapping[str, tuple[str, ...]] = {}
     role: str = ""
 

@@ -166,7 +166,7 @@ def test_sigterm_ends_it_cleanly_and_answers_are_kept(serve: Callable[..., Serve
         served.process.terminate()
         goodbye = False
         while (message := raw.receive()) is not None:
-            if isinstance(message, m.Published):
+            if isinstance(message, m.PublishConfirm):
                 ids.append(message.message_id)
             goodbye |= isinstance(message, m.BrokerGoodbye)
     assert served.wait(60) == 0, served.log.read_text()

@@ -67,7 +67,7 @@ def b(broker: ServedBroker) -> Iterator[RawClient]:
 def declare(client: RawClient, queue: str, *, durable: bool = True, **arguments: Any) -> None:
     given = {key.replace("_", "-"): value for key, value in arguments.items()}
     answer = client.call(m.DeclareQueue(0, queue, durable, False, not durable, given, False))
-    assert isinstance(answer, m.QueueInfo), answer
+    assert isinstance(answer, m.QueueDeclared), answer
 
 
 def got(client: RawClient, queue: str) -> m.Delivery | None:
@@ -192,7 +192,7 @@ def test_the_filters_of_a_user_are_bounded_together(a: RawClient) -> None:
         for number in range(13)
         for given in [{"x-filter": costly, "x-filter-mode": "all"}]
     ]
-    assert [type(answer) for answer in answers] == [m.QueueInfo] * 12 + [m.Failed]
+    assert [type(answer) for answer in answers] == [m.QueueDeclared] * 12 + [m.Failed]
     assert (answers[-1].code, answers[-1].values["limit"]) == ("limit_exceeded", "filters")
     declare(a, "a.cheap", x_filter="h = 'a'", x_filter_mode="all")
     for number in range(12):

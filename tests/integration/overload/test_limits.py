@@ -150,11 +150,11 @@ def test_queues_and_bindings(limited: Callable[..., Any]) -> None:
 def test_the_size_of_messages(limited: Callable[..., Any]) -> None:
     busy, quiet = limited("message-bytes = 1000", "message-bytes = 2000")
     busy.declare("q")
-    assert isinstance(busy.publish("q", 1, bytes(1000)), m.Published)
+    assert isinstance(busy.publish("q", 1, bytes(1000)), m.PublishConfirm)
     refused(busy.publish("q", 2, bytes(1001)), "message-bytes", 1000, "user 'busy'")
     send = q.Send(0, 3, "", "q", [(b"small", {}, 0, 0, -1), (bytes(1001), {}, 0, 0, -1)], 1)
     refused(busy.call(send), "message-bytes", 1000, "user 'busy'")
-    assert isinstance(quiet.publish("q", 1, bytes(1001)), m.Published)
+    assert isinstance(quiet.publish("q", 1, bytes(1001)), m.PublishConfirm)
     refused(quiet.publish("q", 2, bytes(2001)), "message-bytes", 2000, "instance 'default'")
     assert busy.declare("q").ready == 2
 
@@ -166,12 +166,12 @@ def test_publishes_a_second_wait_and_others_do_not(limited: Callable[..., Any]) 
     for seq in range(1, 201):  # 100 at once, then one each 10 ms
         busy.send(publish("q", seq))
     for seq in range(1, 21):
-        assert isinstance(quiet.publish("q", seq), m.Published)
+        assert isinstance(quiet.publish("q", seq), m.PublishConfirm)
     quiet_ended = time.monotonic()
     answered = 0
     while answered < 200:
         message = busy.receive()
-        assert isinstance(message, m.Published), message
+        assert isinstance(message, m.PublishConfirm), message
         answered += 1
     busy_ended = time.monotonic()
     assert busy_ended - began > 0.9
@@ -185,7 +185,7 @@ def many(seq: int, exchange: str = "") -> q.Send:
 
 def publishes_soon(raw: RawClient) -> bool:
     began = time.monotonic()
-    assert isinstance(raw.publish("q", 1), m.Published)
+    assert isinstance(raw.publish("q", 1), m.PublishConfirm)
     return time.monotonic() - began < 5  # what waits behind a thousand messages waits for nine
 
 
@@ -227,7 +227,7 @@ def test_a_reload_changes_the_limits_of_open_connections(limited: Callable[..., 
     busy.declare("first")
     refused(declare(busy, "second"), "queues", 1, "user 'busy'")
     users_file(tmp_path / "users.toml", "queues = 2, consumers = 1")
-    wait_until(lambda: isinstance(declare(busy, "second"), m.QueueInfo), 60, "the new limit")
+    wait_until(lambda: isinstance(declare(busy, "second"), m.QueueDeclared), 60, "the new limit")
     assert isinstance(busy.consume("first", "a"), m.Ok)
     refused(busy.consume("first", "b"), "consumers", 1, "user 'busy'")
     users_file(tmp_path / "users.toml", "queues = 1")
@@ -289,7 +289,7 @@ def test_one_who_floods_leaves_the_others_their_turn(
     sender.start()
     ids = [quiet.publish("quiet", seq).message_id for seq in range(1, 5)]
     for _ in flood:
-        assert isinstance(flooding.receive(), m.Published)
+        assert isinstance(flooding.receive(), m.PublishConfirm)
     sender.join()
     between = sorted(second - first for first, second in itertools.pairwise(ids))
     assert between[0] < 800, between  # a chunk has some 3,000

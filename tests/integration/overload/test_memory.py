@@ -41,7 +41,7 @@ class Publisher:
 
     def take_answer(self) -> None:
         answer = self.raw.receive()
-        assert isinstance(answer, m.Published), answer
+        assert isinstance(answer, m.PublishConfirm), answer
         self.answered += 1
         if self.answered % 16 == 0:
             self.highest_bytes = max(self.highest_bytes, resident_bytes(self.broker))
@@ -131,7 +131,7 @@ def test_publishers_wait_at_the_limit_and_others_go_on(
         worker.send(reports if settled > 1 else m.Settle(settled, m.Outcome.ACK, 1, leases))
         worker.deliveries.clear()
     assert settled > 4
-    assert isinstance(worker.answer(rid), m.Published)
+    assert isinstance(worker.answer(rid), m.PublishConfirm)
     publisher.take_answer()
     wait_until(lambda: "publishers go on" in broker.log.read_text(), 60, "the log says so")
 
@@ -156,8 +156,10 @@ def test_many_halves_of_messages(serve: Callable[..., ServedBroker], client: Cal
     for half in halves:
         send_half(half, 40 * MB)
     assert resident_bytes(broker) - before < 90 * MB  # a quarter of the limit, and what was on its way
-    assert isinstance(honest.publish("q", 1, b"small"), m.Published)
-    assert isinstance(honest.publish("q", 2, bytes(10 * MB)), m.Published)  # it waits until the silent ones are gone
+    assert isinstance(honest.publish("q", 1, b"small"), m.PublishConfirm)
+    assert isinstance(
+        honest.publish("q", 2, bytes(10 * MB)), m.PublishConfirm
+    )  # it waits until the silent ones are gone
     last = halves[0].last_word()
     assert last is not None
     assert "of a message arrived and then nothing for 10 s" in last.text

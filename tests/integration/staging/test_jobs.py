@@ -15,7 +15,7 @@ from kombu_opendata.protocol.messages import (
     ListJobs,
     PurgeQueue,
 )
-from kombu_opendata.staging import JobInfo, QueueCounts, StagingTarget
+from kombu_opendata.staging import JobInfo, JobQueueCounts, StagingTarget
 
 from ...support import history_calls as history_queries
 from ...support.batches import Sink, as_objects, stage
@@ -38,7 +38,7 @@ def test_a_job_is_delivered_once_and_in_order(
     assert sink.got == Counter(bodies(1700))
     assert sink.ids == list(range(job.first_id, job.first_id + 1700))
     job = when(client, "job", lambda job: job.is_settled)
-    assert job.queues == {"q": QueueCounts(1700, 1700, 0, 0)}
+    assert job.queues == {"q": JobQueueCounts(1700, 1700, 0, 0)}
     assert (job.routed, job.done, job.queues["q"].waiting) == (1700, 1700, 0)
     sink.quiet()
     assert sink.got.total() == 1700
@@ -48,7 +48,7 @@ def test_a_small_job_goes_inline(sink: Sink, client: StagingClient, store_folder
     infos = stage(client.staging_target(), "job", [bodies(30), bodies(20, 30)])
     assert all(info.data for info in infos)
     job = client.commit_job("job", infos)
-    assert (job.state, job.rows, job.queues) == ("routed", 50, {"q": QueueCounts(50, 0, 0, 0)})
+    assert (job.state, job.rows, job.queues) == ("routed", 50, {"q": JobQueueCounts(50, 0, 0, 0)})
     assert not objects(store_folder)
     assert not client.commit_job("job", infos).added
     consume(sink)
@@ -172,13 +172,13 @@ def test_progress_is_exact_over_restarts(
     client.commit_job("job", stage(target, "job", [bodies(2000)]))
     when(client, "job", lambda job: job.state == "routed")
     broker.terminate()
-    assert client.job_status("job").queues == {"q": QueueCounts(2000, 0, 0, 0)}
+    assert client.job_status("job").queues == {"q": JobQueueCounts(2000, 0, 0, 0)}
     consume(sink)
     sink.take(500)
     broker.kill()
     sink.take(2000)
     sink.quiet()
-    assert when(client, "job", lambda job: job.is_settled).queues == {"q": QueueCounts(2000, 2000, 0, 0)}
+    assert when(client, "job", lambda job: job.is_settled).queues == {"q": JobQueueCounts(2000, 2000, 0, 0)}
     broker.kill()
     assert client.job_status("job").done == 2000
     assert not client.commit_job("job", []).added
@@ -193,13 +193,13 @@ def test_what_is_purged_failed_or_gone_with_its_queue_is_counted(
     client.commit_job("job", infos)
     when(client, "job", lambda job: job.state == "routed")
     assert call(PurgeQueue(0, "q")).count == 100
-    assert client.job_status("job").queues["q"] == QueueCounts(100, 0, 0, 100)
+    assert client.job_status("job").queues["q"] == JobQueueCounts(100, 0, 0, 100)
     held = [sink.connection.get(1, "other", no_ack=False) for _ in range(3)]
     first = held[0]
     assert first is not None
     sink.connection.settle(1, 2, [(first[2], first[3], first[4])])
     job = when(client, "job", lambda job: job.failed == 1)
-    assert (job.state, job.queues["other"]) == ("routed", QueueCounts(100, 0, 1, 0))
+    assert (job.state, job.queues["other"]) == ("routed", JobQueueCounts(100, 0, 1, 0))
     call(DeleteQueue(0, "other", False, False))
     job = client.job_status("job")
-    assert (job.state, job.queues["other"]) == ("settled", QueueCounts(100, 0, 1, 99))
+    assert (job.state, job.queues["other"]) == ("settled", JobQueueCounts(100, 0, 1, 99))

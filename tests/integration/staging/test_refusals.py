@@ -28,7 +28,7 @@ from kombu_opendata.protocol.messages import (
     Publish,
     ResumeQueue,
 )
-from kombu_opendata.staging import QueueCounts, StagingTarget
+from kombu_opendata.staging import JobQueueCounts, StagingTarget
 from kombu_opendata.staging.batch_uri import parse_batch_uri
 
 from ...support.batches import Sink, envelope, stage
@@ -112,7 +112,7 @@ def test_a_damaged_message_fails_and_the_others_are_delivered(
     consume(sink)
     sink.take(599)
     job = when(client, "job", lambda job: job.is_settled)
-    assert job.queues["q"] == QueueCounts(600, 599, 1, 0)
+    assert job.queues["q"] == JobQueueCounts(600, 599, 1, 0)
     assert b"good-007" not in sink.got
     assert b"evil-007" not in sink.got
     assert "has failed: the payload of message 7" in broker.log.read_text()
@@ -129,7 +129,7 @@ def test_messages_of_a_missing_object_fail_and_the_others_are_delivered(
     broker.kill()  # it may still have it open
     consume(sink)
     sink.take(400)
-    assert when(client, "job", lambda job: job.is_settled).queues["q"] == QueueCounts(800, 400, 400, 0)
+    assert when(client, "job", lambda job: job.is_settled).queues["q"] == JobQueueCounts(800, 400, 400, 0)
     assert sink.got == Counter(bodies(400, 400))
 
 

@@ -15,7 +15,7 @@ from kombu_opendata.protocol.messages import (
     DeclareQueue,
     Outcome,
 )
-from kombu_opendata.staging import BatchWriter, QueueCounts, StagingTarget
+from kombu_opendata.staging import BatchWriter, JobQueueCounts, StagingTarget
 
 from ...support.batches import Sink, envelope, headers, stage
 from ...support.broker import EmbeddedBroker
@@ -39,7 +39,7 @@ def test_exchanges_route_as_for_publishes(sink: Sink, client: StagingClient, tar
         writer.add(envelope(b"%d" % number, exchange, key), headers(key), exchange=exchange, routing_key=key)
     client.commit_job("job", [writer.close()])
     job = when(client, "job", lambda job: job.state == "routed")
-    assert job.queues == {"one": QueueCounts(200), "two": QueueCounts(400)}
+    assert job.queues == {"one": JobQueueCounts(200), "two": JobQueueCounts(400)}
     assert (job.unroutable, job.damaged, job.routed) == (200, 0, 600)
     for queue in ("one", "two"):
         consume(sink, queue)
@@ -85,7 +85,7 @@ def test_a_transient_queue_gets_its_copies(sink: Sink, client: StagingClient, ta
     consume(sink, "q")
     sink.take(600)
     assert sink.got == Counter(bodies(300) * 2)
-    assert when(client, "job", lambda job: job.is_settled).queues == {"q": QueueCounts(300, 300)}
+    assert when(client, "job", lambda job: job.is_settled).queues == {"q": JobQueueCounts(300, 300)}
 
 
 def test_priorities_delays_and_ttls(sink: Sink, client: StagingClient, target: StagingTarget) -> None:
@@ -107,7 +107,7 @@ def test_priorities_delays_and_ttls(sink: Sink, client: StagingClient, target: S
     assert time.time() * 1000 >= now + 2500, "the late one may come among the others, but not before its time"
     assert sink.got == Counter(given.keys() - {b"gone"})
     assert [body for body in sink.got if body != b"late"] == [b"high", b"low", b"stays"]
-    assert when(client, "job", lambda job: job.is_settled).queues["q"] == QueueCounts(5, 4, 0, 1)
+    assert when(client, "job", lambda job: job.is_settled).queues["q"] == JobQueueCounts(5, 4, 0, 1)
 
 
 def test_a_full_queue_makes_the_job_wait(sink: Sink, client: StagingClient, target: StagingTarget) -> None:
@@ -186,7 +186,7 @@ def test_filter_queues_get_what_they_filter(sink: Sink, client: StagingClient, t
         writer.add(envelope(b"%d" % number, "", key, own), given, routing_key=key)
     client.commit_job("job", [writer.close()])
     job = when(client, "job", lambda job: job.state == "routed")
-    assert job.queues == {"q": QueueCounts(200), "odd": QueueCounts(300)}
+    assert job.queues == {"q": JobQueueCounts(200), "odd": JobQueueCounts(300)}
     assert job.unroutable == sum(number % 2 == 0 and number % 3 != 0 for number in range(600))
     for queue in ("q", "odd"):
         consume(sink, queue)
@@ -212,7 +212,7 @@ def test_a_queue_that_starts_in_the_past_gets_each_message_once(
     sink.quiet()
     assert sink.got == Counter(bodies(3000))
     job = when(client, "job", lambda job: job.is_settled)
-    assert job.queues == {"small": QueueCounts(3000, 3000), "late": QueueCounts(3000, 3000)}
+    assert job.queues == {"small": JobQueueCounts(3000, 3000), "late": JobQueueCounts(3000, 3000)}
 
 
 def test_redriven_messages_wait_again(
@@ -225,10 +225,10 @@ def test_redriven_messages_wait_again(
     sink.connection.settle(1, Outcome.REJECT, [(d[2], d[3], d[4]) for d in held if d is not None])
     when(client, "job", lambda job: job.failed == 4)
     assert redrive(sink.connection, "q", limit=1).moved == 1
-    assert client.job_status("job").queues["q"] == QueueCounts(10, 0, 3, 0)
+    assert client.job_status("job").queues["q"] == JobQueueCounts(10, 0, 3, 0)
     assert redrive(sink.connection, "q", "other").moved == 3
     job = client.job_status("job")
-    assert job.queues == {"q": QueueCounts(7), "other": QueueCounts(3)}
+    assert job.queues == {"q": JobQueueCounts(7), "other": JobQueueCounts(3)}
     broker.kill()
     for queue in ("q", "other"):
         consume(sink, queue)

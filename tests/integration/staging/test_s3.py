@@ -14,7 +14,7 @@ import pytest
 from kombu_opendata.client.calls.staged_jobs import StagingClient
 from kombu_opendata.errors import CorruptRecord, NotFound, StoreError
 from kombu_opendata.protocol.messages import Consume
-from kombu_opendata.staging import BatchWriter, QueueCounts, StagingTarget
+from kombu_opendata.staging import BatchWriter, JobQueueCounts, StagingTarget
 from kombu_opendata.staging.batch_reader import check_batch
 from kombu_opendata.staging.batch_uri import parse_batch_uri
 from kombu_opendata.staging.folder_url import open_folder
@@ -64,7 +64,7 @@ def test_a_job_in_a_bucket_is_delivered_once(broker: ServedBroker) -> None:
     sink.quiet()
     assert sink.got == Counter(bodies(MESSAGES))
     wait_until(lambda: client.job_status("job").is_settled, 60, lambda: repr(client.job_status("job")))
-    assert client.job_status("job").queues == {"q": QueueCounts(MESSAGES, MESSAGES)}
+    assert client.job_status("job").queues == {"q": JobQueueCounts(MESSAGES, MESSAGES)}
     sink.close()
 
 

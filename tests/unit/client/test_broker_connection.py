@@ -56,7 +56,7 @@ def test_deliveries_that_come_while_a_call_waits_are_kept(met: Any) -> None:
     start_consumer(met)
     calling = client.start(client.connection.io.publish, publish())
     request = broker.receive(m.Publish)
-    broker.send(m.Deliver(0, [delivery(1), delivery(2)]), m.Published(request.rid, 99, 1))
+    broker.send(m.Deliver(0, [delivery(1), delivery(2)]), m.PublishConfirm(request.rid, 99, 1))
     assert calling.result(10).message_id == 99
     client.connection.drain(0)
     assert [event[3] for event in client.connection.events] == [1, 2]
@@ -69,7 +69,7 @@ def test_publishes_count_from_one(met: Any) -> None:
         calling = client.start(client.connection.io.publish, publish())
         request = broker.receive(m.Publish)
         assert request.seq == expected
-        broker.send(m.Published(request.rid, expected, 1))
+        broker.send(m.PublishConfirm(request.rid, expected, 1))
         calling.result(10)
 
 
@@ -120,7 +120,7 @@ def test_a_message_over_the_limit_is_not_sent(peer: Any, new_client: Any) -> Non
     calling = client.start(client.connection.io.publish, publish(b"x" * 100))
     request = broker.receive(m.Publish)
     assert request.seq == 1, "what was not sent was not counted"
-    broker.send(m.Published(request.rid, 1, 1))
+    broker.send(m.PublishConfirm(request.rid, 1, 1))
     calling.result(10)
 
 
@@ -136,7 +136,7 @@ def test_settlements_are_kept_until_they_are_confirmed(met: Any) -> None:
     assert broker.receive(m.Settle) == m.Settle(3, 2, 1, [("q", 2, 7), ("q", 3, 7)])
     assert len(connection.session.settlements.unconfirmed) == 3
     assert connection.session.held == {}
-    broker.send(m.Settled(2))
+    broker.send(m.SettleConfirm(2))
     connection.link.current.wait(10)
     connection.io.read_available()
     assert list(connection.session.settlements.unconfirmed) == [(2, "q", 3, 7)]
@@ -186,7 +186,7 @@ def test_drain_wakes_when_another_threads_call_took_the_delivery(met: Any, monke
     assert waiting.wait(60)
     calling = client.start(connection.io.publish, publish())
     request = broker.receive(m.Publish)
-    broker.send(m.Deliver(0, [delivery(1)]), m.Published(request.rid, 1, 1))
+    broker.send(m.Deliver(0, [delivery(1)]), m.PublishConfirm(request.rid, 1, 1))
     calling.result(10)
     draining.result(10)
 
@@ -202,7 +202,7 @@ def test_a_big_publish_and_big_deliveries_do_not_wait_for_each_other(peer: Any, 
     big = (1, "t", "q", 1, 7, 1, b"y" * (8 << 20), False)
     broker.send(m.Deliver(0, [big]))  # reads nothing before this is out
     request = broker.receive(m.Publish)
-    broker.send(m.Published(request.rid, 1, 1))
+    broker.send(m.PublishConfirm(request.rid, 1, 1))
     calling.result(10)
     assert len(client.connection.events) == 1
 
@@ -290,7 +290,7 @@ def test_a_forked_child_leaves_the_parents_session_alone(met: Any, peer: Any) ->
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     calling = client.start(client.connection.io.publish, publish())
     request = broker.receive(m.Publish)  # the parent's socket is open and had no Goodbye
-    broker.send(m.Published(request.rid, 1, 1))
+    broker.send(m.PublishConfirm(request.rid, 1, 1))
     calling.result(10)
     assert len(client.connection.events) == 1
 

@@ -127,7 +127,7 @@ def test_the_session_goes_on_at_the_successor(hosts: Any, connect: Any, new_clie
     assert (resumed.session, resumed.resume) == (hello.session, True)
     again = successor.receive(m.Publish)
     assert again.seq == request.seq
-    successor.send(m.Published(again.rid, 42, 1))
+    successor.send(m.PublishConfirm(again.rid, 42, 1))
     assert calling.result(SECONDS).message_id == 42
 
 

@@ -36,9 +36,9 @@ def test_many_are_in_flight_and_a_flush_waits_for_all(met: Any) -> None:
     requests = receive(broker, 3)
     assert [request.seq for request in requests] == [1, 2, 3]
     flushing = client.start(client.connection.flush)
-    broker.send(*(m.Published(request.rid, 1, 1) for request in requests[:2]))
+    broker.send(*(m.PublishConfirm(request.rid, 1, 1) for request in requests[:2]))
     assert not flushing.done()
-    broker.send(m.Published(requests[2].rid, 1, 1))
+    broker.send(m.PublishConfirm(requests[2].rid, 1, 1))
     flushing.result(10)
     client.connection.flush()  # nothing is left
 
@@ -53,7 +53,7 @@ def test_what_is_in_flight_is_bounded_by_count(peer: Any, new_client: Any) -> No
     fifth = client.start(later, client.connection, 5)
     requests = receive(broker, 4)
     assert not fifth.done()
-    broker.send(*(m.Published(request.rid, 1, 1) for request in requests[:2]))
+    broker.send(*(m.PublishConfirm(request.rid, 1, 1) for request in requests[:2]))
     fifth.result(10)
     assert broker.receive(m.Publish).seq == 5
 
@@ -65,7 +65,7 @@ def test_what_is_in_flight_is_bounded_by_bytes(met: Any, monkeypatch: pytest.Mon
     fourth = client.start(later, client.connection, 4)
     requests = receive(broker, 3)
     assert not fourth.done()
-    broker.send(*(m.Published(request.rid, 1, 1) for request in requests[:2]))
+    broker.send(*(m.PublishConfirm(request.rid, 1, 1) for request in requests[:2]))
     fourth.result(10)
 
 
@@ -73,7 +73,7 @@ def test_a_refusal_is_raised_by_the_flush_with_the_task(met: Any) -> None:
     client, broker = met
     later(client.connection, 1, 2, 3)
     first, second, third = receive(broker, 3)
-    broker.send(m.Published(first.rid, 1, 1), unroutable(second), m.Published(third.rid, 2, 1))
+    broker.send(m.PublishConfirm(first.rid, 1, 1), unroutable(second), m.PublishConfirm(third.rid, 2, 1))
     with pytest.raises(PublishFailed, match=r"1 publishes were not confirmed: task-2; the first: no queue") as caught:
         client.connection.flush()
     (failed,) = caught.value.failed
@@ -86,14 +86,14 @@ def test_the_unanswered_are_sent_again_in_order_with_their_numbers(met: Any, pee
     client, broker = met
     later(client.connection, 1, 2, 3, 4)
     requests = receive(broker, 4)
-    broker.send(m.Published(requests[0].rid, 1, 1), unroutable(requests[1]))
+    broker.send(m.PublishConfirm(requests[0].rid, 1, 1), unroutable(requests[1]))
     broker.close()
     flushing = client.start(client.connection.flush)
     second = peer.accept()
     assert second.welcome().resume
     again = receive(second, 2)
     assert [request.seq for request in again] == [3, 4]
-    second.send(m.Published(again[0].rid, 0, -1), m.Published(again[1].rid, 9, 1))
+    second.send(m.PublishConfirm(again[0].rid, 0, -1), m.PublishConfirm(again[1].rid, 9, 1))
     with pytest.raises(PublishFailed, match="task-2"):
         flushing.result(10)
 
@@ -108,7 +108,7 @@ def test_a_stopping_broker_refuses_nothing_for_good(met: Any, peer: Any) -> None
     second = peer.accept()
     second.welcome()
     (again,) = receive(second, 1)
-    second.send(m.Published(again.rid, 1, 1))
+    second.send(m.PublishConfirm(again.rid, 1, 1))
     flushing.result(10)
 
 
@@ -117,7 +117,7 @@ def test_a_confirmed_publish_among_them_gets_its_own_answer(met: Any) -> None:
     later(client.connection, 1)
     calling = client.start(client.connection.io.publish, publish(2))
     first, second = receive(broker, 2)
-    broker.send(m.Published(first.rid, 5, 1), m.Published(second.rid, 6, 1))
+    broker.send(m.PublishConfirm(first.rid, 5, 1), m.PublishConfirm(second.rid, 6, 1))
     assert calling.result(10).message_id == 6
     assert not client.connection.session.in_flight.by_rid
 
@@ -139,7 +139,7 @@ def test_a_close_waits_for_what_is_in_flight(met: Any) -> None:
     later(client.connection, 1, 2)
     closing = client.start(client.connection.close)
     requests = receive(broker, 2)
-    broker.send(m.Published(requests[0].rid, 1, 1), unroutable(requests[1]))
+    broker.send(m.PublishConfirm(requests[0].rid, 1, 1), unroutable(requests[1]))
     broker.send(m.Ok(broker.receive(m.Goodbye).rid))
     with pytest.raises(PublishFailed, match="task-2"):
         closing.result(10)
@@ -168,7 +168,7 @@ def test_at_exit_what_failed_is_logged(met: Any, caplog: pytest.LogCaptureFixtur
     later(client.connection, 1, 2)
     ending = client.start(publish_pipeline.flush_all)
     requests = receive(broker, 2)
-    broker.send(m.Published(requests[0].rid, 1, 1), unroutable(requests[1]))
+    broker.send(m.PublishConfirm(requests[0].rid, 1, 1), unroutable(requests[1]))
     ending.result(10)
     assert "1 publishes were not confirmed: task-2" in caplog.text
 
@@ -187,5 +187,5 @@ def test_a_forked_child_does_not_wait_for_the_parents(met: Any) -> None:
             os._exit(99)
     assert os.waitpid(pid, 0)[1] == 0
     assert len(client.connection.session.in_flight.by_rid) == 1
-    broker.send(m.Published(request.rid, 1, 1))
+    broker.send(m.PublishConfirm(request.rid, 1, 1))
     client.connection.flush()

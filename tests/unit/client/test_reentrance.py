@@ -87,8 +87,8 @@ def test_a_publish_that_interrupts_a_publish_goes_over_another_connection(met: A
                 other.welcome()
             inner = other.receive(m.Publish)
             assert inner.envelope == b"inner"
-            other.send(m.Published(inner.rid, 7 + turn, 1))
-            broker.send(m.Published(request.rid, turn, 1))
+            other.send(m.PublishConfirm(inner.rid, 7 + turn, 1))
+            broker.send(m.PublishConfirm(request.rid, turn, 1))
 
     playing = client.start(play)
     for turn in range(2):
@@ -116,8 +116,8 @@ def test_a_declaration_goes_over_another_connection_unless_the_queue_belongs_to_
     def play() -> None:
         request = broker.receive(m.Publish)
         interrupt()
-        answer_other(peer, m.DeclareQueue, lambda rid: m.QueueInfo(rid, "q", 0, 0, []))
-        broker.send(m.Published(request.rid, 1, 1))
+        answer_other(peer, m.DeclareQueue, lambda rid: m.QueueDeclared(rid, "q", 0, 0, []))
+        broker.send(m.PublishConfirm(request.rid, 1, 1))
 
     playing = client.start(play)
     client.connection.publish(publish(b"outer"))
@@ -145,7 +145,7 @@ def test_what_needs_the_session_is_refused(met: Any, on_signal: Any, call: Calla
     def play() -> None:
         request = broker.receive(m.Publish)
         interrupt()
-        broker.send(m.Published(request.rid, 1, 1))
+        broker.send(m.PublishConfirm(request.rid, 1, 1))
 
     playing = client.start(play)
     assert client.connection.publish(publish(b"outer")).message_id == 1
@@ -187,7 +187,7 @@ def test_settling_and_closing_wait_for_the_end_of_the_interrupted_call(
     def play() -> None:
         request = broker.receive(m.Publish)
         interrupt()
-        broker.send(m.Published(request.rid, 1, 1))
+        broker.send(m.PublishConfirm(request.rid, 1, 1))
         waited = broker.receive(kind)
         if kind in (m.CloseChannel, m.Goodbye):
             broker.send(m.Ok(waited.rid))
@@ -225,7 +225,7 @@ def test_another_thread_waits_for_the_lock_as_before(met: Any) -> None:
     calls = [client.start(client.connection.publish, publish(b"%d" % number)) for number in range(2)]
     for number in range(2):
         request = broker.receive(m.Publish)
-        broker.send(m.Published(request.rid, number, 1))
+        broker.send(m.PublishConfirm(request.rid, number, 1))
     assert sorted(call.result(SECONDS).message_id for call in calls) == [0, 1]
 
 
@@ -301,7 +301,7 @@ def answer_publishes(broker: Any, number: int) -> list[bytes]:
     while len(confirmed) < number:
         request = broker.receive(m.Publish)
         confirmed[request.rid] = request.envelope
-        broker.send(m.Published(request.rid, request.rid, 1))
+        broker.send(m.PublishConfirm(request.rid, request.rid, 1))
     return list(confirmed.values())
 
 

@@ -52,7 +52,7 @@ def test_a_publish_is_sent_again_with_the_same_number(met: Any, peer: Any) -> No
     assert hello.session == client.connection.session.id
     again = second.receive(m.Publish)
     assert (again.seq, again.envelope) == (first.seq, first.envelope)
-    second.send(m.Published(again.rid, 42, 1))
+    second.send(m.PublishConfirm(again.rid, 42, 1))
     assert calling.result(10).message_id == 42
 
 
@@ -68,7 +68,7 @@ def test_the_hello_carries_leases_in_hand_and_unconfirmed_settlements(met: Any, 
     connection.settle(1, m.Outcome.REQUEUE, [("q", 4, 7)])
     for _ in range(3):
         broker.receive(m.Settle)
-    broker.send(m.Settled(1))
+    broker.send(m.SettleConfirm(1))
     calling = client.start(connection.call, m.PurgeQueue(0, "q"))
     broker.receive(m.PurgeQueue)
     broker.close()
@@ -124,7 +124,7 @@ def test_what_the_old_socket_still_holds_is_read_first(met: Any, peer: Any) -> N
     consume(met)
     calling = client.start(client.connection.io.publish, publish())
     request = broker.receive(m.Publish)
-    broker.send(m.Deliver(0, [delivery(1)]), m.Published(request.rid, 42, 1), m.Deliver(0, [delivery(2)]))
+    broker.send(m.Deliver(0, [delivery(1)]), m.PublishConfirm(request.rid, 42, 1), m.Deliver(0, [delivery(2)]))
     broker.close()
     assert calling.result(10).message_id == 42
     draining = client.start(client.connection.call, m.PurgeQueue(0, "q"))
@@ -140,12 +140,12 @@ def test_consumers_prefetch_and_transient_topology_are_declared_again(met: Any, 
     transient = m.DeclareQueue(0, "reply", False, False, True, {}, False)
     call(met, m.DeclareExchange(0, "bus", "fanout", False, False, {}, False), m.Ok(0))
     call(met, m.DeclareExchange(0, "durable", "direct", True, False, {}, False), m.Ok(0))
-    call(met, transient, m.QueueInfo(0, "reply", 0, 0))
-    call(met, m.DeclareQueue(0, "kept", True, False, False, {}, False), m.QueueInfo(0, "kept", 0, 0))
-    call(met, m.DeclareQueue(0, "", False, True, False, {}, False), m.QueueInfo(0, "made-up", 0, 0))
+    call(met, transient, m.QueueDeclared(0, "reply", 0, 0))
+    call(met, m.DeclareQueue(0, "kept", True, False, False, {}, False), m.QueueDeclared(0, "kept", 0, 0))
+    call(met, m.DeclareQueue(0, "", False, True, False, {}, False), m.QueueDeclared(0, "made-up", 0, 0))
     call(met, m.Bind(0, "reply", "bus", "", {}), m.Ok(0))
     call(met, m.Bind(0, "kept", "durable", "k", {}), m.Ok(0))
-    call(met, m.DeclareQueue(0, "gone", False, False, False, {}, False), m.QueueInfo(0, "gone", 0, 0))
+    call(met, m.DeclareQueue(0, "gone", False, False, False, {}, False), m.QueueDeclared(0, "gone", 0, 0))
     call(met, m.DeleteQueue(0, "gone", False, False), m.Count(0, 0))
     client.connection.set_prefetch(1, 8)
     assert broker.receive(m.Qos).prefetch == 8
@@ -171,7 +171,7 @@ def test_consumers_prefetch_and_transient_topology_are_declared_again(met: Any, 
 
 def test_the_last_cancel_of_an_auto_delete_queue_forgets_it(met: Any, peer: Any) -> None:
     client, broker = met
-    call(met, m.DeclareQueue(0, "reply", False, False, True, {}, False), m.QueueInfo(0, "reply", 0, 0))
+    call(met, m.DeclareQueue(0, "reply", False, False, True, {}, False), m.QueueDeclared(0, "reply", 0, 0))
     consume(met, "t", "reply")
     cancelling = client.start(client.connection.cancel, 1, "t")
     broker.send(m.Ok(broker.receive(m.Cancel).rid))
@@ -204,11 +204,11 @@ def test_what_should_still_exist_is_not_created_again(
     call(met, m.DeclareExchange(0, "bus", "fanout", False, True, {}, False), m.Ok(0))
     call(met, m.DeclareExchange(0, "durable", "fanout", True, True, {}, False), m.Ok(0))
     for name, exclusive in (("exclusive", True), ("transient", False), ("gone", False)):
-        call(met, m.DeclareQueue(0, name, False, exclusive, False, {}, False), m.QueueInfo(0, name, 0, 0))
+        call(met, m.DeclareQueue(0, name, False, exclusive, False, {}, False), m.QueueDeclared(0, name, 0, 0))
     call(met, m.Bind(0, "exclusive", "bus", "", {}), m.Ok(0))
     broker.send(m.Undeclared("gone"))
     calling = client.start(client.connection.call, m.DeclareQueue(0, "short", False, False, False, {}, False))
-    broker.send(m.QueueInfo(broker.receive(m.DeclareQueue).rid, "short", 0, 0), m.Undeclared("short"))
+    broker.send(m.QueueDeclared(broker.receive(m.DeclareQueue).rid, "short", 0, 0), m.Undeclared("short"))
     calling.result(10)
     broker.close()
 
@@ -265,7 +265,7 @@ def test_a_stopping_broker_is_left_for_its_successor(met: Any, peer: Any) -> Non
     third.welcome()
     again = third.receive(m.Publish)
     assert again.seq == request.seq
-    third.send(m.Published(again.rid, 1, 1))
+    third.send(m.PublishConfirm(again.rid, 1, 1))
     assert calling.result(10).message_id == 1
 
 
@@ -475,7 +475,7 @@ def test_an_interrupted_call_does_not_leave_the_stream_out_of_step(met: Any, pee
     connection.session.receive = interrupted
     calling = client.start(connection.io.publish, publish())
     request = broker.receive(m.Publish)
-    broker.send(m.Published(request.rid, 1, 1))
+    broker.send(m.PublishConfirm(request.rid, 1, 1))
     with pytest.raises(Interrupt):
         calling.result(10)
     calling = client.start(connection.io.publish, publish())
@@ -483,7 +483,7 @@ def test_an_interrupted_call_does_not_leave_the_stream_out_of_step(met: Any, pee
     assert second.welcome().resume
     request = second.receive(m.Publish)
     assert request.seq == 2
-    second.send(m.Published(request.rid, 2, 1))
+    second.send(m.PublishConfirm(request.rid, 2, 1))
     assert calling.result(10).message_id == 2
 
 

@@ -8,7 +8,7 @@ from kombu_opendata.client.session.publishes_in_flight import PublishInFlight
 from kombu_opendata.client.session.session import ClientSession
 from kombu_opendata.errors import FailedPublish, QueueFull, StoreStalled
 from kombu_opendata.protocol.envelope import encode_envelope
-from kombu_opendata.protocol.messages import Failed, Publish, Published
+from kombu_opendata.protocol.messages import Failed, Publish, PublishConfirm
 
 
 def message(body: bytes, timestamp: int = 1) -> Publish:
@@ -20,7 +20,7 @@ def publish(session: ClientSession, body: bytes, *, error: str = "", timestamp: 
     """Publish a message and receive the answer; returns its number."""
     sent = message(body, timestamp)
     session.start_publish(sent)
-    session.receive([Failed(sent.rid, error, "text", values) if error else Published(sent.rid, 1, 1)])
+    session.receive([Failed(sent.rid, error, "text", values) if error else PublishConfirm(sent.rid, 1, 1)])
     session.answers.pop(sent.rid)
     return sent.seq
 

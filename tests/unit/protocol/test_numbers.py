@@ -12,12 +12,12 @@ from typing import get_args
 from kombu_opendata.protocol import messages
 from kombu_opendata.protocol.messages import BrokerMessage, ClientMessage
 from kombu_opendata.protocol.messages.failure_messages import FailureQuery
-from kombu_opendata.protocol.messages.message_base import Message, Numbered
+from kombu_opendata.protocol.messages.message_base import Numbered, WireMessage
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "rfcs" / "0002-wire-protocol.md"
 
 
-def defined() -> list[type[Message]]:
+def defined() -> list[type[WireMessage]]:
     """The messages of all modules of the protocol, also those that no side knows yet."""
     modules = [
         importlib.import_module(f"{messages.__name__}.{found.name}")
@@ -27,7 +27,7 @@ def defined() -> list[type[Message]]:
         one
         for module in modules
         for one in vars(module).values()
-        if isinstance(one, type) and issubclass(one, Message) and one not in (Message, Numbered, FailureQuery)
+        if isinstance(one, type) and issubclass(one, WireMessage) and one not in (WireMessage, Numbered, FailureQuery)
         if one.__module__ == module.__name__
     ]
 
@@ -35,7 +35,7 @@ def defined() -> list[type[Message]]:
 MESSAGES = defined()
 
 
-def number(message: type[Message]) -> int:
+def number(message: type[WireMessage]) -> int:
     tag = message.__struct_config__.tag
     assert isinstance(tag, int), message
     return tag

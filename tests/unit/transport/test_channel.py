@@ -243,7 +243,7 @@ def test_get(channel: Channel, connection: Connection) -> None:
 
 
 def test_queues(channel: Channel, connection: Connection) -> None:
-    connection.answers.append(m.QueueInfo(0, "made-up", 3, 1))
+    connection.answers.append(m.QueueDeclared(0, "made-up", 3, 1))
     assert tuple(channel.queue_declare("", exclusive=True)) == ("made-up", 3, 1)
     connection.answers.append(errors.NotFound("no queue 'q'", queue="q"))
     with pytest.raises(amqp.NotFound) as caught:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ....errors import AccessRefused, NotFound
 from ....protocol import messages as m
-from ....protocol.messages.message_base import Message
+from ....protocol.messages.message_base import WireMessage
 from ...access.audit import Audit
 from ...delivery.background import Background
 from ...delivery.outbox import Outbox
@@ -54,7 +54,7 @@ class Context:
         self.waiting = 0
 
     # ------------------------------------------------------------------ answering
-    def welcome(self, message: Message, *, resumes: bool) -> None:
+    def welcome(self, message: WireMessage, *, resumes: bool) -> None:
         """Answer the greeting, before messages that waited while the session had no connection.
 
         Args:
@@ -78,7 +78,7 @@ class Context:
         if refusal is not None:
             self._outbox.send_now(self.session, refusal)
 
-    def run(self, rid: int, work: Coroutine[Any, Any, Message | None], *, once: bool = False) -> None:
+    def run(self, rid: int, work: Coroutine[Any, Any, WireMessage | None], *, once: bool = False) -> None:
         """Run the rest of a call in the background; see :meth:`.Background.run`."""
         self._background.run(self.session, rid, work, once=once)
 
@@ -87,7 +87,7 @@ class Context:
         """Whether this call is running or done; see :meth:`.Background.repeat`."""
         return self._background.repeat(self.session, rid)
 
-    def answer_once(self, rid: int, message: Message, size: int = 0) -> None:
+    def answer_once(self, rid: int, message: WireMessage, size: int = 0) -> None:
         """Answer such a call; see :meth:`.Background.answer`."""
         self._background.answer(self.session, rid, message, size)
 

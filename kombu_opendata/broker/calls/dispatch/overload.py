@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from ....protocol import messages as m
 from ....protocol.messages import queue_messages as q
-from ....protocol.messages.message_base import Message
+from ....protocol.messages.message_base import WireMessage
 from ...access.quotas import SessionQuotas
 
 #: calls that put messages or results into memory
-STORING: frozenset[type[Message]] = frozenset(
+STORING: frozenset[type[WireMessage]] = frozenset(
     {m.Publish, q.Send, m.StoreResult, m.OpenChord, m.CommitJob, m.Replay, m.Redrive, m.RetryFailures}
 )
 #: calls that free memory, that look, or that show that the client is alive
-OVERTAKING: frozenset[type[Message]] = frozenset(
+OVERTAKING: frozenset[type[WireMessage]] = frozenset(
     {
         m.Heartbeat, m.Settle, m.ReportTasks, m.Credit, m.Qos, m.Cancel, q.Ping, q.Read, q.StopReading,
         q.SettleMessages, m.GetResults, m.WatchResults, m.UnwatchResults, m.ForgetResults, m.GetStatus, q.GetMetrics,
@@ -24,12 +24,12 @@ OVERTAKING: frozenset[type[Message]] = frozenset(
 )  # fmt: skip
 
 
-def messages_of(message: Message) -> int:
+def messages_of(message: WireMessage) -> int:
     """How many messages a call counts as."""
     return len(message.messages) if isinstance(message, q.Send) else 1
 
 
-def check_size(quotas: SessionQuotas, message: Message) -> None:
+def check_size(quotas: SessionQuotas, message: WireMessage) -> None:
     """Check the size of what a call brings.
 
     Raises:

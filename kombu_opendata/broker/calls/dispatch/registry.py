@@ -13,17 +13,17 @@ from functools import wraps
 from inspect import iscoroutinefunction, isfunction
 from typing import Any, TypeVar
 
-from ....protocol.messages.message_base import Message
+from ....protocol.messages.message_base import WireMessage
 from ...model.sessions import SessionConnection
 from .context import Context
 from .overload import OVERTAKING, STORING
 from .required_rights import Needs
 
 Calls = TypeVar("Calls")
-Call = TypeVar("Call", bound=Message)
+Call = TypeVar("Call", bound=WireMessage)
 
 #: a handler; a coroutine runs in the background, and what it returns is the answer
-Method = Callable[[Calls, Context, Call], Coroutine[Any, Any, Message | None] | None]
+Method = Callable[[Calls, Context, Call], Coroutine[Any, Any, WireMessage | None] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Handler:
 class _Mark:
     """The arguments of a method's decorator."""
 
-    message: type[Message]
+    message: type[WireMessage]
     needs: Needs
     query: bool
     filter_of: Callable[[Any, Any], str | None] | None
@@ -131,13 +131,13 @@ def _once(method: Callable[[Any, Context, Any], object]) -> Callable[[Any, Conte
     return run_once
 
 
-def bind_handlers(*objects: object) -> dict[type[Message], Handler]:
+def bind_handlers(*objects: object) -> dict[type[WireMessage], Handler]:
     """The handlers that are methods of these objects, by message.
 
     Raises:
         ValueError: two handlers for one message.
     """
-    found: dict[type[Message], Handler] = {}
+    found: dict[type[WireMessage], Handler] = {}
     for calls in objects:
         for method in filter(isfunction, vars(type(calls)).values()):
             mark = _marks.get(method)

@@ -65,12 +65,12 @@ class PeekCalls:
         return q.Peeked(msg.rid, found, size >= PAGE_BYTES or after >= 0, errors)
 
     @handles(q.ListByState, needs=needs.on_queue("read", or_role="monitor"), query=True)
-    async def list_by_state(self, call: Context, msg: q.ListByState) -> q.StatePage:
+    async def list_by_state(self, call: Context, msg: q.ListByState) -> q.MessageStatePage:
         check_quantity(msg.limit, MAX_PAGE)
         if msg.state not in STATES:
             raise RequestError(f"a message's state is one of {', '.join(STATES)}, not {msg.state!r}")
         rows, after = await call.queue(msg.queue).page((msg.state,), msg.after, msg.limit)
-        return q.StatePage(msg.rid, [self._holders.row(row) for row in rows], after)
+        return q.MessageStatePage(msg.rid, [self._holders.row(row) for row in rows], after)
 
     @handles(q.GetMessage, needs=needs.get_message, query=True)
     async def get_message(self, call: Context, msg: q.GetMessage) -> q.FoundMessage:

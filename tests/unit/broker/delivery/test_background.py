@@ -9,7 +9,7 @@ import pytest
 
 from kombu_opendata.broker.model.sessions import SessionConnection
 from kombu_opendata.protocol.messages import DeleteSettled, Failed
-from kombu_opendata.protocol.messages.message_base import Message
+from kombu_opendata.protocol.messages.message_base import WireMessage
 from kombu_opendata.storage.operations.archive_and_delete import SettledMoves
 from tests.unit.broker.model.test_queue import World, run
 
@@ -23,7 +23,7 @@ class Told:
         self.messages: list[Any] = []
         self._came = asyncio.Event()
 
-    def send_all(self, outgoing: list[Message]) -> None:
+    def send_all(self, outgoing: list[WireMessage]) -> None:
         self.messages += outgoing
         self._came.set()
 

@@ -12,7 +12,7 @@ from kombu_opendata.broker.delivery.active_lease import ActiveLease, seconds_sin
 from kombu_opendata.broker.instance.instance import Instance
 from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.broker.wire.connection import ConnectionProtocol
-from kombu_opendata.protocol.messages import DeclareQueue, Publish, Published
+from kombu_opendata.protocol.messages import DeclareQueue, Publish, PublishConfirm
 from kombu_opendata.storage.engine import Engine
 from tests.support.caller import Caller
 from tests.support.clock import ManualClock
@@ -27,7 +27,7 @@ class Peer:
         self.confirmed: list[int] = []
 
     def send_all(self, messages: list[Any]) -> None:
-        self.confirmed += [message.rid for message in messages if isinstance(message, Published)]
+        self.confirmed += [message.rid for message in messages if isinstance(message, PublishConfirm)]
 
 
 class Gate:

@@ -50,7 +50,7 @@ def test_a_definition_waits_for_a_deletion() -> None:
             await asyncio.sleep(0)
             assert [type(answer) for answer in world.session.replies] == [m.Ok]
         await world.call.done()
-        assert [type(answer) for answer in world.session.replies] == [m.Ok, m.QueueInfo]
+        assert [type(answer) for answer in world.session.replies] == [m.Ok, m.QueueDeclared]
 
     run(True, steps)
 
@@ -65,7 +65,7 @@ def test_a_definition_does_not_overtake_one_that_waits() -> None:
             await asyncio.sleep(0)
         world.call(m.Consume(2, 1, "tag", "another", False, False, {}))  # the lock is free, the queue is not there yet
         await world.call.done()
-        assert [type(answer) for answer in world.session.replies] == [m.QueueInfo, m.Ok]
+        assert [type(answer) for answer in world.session.replies] == [m.QueueDeclared, m.Ok]
 
     run(True, steps)
 
