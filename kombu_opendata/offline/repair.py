@@ -23,16 +23,16 @@ from ..storage.commit.journal_segment import HEADER_BYTES
 from ..storage.effects import codec
 from ..storage.effects.by_message_id import Archive, Delete
 from ..storage.effects.codec import Commit
-from ..storage.effects.deliveries import Ack, Fail, Remove
-from ..storage.effects.publishes import Publish
-from ..storage.effects.sessions import Time
+from ..storage.effects.deliveries import AckEffect, FailEffect, RemoveEffect
+from ..storage.effects.publishes import PublishEffect
+from ..storage.effects.sessions import TimeEffect
 from ..url import LOCK_NAME
 from .files.journal_files import JournalPlace, JournalTail, read_tail
 from .files.location import StoreLocation, find_store, power_lost, running_broker
 from .records.open_store import open_store
 
 _SUFFIX = ".damaged"
-_SETTLEMENTS = (Ack, Fail, Remove, Delete, Archive)
+_SETTLEMENTS = (AckEffect, FailEffect, RemoveEffect, Delete, Archive)
 
 
 @dataclass(slots=True)
@@ -77,12 +77,12 @@ class Repair:
     def add(self, commit: Commit) -> None:
         """Note the changes of a commit that is given up."""
         for effect in commit:
-            if isinstance(effect, Publish):
+            if isinstance(effect, PublishEffect):
                 for queue, _bucket in effect.places:
                     self.published.setdefault(queue, []).append(effect.id)
             elif isinstance(effect, _SETTLEMENTS):
                 self.settled.setdefault(effect.queue, []).extend(effect.pairs[::2])
-            elif not isinstance(effect, Time):
+            elif not isinstance(effect, TimeEffect):
                 self.other += 1
 
 

@@ -21,7 +21,7 @@ import kombu_opendata  # noqa: F401 - registers the transport
 from kombu_opendata.storage.clock import SystemClock
 from kombu_opendata.storage.effects import codec
 from kombu_opendata.storage.effects.codec import Commit
-from kombu_opendata.storage.effects.publishes import Publish
+from kombu_opendata.storage.effects.publishes import PublishEffect
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.records import settled
 from kombu_opendata.storage.state.store_state import QueueSettings
@@ -66,7 +66,7 @@ class Crashed(NamedTuple):
     @property
     def answered(self) -> int:
         """Where the last record with a confirmed publish ends."""
-        return max(one.end for one in self.records if any(isinstance(effect, Publish) for effect in one.effects))
+        return max(one.end for one in self.records if any(isinstance(effect, PublishEffect) for effect in one.effects))
 
     @property
     def end(self) -> int:

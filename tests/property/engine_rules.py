@@ -13,7 +13,7 @@ from hypothesis.stateful import initialize, invariant, rule
 from kombu_opendata.errors import StoreError
 from kombu_opendata.protocol.task_reports import STATES, TaskReport, TaskState
 from kombu_opendata.storage.commit.queue_sizes import measure
-from kombu_opendata.storage.effects.deliveries import Renew
+from kombu_opendata.storage.effects.deliveries import RenewEffect
 from kombu_opendata.storage.operations.repeated_calls import Call
 from kombu_opendata.storage.records.overrides import QueueOverrides
 from kombu_opendata.storage.state.queue_buckets import QueueEntry
@@ -330,7 +330,7 @@ class EngineRules(CrashableEngine):
 
     @rule(session=st.sampled_from(SESSIONS), lease_ms=st.integers(0, 60_000), commit=st.booleans())
     def renew(self, session: bytes, lease_ms: int, commit: bool) -> None:
-        self.engine.commits.apply(Renew(session, self.clock.now_ms() + lease_ms))
+        self.engine.commits.apply(RenewEffect(session, self.clock.now_ms() + lease_ms))
         for queue in self.model.queues.values():
             for message in queue.in_flight.values():
                 if message.session == session:

@@ -9,27 +9,35 @@ import msgspec
 
 from ...errors import CorruptRecord
 from .by_message_id import Archive, Delay, Delete, Extend
-from .definitions import AlterQueue, Bind, DeclareExchange, DeclareQueue, DeleteExchange, DeleteQueue, Unbind
-from .deliveries import Ack, ClaimAgain, GiveUp, RemoveFor, Renew, ReturnExpired
+from .definitions import (
+    AlterQueueEffect,
+    BindEffect,
+    DeclareExchangeEffect,
+    DeclareQueueEffect,
+    DeleteExchangeEffect,
+    DeleteQueueEffect,
+    UnbindEffect,
+)
+from .deliveries import AckEffect, ClaimAgainEffect, GiveUpEffect, RemoveForEffect, RenewEffect, ReturnExpiredEffect
 from .effect import Effect
-from .failures import HandleFailures
-from .message_moves import ArchiveFailed, MoveSettled, MoveWaiting, Route
-from .publishes import DeadLetterSent, Publish, ReserveIds, SentWithKey
-from .sessions import ForgetSession, NameSession, NoteRemoval, SyncedTime
-from .staged_jobs import CommitStaged, RouteStaged
-from .task_results import CloseChord, ForgetResults, OpenChord, StoreResult
-from .task_runs import FinishFailed, NoteFailures, Start
+from .failures import HandleFailuresEffect
+from .message_moves import ArchiveFailedEffect, MoveSettledEffect, MoveWaitingEffect, RouteEffect
+from .publishes import DeadLetterSentEffect, PublishEffect, ReserveIdsEffect, SentWithKeyEffect
+from .sessions import ForgetSessionEffect, NameSessionEffect, NoteRemovalEffect, SyncedTime
+from .staged_jobs import CommitStagedEffect, RouteStagedEffect
+from .task_results import CloseChordEffect, ForgetResultsEffect, OpenChordEffect, StoreResultEffect
+from .task_runs import FinishFailedEffect, NoteFailuresEffect, StartEffect
 
 Commit = Sequence[Effect]
 
 #: the longest form of each effect
 Stored = (
-    ReserveIds | Publish | ClaimAgain | Ack | ReturnExpired | GiveUp | RemoveFor | Renew
-    | DeclareQueue | AlterQueue | DeleteQueue | DeclareExchange | DeleteExchange | Bind | Unbind
-    | NameSession | ForgetSession | SyncedTime | NoteRemoval
-    | DeadLetterSent | Route | MoveSettled | SentWithKey | Extend | Delay | Delete | Archive
-    | CommitStaged | RouteStaged | StoreResult | ForgetResults | OpenChord | CloseChord | ArchiveFailed
-    | Start | FinishFailed | NoteFailures | MoveWaiting | HandleFailures
+    ReserveIdsEffect | PublishEffect | ClaimAgainEffect | AckEffect | ReturnExpiredEffect | GiveUpEffect | RemoveForEffect | RenewEffect
+    | DeclareQueueEffect | AlterQueueEffect | DeleteQueueEffect | DeclareExchangeEffect | DeleteExchangeEffect | BindEffect | UnbindEffect
+    | NameSessionEffect | ForgetSessionEffect | SyncedTime | NoteRemovalEffect
+    | DeadLetterSentEffect | RouteEffect | MoveSettledEffect | SentWithKeyEffect | Extend | Delay | Delete | Archive
+    | CommitStagedEffect | RouteStagedEffect | StoreResultEffect | ForgetResultsEffect | OpenChordEffect | CloseChordEffect | ArchiveFailedEffect
+    | StartEffect | FinishFailedEffect | NoteFailuresEffect | MoveWaitingEffect | HandleFailuresEffect
 )  # fmt: skip
 
 #: the journal record of one commit: ``encode(effects)``

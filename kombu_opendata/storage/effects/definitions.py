@@ -11,7 +11,7 @@ from ..state.store_state import DeletedQueue, QueueSettings, StoreState
 from .effect import Effect
 
 
-class DeclareQueue(Effect, tag=9):
+class DeclareQueueEffect(Effect, tag=9):
     """A durable queue was created. ``at_ms`` is 0 if the time is unknown."""
 
     name: str
@@ -33,7 +33,7 @@ class DeclareQueue(Effect, tag=9):
         state.declare_queue(self.name, options, self.at_ms)
 
 
-class DeleteQueue(Effect, tag=10):
+class DeleteQueueEffect(Effect, tag=10):
     """A queue was deleted, after a purge. The checkpoint reads its settled lists from the store and deletes them."""
 
     name: str
@@ -62,7 +62,7 @@ class DeleteQueue(Effect, tag=10):
         state.dirty.deleted_queues.setdefault(name, []).append(deleted)
 
 
-class AlterQueue(Effect, tag=70):
+class AlterQueueEffect(Effect, tag=70):
     """An operator changed a queue, or paused or resumed it. The fields are those of its overrides from now on."""
 
     queue: str
@@ -74,7 +74,7 @@ class AlterQueue(Effect, tag=70):
         state.override_queue(self.queue, QueueOverrides(self.paused, self.paused_at_ms, self.arguments))
 
 
-class DeclareExchange(Effect, tag=11):
+class DeclareExchangeEffect(Effect, tag=11):
     """An exchange was created."""
 
     name: str
@@ -89,7 +89,7 @@ class DeclareExchange(Effect, tag=11):
             state.dirty.exchanges.add(self.name)
 
 
-class DeleteExchange(Effect, tag=12):
+class DeleteExchangeEffect(Effect, tag=12):
     """An exchange was deleted with its bindings."""
 
     name: str
@@ -104,7 +104,7 @@ class DeleteExchange(Effect, tag=12):
         state.topology.remove_exchange(name)
 
 
-class Bind(Effect, tag=13):
+class BindEffect(Effect, tag=13):
     """A queue was bound to an exchange."""
 
     queue: str
@@ -116,7 +116,7 @@ class Bind(Effect, tag=13):
         state.bind(self.queue, self.exchange, self.routing_key, self.arguments)
 
 
-class Unbind(Effect, tag=14):
+class UnbindEffect(Effect, tag=14):
     """A binding was deleted. A journal from before headers exchanges has no ``arguments``."""
 
     queue: str

@@ -27,7 +27,7 @@ def _buckets_of(queue: str, pairs: list[int]) -> Iterable[tuple[str, int]]:
     return {(queue, bucket) for bucket in pairs[1::2]}
 
 
-class Claim(Effect, tag=3):
+class ClaimEffect(Effect, tag=3):
     """available → in flight. None of these messages was delivered before."""
 
     queue: str
@@ -56,7 +56,7 @@ class Claim(Effect, tag=3):
         return _buckets_of(self.queue, self.pairs)
 
 
-class ClaimAgain(Claim, tag=3):
+class ClaimAgainEffect(ClaimEffect, tag=3):
     """A claim of messages of which some were delivered before.
 
     It has their number, because an entry that has left memory no longer tells.
@@ -65,11 +65,11 @@ class ClaimAgain(Claim, tag=3):
     redelivered: int = 0
 
     def apply(self, state: StoreState) -> None:
-        Claim.apply(self, state)
+        ClaimEffect.apply(self, state)
         state.queues[self.queue].counts.redelivered += self.redelivered
 
 
-class Ack(MessagesEffect, tag=4):
+class AckEffect(MessagesEffect, tag=4):
     """in flight → done.
 
     ``runs`` says what became of the tasks of all these messages, or of none: a flat list state, runtime in µs, process
@@ -97,7 +97,7 @@ class Ack(MessagesEffect, tag=4):
                 state.staged.count(self.queue, id, DONE, at)
 
 
-class Return(MessagesEffect, tag=5):
+class ReturnEffect(MessagesEffect, tag=5):
     """in flight → available, at once."""
 
     costs_attempt: bool
@@ -112,13 +112,13 @@ class Return(MessagesEffect, tag=5):
         consumer: str,
         visible_at_ms: int = 0,
         lease_expired: bool = False,
-    ) -> Return:
+    ) -> ReturnEffect:
         """The shortest form of this effect."""
         if lease_expired:
-            return ReturnExpired(queue, at_ms, pairs, costs_attempt, consumer, visible_at_ms, True)
+            return ReturnExpiredEffect(queue, at_ms, pairs, costs_attempt, consumer, visible_at_ms, True)
         if visible_at_ms:
-            return ReturnLater(queue, at_ms, pairs, costs_attempt, consumer, visible_at_ms)
-        return Return(queue, at_ms, pairs, costs_attempt, consumer)
+            return ReturnLaterEffect(queue, at_ms, pairs, costs_attempt, consumer, visible_at_ms)
+        return ReturnEffect(queue, at_ms, pairs, costs_attempt, consumer)
 
     def apply(self, state: StoreState) -> None:
         self._put_back(state, 0, False)
@@ -139,7 +139,7 @@ class Return(MessagesEffect, tag=5):
             messages.put_back(entry, at, costs_attempt=costs_attempt, visible_at=visible_at)
 
 
-class ReturnLater(Return, tag=5):
+class ReturnLaterEffect(ReturnEffect, tag=5):
     """in flight → available, from a given time on."""
 
     visible_at_ms: int = 0
@@ -148,8 +148,8 @@ class ReturnLater(Return, tag=5):
         self._put_back(state, self.visible_at_ms, False)
 
 
-class ReturnExpired(ReturnLater, tag=5):
-    """As :class:`ReturnLater`, perhaps because the lease expired."""
+class ReturnExpiredEffect(ReturnLaterEffect, tag=5):
+    """As :class:`ReturnLaterEffect`, perhaps because the lease expired."""
 
     lease_expired: bool = False
 
@@ -157,7 +157,7 @@ class ReturnExpired(ReturnLater, tag=5):
         self._put_back(state, self.visible_at_ms, self.lease_expired)
 
 
-class Fail(MessagesEffect, tag=6):
+class FailEffect(MessagesEffect, tag=6):
     """in flight → failed, rejected by the consumer; with a reason also dead letters."""
 
     consumer: str
@@ -184,7 +184,7 @@ class Fail(MessagesEffect, tag=6):
                 state.add_dead_letter(queue, entry, at, self.reason, last_use=False)
 
 
-class GiveUp(Fail, tag=6):
+class GiveUpEffect(FailEffect, tag=6):
     """in flight → failed, because no attempt was left when the message was requeued or its lease expired."""
 
     no_attempts_left: bool = False
@@ -192,7 +192,7 @@ class GiveUp(Fail, tag=6):
 
     def apply(self, state: StoreState) -> None:
         if not self.no_attempts_left:
-            Fail.apply(self, state)
+            FailEffect.apply(self, state)
             return
         counts = state.queues[self.queue].counts
         for _ in self.pairs[::2]:
@@ -201,7 +201,7 @@ class GiveUp(Fail, tag=6):
         self._fail(state, GIVEN_UP)
 
 
-class Remove(Effect, tag=7):
+class RemoveEffect(Effect, tag=7):
     """available → deleted: expired, dropped or purged; with a reason the messages become dead letters."""
 
     queue: str
@@ -210,11 +210,11 @@ class Remove(Effect, tag=7):
     at_ms: int = 0
 
     @staticmethod
-    def of(queue: str, pairs: list[int], reason: str, at_ms: int, why: str) -> Remove:
+    def of(queue: str, pairs: list[int], reason: str, at_ms: int, why: str) -> RemoveEffect:
         """The shortest form of this effect."""
         if why == reason:
-            return Remove(queue, pairs, reason, at_ms)
-        return RemoveFor(queue, pairs, reason, at_ms, why)
+            return RemoveEffect(queue, pairs, reason, at_ms)
+        return RemoveForEffect(queue, pairs, reason, at_ms, why)
 
     def apply(self, state: StoreState) -> None:
         self._remove(state, self.reason)
@@ -239,8 +239,8 @@ class Remove(Effect, tag=7):
         return _buckets_of(self.queue, self.pairs)
 
 
-class RemoveFor(Remove, tag=7):
-    """As :class:`Remove`, with the reason for the messages' history, if it is not that of the dead letters."""
+class RemoveForEffect(RemoveEffect, tag=7):
+    """As :class:`RemoveEffect`, with the reason for the messages' history, if it is not that of the dead letters."""
 
     why: str = ""
 
@@ -248,7 +248,7 @@ class RemoveFor(Remove, tag=7):
         self._remove(state, self.why or self.reason)
 
 
-class Renew(Effect, tag=8):
+class RenewEffect(Effect, tag=8):
     """All leases of a session are renewed, each for its queue's lease from ``at_ms``.
 
     The journal of an older version may have no ``at_ms``: then all end at ``lease_until_ms``.

@@ -7,7 +7,7 @@ from ..state.store_state import StoreState
 from .effect import Effect
 
 
-class HandleFailures(Effect, tag=65):
+class HandleFailuresEffect(Effect, tag=65):
     """Failed attempts were run again, in the same commit, or dismissed.
 
     ``rows`` is a flat list attempt's number, new message id, …; the ids are 0 if they were dismissed.

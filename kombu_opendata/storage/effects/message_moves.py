@@ -21,7 +21,7 @@ from .effect import Effect
 _KINDS: dict[ListName, int] = {"done": DONE, "failed": FAILED, "archived_failed": FAILED}
 
 
-class Route(Effect, tag=41):
+class RouteEffect(Effect, tag=41):
     """A queue's cursor advanced: ``rows`` are new in the queue, except those in ``taken``, which were settled there."""
 
     queue: str
@@ -57,7 +57,7 @@ class Route(Effect, tag=41):
         return [(self.queue, taken.which, taken.bucket) for taken in self.taken]
 
 
-class MoveSettled(Effect, tag=42):
+class MoveSettledEffect(Effect, tag=42):
     """Settled messages become available in ``target``, or are deleted if that is empty."""
 
     queue: str
@@ -95,7 +95,7 @@ class MoveSettled(Effect, tag=42):
         return ((self.queue, self.which, self.bucket),)
 
 
-class MoveWaiting(MessagesEffect, tag=75):
+class MoveWaitingEffect(MessagesEffect, tag=75):
     """Available messages are available in ``target``, too; those in ``pairs``, all or none, leave their queue."""
 
     target: str
@@ -120,7 +120,7 @@ class MoveWaiting(MessagesEffect, tag=75):
         _check_for_doubles(state, target)
 
 
-class ArchiveFailed(Effect, tag=54):
+class ArchiveFailedEffect(Effect, tag=54):
     """Failed messages of one bucket are archived; ``rows`` is a flat list id, failed at, attempts, …"""
 
     queue: str
@@ -128,7 +128,7 @@ class ArchiveFailed(Effect, tag=54):
     rows: list[int]
 
     @classmethod
-    def of(cls, queue: str, bucket: int, rows: Iterable[SettledEntry]) -> ArchiveFailed:
+    def of(cls, queue: str, bucket: int, rows: Iterable[SettledEntry]) -> ArchiveFailedEffect:
         """The effect for these entries of the bucket."""
         return cls(queue, bucket, [field for row in rows for field in row])
 

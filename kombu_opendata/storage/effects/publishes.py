@@ -40,7 +40,7 @@ def add_message(
         state.dirty.routes[id] = len(places)
 
 
-class ReserveIds(Effect, tag=1):
+class ReserveIdsEffect(Effect, tag=1):
     """The message ids below ``base + size`` may be used."""
 
     base: int
@@ -52,7 +52,7 @@ class ReserveIds(Effect, tag=1):
         state.dirty.block = (self.base, self.size)
 
 
-class Publish(Effect, tag=2):
+class PublishEffect(Effect, tag=2):
     """A message came into queues; ``priority`` is the stored one, lower first.
 
     ``queues`` is the number of queues that got it, transient ones included, for the answer to the session's publish
@@ -106,7 +106,7 @@ class Publish(Effect, tag=2):
         return (NewMessage(self.id, self.metadata(), b"", self.envelope),)
 
 
-class DeadLetterSent(Effect, tag=40):
+class DeadLetterSentEffect(Effect, tag=40):
     """A dead letter was published, in the same commit, or no queue gets it."""
 
     queue: str
@@ -120,7 +120,7 @@ class DeadLetterSent(Effect, tag=40):
             state.dirty.garbage.append(self.id)
 
 
-class SentWithKey(Effect, tag=43):
+class SentWithKeyEffect(Effect, tag=43):
     """Messages were sent under an idempotency key; ``name`` is its hash, ``queues`` those of each message."""
 
     name: bytes

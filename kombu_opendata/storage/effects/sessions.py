@@ -7,7 +7,7 @@ from ..state.store_state import StoreState
 from .effect import Effect
 
 
-class NameSession(Effect, tag=15):
+class NameSessionEffect(Effect, tag=15):
     """A session's consumer name."""
 
     session: bytes
@@ -18,7 +18,7 @@ class NameSession(Effect, tag=15):
         state.dirty.sessions.add(self.session)
 
 
-class ForgetSession(Effect, tag=16):
+class ForgetSessionEffect(Effect, tag=16):
     """A session ended and holds nothing: it can't repeat its publishes or calls any more."""
 
     session: bytes
@@ -33,7 +33,7 @@ class ForgetSession(Effect, tag=16):
         state.dirty.sessions.add(session)
 
 
-class Time(Effect, tag=17):
+class TimeEffect(Effect, tag=17):
     """The last effect of each commit: its time is the latest one in this and all earlier commits."""
 
     at_ms: int
@@ -42,13 +42,13 @@ class Time(Effect, tag=17):
         state.time(self.at_ms)
 
 
-class SyncedTime(Time, tag=17):
+class SyncedTime(TimeEffect, tag=17):
     """How many records of the journal before this commit's own a power loss could tear when this one was written."""
 
     unsynced: int = -1
 
 
-class NoteRemoval(Effect, tag=18):
+class NoteRemovalEffect(Effect, tag=18):
     """The number of messages that a session's call has removed from a queue, moved or copied so far."""
 
     session: bytes

@@ -15,7 +15,7 @@ from .effect import Effect
 from .publishes import add_message
 
 
-class CommitStaged(Effect, tag=48):
+class CommitStagedEffect(Effect, tag=48):
     """The messages of a job's batches exist, with the ids from ``first_id`` on; none is routed yet."""
 
     job_id: str
@@ -28,7 +28,7 @@ class CommitStaged(Effect, tag=48):
         state.next_id = max(state.next_id, self.first_id + job.rows)
 
 
-class RouteStaged(StagedChunk, Effect, tag=49):
+class RouteStagedEffect(StagedChunk, Effect, tag=49):
     """Rows of a job were put into queues: the fields of a chunk, and the routes.
 
     It has the rows' block of the index, as in the batch object, so applying it needs no object.
@@ -46,7 +46,7 @@ class RouteStaged(StagedChunk, Effect, tag=49):
     @classmethod
     def of(
         cls, chunk: StagedChunk, targets: list[list[str]], runs: list[int], places: dict[str, list[int]]
-    ) -> RouteStaged:
+    ) -> RouteStagedEffect:
         """The effect for a chunk's rows."""
         return cls(
             chunk.job_id, chunk.first_id, chunk.at_ms, chunk.received_at_ms, chunk.path, chunk.offset, chunk.rows,

@@ -6,7 +6,7 @@ from ..state.store_state import StoreState
 from .effect import Effect
 
 
-class StoreResult(Effect, tag=50):
+class StoreResultEffect(Effect, tag=50):
     """A result (if there is a ``name``), a chord's part (if there is a ``group``), or both."""
 
     name: bytes
@@ -25,7 +25,7 @@ class StoreResult(Effect, tag=50):
         )  # fmt: skip
 
 
-class ForgetResults(Effect, tag=51):
+class ForgetResultsEffect(Effect, tag=51):
     """Results that nobody needs any more are deleted."""
 
     names: list[bytes]
@@ -34,7 +34,7 @@ class ForgetResults(Effect, tag=51):
         state.results.forget(self.names)
 
 
-class OpenChord(Effect, tag=52):
+class OpenChordEffect(Effect, tag=52):
     """More is known of a chord: its ``size`` (-1: unknown), ``added`` more tasks; ``again`` replaces an earlier chord.
 
     ``body`` is the task id of its callback.
@@ -54,7 +54,7 @@ class OpenChord(Effect, tag=52):
         )
 
 
-class CloseChord(Effect, tag=53):
+class CloseChordEffect(Effect, tag=53):
     """A chord is deleted."""
 
     group: bytes

@@ -16,7 +16,7 @@ from .effect import Effect
 Failures = dict[int, tuple[str, ...]]
 
 
-class Start(MessagesEffect, tag=60):
+class StartEffect(MessagesEffect, tag=60):
     """in flight → done, while the task runs: as an Ack, but the attempt goes on."""
 
     def apply(self, state: StoreState) -> None:
@@ -37,7 +37,7 @@ class Start(MessagesEffect, tag=60):
                 state.staged.count(self.queue, id, DONE, at)
 
 
-class Finish(Effect, tag=61):
+class FinishEffect(Effect, tag=61):
     """Started tasks have ended. ``runs`` is a flat list id, token, state, runtime in µs, process id, id, …"""
 
     queue: str
@@ -53,8 +53,8 @@ class Finish(Effect, tag=61):
             finish(state, (queue, id, token), at, report)
 
 
-class FinishFailed(Finish, tag=61):
-    """As :class:`Finish`, where some failed."""
+class FinishFailedEffect(FinishEffect, tag=61):
+    """As :class:`FinishEffect`, where some failed."""
 
     failures: Failures = {}  # noqa: RUF012 - a field's default; nobody changes it
 
@@ -62,10 +62,10 @@ class FinishFailed(Finish, tag=61):
         self._finish(state, self.failures)
 
 
-class NoteReports(Effect, tag=62):
+class NoteReportsEffect(Effect, tag=62):
     """What became of tasks whose messages are settled by the following effects of the same commit.
 
-    ``runs`` is as in :class:`Finish`.
+    ``runs`` is as in :class:`FinishEffect`.
     """
 
     queue: str
@@ -81,8 +81,8 @@ class NoteReports(Effect, tag=62):
                 state.history.reports[self.queue, id] = report
 
 
-class NoteFailures(NoteReports, tag=62):
-    """As :class:`NoteReports`, where some failed."""
+class NoteFailuresEffect(NoteReportsEffect, tag=62):
+    """As :class:`NoteReportsEffect`, where some failed."""
 
     failures: Failures = {}  # noqa: RUF012 - a field's default; nobody changes it
 

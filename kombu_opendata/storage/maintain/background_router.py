@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ...errors import PreconditionFailed
 from ..clock import Clock
 from ..commit.commits import Commits
-from ..effects.message_moves import Route
+from ..effects.message_moves import RouteEffect
 from ..read import stored_messages
 from ..read.settled_buckets import SettledBuckets, rows_at_hand
 from ..records.routing_cursor import Cursor
@@ -95,7 +95,7 @@ class Router:
 
     def _apply(self, queue: Queue, cursor: Cursor, rows: list[QueueRow], taken: list[Taken]) -> None:
         at = self._clock.now_ms()
-        self._commits.apply(Route(queue.name, cursor._replace(changed_at_ms=at), at, rows, taken))
+        self._commits.apply(RouteEffect(queue.name, cursor._replace(changed_at_ms=at), at, rows, taken))
         self._commits.sync_soon = True
 
     # ------------------------------------------------------------------ steps

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ...selectors import Selector
 from ..clock import Clock
 from ..commit.commits import Commits
-from ..effects.message_moves import ArchiveFailed, MoveSettled
+from ..effects.message_moves import ArchiveFailedEffect, MoveSettledEffect
 from ..messages.payloads import Payloads
 from ..read.settled_buckets import SettledBuckets
 from ..read.stored_messages import matching, read_metadata
@@ -79,7 +79,7 @@ class SettledMoves:
                 rows = rows[: limit - archived] if limit else rows
                 if rows:
                     self._commits.check_room(ROW_BYTES * (len(rows) + 4))
-                    self._commits.apply(ArchiveFailed.of(queue.name, number, rows))
+                    self._commits.apply(ArchiveFailedEffect.of(queue.name, number, rows))
                     self._commits.needs_sync = True
                     archived += len(rows)
             if not go_on(archived) or 0 < limit <= archived:
@@ -140,7 +140,7 @@ class SettledMoves:
             if not ids or self._state.queues.get(queue.name) is not queue:
                 return rows, 0
             self._commits.check_room(ROW_BYTES * (len(ids) + 4))
-            self._commits.apply(MoveSettled(queue.name, self._clock.now_ms(), which, number, ids, "", []))
+            self._commits.apply(MoveSettledEffect(queue.name, self._clock.now_ms(), which, number, ids, "", []))
             self._commits.needs_sync = True
             for id in ids:
                 self._payloads.drop(id)

@@ -8,7 +8,15 @@ from typing import Any
 from ...errors import RequestError
 from ..clock import Clock
 from ..commit.commits import Commits
-from ..effects.definitions import AlterQueue, Bind, DeclareExchange, DeclareQueue, DeleteExchange, DeleteQueue, Unbind
+from ..effects.definitions import (
+    AlterQueueEffect,
+    BindEffect,
+    DeclareExchangeEffect,
+    DeclareQueueEffect,
+    DeleteExchangeEffect,
+    DeleteQueueEffect,
+    UnbindEffect,
+)
 from ..effects.effect import Effect
 from ..records.overrides import QueueOverrides
 from ..routing.queue_definition import QueueDefinition
@@ -33,7 +41,7 @@ class Definitions:
 
     def declare_queue(self, name: str, options: QueueSettings) -> Queue:
         """Create a durable queue: its config and its empty active, done and failed records."""
-        self._define(DeclareQueue(name, *options, self._clock.now_ms()))
+        self._define(DeclareQueueEffect(name, *options, self._clock.now_ms()))
         return self._state.queues[name]
 
     def override_queue(self, name: str, overrides: QueueOverrides) -> None:
@@ -54,16 +62,16 @@ class Definitions:
                     queue=name,
                     limit=MAX_FILTER_BYTES,
                 )
-        self._define(AlterQueue(name, overrides.paused, overrides.paused_at_ms, dict(overrides.arguments)))
+        self._define(AlterQueueEffect(name, overrides.paused, overrides.paused_at_ms, dict(overrides.arguments)))
 
     def drop_queue(self, name: str) -> None:
-        self._define(DeleteQueue(name))
+        self._define(DeleteQueueEffect(name))
 
     def declare_exchange(self, name: str, type: str, auto_delete: bool, arguments: dict[str, Any]) -> None:
-        self._define(DeclareExchange(name, type, True, auto_delete, arguments))
+        self._define(DeclareExchangeEffect(name, type, True, auto_delete, arguments))
 
     def delete_exchange(self, name: str) -> None:
-        self._define(DeleteExchange(name))
+        self._define(DeleteExchangeEffect(name))
 
     def bind(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> None:
         """Bind a durable queue to a durable exchange.
@@ -79,7 +87,7 @@ class Definitions:
                 queue=queue,
                 limit=MAX_FILTER_BYTES,
             )
-        self._define(Bind(queue, exchange, routing_key, arguments))
+        self._define(BindEffect(queue, exchange, routing_key, arguments))
 
     def unbind(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> None:
-        self._define(Unbind(queue, exchange, routing_key, arguments))
+        self._define(UnbindEffect(queue, exchange, routing_key, arguments))

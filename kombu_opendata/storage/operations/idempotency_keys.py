@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from ..clock import Clock
 from ..commit.commits import Commits
-from ..effects.publishes import SentWithKey
+from ..effects.publishes import SentWithKeyEffect
 from ..records import idempotency, keys
 from ..records.idempotency import DIGEST_BYTES, Sending
 from ..slatedb.store_writer import SlateStore
@@ -65,7 +65,7 @@ class Idempotency:
 
     def remember(self, name: bytes, sending: Sending) -> None:
         """Store a key, in the commit of its messages."""
-        self._commits.apply(SentWithKey(name, *sending))
+        self._commits.apply(SentWithKeyEffect(name, *sending))
 
     def remember_in_memory(self, name: bytes, sending: Sending) -> None:
         """Remember the key of messages that are not stored: until the broker ends, and only the newest keys."""

@@ -11,9 +11,19 @@ from ...errors import InvalidMessage
 from ..clock import Clock
 from ..commit.commits import Commits
 from ..effects.by_message_id import Archive, Delay, Delete, Extend
-from ..effects.deliveries import Ack, Claim, ClaimAgain, Fail, GiveUp, Remove, Renew, Return, ReturnLater
-from ..effects.publishes import DeadLetterSent, Publish, ReserveIds
-from ..effects.sessions import ForgetSession, NameSession
+from ..effects.deliveries import (
+    AckEffect,
+    ClaimAgainEffect,
+    ClaimEffect,
+    FailEffect,
+    GiveUpEffect,
+    RemoveEffect,
+    RenewEffect,
+    ReturnEffect,
+    ReturnLaterEffect,
+)
+from ..effects.publishes import DeadLetterSentEffect, PublishEffect, ReserveIdsEffect
+from ..effects.sessions import ForgetSessionEffect, NameSessionEffect
 from ..messages.payloads import Payloads
 from ..records.dead_letter import REVOKED
 from ..records.producer import Producer
@@ -48,7 +58,7 @@ class Operations:
         state = self._state
         id = state.next_id
         if id >= state.block_end:
-            self._commits.apply(ReserveIds(id, BLOCK_IDS))
+            self._commits.apply(ReserveIdsEffect(id, BLOCK_IDS))
         state.next_id = id + 1
         return id
 
@@ -57,7 +67,7 @@ class Operations:
         state = self._state
         first = state.next_id
         if first + count > state.block_end:
-            self._commits.apply(ReserveIds(first, count + BLOCK_IDS))
+            self._commits.apply(ReserveIdsEffect(first, count + BLOCK_IDS))
         return first
 
     def published(self, session: bytes, seq: int) -> Producer | None:
@@ -99,7 +109,7 @@ class Operations:
             if not is_exact(ttl_ms):
                 headers = {**headers, TTL_HEADER: str(ttl_ms)}
         visible_at = max(visible_at, now)
-        effect = Publish(
+        effect = PublishEffect(
             id, created_at, now, visible_at, deadline, retention, headers, envelope, priority, [], session, seq, total
         )
         value = effect.metadata()
@@ -127,9 +137,9 @@ class Operations:
                 redelivered += 1
         until = at + (lease_ms or 1000 * queue.options.lease_seconds)
         effect = (
-            ClaimAgain(queue.name, session, at, until, pairs, redelivered)
+            ClaimAgainEffect(queue.name, session, at, until, pairs, redelivered)
             if redelivered
-            else Claim(queue.name, session, at, until, pairs)
+            else ClaimEffect(queue.name, session, at, until, pairs)
         )
         effect.apply(self._state)
         self._effects.append(effect)
@@ -141,10 +151,10 @@ class Operations:
         for entry in entries:
             self._payloads.drop(entry.id)
             pairs += entry.id, entry.bucket
-        effect = Ack(queue.name, at, pairs, list(runs))
+        effect = AckEffect(queue.name, at, pairs, list(runs))
         effect.apply(self._state)
         last = self._effects[-1] if self._effects else None
-        if type(last) is Ack and last.at_ms == at and last.queue == queue.name and (not last.runs) == (not runs):
+        if type(last) is AckEffect and last.at_ms == at and last.queue == queue.name and (not last.runs) == (not runs):
             last.pairs += pairs
             last.runs += runs
         else:
@@ -165,9 +175,9 @@ class Operations:
         reason = reason if queue.dead_letters_to is not None else ""
         pairs = _pairs(entries)
         if given_up:
-            self._commits.apply(GiveUp(queue.name, at, pairs, consumer, reason, given_up, lease_expired))
+            self._commits.apply(GiveUpEffect(queue.name, at, pairs, consumer, reason, given_up, lease_expired))
         else:
-            self._commits.apply(Fail(queue.name, at, pairs, consumer, reason))
+            self._commits.apply(FailEffect(queue.name, at, pairs, consumer, reason))
         if reason:
             self.on_dead_letters()
 
@@ -197,11 +207,13 @@ class Operations:
             if costs_attempt and queue.limits.retry_delay_ms and not at_once:
                 visible_at = queue.limits.retry_at(at, entry.attempts)
                 pair = [entry.id, entry.bucket]
-                self._commits.apply(Return.of(queue.name, at, pair, costs_attempt, consumer, visible_at, lease_expired))
+                self._commits.apply(
+                    ReturnEffect.of(queue.name, at, pair, costs_attempt, consumer, visible_at, lease_expired)
+                )
             else:
                 back += entry.id, entry.bucket
         if back:
-            self._commits.apply(Return.of(queue.name, at, back, costs_attempt, consumer, 0, lease_expired))
+            self._commits.apply(ReturnEffect.of(queue.name, at, back, costs_attempt, consumer, 0, lease_expired))
         if spent:
             self.fail(queue, spent, consumer, "delivery_limit", lease_expired=lease_expired)
 
@@ -220,7 +232,7 @@ class Operations:
             self._drop_payloads(entries)
         count = len(pairs) // 2
         if pairs:
-            self._commits.apply(Remove.of(queue.name, pairs, reason, at, why))
+            self._commits.apply(RemoveEffect.of(queue.name, pairs, reason, at, why))
             if reason:
                 self.on_dead_letters()
         if why == "expired":
@@ -230,12 +242,12 @@ class Operations:
     def dead_letter_sent(self, queue: str, id: int) -> None:
         """Delete a dead letter, in the commit of its publish."""
         self._payloads.drop(id)
-        self._commits.apply(DeadLetterSent(queue, id))
+        self._commits.apply(DeadLetterSentEffect(queue, id))
 
     def renew_by_queue(self, session: bytes) -> None:
         """Renew all leases of a session, each for its queue's lease from now."""
         at = self._clock.now_ms()
-        self._commits.apply(Renew(session, at, at))
+        self._commits.apply(RenewEffect(session, at, at))
 
     # ------------------------------------------------------------------ by id, and leases of a given time
     def extend(self, queue: Queue, entries: Collection[QueueEntry], lease_ms: int) -> int:
@@ -253,7 +265,7 @@ class Operations:
     def release(self, queue: Queue, entries: Collection[QueueEntry], consumer: str, delay_ms: int) -> None:
         """in flight → available in ``delay_ms``, at no cost of an attempt."""
         at = self._clock.now_ms()
-        self._commits.apply(ReturnLater(queue.name, at, _pairs(entries), False, consumer, at + delay_ms))
+        self._commits.apply(ReturnLaterEffect(queue.name, at, _pairs(entries), False, consumer, at + delay_ms))
 
     def delete(self, queue: Queue, entries: Collection[QueueEntry]) -> None:
         """available or in flight → deleted, without an entry in a settled list."""
@@ -270,10 +282,10 @@ class Operations:
     # ------------------------------------------------------------------ sessions
     def name_session(self, session: bytes, name: str) -> None:
         if self._state.session_names.get(session) != name:
-            self._commits.apply(NameSession(session, name))
+            self._commits.apply(NameSessionEffect(session, name))
 
     def forget_session(self, session: bytes) -> None:
-        self._commits.apply(ForgetSession(session))
+        self._commits.apply(ForgetSessionEffect(session))
 
     def _drop_payloads(self, entries: Iterable[QueueEntry]) -> None:
         for entry in entries:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from ..clock import Clock
 from ..effects.effect import Effect
-from ..effects.message_moves import MoveSettled, MoveWaiting
+from ..effects.message_moves import MoveSettledEffect, MoveWaitingEffect
 from ..read.queue_pages import QueuePages, row_of
 from ..read.settled_buckets import SettledBuckets
 from ..state.queue_buckets import QueueRow
@@ -72,7 +72,7 @@ class SettledSource:
             yield {row.message_id: None for row in rows}
 
     def effect(self, at: int, bucket: int, target: str, rows: list[QueueRow]) -> Effect:
-        return MoveSettled(self.queue.name, at, self.which, bucket, [row.id for row in rows], target, rows)
+        return MoveSettledEffect(self.queue.name, at, self.which, bucket, [row.id for row in rows], target, rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,4 +111,4 @@ class WaitingSource:
 
     def effect(self, at: int, bucket: int, target: str, rows: list[QueueRow]) -> Effect:
         pairs = [] if self.copies else [part for row in rows for part in (row.id, bucket)]
-        return MoveWaiting(self.queue.name, at, pairs, target, rows)
+        return MoveWaitingEffect(self.queue.name, at, pairs, target, rows)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ..clock import Clock
 from ..commit.commits import Commits
-from ..effects.sessions import NoteRemoval
+from ..effects.sessions import NoteRemovalEffect
 from ..records.removal import Removal
 from ..state.store_state import StoreState
 
@@ -38,4 +38,4 @@ class RepeatedCalls:
     def note(self, call: Call | None, messages: int, *, is_over: bool = False) -> None:
         """Remember, in the commit of the change, how many messages a call has removed, moved or copied so far."""
         if call is not None:
-            self._commits.apply(NoteRemoval(call.session, call.number, messages, self._clock.now_ms(), is_over))
+            self._commits.apply(NoteRemovalEffect(call.session, call.number, messages, self._clock.now_ms(), is_over))

@@ -16,7 +16,7 @@ from ...staging.batch_block import IndexBlock
 from ...staging.folder_url import StagedFolder
 from ..clock import Clock
 from ..commit.commits import Commits
-from ..effects.staged_jobs import CommitStaged, RouteStaged
+from ..effects.staged_jobs import CommitStagedEffect, RouteStagedEffect
 from ..records import keys, staged, types
 from ..slatedb.store_writer import SlateStore
 from ..state import queue_state
@@ -82,7 +82,7 @@ class Staging:
         """
         self._commits.check_room(_BATCH_BYTES * (1 + len(batches)))
         first_id = self._operations.allocate_ids(sum(batch.rows for batch in batches))
-        self._commits.apply(CommitStaged(job_id, self._clock.now_ms(), first_id, batches))
+        self._commits.apply(CommitStagedEffect(job_id, self._clock.now_ms(), first_id, batches))
         self._commits.needs_sync = True
         return self.state.jobs[job_id]
 
@@ -101,7 +101,7 @@ class Staging:
         self._commits.check_room(size)
         names = [[queue.name for queue in queues] for queues in targets]
         places = _choose_places(targets, runs) if block is not None else {}
-        effect = RouteStaged.of(chunk, names, runs, places)
+        effect = RouteStagedEffect.of(chunk, names, runs, places)
         effect.apply_block(self._state, block)
         self._commits.effects.append(effect)
         self._commits.new_bytes += size

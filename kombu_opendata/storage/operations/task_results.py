@@ -7,7 +7,7 @@ import asyncio
 from ..clock import Clock
 from ..commit.commits import Commits
 from ..effects.effect import Effect
-from ..effects.task_results import CloseChord, ForgetResults, OpenChord, StoreResult
+from ..effects.task_results import CloseChordEffect, ForgetResultsEffect, OpenChordEffect, StoreResultEffect
 from ..records import keys
 from ..records import results as records
 from ..records.results import FINAL, Result
@@ -131,7 +131,9 @@ class ResultStore:
         self._commits.check_room(len(value))
         self._state.time(now)
         expires_at, chord_expires_at = _until(now, ttl_ms), _until(now, chord_ttl_ms)
-        self._apply(StoreResult(name, kind, expires_at, value, group, index, member, chord_expires_at), len(value))
+        self._apply(
+            StoreResultEffect(name, kind, expires_at, value, group, index, member, chord_expires_at), len(value)
+        )
         self.stored += stored
         return stored
 
@@ -141,12 +143,12 @@ class ResultStore:
 
     def forget(self, names: list[bytes]) -> None:
         """Delete results that nobody needs any more."""
-        self._apply(ForgetResults(names))
+        self._apply(ForgetResultsEffect(names))
 
     def note_revocable(self) -> None:
         """Note that a published message names a result to store when it expires."""
         if not self.state.has_revocable:
-            self._apply(StoreResult(HAS_REVOCABLE, FINAL, 0, b"", b"", records.NO_INDEX, b"", 0))
+            self._apply(StoreResultEffect(HAS_REVOCABLE, FINAL, 0, b"", b"", records.NO_INDEX, b"", 0))
 
     def open_chord(
         self,
@@ -161,14 +163,14 @@ class ResultStore:
     ) -> None:
         """Add what is known of a chord; ``again`` replaces an earlier one of this name."""
         expires_at = _until(self._clock.now_ms(), ttl_ms)
-        self._apply(OpenChord(group, expires_at, size, added, header, again, body), len(header))
+        self._apply(OpenChordEffect(group, expires_at, size, added, header, again, body), len(header))
 
     def close_chord(self, group: bytes) -> None:
         """Delete a chord."""
         chord = self.state.chords.get(group)
         if chord is not None:
             self.chords_completed += chord.is_complete
-            self._apply(CloseChord(group))
+            self._apply(CloseChordEffect(group))
 
     def _apply(self, effect: Effect, size: int = 0) -> None:
         commits = self._commits

@@ -11,9 +11,17 @@ from ...errors import StoreFull
 from ...protocol.task_reports import TaskReport, TaskState, shortened
 from ..clock import Clock
 from ..commit.commits import Commits
-from ..effects.deliveries import Ack
+from ..effects.deliveries import AckEffect
 from ..effects.effect import Effect
-from ..effects.task_runs import Failures, Finish, FinishFailed, NoteFailures, NoteReports, Start, finish
+from ..effects.task_runs import (
+    Failures,
+    FinishEffect,
+    FinishFailedEffect,
+    NoteFailuresEffect,
+    NoteReportsEffect,
+    StartEffect,
+    finish,
+)
 from ..messages.payloads import Payloads
 from ..records.running_tasks import RunningTask
 from ..state.queue_buckets import QueueEntry
@@ -69,7 +77,7 @@ class TaskRuns:
             session = entry.session
             self._payloads.drop(entry.id)
             pairs += entry.id, entry.bucket
-        kind: type[Start | Ack] = Start if self.enabled else Ack
+        kind: type[StartEffect | AckEffect] = StartEffect if self.enabled else AckEffect
         effect = kind(queue.name, at, pairs)
         effect.apply(self._state)
         last = self._effects[-1] if self._effects else None
@@ -104,11 +112,11 @@ class TaskRuns:
         effects = self._effects
         last = effects[-1] if effects else None
         if failed:
-            effects.append(FinishFailed(name, at, run, _failures(report)))
-        elif type(last) is Finish and last.at_ms == at and last.queue == name:
+            effects.append(FinishFailedEffect(name, at, run, _failures(report)))
+        elif type(last) is FinishEffect and last.at_ms == at and last.queue == name:
             last.runs += run
         else:
-            effects.append(Finish(name, at, run))
+            effects.append(FinishEffect(name, at, run))
         return task
 
     def ack(self, queue: Queue, entry: QueueEntry, report: TaskReport) -> None:
@@ -128,7 +136,9 @@ class TaskRuns:
         history.reports[name, id] = report
         run = [id, entry.claimed_at, report.state, report.runtime_us, report.pid]
         failures = _failures(report)
-        self._effects.append(NoteFailures(name, at, run, failures) if failures else NoteReports(name, at, run))
+        self._effects.append(
+            NoteFailuresEffect(name, at, run, failures) if failures else NoteReportsEffect(name, at, run)
+        )
 
     def lose(self, session: bytes) -> list[LostTask]:
         """Nobody will report the tasks of this session: they end as lost, or without a state if reports are off."""

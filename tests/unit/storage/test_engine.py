@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.storage.effects.deliveries import Renew
+from kombu_opendata.storage.effects.deliveries import RenewEffect
 from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.operations import message_operations
 from kombu_opendata.storage.records import active, keys, settled
@@ -206,7 +206,7 @@ async def _renewed(world: World) -> None:
     await world.claim("q")
     await world.engine.commits.commit()
     world.clock.advance(10_000)
-    world.engine.commits.apply(Renew(SESSION, world.clock.now_ms() + 60_000))
+    world.engine.commits.apply(RenewEffect(SESSION, world.clock.now_ms() + 60_000))
 
 
 async def _expired(world: World) -> None:

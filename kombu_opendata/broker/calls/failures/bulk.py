@@ -15,7 +15,7 @@ from ....errors import CorruptRecord, InvalidMessage, QueueFull
 from ....protocol import messages as m
 from ....storage.clock import Clock
 from ....storage.commit.commits import Commits
-from ....storage.effects.failures import HandleFailures
+from ....storage.effects.failures import HandleFailuresEffect
 from ....storage.history.failures.failure import ACKNOWLEDGED, LIST_OF, Failure, FailurePosition
 from ....storage.history.failures.query import FailureFilterValues
 from ....storage.history.failures.view import FailureView
@@ -211,7 +211,7 @@ class Bulks:
             done.full = target.name
         finally:
             if rows:
-                self._commits.apply(HandleFailures(RETRIED, now, rows))
+                self._commits.apply(HandleFailuresEffect(RETRIED, now, rows))
             self._outbox.schedule()
 
     def _message(self, envelope: bytes, now: int) -> m.Publish | None:
@@ -233,7 +233,7 @@ class Bulks:
         rows = [part_of for one in part if one.open.place not in self._state.handled for part_of in (one.open.place, 0)]
         if rows:
             self._commits.check_room(10 * len(rows))
-            self._commits.apply(HandleFailures(DISMISSED, self._clock.now_ms(), rows))
+            self._commits.apply(HandleFailuresEffect(DISMISSED, self._clock.now_ms(), rows))
             self._commits.needs_sync = True
         bulk.done.dismissed += len(rows) // 2
         self._outbox.schedule()

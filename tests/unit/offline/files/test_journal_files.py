@@ -11,9 +11,9 @@ from kombu_opendata.storage.commit.journal import Journal
 from kombu_opendata.storage.commit.journal_records import RECORD_BYTES
 from kombu_opendata.storage.commit.journal_segment import HEADER_BYTES
 from kombu_opendata.storage.effects import codec
-from kombu_opendata.storage.effects.publishes import ReserveIds
+from kombu_opendata.storage.effects.publishes import ReserveIdsEffect
 
-COMMIT = codec.encode([ReserveIds(0, 4096)])
+COMMIT = codec.encode([ReserveIdsEffect(0, 4096)])
 RECORD = RECORD_BYTES + len(COMMIT)
 
 

@@ -9,23 +9,23 @@ import pytest
 
 from kombu_opendata.errors import CorruptRecord
 from kombu_opendata.storage.effects import codec
-from kombu_opendata.storage.effects.definitions import DeclareQueue, Unbind
+from kombu_opendata.storage.effects.definitions import DeclareQueueEffect, UnbindEffect
 from kombu_opendata.storage.effects.deliveries import (
-    Claim,
-    ClaimAgain,
-    Fail,
-    GiveUp,
-    Remove,
-    RemoveFor,
-    Renew,
-    Return,
-    ReturnExpired,
-    ReturnLater,
+    ClaimAgainEffect,
+    ClaimEffect,
+    FailEffect,
+    GiveUpEffect,
+    RemoveEffect,
+    RemoveForEffect,
+    RenewEffect,
+    ReturnEffect,
+    ReturnExpiredEffect,
+    ReturnLaterEffect,
 )
 from kombu_opendata.storage.effects.effect import Effect
-from kombu_opendata.storage.effects.message_moves import Route
-from kombu_opendata.storage.effects.staged_jobs import CommitStaged, RouteStaged
-from kombu_opendata.storage.effects.task_results import OpenChord
+from kombu_opendata.storage.effects.message_moves import RouteEffect
+from kombu_opendata.storage.effects.staged_jobs import CommitStagedEffect, RouteStagedEffect
+from kombu_opendata.storage.effects.task_results import OpenChordEffect
 from kombu_opendata.storage.records.routing_cursor import Cursor
 from kombu_opendata.storage.state.queue_buckets import QueueRow
 from kombu_opendata.storage.state.settled_list import Taken
@@ -38,24 +38,24 @@ CURSOR = Cursor(1, 2, 3, 4, 5, 6, 7, 8, 9, True, False, "a = 1")
 @pytest.mark.parametrize(
     ("effect", "fields"),
     [
-        (Claim("q", b"s", 5, 6, [1, 0]), [3, "q", b"s", 5, 6, [1, 0]]),
-        (ClaimAgain("q", b"s", 5, 6, [1, 0], 1), [3, "q", b"s", 5, 6, [1, 0], 1]),
-        (Return("q", 5, [1, 0], True, "w"), [5, "q", 5, [1, 0], True, "w"]),
-        (ReturnLater("q", 5, [1, 0], True, "w", 9), [5, "q", 5, [1, 0], True, "w", 9]),
-        (ReturnExpired("q", 5, [1, 0], True, "w", 0, True), [5, "q", 5, [1, 0], True, "w", 0, True]),
-        (Fail("q", 5, [1, 0], "w", ""), [6, "q", 5, [1, 0], "w", ""]),
-        (GiveUp("q", 5, [1, 0], "w", "", True, False), [6, "q", 5, [1, 0], "w", "", True, False]),
-        (Remove("q", [1, 0], "expired", 5), [7, "q", [1, 0], "expired", 5]),
-        (RemoveFor("q", [1, 0], "", 5, "maxlen"), [7, "q", [1, 0], "", 5, "maxlen"]),
-        (Renew(b"s", 5, 5), [8, b"s", 5, 5]),
-        (DeclareQueue("q", 20, 1, 2, 60, {"x": 1}, 5), [9, "q", 20, 1, 2, 60, {"x": 1}, 5]),
+        (ClaimEffect("q", b"s", 5, 6, [1, 0]), [3, "q", b"s", 5, 6, [1, 0]]),
+        (ClaimAgainEffect("q", b"s", 5, 6, [1, 0], 1), [3, "q", b"s", 5, 6, [1, 0], 1]),
+        (ReturnEffect("q", 5, [1, 0], True, "w"), [5, "q", 5, [1, 0], True, "w"]),
+        (ReturnLaterEffect("q", 5, [1, 0], True, "w", 9), [5, "q", 5, [1, 0], True, "w", 9]),
+        (ReturnExpiredEffect("q", 5, [1, 0], True, "w", 0, True), [5, "q", 5, [1, 0], True, "w", 0, True]),
+        (FailEffect("q", 5, [1, 0], "w", ""), [6, "q", 5, [1, 0], "w", ""]),
+        (GiveUpEffect("q", 5, [1, 0], "w", "", True, False), [6, "q", 5, [1, 0], "w", "", True, False]),
+        (RemoveEffect("q", [1, 0], "expired", 5), [7, "q", [1, 0], "expired", 5]),
+        (RemoveForEffect("q", [1, 0], "", 5, "maxlen"), [7, "q", [1, 0], "", 5, "maxlen"]),
+        (RenewEffect(b"s", 5, 5), [8, b"s", 5, 5]),
+        (DeclareQueueEffect("q", 20, 1, 2, 60, {"x": 1}, 5), [9, "q", 20, 1, 2, 60, {"x": 1}, 5]),
         (
-            Route("q", CURSOR, 5, [QueueRow(1, 0, 255, 5, 0, 0)], [Taken("done", 0, [1])]),
+            RouteEffect("q", CURSOR, 5, [QueueRow(1, 0, 255, 5, 0, 0)], [Taken("done", 0, [1])]),
             [41, "q", list(CURSOR), 5, [[1, 0, 255, 5, 0, 0]], [["done", 0, [1]]]],
         ),
-        (CommitStaged("job", 5, 1, [StagedBatch("p", 2, 3, 4)]), [48, "job", 5, 1, [["p", 2, 3, 4]]]),
+        (CommitStagedEffect("job", 5, 1, [StagedBatch("p", 2, 3, 4)]), [48, "job", 5, 1, [["p", 2, 3, 4]]]),
         (
-            RouteStaged.of(StagedChunk("job", 1, 6, 5, "p", 0, 2, b"b", b""), [["q"]], [0, 2], {"q": [0, 2]}),
+            RouteStagedEffect.of(StagedChunk("job", 1, 6, 5, "p", 0, 2, b"b", b""), [["q"]], [0, 2], {"q": [0, 2]}),
             [49, "job", 1, 6, 5, "p", 0, 2, b"b", b"", [["q"]], [0, 2], {"q": [0, 2]}],
         ),
     ],
@@ -71,12 +71,12 @@ def test_an_effect_is_an_array_of_its_number_and_its_fields(effect: Effect, fiel
 @pytest.mark.parametrize(
     ("fields", "effect"),
     [
-        ([7, "q", [1, 0], ""], RemoveFor("q", [1, 0], "", 0, "")),
-        ([6, "q", 5, [1, 0], "w", "", True], GiveUp("q", 5, [1, 0], "w", "", True, False)),
-        ([9, "q", 20, 1, 2, 60, {}], DeclareQueue("q", 20, 1, 2, 60, {}, 0)),
-        ([8, b"s", 6], Renew(b"s", 6, 0)),
-        ([14, "q", "e", "k"], Unbind("q", "e", "k", None)),
-        ([52, b"g", 0, 2, 0, b"", True], OpenChord(b"g", 0, 2, 0, b"", True, b"")),
+        ([7, "q", [1, 0], ""], RemoveForEffect("q", [1, 0], "", 0, "")),
+        ([6, "q", 5, [1, 0], "w", "", True], GiveUpEffect("q", 5, [1, 0], "w", "", True, False)),
+        ([9, "q", 20, 1, 2, 60, {}], DeclareQueueEffect("q", 20, 1, 2, 60, {}, 0)),
+        ([8, b"s", 6], RenewEffect(b"s", 6, 0)),
+        ([14, "q", "e", "k"], UnbindEffect("q", "e", "k", None)),
+        ([52, b"g", 0, 2, 0, b"", True], OpenChordEffect(b"g", 0, 2, 0, b"", True, b"")),
     ],
 )
 def test_a_field_that_an_older_version_did_not_write(fields: list[Any], effect: Effect) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from kombu_opendata.errors import StoreFull
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
-from kombu_opendata.storage.effects.deliveries import Ack
+from kombu_opendata.storage.effects.deliveries import AckEffect
 from kombu_opendata.storage.effects.effect import Effect
-from kombu_opendata.storage.effects.task_runs import Finish, Start
+from kombu_opendata.storage.effects.task_runs import FinishEffect, StartEffect
 from kombu_opendata.storage.operations import task_runs
 from kombu_opendata.storage.records.history_log import Attempt
 from kombu_opendata.storage.records.task_failure import TaskFailure
@@ -53,15 +53,15 @@ def test_the_ends_of_many_tasks_are_few_effects(tmp_path: Path) -> None:
         effects = engine.commits.effects
         for entry in await claimed(world, 5):
             engine.task_runs.ack(queue, entry, SUCCEEDED)
-        assert kinds(effects) == [Ack]
+        assert kinds(effects) == [AckEffect]
         entries = await claimed(world, 5)
         for entry in entries:
             engine.task_runs.start(queue, (entry,))
-        assert kinds(effects) == [Start]
+        assert kinds(effects) == [StartEffect]
         await engine.commits.commit()
         for entry in entries:
             engine.task_runs.finish(("q", entry.id, entry.claimed_at), SUCCEEDED)
-        assert kinds(effects) == [Finish]
+        assert kinds(effects) == [FinishEffect]
         await engine.commits.commit()
         await world.crash()
         assert len(ended(world)) == 10

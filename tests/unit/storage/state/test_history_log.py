@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from kombu_opendata.storage.effects import codec
-from kombu_opendata.storage.effects.deliveries import Claim, Renew
+from kombu_opendata.storage.effects.deliveries import ClaimEffect, RenewEffect
 from kombu_opendata.storage.effects.publishes import add_message
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.engine_settings import EngineSettings
@@ -47,7 +47,7 @@ def test_a_checkpoint_writes_one_record_and_none_when_nothing_happened(tmp_path:
         assert len(rows.published) == len(rows.routed["q"]) == 50
         assert len(rows.attempts) == 30
         await engine.commits.checkpoint()
-        world.engine.commits.apply(Renew(SESSION, world.clock.now_ms() + 1000))
+        world.engine.commits.apply(RenewEffect(SESSION, world.clock.now_ms() + 1000))
         await engine.commits.checkpoint()
         assert len(await chunks(engine)) == 1
 
@@ -175,7 +175,7 @@ def test_journals_of_before_and_of_now_are_applied(effect: tuple[Any, ...], outc
     state.history = HistoryLog()
     state.declare_queue("q", QueueSettings())
     add_message(state, 1, [("q", 0)], 255, 0, 0, 0, large=False)
-    Claim("q", SESSION, 5, 100, [1, 0]).apply(state)
+    ClaimEffect("q", SESSION, 5, 100, [1, 0]).apply(state)
     codec.decode(msgspec.msgpack.encode([effect]))[0].apply(state)
     (row,) = state.history.open.attempts
     assert row.outcome == outcome

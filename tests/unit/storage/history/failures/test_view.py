@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
-from kombu_opendata.storage.effects.failures import HandleFailures
+from kombu_opendata.storage.effects.failures import HandleFailuresEffect
 from kombu_opendata.storage.history.failures import facts, query, view
 from kombu_opendata.storage.history.failures.failure import Failure
 from kombu_opendata.storage.operations.archive_and_delete import Selection
@@ -129,7 +129,7 @@ def test_what_left_the_lists_is_gone(tmp_path: Path) -> None:
             selection = Selection(gone)
             await world.engine.settled_moves.delete(world.queue(name), "failed", selection, lambda _done: True)
         numbers = [one.open.place for one in await everything(world, kinds=["acknowledged"])]
-        world.engine.commits.apply(HandleFailures(DISMISSED, world.clock.now_ms(), [numbers[3], 0]))
+        world.engine.commits.apply(HandleFailuresEffect(DISMISSED, world.clock.now_ms(), [numbers[3], 0]))
         left = await everything(world)
         assert not {one.open.message_id for one in left if one.open.kind == "failed"} & gone
         assert numbers[3] not in [one.open.place for one in left if one.open.kind == "acknowledged"]
@@ -143,7 +143,7 @@ def test_marks_survive_a_crash_and_leave_with_the_history(tmp_path: Path) -> Non
     async def steps(world: World) -> None:
         await fail(world, "q", acknowledged=True)
         ((one, _facts),) = await everything(world)
-        world.engine.commits.apply(HandleFailures(RETRIED, world.clock.now_ms(), [one.place, 7]))
+        world.engine.commits.apply(HandleFailuresEffect(RETRIED, world.clock.now_ms(), [one.place, 7]))
         await world.engine.commits.commit()
         await world.crash()
         assert not await everything(world)
