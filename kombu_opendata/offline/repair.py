@@ -21,7 +21,7 @@ from ..folder_sync import sync_folder
 from ..storage.commit import journal_records, journal_segment
 from ..storage.commit.journal_segment import HEADER_BYTES
 from ..storage.effects import codec
-from ..storage.effects.by_message_id import Archive, Delete
+from ..storage.effects.by_message_id import ArchiveEffect, DeleteEffect
 from ..storage.effects.codec import Commit
 from ..storage.effects.deliveries import AckEffect, FailEffect, RemoveEffect
 from ..storage.effects.publishes import PublishEffect
@@ -32,7 +32,7 @@ from .files.location import StoreLocation, find_store, power_lost, running_broke
 from .records.open_store import open_store
 
 _SUFFIX = ".damaged"
-_SETTLEMENTS = (AckEffect, FailEffect, RemoveEffect, Delete, Archive)
+_SETTLEMENTS = (AckEffect, FailEffect, RemoveEffect, DeleteEffect, ArchiveEffect)
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from ...full_disk import remedy
 from ..clock import Clock
 from ..effects import codec
 from ..effects.effect import Effect
-from ..effects.sessions import SyncedTime
+from ..effects.sessions import SyncedTimeEffect
 from ..messages.new_message import NewMessage
 from ..messages.payloads import Payloads
 from ..records import keys
@@ -171,7 +171,7 @@ class Commits:
         try:
             if count:
                 self._state.newest_ms = newest = max(self._state.newest_ms, self._clock.now_ms())
-                payload = codec.encode([*self.effects, SyncedTime(newest, self._journal.unsynced)])
+                payload = codec.encode([*self.effects, SyncedTimeEffect(newest, self._journal.unsynced)])
                 self._journal.append(payload, sync=self.needs_sync)
                 size = len(payload)
             else:

@@ -8,7 +8,7 @@ from ..state.store_state import StoreState
 from .deliveries import MessagesEffect
 
 
-class Extend(MessagesEffect, tag=44):
+class ExtendEffect(MessagesEffect, tag=44):
     """in flight: leases that nobody renews end at a given time."""
 
     lease_until_ms: int
@@ -21,7 +21,7 @@ class Extend(MessagesEffect, tag=44):
             messages.touch(entry)
 
 
-class Delay(MessagesEffect, tag=45):
+class DelayEffect(MessagesEffect, tag=45):
     """available: visible from a given time on."""
 
     visible_at_ms: int
@@ -32,7 +32,7 @@ class Delay(MessagesEffect, tag=45):
             messages.delay(messages.available[id], self.visible_at_ms, self.at_ms)
 
 
-class Delete(MessagesEffect, tag=46):
+class DeleteEffect(MessagesEffect, tag=46):
     """available or in flight → deleted, without an entry in a settled list."""
 
     def apply(self, state: StoreState) -> None:
@@ -54,7 +54,7 @@ class Delete(MessagesEffect, tag=46):
                 state.staged.count(self.queue, id, REMOVED, self.at_ms)
 
 
-class Archive(MessagesEffect, tag=47):
+class ArchiveEffect(MessagesEffect, tag=47):
     """available → done, by an operator who never claimed the messages."""
 
     operator: str

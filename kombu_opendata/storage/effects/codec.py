@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ...errors import CorruptRecord
-from .by_message_id import Archive, Delay, Delete, Extend
+from .by_message_id import ArchiveEffect, DelayEffect, DeleteEffect, ExtendEffect
 from .definitions import (
     AlterQueueEffect,
     BindEffect,
@@ -23,7 +23,7 @@ from .effect import Effect
 from .failures import HandleFailuresEffect
 from .message_moves import ArchiveFailedEffect, MoveSettledEffect, MoveWaitingEffect, RouteEffect
 from .publishes import DeadLetterSentEffect, PublishEffect, ReserveIdsEffect, SentWithKeyEffect
-from .sessions import ForgetSessionEffect, NameSessionEffect, NoteRemovalEffect, SyncedTime
+from .sessions import ForgetSessionEffect, NameSessionEffect, NoteRemovalEffect, SyncedTimeEffect
 from .staged_jobs import CommitStagedEffect, RouteStagedEffect
 from .task_results import CloseChordEffect, ForgetResultsEffect, OpenChordEffect, StoreResultEffect
 from .task_runs import FinishFailedEffect, NoteFailuresEffect, StartEffect
@@ -34,8 +34,8 @@ Commit = Sequence[Effect]
 Stored = (
     ReserveIdsEffect | PublishEffect | ClaimAgainEffect | AckEffect | ReturnExpiredEffect | GiveUpEffect | RemoveForEffect | RenewEffect
     | DeclareQueueEffect | AlterQueueEffect | DeleteQueueEffect | DeclareExchangeEffect | DeleteExchangeEffect | BindEffect | UnbindEffect
-    | NameSessionEffect | ForgetSessionEffect | SyncedTime | NoteRemovalEffect
-    | DeadLetterSentEffect | RouteEffect | MoveSettledEffect | SentWithKeyEffect | Extend | Delay | Delete | Archive
+    | NameSessionEffect | ForgetSessionEffect | SyncedTimeEffect | NoteRemovalEffect
+    | DeadLetterSentEffect | RouteEffect | MoveSettledEffect | SentWithKeyEffect | ExtendEffect | DelayEffect | DeleteEffect | ArchiveEffect
     | CommitStagedEffect | RouteStagedEffect | StoreResultEffect | ForgetResultsEffect | OpenChordEffect | CloseChordEffect | ArchiveFailedEffect
     | StartEffect | FinishFailedEffect | NoteFailuresEffect | MoveWaitingEffect | HandleFailuresEffect
 )  # fmt: skip
@@ -61,6 +61,6 @@ def unsynced(payload: bytes) -> int | None:
     """How many records before this one were not synced when it was written; None if it does not say so."""
     with contextlib.suppress(CorruptRecord):
         last = decode(payload)[-1:]
-        if last and isinstance(last[0], SyncedTime) and last[0].unsynced >= 0:
+        if last and isinstance(last[0], SyncedTimeEffect) and last[0].unsynced >= 0:
             return last[0].unsynced
     return None

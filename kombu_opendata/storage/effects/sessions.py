@@ -42,7 +42,7 @@ class TimeEffect(Effect, tag=17):
         state.time(self.at_ms)
 
 
-class SyncedTime(TimeEffect, tag=17):
+class SyncedTimeEffect(TimeEffect, tag=17):
     """How many records of the journal before this commit's own a power loss could tear when this one was written."""
 
     unsynced: int = -1

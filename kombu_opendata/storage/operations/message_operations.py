@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from ...errors import InvalidMessage
 from ..clock import Clock
 from ..commit.commits import Commits
-from ..effects.by_message_id import Archive, Delay, Delete, Extend
+from ..effects.by_message_id import ArchiveEffect, DelayEffect, DeleteEffect, ExtendEffect
 from ..effects.deliveries import (
     AckEffect,
     ClaimAgainEffect,
@@ -254,13 +254,13 @@ class Operations:
         """Let leases that nobody renews end in ``lease_ms``; returns when, ms since the epoch."""
         at = self._clock.now_ms()
         until = at + lease_ms
-        self._commits.apply(Extend(queue.name, at, _pairs(entries), until))
+        self._commits.apply(ExtendEffect(queue.name, at, _pairs(entries), until))
         return until
 
     def delay(self, queue: Queue, entries: Collection[QueueEntry], delay_ms: int) -> None:
         """Make available messages visible in ``delay_ms``, sooner or later than before."""
         at = self._clock.now_ms()
-        self._commits.apply(Delay(queue.name, at, _pairs(entries), at + delay_ms))
+        self._commits.apply(DelayEffect(queue.name, at, _pairs(entries), at + delay_ms))
 
     def release(self, queue: Queue, entries: Collection[QueueEntry], consumer: str, delay_ms: int) -> None:
         """in flight → available in ``delay_ms``, at no cost of an attempt."""
@@ -271,13 +271,13 @@ class Operations:
         """available or in flight → deleted, without an entry in a settled list."""
         at = self._clock.now_ms()
         self._drop_payloads(entries)
-        self._commits.apply(Delete(queue.name, at, _pairs(entries)))
+        self._commits.apply(DeleteEffect(queue.name, at, _pairs(entries)))
 
     def archive(self, queue: Queue, entries: Collection[QueueEntry], operator: str) -> None:
         """available → done, without a claim."""
         at = self._clock.now_ms()
         self._drop_payloads(entries)
-        self._commits.apply(Archive(queue.name, at, _pairs(entries), operator))
+        self._commits.apply(ArchiveEffect(queue.name, at, _pairs(entries), operator))
 
     # ------------------------------------------------------------------ sessions
     def name_session(self, session: bytes, name: str) -> None:
