@@ -2,8 +2,8 @@
 
 Nothing here sends or receives; :mod:`.session_io` does. When a socket breaks, the next one starts with
 :meth:`ClientSession.hello` and :meth:`ClientSession.resume`, which carry the leases and the unconfirmed settlements.
-:meth:`ClientSession.redeclarations` then restores what ended with the old connection, and the frames in ``unanswered`` are
-sent once more.
+:meth:`ClientSession.redeclarations` then restores what ended with the old connection, and the frames in ``unanswered``
+are sent once more.
 """
 
 from __future__ import annotations

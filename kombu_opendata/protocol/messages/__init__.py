@@ -16,8 +16,8 @@ from .admin_messages import (
 )  # fmt: skip
 from .alter_messages import AlterQueue, PauseQueue, QueueAltered, QueuePauseReply, ResumeQueue
 from .delivery_messages import (  # noqa: F401
-    Cancel, Cancelled, CloseChannel, Consume, Credit, Deliver, Delivery, Get, Got, Lease, Outcome, Publish, PublishConfirm,
-    Qos, Reported, ReportTasks, RunningLate, Settle, SettleConfirm,
+    Cancel, Cancelled, CloseChannel, Consume, Credit, Deliver, Delivery, Get, Got, Lease, Outcome, Publish,
+    PublishConfirm, Qos, Reported, ReportTasks, RunningLate, Settle, SettleConfirm,
 )  # fmt: skip
 from .failure_messages import (
     DismissFailures, FailureGroups, FailurePage, FailuresDismissed, FailuresRetried, GroupFailures, ListFailures,
@@ -80,8 +80,8 @@ BrokerMessage = (
     | StagingInfo | JobReport | Jobs
     | MessagePage | AttemptPage | Counts
     | FailurePage | FailureGroups | FailuresRetried | FailuresDismissed
-    | Sent | ReadMessages | SettledMessages | Peeked | FoundMessage | MessageStatePage | Metrics | Figures | QueueList | Routed
-    | Workers | HeldMessages
+    | Sent | ReadMessages | SettledMessages | Peeked | FoundMessage | MessageStatePage | Metrics | Figures
+    | QueueList | Routed | Workers | HeldMessages
     | DueCountsReply | PeriodicTaskList
     | StandbyWelcome | TakeOver | HandingOver | Prepare
 )  # fmt: skip

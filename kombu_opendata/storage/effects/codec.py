@@ -32,12 +32,14 @@ Commit = Sequence[Effect]
 
 #: the longest form of each effect
 Stored = (
-    ReserveIdsEffect | PublishEffect | ClaimAgainEffect | AckEffect | ReturnExpiredEffect | GiveUpEffect | RemoveForEffect | RenewEffect
-    | DeclareQueueEffect | AlterQueueEffect | DeleteQueueEffect | DeclareExchangeEffect | DeleteExchangeEffect | BindEffect | UnbindEffect
-    | NameSessionEffect | ForgetSessionEffect | SyncedTimeEffect | NoteRemovalEffect
-    | DeadLetterSentEffect | RouteEffect | MoveSettledEffect | SentWithKeyEffect | ExtendEffect | DelayEffect | DeleteEffect | ArchiveEffect
-    | CommitStagedEffect | RouteStagedEffect | StoreResultEffect | ForgetResultsEffect | OpenChordEffect | CloseChordEffect | ArchiveFailedEffect
-    | StartEffect | FinishFailedEffect | NoteFailuresEffect | MoveWaitingEffect | HandleFailuresEffect
+    ReserveIdsEffect | PublishEffect | ClaimAgainEffect | AckEffect | ReturnExpiredEffect | GiveUpEffect
+    | RemoveForEffect | RenewEffect | DeclareQueueEffect | AlterQueueEffect | DeleteQueueEffect
+    | DeclareExchangeEffect | DeleteExchangeEffect | BindEffect | UnbindEffect | NameSessionEffect
+    | ForgetSessionEffect | SyncedTimeEffect | NoteRemovalEffect | DeadLetterSentEffect | RouteEffect
+    | MoveSettledEffect | SentWithKeyEffect | ExtendEffect | DelayEffect | DeleteEffect | ArchiveEffect
+    | CommitStagedEffect | RouteStagedEffect | StoreResultEffect | ForgetResultsEffect | OpenChordEffect
+    | CloseChordEffect | ArchiveFailedEffect | StartEffect | FinishFailedEffect | NoteFailuresEffect
+    | MoveWaitingEffect | HandleFailuresEffect
 )  # fmt: skip
 
 #: the journal record of one commit: ``encode(effects)``

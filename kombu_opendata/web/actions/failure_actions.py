@@ -203,10 +203,13 @@ _IDS = frozenset(("queue", "ids"))
 _QUEUE = frozenset(("queue",))
 ACTIONS: tuple[Action[Any], ...] = (
     Action("retry", "Run again", RetryParameters, preview_retry, retry, _ALL, is_long=True),
-    Action("dismiss", "Delete failures", FailureParameters, preview_dismiss, dismiss, _ALL, is_dangerous=True, is_long=True),
+    Action(
+        "dismiss", "Delete failures", FailureParameters, preview_dismiss, dismiss, _ALL,
+        is_dangerous=True, is_long=True,
+    ),
     Action("archive-failed", "Set aside", ArchiveFailedParameters, preview_archive, archive_failed, _IDS, is_long=True),
     Action(
-        "delete-settled", "Delete settled messages", DeleteSettledParameters, preview_settled, delete_settled, _QUEUE, "queue",
-        is_dangerous=True, is_long=True,
+        "delete-settled", "Delete settled messages", DeleteSettledParameters, preview_settled, delete_settled,
+        _QUEUE, "queue", is_dangerous=True, is_long=True,
     ),
 )  # fmt: skip

@@ -182,10 +182,13 @@ _IDS = frozenset(("queue", "ids"))
 ACTIONS: tuple[Action[Any], ...] = (
     Action("send", "Send a message", SendParameters, preview_send, send, _QUEUE),
     Action("publish", "Publish a message", PublishParameters, preview_publish, publish, frozenset(("exchange",))),
-    Action("release", "Return", ReleaseParameters, _preview_of("will be available again; it costs no attempt."), release, _IDS),
     Action(
-        "reject", "Reject", QueueMessagesParameters, _preview_of("will fail; dead letters are published."), reject, _IDS,
-        is_dangerous=True,
+        "release", "Return", ReleaseParameters, _preview_of("will be available again; it costs no attempt."),
+        release, _IDS,
+    ),
+    Action(
+        "reject", "Reject", QueueMessagesParameters, _preview_of("will fail; dead letters are published."),
+        reject, _IDS, is_dangerous=True,
     ),
     Action(
         "delete-messages", "Delete", QueueMessagesParameters, _preview_of("will be deleted for good."), delete, _IDS,

@@ -28,8 +28,8 @@ from kombu_opendata.configuration.kinds import (
 )
 
 KINDS: list[Kind[Any]] = [
-    Choice("a"), File(), Flag(), HostPort(), Keep(), ListenAddress(), Memory(), NumberKind(), Seconds(), Size(), StoreKind(),
-    WholeNumberKind(), Word("NAME"),
+    Choice("a"), File(), Flag(), HostPort(), Keep(), ListenAddress(), Memory(), NumberKind(), Seconds(), Size(),
+    StoreKind(), WholeNumberKind(), Word("NAME"),
 ]  # fmt: skip
 
 
