@@ -92,7 +92,7 @@ class TaskRuns:
     def note_late(self, session: bytes, running_ms: dict[Lease, int]) -> None:
         """Remember for how long the tasks of a session's messages in flight have run. Nothing is stored."""
         now = self._clock.now_ms()
-        since = {lease: max(now - for_ms, lease[2]) for lease, for_ms in running_ms.items()}
+        since = {lease: min(max(now - for_ms, lease[2]), now) for lease, for_ms in running_ms.items()}
         self._state.running.set_late(session, since)
 
     def has(self, session: bytes, lease: Lease) -> bool:

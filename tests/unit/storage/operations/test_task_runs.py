@@ -70,6 +70,20 @@ def test_the_ends_of_many_tasks_are_few_effects(tmp_path: Path) -> None:
     run(tmp_path / "store", steps)
 
 
+@pytest.mark.parametrize("running_ms", [-(1 << 62), 1 << 62])
+def test_a_reported_task_began_between_its_lease_and_now(tmp_path: Path, running_ms: int) -> None:
+    """A time outside of the calendar would end each look at the workers with an error."""
+
+    async def steps(world: World) -> None:
+        (entry,) = await claimed(world, 1)
+        lease = ("q", entry.id, entry.claimed_at)
+        world.engine.task_runs.note_late(b"session", {lease: running_ms})
+        since = world.engine.state.running.late_since_ms(b"session", lease)
+        assert entry.claimed_at <= since <= world.engine.clock.now_ms()
+
+    run(tmp_path / "store", steps)
+
+
 def test_a_client_that_reports_nothing_fills_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_runs, "MAX_RUNNING", 3)
 
