@@ -18,7 +18,7 @@ Clients make envelopes. The broker derives the metadata headers from the envelop
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -160,32 +160,72 @@ def broker_headers(
         else:
             if keeps_address or (own_exchange == exchange and own_key == routing_key):
                 return _texts_of(decoded, exchange, routing_key, priority, content_type), envelope
-    headers: Mapping[Any, Any]
     try:
         body, content_type, encoding, raw, properties, own_exchange, own_key = _open(envelope)
-        headers = open_headers(raw)
-        if len(headers) > MAX_ENVELOPE_HEADERS:
-            raise _too_many_of_any_type()
-        if len(memoryview(properties)) > MAX_PROPERTIES_BYTES:
-            size = len(memoryview(properties))
-            text = f"the message's properties have {size} bytes; the limit is {MAX_PROPERTIES_BYTES}"
-            raise InvalidMessage(text, size=size, limit=MAX_PROPERTIES_BYTES)
     except RecursionError as exc:
-        raise InvalidMessage("the message's headers are nested too deeply: send flat headers") from exc
+        raise _too_deep() from exc
     except UNREADABLE:
         return metadata_headers({}, exchange, routing_key, priority, None), envelope
+    headers = _published_headers(raw)
+    if len(headers) > MAX_ENVELOPE_HEADERS:
+        raise _too_many_of_any_type()
+    _check_size(properties)
     texts = metadata_headers(headers, exchange, routing_key, priority, content_type)
     if (own_exchange != exchange or own_key != routing_key) and not keeps_address:
         envelope = encode_fields((body, content_type, encoding, raw, properties, exchange, routing_key))
     return texts, envelope
 
 
-def properties_of(envelope: bytes) -> bytes:
-    """The properties, encoded; empty if the bytes are not an envelope."""
+def _published_headers(raw: msgspec.Raw) -> dict[Any, Any]:
+    """As :func:`open_headers`, for a message that is published: a consumer may be able to decode what the broker can't.
+
+    Raises:
+        InvalidMessage: the broker can't decode them.
+    """
     try:
-        return bytes(_open(envelope)[4])
-    except (InvalidMessage, *UNREADABLE):
-        return b""
+        return open_headers(raw)
+    except RecursionError as exc:
+        raise _too_deep() from exc
+    except UNREADABLE as exc:
+        text = "the message's headers can't be decoded: use texts as their names"
+        raise InvalidMessage(text, name="headers") from exc
+
+
+def open_properties(envelope: bytes, names: Collection[bytes]) -> dict[Any, Any]:
+    """The properties of a message that is published; empty if they contain none of these names.
+
+    Raises:
+        InvalidMessage: decoding them would take too long, or the broker can't.
+    """
+    if len(envelope) <= _SMALL_BYTES and not _has_some(envelope, names):
+        return {}
+    try:
+        properties = _open(envelope)[4]
+    except RecursionError as exc:
+        raise _too_deep() from exc
+    except UNREADABLE:
+        return {}  # no consumer can decode it, either
+    encoded = bytes(properties)
+    if not _has_some(encoded, names):
+        return {}
+    _check_size(properties)
+    try:
+        fields: dict[Any, Any] = _open_fields(encoded)
+    except UNREADABLE as exc:
+        text = "the message's properties can't be decoded: use texts as their names"
+        raise InvalidMessage(text, name="properties") from exc
+    return fields
+
+
+def _has_some(data: bytes, names: Collection[bytes]) -> bool:
+    return any(map(data.__contains__, names))
+
+
+def _check_size(properties: msgspec.Raw) -> None:
+    size = len(memoryview(properties))
+    if size > MAX_PROPERTIES_BYTES:
+        text = f"the message's properties have {size} bytes; the limit is {MAX_PROPERTIES_BYTES}"
+        raise InvalidMessage(text, size=size, limit=MAX_PROPERTIES_BYTES)
 
 
 def headers_of(envelope: bytes) -> Mapping[Any, Any] | None:
@@ -226,6 +266,10 @@ def _texts_of(
 def _too_large(size: int) -> InvalidMessage:
     text = f"the message's headers have {size} bytes; the limit is {MAX_OPENED_BYTES}: put large values in the body"
     return InvalidMessage(text, size=size, limit=MAX_OPENED_BYTES)
+
+
+def _too_deep() -> InvalidMessage:
+    return InvalidMessage("the message's headers are nested too deeply: send flat headers")
 
 
 def _too_many(count: int) -> InvalidMessage:

@@ -73,6 +73,7 @@ class PublishCalls:
 
         Raises:
             MessageTooLarge, InvalidMessage: it is too large or not valid.
+            AccessRefused: it may leave a result, and the user may not write one.
         """
         if len(msg.envelope) > self._max_message_bytes:
             size, limit = len(msg.envelope), self._max_message_bytes
@@ -86,14 +87,17 @@ class PublishCalls:
         for value in (msg.created_at_ms, msg.visible_at_ms, msg.ttl_ms):
             if not -1 <= value < 1 << 53:
                 raise InvalidMessage(f"a time of {value} ms is out of range", value=value)
+        needs.properties(session, msg.envelope)
         msg.headers, msg.envelope = broker_headers(
             msg.envelope, msg.exchange, msg.routing_key, msg.priority, keeps_address=session.rights.permits_all
         )
 
     @property
     def routing_version(self) -> int:
-        """A number that changes with each change of a route; 0 if no filter makes routing slow."""
-        return self._topology.version if self._topology.filters else 0
+        """A number that changes with each change of a route; 0 if no filter or headers exchange makes routing slow."""
+        topology = self._topology
+        by_headers = (exchange.bindings for exchange in topology.exchanges.values() if exchange.type == "headers")
+        return topology.version if topology.filters or any(by_headers) else 0
 
     def route(self, msg: m.Publish) -> tuple[str, ...]:
         """The names of the queues that take a message, each once.

@@ -219,7 +219,7 @@ class StagingRouter:
                     count = self._route_piece(job, path, offset, encoded, block, row, payload)
                 except NeedEnvelopes:
                     payload = await self._payload(path, offset, block)
-                    block, encoded = _with_broker_headers(block, encoded, payload, path)
+                    block, encoded = await asyncio.to_thread(_with_broker_headers, block, encoded, payload, path)
                     continue
                 if count:
                     row += count

@@ -5,11 +5,14 @@ The clients speak the protocol themselves, and send what no client of this packa
 
 from __future__ import annotations
 
+import select
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.msgpack import Ext, encode
 
 from kombu_opendata import QueueClient
 from kombu_opendata.client.calls.staged_jobs import StagingClient
@@ -152,6 +155,9 @@ def test_rows_of_a_job_are_what_their_envelopes_say(a: RawClient, b: RawClient, 
 
 def test_a_message_names_no_other_user(a: RawClient) -> None:
     declare(a, "a.user")
+    unreadable = msgspec.Raw(b"\x82" + b"".join(map(encode, ("user_id", "b", Ext(5, b"0" * 32), 1))))
+    hidden = a.call(m.Publish(0, 9, "", "a.user", encode((b"", None, None, {}, unreadable, "", "a.user")), {}, 0, 1))
+    assert getattr(hidden, "code", "") == "invalid_message"
     answers = [
         a.call(m.Publish(0, seq, "", "a.user", forged({}, "", "a.user", user_id=user), {}, 0, 1))
         for seq, user in enumerate(("b", "a"), 1)
@@ -220,6 +226,18 @@ def test_a_batch_goes_through_filters_in_slices_and_is_stored_once(a: RawClient)
     assert [a.call(m.DeclareQueue(0, queue, True, False, False, {}, True)).ready for queue in ("a.batch", "a.odd")] == [
         40, 20,
     ]  # fmt: skip
+
+
+def test_a_batch_that_takes_long_to_check_stops_nobody_else(a: RawClient, b: RawClient) -> None:
+    declare(a, "a.heavy")
+    heavy = encode_envelope(b"", None, None, dict.fromkeys(map(str, range(1000))), {"user_id": "a"}, "", "a.heavy")
+    bad = encode_envelope(b"", None, None, {}, {"user_id": "b"}, "", "a.heavy")  # it is checked last
+    messages: list[q.Outgoing] = [(bad, {}, 0, 0, -1), *[(heavy, {}, 0, 0, -1)] * 3000]
+    before = a.call(m.Ping(0))
+    sent = a.send(q.Send(0, 1, "", "a.heavy", messages, 1))
+    assert type(b.call(m.Ping(0))) is type(before)
+    assert not select.select([a.sock], [], [], 0)[0], "the batch was checked before any other call"
+    assert a.answer(sent).code == "invalid_message"
 
 
 # ---------------------------------------------------------------------- names

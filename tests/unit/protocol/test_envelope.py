@@ -45,8 +45,26 @@ def test_the_address_is_that_of_the_publish(padding: str) -> None:
 
 def test_bytes_that_are_no_envelope_have_the_own_headers_of_the_broker_only() -> None:
     own = {"exchange": "x", "routing_key": "k", "priority": "0"}
-    for data in (b"", b"\xc1", msgspec.msgpack.encode([b"b", None, None, [], {}, "x", "k"])):
+    for data in (b"", b"\xc1", msgspec.msgpack.encode([b"b", None, None, {}, {}, "x"])):
         assert broker_headers(data, "x", "k", 0, keeps_address=False) == (own, data)
+
+
+@pytest.mark.parametrize("padding", [0, 3000])
+def test_what_only_a_consumer_can_decode_is_refused(padding: int) -> None:
+    """The key is a UUID for consumers; the broker can't decode it, so it would see no header and no property."""
+    encode = msgspec.msgpack.encode
+    key = encode(msgspec.msgpack.Ext(5, b"c74d96ae-c452-4656-89d4-8f5b252f3b63"))
+    claims = encode("task") + encode("danger") + encode("user_id") + encode("other")
+    fields = msgspec.Raw(b"\x83" + claims + key + encode(1))
+    before, after = (b"b" * padding, None, None), ("theirs", "theirs")
+    headers, properties = encode((*before, fields, {}, *after)), encode((*before, {}, fields, *after))
+    assert protocol.decode(headers)[3]["task"] == "danger"
+    with pytest.raises(InvalidMessage, match="headers can't be decoded"):
+        broker_headers(headers, "x", "k", 0, keeps_address=False)
+    assert protocol.decode(properties)[4]["user_id"] == "other"
+    with pytest.raises(InvalidMessage, match="properties can't be decoded"):
+        protocol.open_properties(properties, (b"user_id",))
+    assert protocol.open_properties(properties, (b"absent",)) == {}
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
@@ -26,13 +26,24 @@ from .sent_keys import SentKeys, check_keys, key_name, key_reused, names_of, rep
 
 MAX_MESSAGES = 10_000
 
-#: messages of a batch that are routed in one turn of the event loop if there are filters
-_ROUTED_AT_ONCE = 16
+#: messages of a batch that are checked and routed in one turn of the event loop
+_CHECKED_AT_ONCE = 16
 _ATTEMPTS = 10
 
 Routed = list[tuple[m.Publish, list[BrokerQueue]]]
-#: the names of the queues that take a message, by the identity of its tuple
-Routes = dict[int, tuple[str, ...]]
+
+
+@dataclass(slots=True)
+class Checked:
+    """The messages of a batch that were checked, by the identity of their tuples.
+
+    Attributes:
+        publishes: each message as a publish.
+        routes: the names of the queues that take each message, if routing is slow.
+    """
+
+    publishes: dict[int, m.Publish] = field(default_factory=dict)
+    routes: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,46 +64,58 @@ class SendCalls:
             )
         check_keys(msg)
         names = [key_name(msg, key) for key in msg.keys or [msg.key]]
-        is_slow = len(msg.messages) > _ROUTED_AT_ONCE and self._publishing.routing_version > 0
-        if not is_slow and all(self._keys.is_known(msg, name) for name in names):
-            self._send(call, msg, names, {})
+        is_large = len(msg.messages) > _CHECKED_AT_ONCE
+        if not is_large and all(self._keys.is_known(msg, name) for name in names):
+            self._send(call, msg, names, Checked())
         else:
             call.run(msg.rid, self._load_and_send(call, msg, names), once=True)
 
     async def _load_and_send(self, call: Context, msg: q.Send, names: list[bytes]) -> None:
         await self._keys.load(msg, names)
-        routes = await self._routes(call, msg) if len(msg.messages) > _ROUTED_AT_ONCE else {}
-        self._send(call, msg, names, routes)
+        is_new = any(self._keys.find(msg, name) is None for name in names)
+        checked = await self._check(call, msg) if is_new and len(msg.messages) > _CHECKED_AT_ONCE else Checked()
+        self._send(call, msg, names, checked)
 
-    async def _routes(self, call: Context, msg: q.Send) -> Routes:
-        """Evaluate the filters of queues for each message, in slices of a millisecond.
+    async def _check(self, call: Context, msg: q.Send) -> Checked:
+        """Check the messages, and route them if that is slow, in slices of a millisecond.
 
         Raises:
-            InvalidMessage, MessageTooLarge, NotFound: a message can't be stored.
+            AccessRefused, InvalidMessage, MessageTooLarge, NotFound: a message can't be stored.
             RetryLater: queues or bindings changed each time before all messages were routed.
         """
-        publishing, pace = self._publishing, TimeSlice()
+        publishing, pace, checked = self._publishing, TimeSlice(), Checked()
+        for message in reversed(msg.messages):
+            checked.publishes[id(message)] = self._checked(msg, message, call.session)
+            if pace.is_over:
+                await pace.rest()
         for _ in range(_ATTEMPTS):
-            version, routes = publishing.routing_version, Routes()
-            for message in msg.messages if version else ():
-                publish = _publish_of(msg, message)
-                publishing.check(publish, call.session)
-                routes[id(message)] = publishing.route(publish)
+            version = publishing.routing_version
+            checked.routes.clear()
+            for place, publish in checked.publishes.items() if version else ():
+                checked.routes[place] = publishing.route(publish)
                 if pace.is_over:
                     await pace.rest()
             if publishing.routing_version == version:
-                return routes
+                return checked
         raise RetryLater("queues or bindings changed while the batch was routed: nothing was stored; send it again")
 
-    def _send(self, call: Context, msg: q.Send, names: list[bytes], routes: Routes) -> None:
+    def _checked(self, msg: q.Send, message: q.Outgoing, session: Session) -> m.Publish:
+        """Return a message as a publish that can be stored."""
+        publish = _publish_of(msg, message)
+        self._publishing.check(publish, session)
+        if len(msg.messages) > 1:
+            metadata.encode(0, 0, 0, 0, 0, publish.headers)  # refuse the batch before a message is stored
+        return publish
+
+    def _send(self, call: Context, msg: q.Send, names: list[bytes], checked: Checked) -> None:
         sent = self._send_new if msg.keys else self._send_all
-        answer = sent(call, msg, names, routes)
+        answer = sent(call, msg, names, checked)
         may_see = call.session.rights.may_see
         answer.queues = [list(filter(may_see, queues)) for queues in answer.queues]
         call.answer_once(msg.rid, answer, 40 * len(answer.ids))
 
     # ------------------------------------------------------------------ one key for all, or none
-    def _send_all(self, call: Context, msg: q.Send, names: list[bytes], routes: Routes) -> q.Sent:
+    def _send_all(self, call: Context, msg: q.Send, names: list[bytes], checked: Checked) -> q.Sent:
         name = names[0]
         sent = self._keys.find(msg, name)
         if sent is not None:
@@ -102,20 +125,20 @@ class SendCalls:
         before = self._operations.published(call.session.id, msg.seq)
         if before is not None:  # stored before a restart
             last_id = before.last_message_id if before.last_sequence == msg.seq else -1
-            return self._sent_before(msg, call.session, last_id)
-        routed = self._route(msg, self._must_take(msg), call.session, routes)
+            return self._sent_before(msg, call.session, last_id, checked)
+        routed = self._route(msg, self._must_take(msg), call.session, checked)
         ids, targets = self._store(call, routed), [targets for _publish, targets in routed]
         queues = names_of(targets)
         sending = Sending(tuple(ids), self._keys.expires_at_ms(msg), msg.digest, tuple(map(tuple, queues)))
         self._keys.remember(msg, name, sending, targets)
         return q.Sent(msg.rid, ids, queues)
 
-    def _sent_before(self, msg: q.Send, session: Session, last_id: int) -> q.Sent:
+    def _sent_before(self, msg: q.Send, session: Session, last_id: int, checked: Checked) -> q.Sent:
         """The stored messages, as they would be routed now; none if the id of the last one is not known."""
         if last_id < 0:
             return q.Sent(msg.rid, [], [])
         try:
-            routed = self._route(msg, None, session, {})
+            routed = self._route(msg, None, session, checked)
         except OpenDataError:  # its exchange was deleted
             routed = []
         ids, id = [], last_id
@@ -126,7 +149,7 @@ class SendCalls:
         return q.Sent(msg.rid, ids[::-1], names_of([targets for _publish, targets in routed]))
 
     # ------------------------------------------------------------------ a key for each message
-    def _send_new(self, call: Context, msg: q.Send, names: list[bytes], routes: Routes) -> q.Sent:
+    def _send_new(self, call: Context, msg: q.Send, names: list[bytes], checked: Checked) -> q.Sent:
         """Store the messages with new keys, and return the ids of all."""
         found = [self._keys.find(msg, name) for name in names]
         same = repetitions(msg, names, found)
@@ -138,8 +161,8 @@ class SendCalls:
             new = [sent is not None and sent.expires_at_ms in times and at not in same for at, sent in enumerate(found)]
             return q.Sent(msg.rid, ids, [], not any(new), new) if -1 not in ids else q.Sent(msg.rid, [], [])
         fresh = [at for at, sent in enumerate(found) if sent is None and at not in same]
-        must_take = self._must_take(msg)
-        routed = self._route(replace(msg, messages=[msg.messages[at] for at in fresh]), must_take, call.session, routes)
+        unsent = replace(msg, messages=[msg.messages[at] for at in fresh])
+        routed = self._route(unsent, self._must_take(msg), call.session, checked)
         stored = dict(zip(fresh, self._store(call, routed), strict=True))
         expires_at = self._keys.expires_at_ms(msg)
         for (at, id), (_publish, targets) in zip(stored.items(), routed, strict=True):
@@ -162,16 +185,13 @@ class SendCalls:
             raise NotFound(f"no queue {msg.routing_key!r}: create it first", queue=msg.routing_key)
         return queue
 
-    def _route(self, msg: q.Send, must_take: BrokerQueue | None, session: Session, routes: Routes) -> Routed:
-        """Check and route the messages. The last one that will be stored gets the batch's number."""
+    def _route(self, msg: q.Send, must_take: BrokerQueue | None, session: Session, checked: Checked) -> Routed:
+        """Check and route the messages, unless they are. The last one that will be stored gets the batch's number."""
         routed: Routed = []
         numbered = False
         for message in reversed(msg.messages):
-            publish = _publish_of(msg, message)
-            self._publishing.check(publish, session)
-            if len(msg.messages) > 1:
-                metadata.encode(0, 0, 0, 0, 0, publish.headers)  # refuse the batch before a message is stored
-            targets = self._publishing.targets(publish, routes.get(id(message)))
+            publish = checked.publishes.get(id(message)) or self._checked(msg, message, session)
+            targets = self._publishing.targets(publish, checked.routes.get(id(message)))
             if must_take is not None and must_take not in targets:
                 text = f"queue {must_take.name!r} does not take the message: its filter does not match it"
                 raise Unroutable(text, queue=must_take.name)
