@@ -1,1 +1,1 @@
-"""The client's side of a connection: a session that outlives its sockets, and starting the embedded broker."""
+"""Client side of a connection: sessions that survive reconnects, and startup of the embedded broker."""

@@ -1,4 +1,4 @@
-"""The clock that a client is given."""
+"""Clock of a client."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ClientClock:
-    """The three time functions that a client needs; tests pass their own.
+    """Time functions of a client; tests pass their own.
 
     Attributes:
         wall: seconds since the Unix epoch.

@@ -1,4 +1,4 @@
-"""The settings of a connection, and the options of users that they come from."""
+"""Settings of a connection, and the user options that set them."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ log = logging.getLogger(__name__)
 
 #: names of the fields that users set in seconds
 SECONDS = ("start_timeout", "reconnect_timeout", "resume_timeout", "close_timeout", "idle_exit")
-#: all that users may set for a transport
+#: all options that users may set for a transport
 TRANSPORT_OPTIONS = (
     *SECONDS, "publish_mode", "pipeline_depth", "task_outcomes", "broker_options", "consumer_name", "deadletter_queue",
     "body_encoding",
 )  # fmt: skip
-#: all that users may set for the result backend
+#: all options that users may set for the result backend
 BACKEND_OPTIONS = (*SECONDS, "connect_timeout", "broker_options", "consumer_name", "ssl", "global_keyprefix")
-#: options that Kombu reads or adds, whatever the transport
+#: options that Kombu reads or adds for every transport
 KOMBU_OPTIONS = frozenset((
     "callback", "connect_retries_timeout", "errback", "interval_max", "interval_start", "interval_step", "max_retries",
     "on_revive", "retry_errors",
 ))  # fmt: skip
 #: the broker remembers each of a session's last 1,024 publishes
 MAX_PIPELINE_DEPTH = 1000
-#: options of the broker that a client may set for the one that it starts
+#: options that a client may set for the broker that it starts
 BROKER_OPTIONS = (
     "metrics", "log_retention", "log_format", "log_level", "max_message_bytes", "memory_limit", "retention_bytes",
     "socket_group",
 )  # fmt: skip
 
 
-#: a reader of ini files may make numbers of their values
+#: parsers of ini files may convert values to numbers
 _FLAGS = ("task_outcomes",)
-#: settings that were reported in this process
+#: settings that were already reported in this process
 _reported: set[str] = set()
 
 
 def check_names(place: str, given: Mapping[str, Any], own: Collection[str]) -> None:
-    """Report options without effect, each once in a process, with what applies in their place.
+    """Report options without effect, each once in a process, with their replacement.
 
     Args:
         place: the setting that has the options.
@@ -78,8 +78,8 @@ def _of_other_place(name: str) -> ForeignOptions | None:
 def report_unused(setting: str, instead: str) -> None:
     """Log, once in a process, that a setting has no effect.
 
-    The report is no :class:`Warning`: two brokers may share settings on purpose, and Python would show a line of this
-    package with it, or raise it in a test suite that makes errors of warnings.
+    The report is not a :class:`Warning`: two brokers may share settings on purpose, and Python would print a line of
+    this package with it, or raise it in test suites that turn warnings into errors.
     """
     if setting not in _reported:
         _reported.add(setting)
@@ -87,7 +87,7 @@ def report_unused(setting: str, instead: str) -> None:
 
 
 def read_values(place: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of the options that have one. A number, a time and a truth value may be given as texts.
+    """Return the values of the options that are set. Numbers, times and truth values may be texts.
 
     Raises:
         RequestError: a value is not what the option takes.
@@ -118,7 +118,7 @@ def _kinds() -> Mapping[str, Kind[Any]]:
 
 
 def check_broker_options(given: Any) -> Mapping[str, str]:
-    """The broker's options that a user has given, each as a text.
+    """Return the broker options of a user, each as a text.
 
     Raises:
         RequestError: it is not a mapping, or a name or a value is not one of :data:`BROKER_OPTIONS`.
@@ -131,7 +131,7 @@ def check_broker_options(given: Any) -> Mapping[str, str]:
 
 
 def _fault(given: Any) -> str:
-    """What is wrong with the broker's options; empty if nothing is."""
+    """Return the error in the broker's options; empty if they are valid."""
     known = ", ".join(BROKER_OPTIONS)
     if not isinstance(given, Mapping):
         return f" {given!r} is not a dictionary; its keys may be {known}"
@@ -161,26 +161,27 @@ class Options:
     Attributes:
         name: the consumer id that the broker records; empty means a Celery worker's node name, or ``host:pid``.
         user: for an address without one.
-        act_as: another user, whose rights the session shall have; only a user with the role admin may do so.
+        act_as: another user, whose permissions the session gets; only a user with the role admin may do so.
         secret: for an address without one; a callable is called before each login. Without any secret, a user's is read
             from the file that ``OPENDATA_SECRET_FILE`` names, or is the value of ``OPENDATA_SECRET``.
         tls: None leaves the choice to the URL, True means TLS with the system's certificates, and a mapping may have
             ``ca_certs``, ``certfile``, ``keyfile``, ``keyfile_password``, ``cert_reqs``, ``check_hostname``,
             ``ciphers``, ``server_hostname`` or a ready ``context``.
-        connect_timeout: how long one attempt to connect and log in may take.
-        start_timeout: how long an embedded broker may take to come up.
-        reconnect_timeout: how long after the loss of a connection calls wait until it is resumed.
-        resume_timeout: how long after the loss an event loop, or a wait for deliveries, tries to resume the session.
-        heartbeat: how often the broker shall send something, over TCP; 0 leaves the interval to the broker.
-        close_timeout: how long closing waits for the broker's answer.
+        connect_timeout: limit for one attempt to connect and log in.
+        start_timeout: limit for the startup of an embedded broker.
+        reconnect_timeout: time after the loss of a connection for which calls wait until it is resumed.
+        resume_timeout: time after the loss for which an event loop, or a wait for deliveries, tries to resume the
+            session.
+        heartbeat: interval of the broker's messages over TCP; 0 leaves the interval to the broker.
+        close_timeout: time for which closing waits for the broker's reply.
         may_start: whether to start the broker of a folder if it does not run.
-        patient: whether a first attempt that is answered "not now" (:class:`.RetryLater`), as by a standby, is repeated
-            for ``connect_timeout``.
-        idle_exit: how long without clients an embedded broker waits before it exits.
+        patient: whether a first attempt that is refused temporarily (:class:`.RetryLater`), as by a standby, is
+            repeated for ``connect_timeout``.
+        idle_exit: time without clients after which an embedded broker exits.
         broker_options: options of the broker that is started for a folder, see :data:`BROKER_OPTIONS`.
         pipelined: publishes are sent without waiting for their confirmations.
-        pipeline_depth: how many publishes may be in flight, 1 to 1,000.
-        task_outcomes: whether to report what becomes of tasks, if the broker wants to know.
+        pipeline_depth: limit for publishes in flight, 1 to 1,000.
+        task_outcomes: whether to report the outcomes of tasks, if the broker requests it.
     """
 
     name: str = ""
@@ -203,7 +204,7 @@ class Options:
     act_as: str = ""
 
     def resolve_secret(self) -> str | None:
-        """The secret for the next login, or None."""
+        """Return the secret for the next login, or None."""
         return (self.secret() if callable(self.secret) else self.secret) or None
 
 
@@ -211,6 +212,6 @@ DEFAULTS = Options()
 
 
 def report_tls(setting: str, options: Options, addresses: Iterable[Address]) -> None:
-    """Report that TLS was requested for connections that all stay on this machine."""
+    """Report that TLS was requested although all connections stay on this machine."""
     if options.tls and not any(address.kind == "tcp" for address in addresses):
         report_unused(setting, "the connection stays on this machine, and the broker checks the user of the process")

@@ -1,7 +1,7 @@
-"""Transport options of other brokers, and what applies to a client of this broker in their place.
+"""Transport options of other brokers, and their replacements in this broker.
 
-Many apps share their settings between brokers, so such an option is no error. It is reported once, because a user who
-sets it relies on what it does. The table is also that of ``docs/migrating.md``.
+Many apps share their settings between brokers, so such an option is not an error. It is reported once, because the user
+relies on its effect. ``docs/migrating.md`` contains the same table.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ class ForeignOptions(NamedTuple):
 
     Attributes:
         names: the options.
-        brokers: the transports of Kombu, or the result backends of Celery, that have them.
-        instead: what applies here.
+        brokers: the transports of Kombu, or the result backends of Celery, that define them.
+        instead: the replacement in this broker.
     """
 
     names: tuple[str, ...]

@@ -1,8 +1,8 @@
-"""Connect to the embedded broker of a folder, and start it if it does not run.
+"""Startup of a folder's embedded broker, and the connection to it.
 
-Many processes may do this at once. One of them holds the start lock and starts the broker; the others keep trying to
-connect. If two brokers start all the same, the store's own lock lets one of them win. The other reports
-``store_in_use``, after which its client goes on trying to connect.
+Many processes may connect concurrently. One of them holds the start lock and starts the broker; the others keep trying
+to connect. If two brokers start nevertheless, only one of them gets the lock of the store. The other one reports
+``store_in_use``, and its client keeps trying to connect.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ CONNECT_INTERVAL_SECONDS = 0.02
 RESTART_INTERVAL_SECONDS = 0.2
 LOG_TAIL_BYTES = 2000
 
-#: the threads that start a broker now, by process and folder; a forked child is another process
+#: threads that are starting a broker, by process and folder; a forked child is another process
 _starting: dict[tuple[int, str], object] = {}
 
 
 def attach(address: Address, options: Options, clock: ClientClock) -> socket.socket:
-    """A socket that is connected to the folder's broker.
+    """Return a socket that is connected to the folder's broker; start the broker if none runs.
 
     Raises:
         SocketPathTooLong, StoreUnwritable: the folder can't be used.
         UnsafeFolder, AccessRefused: the folder, a file in it or the listening process does not belong to this user.
-        ConnectionLost: no broker runs, and the options forbid to start one.
-        StartInterrupted: the broker did not come up in time, or was killed each time before it did.
-        StartError: the broker reported why it can't start; the error has the class that it reported.
+        ConnectionLost: no broker runs, and the options forbid starting one.
+        StartInterrupted: the broker was not ready in time, or was killed at each startup.
+        StartError: the broker reported an error at startup; the exception has the reported class.
     """
     check_socket_path(address.socket_path)
     deadline = clock.monotonic() + options.start_timeout
@@ -75,9 +75,9 @@ def attach(address: Address, options: Options, clock: ClientClock) -> socket.soc
         if clock.monotonic() >= deadline:
             raise _too_late(address, options, hindered)
         pause = CONNECT_INTERVAL_SECONDS
-        with PrivateFolder(address.folder) as folder, _start_lock(folder) as mine:
-            if mine:
-                # the last holder of the lock may have just started it
+        with PrivateFolder(address.folder) as folder, _start_lock(folder) as has_lock:
+            if has_lock:
+                # the previous holder of the lock may have just started it
                 sock = _try_connect(address, options)
                 if sock is not None:
                     return sock
@@ -97,8 +97,8 @@ def start_broker(
     """Start the folder's broker and wait until it is ready.
 
     Raises:
-        StoreInUse: another broker has the store.
-        StartInterrupted: the new broker ended without a report, or the time is over.
+        StoreInUse: another broker uses the store.
+        StartInterrupted: the new broker ended without a report, or the deadline passed.
         StartError, StoreError: the new broker reported this error.
     """
     import subprocess
@@ -162,7 +162,7 @@ def _judge(line: bytes | None, folder: PrivateFolder, address: Address, options:
 
 
 def _import_root() -> str:
-    # The broker must import this very package, and nothing from the current folder of the user.
+    # The broker must import this package, and nothing from the current folder of the user.
     return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
@@ -177,21 +177,21 @@ def _try_connect(address: Address, options: Options) -> socket.socket | None:
         return None
     except ConnectionLost as exc:
         if isinstance(exc.__cause__, NotADirectoryError):
-            return None  # PrivateFolder has a better error for it
+            return None  # PrivateFolder raises a better error for it
         raise
 
 
 @contextmanager
 def _start_lock(folder: PrivateFolder) -> Iterator[bool]:
-    """Whether this process may start the broker now. The lock ends with its holder, even one that is killed.
+    """Yield True if this process may start the broker. The lock ends with its holder, even if that is killed.
 
-    It is a POSIX lock, because a process that is forked meanwhile must not inherit it. Such a lock does not exclude
-    other threads, and the first thread that closes the file drops it for all; so only one thread of a process takes it.
+    The POSIX lock is not inherited by processes that are forked while it is held. Such a lock does not exclude other
+    threads, and the first thread that closes the file releases it for all, so only one thread of a process takes it.
     """
     import fcntl
 
-    key, mine = (os.getpid(), folder.path), object()
-    if _starting.setdefault(key, mine) is not mine:
+    key, token = (os.getpid(), folder.path), object()
+    if _starting.setdefault(key, token) is not token:
         yield False
         return
     try:
@@ -210,7 +210,7 @@ def _start_lock(folder: PrivateFolder) -> Iterator[bool]:
 
 
 def _read_line(fd: int, deadline: float, clock: ClientClock) -> bytes | None:
-    """The first line of a pipe, or what it held when it was closed; None when the time is over."""
+    """Return the first line of a pipe, or its contents if it was closed before; None after the deadline."""
     data = b""
     while not data.endswith(b"\n"):
         if not poll((fd,), (), max(0.0, deadline - clock.monotonic())):
@@ -223,7 +223,7 @@ def _read_line(fd: int, deadline: float, clock: ClientClock) -> bytes | None:
 
 
 def _reap(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the first process, which exits at once: the broker is its child."""
+    """Wait for the first process, which exits immediately: the broker is its child."""
     import subprocess
 
     with suppress(subprocess.TimeoutExpired):
@@ -231,7 +231,7 @@ def _reap(process: subprocess.Popen[bytes]) -> None:
 
 
 def _log_tail(folder: PrivateFolder, start: int) -> str:
-    """The end of what was written to the log after its first ``start`` bytes."""
+    """Return the end of the log after its first ``start`` bytes."""
     try:
         with open(folder.open_file(LOG_NAME, os.O_RDONLY), "rb") as log:
             log.seek(0, os.SEEK_END)

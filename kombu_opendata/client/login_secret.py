@@ -1,4 +1,4 @@
-"""The secret of a login: from the URL, from the connection's options, from a file or from the environment."""
+"""Secret of a login: from the URL, the connection's options, a file or the environment."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ VARIABLE = "OPENDATA_SECRET"
 
 
 def secret_of(user: str, broker: Address, options: Options) -> str:
-    """The secret for the next login of a user; a file is read each time, so a new secret needs no new process.
+    """Return the secret for a user's next login. A file is read each time, so a new secret needs no restart.
 
     Raises:
-        RequestError: the file can't be used; the text says why.
+        RequestError: the file can't be used; the text has the reason.
     """
-    given = broker.secret or options.resolve_secret()
-    if given or not user:
-        return given or ""
+    configured = broker.secret or options.resolve_secret()
+    if configured or not user:
+        return configured or ""
     if path := os.environ.get(FILE_VARIABLE):
         return _read(path)
     return os.environ.get(VARIABLE, "")

@@ -1,7 +1,7 @@
-"""A batch of publishes: they go out together and are confirmed together.
+"""Batches of publishes, which are sent together and confirmed together.
 
 A publish belongs to the batch of its context (:mod:`contextvars`): of the thread, greenlet or asyncio task that entered
-the batch. It may use any connection to the batch's broker, so also one of a producer pool.
+the batch. It may use any connection to the batch's broker, including those of a producer pool.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ current_batch: ContextVar[Batch | None] = ContextVar("kombu_opendata_batch", def
 
 
 class Batch:
-    """Publishes in flight; made by :func:`kombu_opendata.batch`. May be nested, not entered twice at a time.
+    """Publishes in flight; made by :func:`kombu_opendata.batch`.
+
+    Batches may be nested; a batch can't be entered again before its end.
 
     Attributes:
         failures: publishes that are known to have failed, in order.
@@ -40,7 +42,10 @@ class Batch:
         self.failures: list[FailedPublish] = []
 
     def covers(self, connection: BrokerConnection) -> bool:
-        """Whether the connection is to this batch's broker; if so, the end of the batch waits for its publishes."""
+        """Return True if the connection leads to this batch's broker.
+
+        The end of the batch then waits for its publishes.
+        """
         if connection in self._connections:
             return True
         if connection.address not in self._addresses:
@@ -52,7 +57,7 @@ class Batch:
         """Wait until all publishes so far are confirmed.
 
         Raises:
-            PublishFailed: some were not; ``failed`` has them all.
+            PublishFailed: some failed; ``failed`` lists them all.
         """
         self._confirm()
         self._raise_failures()
@@ -91,7 +96,10 @@ class Batch:
 
 
 def failures_list(connection: BrokerConnection) -> list[FailedPublish] | None:
-    """Where a publish on this connection reports a failure; None if its caller waits for the confirmation."""
+    """Return the list to which a publish on this connection adds its failure.
+
+    None if its caller waits for confirmation.
+    """
     batch = current_batch.get()
     while batch is not None:
         if batch.covers(connection):

@@ -1,7 +1,7 @@
-"""The task whose message is about to be published, and where its result goes.
+"""Task whose message is about to be published, and the destination of its result.
 
-Celery tells the result backend of a task right before it publishes the message, in the same thread, greenlet or asyncio
-task. The backend notes the task here; the transport compares its id with that of the message.
+Celery calls the result backend immediately before it publishes the message of a task, in the same thread, greenlet or
+asyncio task. The backend records the task here; the transport compares its id with that of the message.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from ..url import Place
 
 
 class PublishedTask(NamedTuple):
-    """A task, and what its message says of its result.
+    """Task with the result property of its message.
 
     Attributes:
         task_id: Celery's id of the task.
         places: the brokers that its result backend uses.
-        result: the property of the message, if one of these brokers gets it, see kombu_opendata.protocol.revocation.
+        result: the property of the message, if the message goes to one of these brokers, see
+            kombu_opendata.protocol.revocation.
     """
 
     task_id: str

@@ -1,4 +1,4 @@
-"""Ask a broker why a queue gets a message, or why it does not."""
+"""Requests that explain why a queue receives a message, or why it does not."""
 
 from __future__ import annotations
 
@@ -32,13 +32,14 @@ def explain(
         timeout: seconds to wait for the report.
 
     Returns:
-        ``matches``: whether the queue gets the message, also through alternate exchanges. ``filter``: the explanation
-        of the queue's filter, None if it has no filter; and ``mode``. ``bindings``: the ``exchange``, ``type`` and
-        ``routing_key`` of each, whether it ``matches``, and an ``explanation``; at most 50, those that match first,
-        and ``bindings_omitted`` counts the rest. For a filter alone there are only ``matches`` and ``filter``.
+        ``matches``: True if the queue receives the message, also through alternate exchanges. ``filter``: the
+        explanation of the queue's filter, None if it has no filter; and ``mode``. ``bindings``: the ``exchange``,
+        ``type`` and ``routing_key`` of each, whether it ``matches``, and an ``explanation``; at most 50, those that
+        match first, and ``bindings_omitted`` counts the rest. For a filter alone there are only ``matches`` and
+        ``filter``.
 
         An explanation has ``text``, ``value`` (True, False, or None for unknown), ``headers`` (those that it read, None
-        for a missing one), ``parts`` (explanations) and ``omitted`` (how many parts are not shown); see
+        for a missing header), ``parts`` (explanations) and ``omitted`` (how many parts are not shown); see
         :meth:`kombu_opendata.selectors.Explanation.from_dict`.
 
     Raises:
@@ -54,14 +55,17 @@ def explain(
 
 
 def explain_request(queue: str, message_id: int | None, headers: Mapping[str, Any] | None, filter: str) -> Explain:
-    """The request that :func:`explain` sends."""
+    """Return the request of :func:`explain`."""
     if message_id is None:
         return Explain(0, queue, -1, header_texts(headers), filter)
     return Explain(0, queue, message_id, header_texts(headers) if headers else {}, filter)
 
 
 def header_texts(headers: Mapping[str, Any] | None) -> dict[str, str]:
-    """Headers as filters see them: as texts, with those that every message has. None and nested values are left out."""
+    """Return the headers as filters see them: as texts, with those that every message has.
+
+    None and nested values are omitted.
+    """
     seen = {"exchange": "", "routing_key": "", "priority": "0"}
     if headers is not None and not isinstance(headers, Mapping):
         raise RequestError(f"headers must be a mapping, not {type(headers).__name__}")

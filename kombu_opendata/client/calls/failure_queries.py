@@ -1,4 +1,4 @@
-"""Requests about failures, and what their answers hold; filters and times are as for the history.
+"""Requests about failures, and the contents of their replies; filters and times are as for the history.
 
 A failure must match all filters, and any one of the values of each. See
 :class:`kombu_opendata.protocol.messages.failure_messages.FailureInfo` for the values.
@@ -27,7 +27,9 @@ D = TypeVar("D", bound="_Counts")
 
 
 class FailureFilters(TypedDict, total=False):
-    """Which failures. An empty text among tasks, exceptions, reasons or workers means those without such a value.
+    """Filters for failures.
+
+    An empty text among tasks, exceptions, reasons or workers selects failures without such a value.
 
     Attributes:
         queues: of these queues.
@@ -64,7 +66,7 @@ class FailureList(FailureFilters, total=False):
         limit: 1 to 1,000, by default 100.
         next: the cursor of an earlier page.
         tracebacks: include them.
-        handled: acknowledged failures that were run again or dismissed, in place of those that are open.
+        handled: list acknowledged failures that were retried or dismissed instead of open ones.
     """
 
     order: str
@@ -75,10 +77,10 @@ class FailureList(FailureFilters, total=False):
 
 
 class _Counts:
-    """Counts that several steps add up to."""
+    """Counts that are summed over several steps."""
 
     def plus(self: D, answer: Any) -> D:
-        """These counts and those of one more step."""
+        """Return the sum of these counts and those of one more step."""
         counts = asdict(self)  # type: ignore[call-overload]
         return type(self)(**{
             name: value + getattr(answer, name) if type(value) is int else getattr(answer, name) or value
@@ -88,12 +90,12 @@ class _Counts:
 
 @dataclass(frozen=True, slots=True)
 class Retried(_Counts):
-    """What a retry did.
+    """Result of a retry.
 
     Attributes:
         redriven: failed messages that are available again, with the same ids.
         published: acknowledged tasks that were published again, with new ids.
-        already: failed messages that stayed because the target has them, and tasks that somebody ran again meanwhile.
+        already: failed messages that stayed because the target has them, and tasks that were retried already.
         expired: failed messages that stayed because their TTL is over.
         waiting: dead letters that stayed because they are not published yet.
         unmatched: failed messages that stayed because the target's filter does not match them.
@@ -102,8 +104,8 @@ class Retried(_Counts):
         without_queue: failures whose queue was deleted.
         paused: failures whose queue takes no messages, because an operator has paused publishes.
         damaged: tasks whose messages can't be read.
-        damage: why the first of them can't.
-        full: the queue that takes no more, or empty; the rest stays as it is.
+        damage: the reason for the first of them.
+        full: the name of a queue that reached its limit, or empty; the remaining failures are unchanged.
     """
 
     redriven: int = 0
@@ -122,31 +124,34 @@ class Retried(_Counts):
 
     @property
     def handled(self) -> int:
-        """How many run again."""
+        """Number of retried failures."""
         return self.redriven + self.published
 
     @property
     def refused(self) -> dict[str, int]:
-        """Return :attr:`left` without what needs no retry, because the target has it or it ran again already."""
+        """Failures of :attr:`left` that still need a retry.
+
+        The target lacks them, and they were not retried already.
+        """
         return {name: count for name, count in self.left.items() if name != "already"}
 
     @property
     def left(self) -> dict[str, int]:
-        """How many stayed, by reason, without zeros."""
+        """Number of failures that stayed, by reason, without zeros."""
         names = [field.name for field in fields(self)][2:-2]
         return {name: count for name in names if (count := getattr(self, name))}
 
 
 @dataclass(frozen=True, slots=True)
 class Dismissed(_Counts):
-    """How many failed messages were deleted, and how many acknowledged failures are no longer shown."""
+    """Numbers of deleted failed messages and of acknowledged failures that are no longer listed."""
 
     deleted: int = 0
     dismissed: int = 0
 
     @property
     def handled(self) -> int:
-        """How many there were in all."""
+        """Sum of both numbers."""
         return self.deleted + self.dismissed
 
 
@@ -200,7 +205,7 @@ S = TypeVar("S", bound=RetryFailures | DismissFailures)
 def following(
     request: S, answer: FailuresRetried | FailuresDismissed, done: Retried | Dismissed, limit: int
 ) -> S | None:
-    """The request for the next step after this answer; None if the work is done."""
+    """Return the request for the next step after this reply; None if the work is done."""
     is_full = isinstance(answer, FailuresRetried) and answer.full != ""
     if answer.next is None or is_full or 0 < limit <= done.handled:
         return None
@@ -209,7 +214,7 @@ def following(
 
 
 def interrupted(exc: OpenDataError, done: Retried | Dismissed) -> OpenDataError:
-    """What to raise instead of an error that interrupts the work."""
+    """Return the error to raise in place of one that interrupts the work."""
     if not done.handled:
         return exc
     text = f"interrupted after {done.handled:,} ({exc.text}); call it again to go on with the rest"

@@ -1,6 +1,6 @@
-"""Requests for history, and what their answers hold: messages and attempts in pages, and counts over time.
+"""Requests for history, and the contents of their replies: messages and attempts in pages, and counts over time.
 
-Times are milliseconds since the Unix epoch, UTC, or :class:`~datetime.datetime` (one without a zone is UTC). Filters
+Times are milliseconds since the Unix epoch, UTC, or :class:`~datetime.datetime` (UTC if it has no time zone). Filters
 that are None or empty do not filter. An item must match all filters, and any one of the values of each. An unknown
 argument is a TypeError.
 """
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class Window(TypedDict, total=False):
-    """Limits of time.
+    """Time range.
 
     Attributes:
         gte: at this time or later.
@@ -59,13 +59,13 @@ class Window(TypedDict, total=False):
 
 
 class PageOf(Window, total=False):
-    """Limits of time, and the page.
+    """Time range and page.
 
     Attributes:
         order: ``desc`` (newest first, the default) or ``asc``.
         limit: 1 to 1,000, by default 100.
         next: the cursor of a page of the same list, for the page after it.
-        prev: the same, for the page before it.
+        prev: the cursor of a page of the same list, for the page before it.
     """
 
     order: str
@@ -81,7 +81,7 @@ class MessageFilters(TypedDict, total=False):
         queues: messages that were routed to one of these queues.
         statuses: ``available``, ``in_flight``, ``running``, ``done`` or ``failed``, in one of ``queues`` if they are
             given.
-        headers: names of metadata headers, each with its wanted value or values.
+        headers: names of metadata headers, each with the value or values to match.
         ids: ids of messages.
     """
 
@@ -97,11 +97,11 @@ class AttemptFilters(TypedDict, total=False):
     Attributes:
         queues: attempts in one of these queues.
         outcomes: see :class:`AttemptInfo`.
-        headers: metadata headers of their messages, each with its wanted value or values.
+        headers: metadata headers of their messages, each with the value or values to match.
         message_ids: ids of their messages.
         consumers: names of consumers.
-        manual: True for attempts that a person ended by hand, False for all others.
-        states: what became of their tasks; see :class:`AttemptInfo`.
+        manual: True for attempts that a user ended manually, False for all others.
+        states: states of their tasks; see :class:`AttemptInfo`.
         exceptions: types of exceptions.
     """
 
@@ -116,11 +116,11 @@ class AttemptFilters(TypedDict, total=False):
 
 
 class MessageQuery(MessageFilters, PageOf, total=False):
-    """A page of messages, by the time of their receipt."""
+    """Query for a page of messages, by the time of their receipt."""
 
 
 class AttemptQuery(AttemptFilters, PageOf, total=False):
-    """A page of attempts, by the time of their ends.
+    """Query for a page of attempts, by the time of their ends.
 
     ``bodies``: include the bodies of their messages. ``tracebacks``: include those of failed tasks.
     """
@@ -130,7 +130,7 @@ class AttemptQuery(AttemptFilters, PageOf, total=False):
 
 
 class Buckets(TypedDict):
-    """From ``gte`` up to but not including ``lt``, in at most 1,000 buckets that are aligned to the epoch."""
+    """Time range from ``gte`` to ``lt`` (exclusive), in at most 1,000 buckets that are aligned to the epoch."""
 
     gte: Time
     lt: Time
@@ -221,10 +221,10 @@ def _buckets(asked: Buckets) -> dict[str, Any]:
     }
 
 
-# ---------------------------------------------------------------------- answers
+# ---------------------------------------------------------------------- replies
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """Some items of a list. ``next`` and ``prev`` are the cursors of the next and the previous page, or None."""
+    """Page of a list. ``next`` and ``prev`` are the cursors of the next and the previous page, or None."""
 
     items: tuple[T, ...]
     next: str | None
@@ -233,19 +233,19 @@ class Page(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """The count of one period."""
+    """Count of one period."""
 
     start_ms: int
     count: int
 
 
 def messages_of(page: MessagePage) -> Page[MessageInfo]:
-    """The page in an answer."""
+    """Return the page of a reply."""
     return Page(page.items, page.next, page.prev)
 
 
 def attempts_of(page: AttemptPage, body_of: Callable[[bytes], Any]) -> Page[AttemptInfo]:
-    """The page in an answer; ``body_of`` turns an envelope into a body."""
+    """Return the page of a reply; ``body_of`` decodes an envelope to a body."""
 
     def opened(attempt: AttemptInfo) -> AttemptInfo:
         event = attempt.event
@@ -257,6 +257,6 @@ def attempts_of(page: AttemptPage, body_of: Callable[[bytes], Any]) -> Page[Atte
 
 
 def buckets_of(counts: Counts) -> tuple[Bucket, ...]:
-    """The counts in an answer."""
+    """Return the buckets of a reply."""
     starts = range(counts.start_ms, counts.start_ms + len(counts.counts) * counts.bucket_ms, counts.bucket_ms)
     return tuple(Bucket(start, count) for start, count in zip(starts, counts.counts, strict=True))

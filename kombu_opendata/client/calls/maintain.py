@@ -1,4 +1,4 @@
-"""Ask a broker to do its maintenance now."""
+"""Requests for immediate maintenance."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ def maintain(
     again_in_seconds: float = 0.0,
     timeout: float | None = DEFAULT_TIMEOUT_SECONDS,
 ) -> dict[str, Any]:
-    """Have the broker do maintenance duties; returns its report.
+    """Run maintenance duties in the broker and return its report.
 
-    This is safe at any time and from several clients at once: a duty that is running is waited for, not run twice.
+    This is safe at any time and from several clients concurrently: a request for a running duty waits for its end.
 
     Args:
         duties: some of ``route``, ``expire_leases`` and ``collect``; empty means all of them.
-        again_in_seconds: when the caller will ask again; the broker does not collect by itself until that is overdue.
-            0 means unknown.
-        timeout: seconds to wait for the report; None waits for ever.
+        again_in_seconds: time until the caller's next request; until it is overdue, the broker starts no collection of
+            its own timer. 0 means unknown.
+        timeout: seconds to wait for the report; None waits indefinitely.
 
     Returns:
         ``duties`` (those that were done), ``routed``, ``leases_expired``, ``settled_collected``, ``expired_removed``,
-        ``staged_removed`` (each with its duty), ``seconds``, and ``joined`` (the duties that were running already).
-        The counts cover everything since the last report to any client, or since the broker's start, including the
+        ``staged_removed`` (each with its duty), ``seconds``, and ``joined`` (the duties that were running already). The
+        counts cover everything since the last report to any client, or since the broker's startup, including the
         broker's own maintenance. Clients that waited for the same run get the same report.
 
     Raises:
         RequestError: there is no such duty.
-        RetryLater: no report in time, and the maintenance goes on in the broker; or the store takes no writes.
+        RetryLater: no report in time, and the maintenance continues in the broker; or the store accepts no writes.
         OpenDataError: as :meth:`BrokerConnection.call`.
     """
     try:

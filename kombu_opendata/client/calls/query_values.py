@@ -1,4 +1,4 @@
-"""The values of history filters: checks them and makes them what the wire protocol has."""
+"""Conversion and validation of the values of history filters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def texts(name: str, given: Iterable[str] | None) -> list[str]:
     if isinstance(given, str):
         raise InvalidFilter(f"{name}: {given!r} is a single text: give a list of texts", value=given)
-    return [of_type(name, one, str) for one in given or ()]
+    return [of_type(name, value, str) for value in given or ()]
 
 
 def of_type(name: str, value: Any, *kinds: type) -> Any:
@@ -49,12 +49,12 @@ def bucket_ms(seconds: Any) -> int:
 def header_values(given: Headers | None) -> dict[str, list[str]]:
     if given is not None and not isinstance(given, Mapping):
         raise InvalidFilter(f"headers: {given!r} is not a mapping of names to values", value=repr(given))
-    found = {}
+    texts_by_name = {}
     for name, value in (given or {}).items():
         several = not isinstance(value, (str, int, float)) and isinstance(value, Iterable)
         of_type("name of a header", name, str)
-        found[name] = [header_text(one) or str(one) for one in (value if several else [value])]  # type: ignore[union-attr]
-    return found
+        texts_by_name[name] = [header_text(item) or str(item) for item in (value if several else [value])]  # type: ignore[union-attr]
+    return texts_by_name
 
 
 def page_limit(limit: Any) -> int:
@@ -64,12 +64,12 @@ def page_limit(limit: Any) -> int:
 
 
 def floor_ms(at: Any) -> int | None:
-    """The last millisecond that is not after this time."""
+    """Return the last millisecond that is not after this time."""
     return None if at is None else at if type(at) is int else _since_epoch(at) // _MS
 
 
 def ceil_ms(at: Any) -> int | None:
-    """The first millisecond that is not before this time."""
+    """Return the first millisecond that is not before this time."""
     return None if at is None else start_ms(at)
 
 

@@ -1,7 +1,7 @@
-"""A client of the broker's results: stores, reads and watches them, and counts the parts of chords.
+"""Client for task results: stores, reads and watches them, and counts the parts of chords.
 
 All methods may be used from several threads. One thread at a time waits for the changes that the broker pushes, and
-takes them in for all. After a fork the child has a connection of its own and goes on watching what its parent watched.
+processes them for all. After a fork the child opens its own connection and continues to watch its parent's results.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from ..clock import SYSTEM, ClientClock
 from ..connection_options import DEFAULTS, Options
 from ..session.broker_connection import BrokerConnection
 
-#: how many tasks this process remembers as its own recent ones
+#: number of tasks that this process remembers as recently sent
 _MAX_SENT = 10_000
-#: how long the result of such a task may take until the broker looks for one of an earlier task with the same id
+#: seconds that the result of such a task may take until the broker looks for the result of an earlier task with its id
 _LOOK_SECONDS = 0.1
 #: names in one request
 _NAMES = 10_000
@@ -46,7 +46,7 @@ Changes = list[tuple[bytes, bytes]]
 
 
 class ResultClient:
-    """The results of one broker.
+    """Results of one broker.
 
     Args:
         addresses: brokers, which are tried in turn.
@@ -68,7 +68,7 @@ class ResultClient:
         _clients.add(self)
 
     def after_fork_in_child(self) -> None:
-        """Replace what a thread may hold that the child does not have."""
+        """Replace locks and marks of threads that do not exist in the child."""
         self._turn = threading.Condition()
         self._reading = 0  # the thread that waits for the broker
         self._taken = 0
@@ -89,7 +89,7 @@ class ResultClient:
         return connection
 
     def _usable(self) -> BrokerConnection:
-        """The connection; a new one if the last was lost for good."""
+        """Return the connection; a new one if the last was lost for good."""
         with self._turn:
             if self._connection.closed:
                 self._finalizer.detach()
@@ -97,7 +97,7 @@ class ResultClient:
             return self._connection
 
     def _use(self, action: Callable[[BrokerConnection], Any]) -> Any:
-        """Call the function with the connection; if its broker is gone, with one to the next address.
+        """Call the function with the connection; if its broker is unreachable, with a connection to the next address.
 
         Raises:
             ConnectionLost: no broker answers.
@@ -129,13 +129,13 @@ class ResultClient:
 
         Raises:
             MessageTooLarge: it is over the broker's limit; nothing was stored.
-            ConnectionLost, StoreFull, RequestError: it was not stored, or its answer was lost.
+            ConnectionLost, StoreFull, RequestError: it was not stored, or the reply was lost.
         """
         answer: ResultStored = self._use(lambda connection: _store(connection, message))
         return answer
 
     def get(self, names: list[bytes]) -> list[bytes | None]:
-        """The values of these results; None for a result that does not exist."""
+        """Return the values of these results; None for a result that does not exist."""
         values: list[bytes | None] = []
         while len(values) < len(names):
             rest = names[len(values) : len(values) + _NAMES]
@@ -151,11 +151,11 @@ class ResultClient:
 
     # ------------------------------------------------------------ chords
     def open_chord(self, message: OpenChord) -> None:
-        """Tell the broker what is known of a chord."""
+        """Register a chord with the broker."""
         self._call(message)
 
     def chord_parts(self, chord: bytes) -> tuple[bytes, list[tuple[bytes, bytes]]]:
-        """A chord's header and its parts (member, value), ordered by index."""
+        """Return a chord's header and its parts (member, value), ordered by index."""
         parts: list[tuple[bytes, bytes]] = []
         while True:
             answer: ChordParts = self._call(GetChord(0, chord, len(parts)))
@@ -164,18 +164,18 @@ class ResultClient:
                 return answer.header, parts
 
     def close_chord(self, chord: bytes) -> None:
-        """Tell the broker that the chord's callback was sent."""
+        """Report to the broker that the chord's callback was sent."""
         self._call(CloseChord(0, chord))
 
     # ------------------------------------------------------------ watching
     def note_sent(self, name: bytes) -> None:
-        """Note that a task is about to be sent. Only if its id was used before, it may have a result already."""
+        """Record that a task is about to be sent. Only if its id was used before may it already have a result."""
         self._sent[name] = self._clock.monotonic()
         if len(self._sent) > _MAX_SENT:
             self._sent.popitem(last=False)
 
     def watch(self, name: bytes) -> None:
-        """Have :meth:`drain` report this result. The next :meth:`drain` tells the broker."""
+        """Watch a result: :meth:`drain` will report it. The next :meth:`drain` sends the request to the broker."""
         self._to_unwatch.pop(name, None)
         if name not in self._watched:
             self._to_watch[name] = None
@@ -189,7 +189,7 @@ class ResultClient:
             self._to_unwatch[name] = None
 
     def flush(self) -> None:
-        """Tell the broker what is watched and what is no longer watched."""
+        """Send the pending watch and unwatch requests to the broker."""
         if self._to_watch:
             names = list(self._to_watch)
             self._watched.update(dict.fromkeys(names))
@@ -203,13 +203,13 @@ class ResultClient:
             self._use(lambda connection: _tell(connection, [UnwatchResults(0, names)]))
 
     def drain(self, timeout: float | None, take: Callable[[Changes], None]) -> None:
-        """Wait until changes are taken in, by this thread or by another one that waits already.
+        """Wait until changes are processed, by this thread or by another one that is already waiting.
 
-        It returns without waiting if another thread took in changes since this thread's last call.
+        It returns without waiting if another thread processed changes since this thread's last call.
 
         Raises:
-            socket.timeout: there are none in time.
-            ConnectionLost: the broker is gone.
+            socket.timeout: no changes in time.
+            ConnectionLost: the broker is unreachable.
         """
         self.flush()
         with self._turn:
@@ -271,16 +271,19 @@ class ResultClient:
                     large.append(name)
                 else:
                     changes.append((name, value))
-        found = zip(large, self.get(large), strict=True)
-        return changes + [(name, value) for name, value in found if value is not None]
+        large_results = zip(large, self.get(large), strict=True)
+        return changes + [(name, value) for name, value in large_results if value is not None]
 
     def watch_messages(self) -> list[WatchResults]:
-        """Return what every new socket begins with. The broker looks in its store, as it may be another one."""
+        """Return the first messages of every new socket.
+
+        The broker looks in its store, as it may be another process.
+        """
         names = list(self._watched)
         return [WatchResults(0, names[start : start + _NAMES]) for start in range(0, len(names), _NAMES)]
 
     def _messages(self, names: list[bytes]) -> list[WatchResults]:
-        """Return the messages that watch new results; those of tasks that were just sent are looked up in memory."""
+        """Return the messages that watch new results; those of recently sent tasks are looked up in memory only."""
         new = [name for name in names if name in self._sent]
         old = [name for name in names if name not in self._sent]
         self._looked_up_in_memory.update(dict.fromkeys(new))
@@ -291,7 +294,7 @@ class ResultClient:
         ]
 
     def _age_ms(self, names: list[bytes]) -> int:
-        """How old the oldest of these can be, in ms; -1 means unknown."""
+        """Return the age limit of the oldest of these, in ms; -1 means unknown."""
         try:
             oldest = min(self._sent[name] for name in names)
         except (KeyError, ValueError):
@@ -308,7 +311,7 @@ def _store(connection: BrokerConnection, message: StoreResult) -> ResultStored:
 
 
 def _tell(connection: BrokerConnection, messages: Sequence[Any]) -> None:
-    """Send messages that have no answer. A connection that had to be opened has told the broker already."""
+    """Send messages that have no reply. A connection that had to be opened has already sent them."""
     link = connection.link
     if link.reentrance.is_entered():
         return link.reentrance.later(partial(_tell, connection, messages))

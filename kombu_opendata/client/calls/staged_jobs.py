@@ -1,7 +1,7 @@
-"""The driver's side of staged batches: where to write, commit, abort, and the progress of jobs.
+"""Driver's side of staged batches: target, commit, abort and progress of jobs.
 
 See :mod:`kombu_opendata.staging` for the executors' side and an example. All calls may be repeated: after a break the
-connection is resumed and the call sent again, and a commit that was applied before gets its answer again.
+connection is resumed and the call sent again, and a commit that was applied before gets its reply again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAX_BATCHES = MAX_ITEMS
 
 
 class StagingClient:
-    """The staged jobs of one broker, over a connection of its own or a given one.
+    """Client for the staged jobs of one broker, over its own connection or a given one.
 
     Args:
         broker: a broker URL, an address, or a connection, which stays open after :meth:`close`.
@@ -56,13 +56,13 @@ class StagingClient:
         self.close()
 
     def close(self) -> None:
-        """End the connection, unless it was given to this client."""
+        """Close the connection, unless the caller passed it."""
         if self._own is not None:
             self._own.close()
 
     # ------------------------------------------------------------ calls
     def staging_target(self) -> StagingTarget:
-        """Where the executors of a job write; can be pickled.
+        """Return the target to which the executors of a job write; it can be pickled.
 
         Raises:
             RequestError: the broker's store can't hold staged batches.
@@ -75,36 +75,36 @@ class StagingClient:
         )  # fmt: skip
 
     def commit_job(self, job_id: str, batches: Iterable[BatchInfo], *, timeout: float | None = None) -> JobInfo:
-        """Make all messages of these batches visible, atomically and exactly once.
+        """Commit all messages of these batches, atomically and exactly once.
 
-        If the job id was committed before, nothing is added, whatever the batches are now: the answer is the job as it
-        is, with ``added`` False. This holds after a lost answer, after a restart of the broker, and for two drivers
-        that commit at the same time. The broker remembers a job until a week after its last message was settled.
-        Batches that were not part of the commit stay invisible and are collected.
+        If the job id was committed before, nothing is added, whatever the batches are now, and the reply is the
+        existing job with ``added`` False. This holds after a lost reply, after a restart of the broker, and for two
+        drivers that commit at the same time. The broker remembers a job until a week after its last message was
+        settled. Batches that were not part of the commit stay invisible and are collected.
 
         Args:
             batches: one for each partition, in the order that their messages' ids will have.
-            timeout: seconds to wait for the answer; None waits for ever. After a timeout the job may be committed all
-                the same: call again.
+            timeout: seconds to wait for the reply; None waits indefinitely. After a timeout the job may be committed
+                nevertheless: call again.
 
         Raises:
             RequestError: the job id or a batch is not valid; nothing was added. ``NotFound``: a batch is missing.
             CorruptRecord: a batch is damaged; nothing was added.
-            StoreFull, StoreError: the store takes no writes now; nothing was added.
-            TimeoutError: no answer in time.
+            StoreFull, StoreError: the store accepts no writes now; nothing was added.
+            TimeoutError: no reply in time.
         """
         check_job_id(job_id)
-        found = [info for info in batches if info.rows]
-        if len(found) > MAX_BATCHES:
+        non_empty = [info for info in batches if info.rows]
+        if len(non_empty) > MAX_BATCHES:
             raise RequestError(
-                f"{len(found)} batches: a job has at most {MAX_BATCHES}; use fewer partitions", limit=MAX_BATCHES
+                f"{len(non_empty)} batches: a job has at most {MAX_BATCHES}; use fewer partitions", limit=MAX_BATCHES
             )
-        found = self._fit_commit(found)
-        rows = [(info.uri, info.rows, info.bytes, info.checksum, info.data) for info in found]
+        non_empty = self._fit_commit(non_empty)
+        rows = [(info.uri, info.rows, info.bytes, info.checksum, info.data) for info in non_empty]
         return _job(self._connection.call(CommitJob(0, job_id, rows), timeout))
 
     def _fit_commit(self, batches: list[BatchInfo]) -> list[BatchInfo]:
-        """Write inline batches as objects if they are too large for a commit together, or if any batch is an object."""
+        """Write inline batches as objects if they exceed the limits of a commit, or if any batch is an object."""
         if not any(info.data for info in batches):
             return batches
         target = self.staging_target()
@@ -119,7 +119,7 @@ class StagingClient:
         return [write_object(folder, info) if info.data else info for info in batches]
 
     def abort_job(self, job_id: str, batches: Iterable[BatchInfo | None] | None = None) -> int:
-        """Remove the staged batches of a job; returns how many objects there were.
+        """Remove the staged batches of a job and return the number of their objects.
 
         Args:
             batches: remove only these; Spark's None for a failed task is ignored. Without it, all batches of the job.
@@ -128,20 +128,20 @@ class StagingClient:
             PreconditionFailed: the job is committed, so its batches are in use.
         """
         check_job_id(job_id)
-        given = [info for info in batches or () if info is not None]
-        uris = [info.uri for info in given if info.uri and not info.data]
+        selection = [info for info in batches or () if info is not None]
+        uris = [info.uri for info in selection if info.uri and not info.data]
         if batches is not None and not uris:
             return 0
         count: int = self._connection.call(AbortJob(0, job_id, uris)).count
         return count
 
     def job_status(self, job_id: str) -> JobInfo:
-        """The job as it is now; its state is ``unknown`` if it was never committed or is forgotten."""
+        """Return the job; its state is ``unknown`` if it was never committed or is forgotten."""
         check_job_id(job_id)
         return _job(self._connection.call(GetJob(0, job_id)))
 
     def list_jobs(self) -> Iterator[JobInfo]:
-        """All jobs that the broker remembers, ordered by id."""
+        """Iterate over all jobs that the broker remembers, ordered by id."""
         after, more = "", True
         while more:
             answer: Jobs = self._connection.call(ListJobs(0, after))
