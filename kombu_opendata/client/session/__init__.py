@@ -1,1 +1,1 @@
-"""A session with a broker that outlives its sockets: its state, its reconnects, and the connection that callers use."""
+"""Session with a broker that outlives its sockets: state, reconnects, and the connection that callers use."""

@@ -1,7 +1,7 @@
-"""A connection to a broker: calls, publishes, settlements and deliveries.
+"""Connections to brokers: calls, publishes, settlements and deliveries.
 
-All methods may be used from several threads; one that waits for deliveries does not keep the others from sending. After
-a fork the child has an empty session of its own, and what the parent held stays the parent's.
+All methods may be used from several threads; one that waits for deliveries does not prevent others from sending. After
+a fork the child starts with a new, empty session, and the parent keeps its leases.
 """
 
 from __future__ import annotations
@@ -46,28 +46,28 @@ from .session_link import SessionLink
 from .task_messages import TaskMessage, TaskRun
 
 _SUCCEEDED, _REPORT = int(TaskState.SUCCEEDED), int(Outcome.REPORT)  # compared for each task
-#: looked up for each task; reading a member of an enumeration costs more
+#: read for each task; reading a member of an enumeration costs more
 _ACK, _START = Outcome.ACK, int(Outcome.START)
 _BEGUN, _ACKNOWLEDGED, _SETTLED = TaskRun.BEGUN, TaskRun.ACKNOWLEDGED, TaskRun.SETTLED
-#: leases that one Settle ends; the broker takes ten times as many
+#: leases that one Settle ends; the broker accepts ten times as many
 _MAX_LEASES = 10_000
 
 
 class BrokerConnection:
-    """A connection to a broker, resumed when its socket breaks.
+    """Connection to a broker, which is resumed when its socket breaks.
 
     Args:
-        more: returns messages that every socket begins with, beside what the session needs.
+        more: returns messages that every socket begins with, besides those of the session.
 
     Attributes:
         client: the object that opened it (Kombu asks its channels for it).
-        channels: by number, whatever :meth:`add_channel` was given.
-        gated: channels that grant the broker one delivery at a time, when they like.
+        channels: the objects passed to :meth:`add_channel`, by number.
+        gated: channels that grant the broker credit for one delivery at a time.
         session: the state that survives a socket.
-        events: deliveries and ended consumers that nobody has taken yet.
+        events: deliveries and ended consumers that are not consumed yet.
         link: keeps the session connected.
         io: sends and receives over the link.
-        pipeline: publishes without waiting for their confirmations.
+        pipeline: sends publishes without waiting for their confirmations.
     """
 
     def __init__(
@@ -100,14 +100,14 @@ class BrokerConnection:
 
     @property
     def closed(self) -> bool:
-        """Closed for good. A connection whose socket broke is not: its next use resumes it."""
+        """True if the connection is closed permanently. A connection whose socket broke is resumed by its next use."""
         return self.link.is_closed
 
     def connect(self) -> None:
         """Connect for the first time.
 
         Raises:
-            ConnectionLost: nobody answers.
+            ConnectionLost: no broker answers.
             OpenDataError: the broker refuses, or can't be started.
         """
         self.link.reentrance.check()
@@ -115,9 +115,9 @@ class BrokerConnection:
             self.link.connect()
 
     def free(self) -> Self:
-        """Return this connection; in code that interrupted a call on it, another one to the same broker.
+        """Return this connection, or another one to the same broker in code that interrupted a call on it.
 
-        A signal handler, for instance, can publish over it while the call that it interrupted stands still.
+        A signal handler, for instance, can publish over it while the interrupted call is suspended.
         """
         if not self.link.reentrance.is_entered():
             return self
@@ -129,18 +129,18 @@ class BrokerConnection:
         return self._spare.free()
 
     def fileno(self) -> int:
-        """The descriptor to poll for reading; another one after a resume."""
+        """Return the descriptor to poll for reading; it changes with a resume."""
         with self.link.lock:
             return self.link.ensure_open().fd
 
     # ------------------------------------------------------------ requests
     def call(self, message: Any, timeout: float | None = None) -> Any:
-        """Send a request and wait for its answer; deliveries that come in meanwhile are kept in ``events``.
+        """Send a request and wait for its reply; deliveries that arrive in the meantime are kept in ``events``.
 
         Raises:
-            OpenDataError: the broker's answer was an error, or the connection could not be resumed.
-            ConnectionInUse: it interrupted another call, and is about a queue that belongs to this session.
-            socket.timeout: no answer in time; what the request asked for may still happen.
+            OpenDataError: the broker's reply was an error, or the connection could not be resumed.
+            ConnectionInUse: it interrupted another call and concerns an exclusive queue of this session.
+            socket.timeout: no reply in time; the broker may still execute the request.
         """
         link = self.link
         if link.reentrance.is_entered():
@@ -157,11 +157,14 @@ class BrokerConnection:
             self.session.calls.pop(message.rid, None)
 
     def publish(self, message: Publish, timeout: float | None = None) -> PublishConfirm:
-        """Store a message, see :meth:`.SessionIO.publish`; also in code that interrupted a call."""
+        """Store a message, see :meth:`.SessionIO.publish`; also works in code that interrupted a call."""
         return self.free().io.publish(message, timeout)
 
     def settle(self, channel: int, outcome: int, leases: list[Lease]) -> None:
-        """End leases; sent at once and kept until the broker confirms it. Never blocks under an event loop."""
+        """End leases; the settlement is sent immediately and kept until the broker confirms it.
+
+        Never blocks under an event loop.
+        """
         if len(leases) > _MAX_LEASES:
             for start in range(0, len(leases), _MAX_LEASES):
                 self.settle(channel, outcome, leases[start : start + _MAX_LEASES])
@@ -177,7 +180,7 @@ class BrokerConnection:
         self.io.post(frame(self.session.settle(outcome, channel, leases)))
 
     def settle_message(self, channel: int, outcome: Outcome, message: TaskMessage) -> None:
-        """As :meth:`settle`, with what is known of the message's task. Its ``run`` is in step with what was sent."""
+        """Settle a message as :meth:`settle`, with the state of its task. Its ``run`` matches the last report sent."""
         link = self.link
         if link.reentrance.is_entered():
             return link.reentrance.later(partial(self.settle_message, channel, outcome, message))
@@ -194,21 +197,21 @@ class BrokerConnection:
                 self.io.post(frame(self.session.settle(outcome, channel, [message.lease])))
                 return
             self.session.held.pop(message.lease, None)
-            self.io.post(b"")  # in one frame with the reports that wait
+            self.io.post(b"")  # in one frame with the pending reports
 
     @property
     def takes_reports(self) -> bool:
-        """Whether the broker wants to know what becomes of tasks; another one may after a resume."""
+        """True if the broker requests reports of task outcomes; it may change with a resume."""
         return self.link.takes_reports
 
     def settle_task(self, channel: int, outcome: int, lease: Lease, report: TaskReport) -> None:
-        """End a lease, or with :attr:`.Outcome.REPORT` the run of a task that was started, and say what became of it.
+        """End a lease, or with :attr:`.Outcome.REPORT` the run of a started task, and report its outcome.
 
-        As :meth:`settle`; but under an event loop, the report of a success may wait some milliseconds for the next
+        As with :meth:`settle`, but under an event loop the report of a success may wait some milliseconds for the next
         frame.
 
         Raises:
-            RequestError: the report is not valid; :meth:`.TaskReport.cut` makes valid ones.
+            RequestError: the report is not valid; :meth:`.TaskReport.cut` makes reports valid.
         """
         succeeded = report.state == _SUCCEEDED
         if not succeeded and report.fault:
@@ -231,14 +234,14 @@ class BrokerConnection:
             self.io.post(b"")
 
     def report_running(self, running: list[RunningLate], socket: FramedSocket | None) -> FramedSocket | None:
-        """Report all tasks that run and whose messages are not acknowledged, in place of the last report.
+        """Report all running tasks whose messages are not acknowledged; the report replaces the last one.
 
         Args:
-            socket: the one over which the same was reported, if it was: nothing is sent twice over a socket. After a
-                resume the broker may be another one, which remembers nothing of it.
+            socket: the socket over which this report was sent before, if any: nothing is sent twice over a socket.
+                After a resume the broker may be another process without that report.
 
         Returns:
-            The socket over which it is reported now; None while there is none.
+            The socket over which the report is sent now; None while there is no socket.
         """
         with self.link.lock:
             current = self.link.current
@@ -247,7 +250,7 @@ class BrokerConnection:
             return current
 
     def flush_reports(self) -> None:
-        """Send the reports that wait for the next frame."""
+        """Send the reports that are waiting for the next frame."""
         with self.link.lock:
             if self.session.settlements.reports:
                 self.io.post(b"")
@@ -257,14 +260,14 @@ class BrokerConnection:
         """Start a consumer.
 
         Raises:
-            ConsumerTagInUse: the channel has one with this tag, which continues.
+            ConsumerTagInUse: the channel has a consumer with this tag, which continues.
         """
         key = (message.channel, message.tag)
         self.link.reentrance.check()
         with self.link.reentrance, self.link.lock:
             self.check_tag(*key)
-            self.link.ensure_open()  # a resume starts the session's consumers again
-            self.session.consumers[key] = message  # its deliveries may come before the answer
+            self.link.ensure_open()  # a resume restarts the session's consumers
+            self.session.consumers[key] = message  # its deliveries may arrive before the reply
             try:
                 self._call(message)
             except BaseException:
@@ -277,12 +280,12 @@ class BrokerConnection:
             raise ConsumerTagInUse(f"consumer tag {tag!r} is in use on channel {channel}: choose another one", tag=tag)
 
     def cancel(self, channel: int, tag: str) -> None:
-        """Stop a consumer. Its deliveries that nobody has taken go back to their queue."""
+        """Cancel a consumer. Its deliveries that are not consumed yet return to their queue."""
         if (channel, tag) in self.session.consumers:
             self.end_consumer(channel, tag)
 
     def end_consumer(self, channel: int, tag: str) -> None:
-        """As :meth:`cancel`, also for a consumer that only the broker has, because its start was interrupted."""
+        """End a consumer as :meth:`cancel`, also if only the broker knows it because its start was interrupted."""
         self.link.reentrance.check()
         with self.link.reentrance, self.link.lock:
             consumer = self.session.consumers.get((channel, tag))
@@ -293,7 +296,7 @@ class BrokerConnection:
                 self._settle(channel, Outcome.RELEASE, [delivery[2:5] for delivery in unread])
 
     def get(self, channel: int, queue: str, *, no_ack: bool) -> Delivery | None:
-        """Claim one message, or None."""
+        """Lease one message of the queue; return None if there is none."""
         self.link.reentrance.check()
         with self.link.reentrance, self.link.lock:
             answer: Got = self._call(Get(0, channel, queue, no_ack))
@@ -310,7 +313,7 @@ class BrokerConnection:
                 self.io.send(Qos(0, channel, count))
 
     def set_credit(self, channel: int, count: int) -> None:
-        """Say how many more deliveries the channel's consumers may get, besides the prefetch limit."""
+        """Set the number of further deliveries that the channel's consumers may receive, besides the prefetch limit."""
         self.link.reentrance.check()
         with self.link.reentrance, self.link.lock:
             self.session.credit[channel] = count
@@ -318,12 +321,12 @@ class BrokerConnection:
                 self.io.send(Credit(channel, count))
 
     def _will_resume(self) -> bool:
-        """Whether an event loop is about to resume, which tells the broker all that the session knows."""
+        """Return True if an event loop is about to resume, which sends the whole session state to the broker."""
         link = self.link
         return link.current is None and self.session.is_known and link.observer is not None and not link.is_closed
 
     def drain(self, timeout: float | None = None) -> None:
-        """Wait until there is an event; None waits for ever.
+        """Wait until there is an event; None waits indefinitely.
 
         Raises:
             socket.timeout: there is no event in time.
@@ -344,7 +347,7 @@ class BrokerConnection:
                 if self.events:
                     return
                 if link.current is not current:
-                    continue  # it broke just now
+                    continue  # the connection broke just now
                 waker = link.make_waker()
             link.reentrance.run()
             rest = None if deadline is None else deadline - self.clock.monotonic()
@@ -354,7 +357,7 @@ class BrokerConnection:
             if current.wait(min(limits, default=None), waker=waker):
                 waker.clear()
 
-    # ------------------------------------------------------------ channels and the end
+    # ------------------------------------------------------------ channels and closing
     def add_channel(self, channel: Any) -> int:
         """Give a channel the lowest free number, from 1 up."""
         with self.link.lock:
@@ -363,7 +366,7 @@ class BrokerConnection:
             return number
 
     def close_channel(self, number: int) -> None:
-        """End a channel's consumers and give back what it holds."""
+        """End a channel's consumers and release its leases."""
         if self.link.reentrance.is_entered():
             return self.link.reentrance.later(partial(self.close_channel, number))
         with self.link.reentrance, self.link.lock:
@@ -380,10 +383,12 @@ class BrokerConnection:
         self.pipeline.flush(timeout)
 
     def close(self) -> None:
-        """End the session: settlements are delivered, leases go back at once. Errors of the ending are not raised.
+        """End the session: settlements are delivered, leases are released immediately.
+
+        Errors of closing are not raised.
 
         Raises:
-            PublishFailed: publishes that nobody waited for were not confirmed. The session has ended all the same.
+            PublishFailed: publishes of the pipeline were not confirmed. The session has ended nevertheless.
         """
         link, spare = self.link, self._spare
         if link.reentrance.is_entered():
@@ -409,7 +414,7 @@ class BrokerConnection:
             self.pipeline.raise_failures()
 
     def abandon(self) -> None:
-        """End the session without waiting for anything. The tasks that it started may be reported in another one."""
+        """End the session without waiting for the broker. Outcomes of its tasks may be reported in another session."""
         if self.link.reentrance.is_entered():
             return self.link.reentrance.later(self.abandon)
         if self._spare is not None:
@@ -423,7 +428,7 @@ class BrokerConnection:
             self.pipeline.log_failures()
 
     def after_fork_in_child(self) -> None:
-        """Leave the parent's session to the parent; the next use opens a session of this process."""
+        """Leave the session to the parent process; the next use opens a session of this process."""
         parents = self.link
         self._spare = None
         self._start_session()

@@ -1,4 +1,4 @@
-"""Open a session, or resume it, on a new socket: connect, log in, and restore what ended with the old connection."""
+"""Opening and resuming of a session on a new socket: connect, log in, and restore the connection's state."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ log = logging.getLogger(__name__)
 def open_session(
     session: ClientSession, route: BrokerRoute, options: Options, clock: ClientClock, more: Callable[[], Iterable[Any]]
 ) -> tuple[FramedSocket, Welcome]:
-    """Connect to the active broker; what a resumed session needs is sent again, and the unanswered requests last.
+    """Connect to the active broker; for a resumed session, send its state and then its unanswered requests again.
 
     Args:
-        more: returns messages that every new connection begins with, beside the session's state.
+        more: returns messages that every new connection begins with, besides the session's state.
 
     Raises:
-        ConnectionLost: nobody answers, or the connection broke.
+        ConnectionLost: no broker answers, or the connection broke.
         NotActive: only standbys answer.
         OpenDataError: the broker refuses, or can't be started.
     """
@@ -98,7 +98,7 @@ def _hello(session: ClientSession, broker: Address, options: Options, heartbeat:
 def _log_in(
     sock: socket.socket, session: ClientSession, hello: Hello, timeout: float, silence: float
 ) -> tuple[FramedSocket, Welcome]:
-    """Greet the broker and tell it what the client holds of the session."""
+    """Send Hello and the client's state of the session; apply the broker's replies."""
     resume = session.resume()
     opened, welcome, rest = shake_hands(sock, hello, timeout, resume, silence=silence)
     if resume is not None and welcome.adopted < len(resume.held):
@@ -110,7 +110,7 @@ def _log_in(
 
 
 def _restore(opened: FramedSocket, session: ClientSession, welcome: Welcome, options: Options) -> None:
-    """Declare again what ended with the old connection, then send again what was not answered."""
+    """Repeat the declarations that ended with the old connection, then send the unanswered requests again."""
     opened.send_all(b"".join(session.redeclarations(welcome)), session.receive)
     while session.redeclaring:
         if not opened.wait(options.connect_timeout):

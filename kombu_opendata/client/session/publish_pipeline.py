@@ -1,8 +1,8 @@
-"""Publishes without waiting for each confirmation, and waits for all of them together.
+"""Publishes that are sent without waiting for each confirmation; their confirmations are awaited together.
 
-Each publish keeps its number and its frame until it is answered, so a resume sends those that are left again, in order,
+Each publish keeps its number and its frame until it is answered, so a resume sends the unanswered ones again, in order,
 and the broker stores each once. A publish that fails is put on a list of *failures*, whose owner (the connection, or a
-batch) raises them. If there is no caller left to raise them to, they are logged with the ids of their tasks.
+batch) raises them. If no caller is left, they are logged with the ids of their tasks.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from .session_io import SessionIO
 
 log = logging.getLogger(__name__)
 
-#: bytes in flight on one connection; whoever publishes more waits
+#: limit for bytes in flight on one connection; further publishes wait
 MAX_BYTES = 8 << 20
 
 
 class PublishPipeline:
-    """The publishes of one session that nobody waits for one by one.
+    """Pipelined publishes of one session.
 
     Attributes:
-        failures: publishes that failed and that nobody was told of yet, of those that are not part of a batch.
+        failures: failed publishes outside of batches that were not reported yet.
     """
 
     def __init__(self, session: ClientSession, io: SessionIO) -> None:
@@ -42,17 +42,17 @@ class PublishPipeline:
         _pipelines.add(self)
 
     def publish(self, message: Publish, failures: list[FailedPublish], message_id: str = "") -> None:
-        """Send a message; what becomes of it is known after :meth:`confirm_all`.
+        """Send a message; its confirmation or failure is known after :meth:`confirm_all`.
 
-        Waits only while ``pipeline_depth`` publishes, or 8 MiB of them, are in flight.
+        The call waits only while ``pipeline_depth`` publishes, or 8 MiB of them, are in flight.
 
         Args:
-            failures: gets an entry if the broker refuses the message, or its answer will never be known.
+            failures: receives an entry if the broker refuses the message, or the reply is lost.
             message_id: goes into that entry.
 
         Raises:
             MessageTooLarge: it was not sent.
-            ConnectionLost: the connection could not be resumed; the message may be stored all the same.
+            ConnectionLost: the connection could not be resumed; the message may be stored nevertheless.
         """
         link = self._link
         try:
@@ -93,7 +93,7 @@ class PublishPipeline:
     def confirm_all(self, timeout: float | None = None) -> None:
         """Wait until no publish is in flight; those that failed are on their lists.
 
-        When the connection can't be resumed, all of them have failed: they may be stored or not.
+        If the connection can't be resumed, all of them have failed; they may be stored nevertheless.
 
         Raises:
             socket.timeout: some are still in flight.
@@ -112,7 +112,7 @@ class PublishPipeline:
         """Wait until every publish is durable.
 
         Raises:
-            PublishFailed: some are not, or it is not known; ``failed`` has them all.
+            PublishFailed: some are not durable or unknown; ``failed`` lists them all.
             socket.timeout: not all of them were answered in time.
         """
         self._link.reentrance.check()
@@ -121,14 +121,14 @@ class PublishPipeline:
             self.raise_failures()
 
     def raise_failures(self, more: str = "") -> None:
-        """Raise PublishFailed if publishes have failed since the last time."""
+        """Raise PublishFailed if publishes have failed since the last call."""
         if self.failures:
             failed = list(self.failures)
-            self.failures.clear()  # those still in flight refer to this list
+            self.failures.clear()  # publishes still in flight refer to this list
             raise publish_failed(failed, more)
 
     def close(self) -> None:
-        """Wait ``close_timeout`` for the publishes in flight; those that are left have failed."""
+        """Wait ``close_timeout`` for the publishes in flight; mark the remaining ones as failed."""
         if self._in_flight.by_rid:
             try:
                 self.confirm_all(self._link.options.close_timeout)
@@ -136,13 +136,13 @@ class PublishPipeline:
                 self._session.fail_publishes(ConnectionLost(f"not confirmed when the connection was closed: {exc}"))
 
     def log_failures(self) -> None:
-        """Log the failures, as soon as the lock is free: there is no caller left to raise them to."""
+        """Log the failures as soon as the lock is free: no caller is left to raise them to."""
         if self.failures:
             self._link.reentrance.later(partial(log.error, "%s", publish_failed(list(self.failures))))
             self.failures.clear()
 
     def flush_at_exit(self) -> None:
-        """The process ends: wait for the publishes in flight, and log those that failed."""
+        """Wait for the publishes in flight at the end of the process, and log failed ones."""
         patience = self._link.options.reconnect_timeout
         in_flight = self._in_flight.by_rid
         if self._link.is_closed or not in_flight and not self.failures:
@@ -164,13 +164,13 @@ class PublishPipeline:
             self.log_failures()
 
 
-# ------------------------------------------------------------ the end of the process
+# ------------------------------------------------------------ process exit
 _pipelines: weakref.WeakSet[PublishPipeline] = weakref.WeakSet()
-_registered_in = 0  # the id of the process
+_registered_in = 0  # process id
 
 
 def _flush_at_exit() -> None:
-    """Have :func:`flush_all` run when this process ends, also if multiprocessing forked it."""
+    """Register :func:`flush_all` for the end of this process, also if multiprocessing forked it."""
     global _registered_in
     pid = os.getpid()
     if _registered_in != pid:
@@ -183,6 +183,6 @@ def _flush_at_exit() -> None:
 
 
 def flush_all(**_kwargs: object) -> None:
-    """Wait until what this process published is confirmed, and log what is not."""
+    """Wait until this process's publishes are confirmed, and log those that are not."""
     for pipeline in list(_pipelines):
         pipeline.flush_at_exit()

@@ -1,4 +1,4 @@
-"""Publishes that were sent and whose confirmation nobody waits for one by one."""
+"""Publishes in flight of a pipeline."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 from ...errors import FailedPublish, OpenDataError, PublishFailed
 
-#: ids that an error or a log line lists
+#: number of ids that an error or a log line lists
 _LISTED_IDS = 20
 
 
 class PublishInFlight(NamedTuple):
-    """One such publish; ``failures`` gets an entry if it fails."""
+    """Publish in flight; ``failures`` receives an entry if it fails."""
 
     size: int
     exchange: str
@@ -22,7 +22,7 @@ class PublishInFlight(NamedTuple):
 
 
 class PublishesInFlight:
-    """The publishes in flight on one session, by request id.
+    """Publishes in flight on one session, by request id.
 
     Attributes:
         by_rid: the publishes, oldest first.
@@ -56,7 +56,7 @@ class PublishesInFlight:
 
 
 def publish_failed(failed: list[FailedPublish], more: str = "") -> PublishFailed:
-    """The error that reports these publishes."""
+    """Return the error that reports these publishes."""
     ids = ", ".join(entry.task_id or entry.message_id or entry.routing_key for entry in failed[:_LISTED_IDS])
     rest = f" and {len(failed) - _LISTED_IDS} more" if len(failed) > _LISTED_IDS else ""
     return PublishFailed(

@@ -1,12 +1,12 @@
-"""A thread that resumes a session while its process is in user code: a worker of the solo pool in a long task.
+"""Thread that resumes a session while its process is in user code, as a worker of the solo pool in a long task.
 
-Such a process does not see that its socket broke, and a restarted broker gives the leases of the session to others when
-their stored time ends. So a daemon thread waits, in one system call, until the socket hangs up. For a moment it leaves
-the break to the thread that uses the connection; then it resumes the session itself.
+Such a process does not notice that its socket broke, and a restarted broker ends the leases of the session when their
+stored time ends. A daemon thread therefore waits, in one system call, until the socket hangs up. After a grace period
+for the thread that uses the connection, the daemon thread resumes the session.
 
 A process that forks children to work (prefork) is never in user code for long and has no such thread, as threads and
-forks don't go together. Neither has one under gevent or eventlet: other greenlets run while one waits, and a thread
-would be a greenlet.
+forks don't combine safely. Processes under gevent or eventlet have none either: other greenlets run while one waits,
+and a thread would be a greenlet.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from ..socket.framed_socket import FramedSocket, Waker
 
 log = logging.getLogger(__name__)
 
-#: how long after a break the thread that uses the connection may begin to resume
+#: seconds after a break in which the thread that uses the connection may begin to resume
 GRACE_SECONDS = 0.25
 
 
 class Reconnectable(Protocol):
-    """What the thread needs of a session's socket."""
+    """Interface of the session link for the reconnect thread."""
 
     @property
     def is_closed(self) -> bool: ...
@@ -37,19 +37,22 @@ class Reconnectable(Protocol):
     def current(self) -> FramedSocket | None: ...
 
     def hung_up(self, broken: FramedSocket) -> None:
-        """The thread saw this socket hang up."""
+        """Handle the hang-up of this socket, which the thread noticed."""
 
     def resume_after(self, grace_seconds: float) -> float | None:
-        """Resume, unless the break is too young; returns when to look again, None once the session is closed."""
+        """Resume, unless the break is too recent.
+
+        Return the seconds until the next call, None once the session is closed.
+        """
 
 
 def threads_are_native() -> bool:
-    """Whether a thread runs while another one is in user code, as it does not under gevent and eventlet."""
+    """Return True if a thread runs while another one is in user code, as it does not under gevent and eventlet."""
     return socket.socket.__module__ == "socket" and hasattr(select, "poll")
 
 
 class ReconnectThread:
-    """The thread of one session."""
+    """Reconnect thread of one session."""
 
     def __init__(self, target: Reconnectable) -> None:
         self._target = weakref.ref(target)  # weak, so that an unused connection is collected
@@ -57,20 +60,20 @@ class ReconnectThread:
         threading.Thread(target=self._run, name="opendata-reconnect", daemon=True).start()
 
     def wake(self) -> None:
-        """The session has another socket, or none."""
+        """Wake the thread: the session has another socket, or none."""
         self._waker.wake()
 
     def _run(self) -> None:
         try:
             while (pause := self._watch()) is not None:
                 self._wait(None, pause)
-        except OpenDataError as exc:  # the session is closed, and the next use of it says so
+        except OpenDataError as exc:  # the session is closed, and its next use raises the error
             log.warning("a session was not resumed: %s", exc)
         except Exception:
             log.exception("the thread that resumes a session ended")
 
     def _watch(self) -> float | None:
-        """Wait until the socket hangs up, or resume; returns when to do so again, None at the end."""
+        """Wait until the socket hangs up, or resume. Return the seconds until the next call, None at the end."""
         target = self._target()
         if target is None or target.is_closed:
             return None
@@ -86,7 +89,7 @@ class ReconnectThread:
         return 0.0
 
     def _wait(self, fd: int | None, seconds: float | None) -> bool:
-        """Wait until the descriptor hangs up, or :meth:`wake`; returns whether it hung up."""
+        """Wait until the descriptor hangs up, or :meth:`wake` is called. Return True if it hung up."""
         if seconds == 0.0:
             return False
         poller = select.poll()

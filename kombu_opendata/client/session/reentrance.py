@@ -1,9 +1,9 @@
-"""Calls that interrupt another call in their thread, and work that waits until the lock of a session is free.
+"""Reentrant calls on a session, and work that is deferred until the session's lock is free.
 
 A signal handler, a finalizer of the garbage collector, or a logging handler runs in a thread that may be in the middle
-of a call, with half a frame sent or half a message taken in. The lock of the session does not keep it out, as it is
-reentrant. So each call that begins on a connection asks :meth:`Reentrance.is_entered` first, and one that interrupted
-another takes one of three ways:
+of a call, with half a frame sent or half a message processed. The lock of the session does not exclude such code, as it
+is reentrant. Each call on a connection therefore checks :meth:`Reentrance.is_entered` first, and a call that
+interrupted another one is handled in one of three ways:
 
 =============================================  =======================================================================
 call                                           way
@@ -15,9 +15,10 @@ what needs this session (consuming, getting,   :class:`.ConnectionInUse`
 flushing, draining)
 =============================================  =======================================================================
 
-For the same reason nothing is logged while the lock is held: a handler that publishes would interrupt the call that
-logs, or wait for the lock in another thread while this one waits for the handler's. Records wait as well. A call that
-waits for a lost connection leaves the lock between its attempts (:meth:`Reentrance.outside`), so they are written then.
+For the same reason nothing is logged while the lock is held: a handler that publishes would interrupt the logging call,
+or wait for the lock in another thread while this thread waits for the handler's lock. Log records are deferred as well.
+A call that waits for a lost connection releases the lock between its attempts (:meth:`Reentrance.outside`), so they are
+written then.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ log = logging.getLogger(__name__)
 
 
 class Reentrance:
-    """The reentrant calls of one session.
+    """Reentrance state of one session.
 
     Args:
         lock: held by the thread that uses the session.
-        waiting: the work that waits until the lock is free.
+        waiting: the work that is deferred until the lock is free.
 
     Attributes:
-        within: those of the session whose calls are interrupted whenever this one is used, if there is such a session.
+        within: the state of the session whose calls are interrupted whenever this session is used, if there is one.
     """
 
     __slots__ = ("_is_running", "_lock", "_owned", "_waiting", "within")
@@ -55,9 +56,9 @@ class Reentrance:
         self.within: Reentrance | None = None
 
     def is_entered(self) -> bool:
-        """Return whether this thread is in a call on the session."""
+        """Return True if this thread is in a call on the session."""
         try:
-            self._owned.notify(0)  # the documented way to learn it: an error if this thread does not have the lock
+            self._owned.notify(0)  # the documented way to test it: an error if this thread does not hold the lock
         except RuntimeError:
             return False
         return True
@@ -75,18 +76,18 @@ class Reentrance:
         )
 
     def __enter__(self) -> None:
-        """Begin a block that holds the lock: the work that waits is done after it."""
+        """Begin a block that holds the lock; deferred work runs after it."""
 
     def __exit__(self, *_exc: object) -> None:
         if self._waiting:
             self.run()
 
     def later(self, action: Callable[[], object]) -> None:
-        """Let work wait until the lock is free."""
+        """Defer work until the lock is free."""
         self._waiting.append(action)
 
     def run(self) -> None:
-        """Do the work that waits, unless this thread is in a call. Work that work causes is done by the same loop."""
+        """Run deferred work, unless this thread is in a call. Work that it defers runs in the same loop."""
         if not self._waiting or self._is_running or self.is_entered():
             return
         if self.within is not None and self.within.is_entered():
@@ -98,7 +99,7 @@ class Reentrance:
             while self._waiting:
                 self._do(self._waiting.popleft())
         except IndexError:
-            pass  # another thread took it
+            pass  # another thread took the last item
         finally:
             self._is_running = False
 
@@ -110,14 +111,14 @@ class Reentrance:
 
     @contextmanager
     def outside(self) -> Iterator[None]:
-        """Leave the lock to others. The session must be as another call may find it."""
+        """Release the lock for other threads. The session must be consistent, as other calls may use it."""
         depth = 0
         try:
             while True:
                 self._lock.release()
                 depth += 1
         except RuntimeError:
-            pass  # this thread does not have it any more
+            pass  # this thread no longer holds it
         try:
             self.run()
             yield

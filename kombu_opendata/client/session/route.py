@@ -1,8 +1,8 @@
-"""Which broker of an address to try first, and what it means when none of them takes the session.
+"""Order in which the brokers of an address are tried, and the error if none of them accepts the session.
 
-A client goes only to the hosts of its URL, and does not follow the name in a standby's NotActive: whoever answers on a
-host that someone took over could otherwise have the secret sent anywhere. As all hosts are tried within a fraction of a
-second, nothing is lost by that.
+A client goes only to the hosts of its URL, and does not follow the name in a standby's NotActive: a compromised host
+could otherwise redirect the secret to any other host. All hosts are tried within a fraction of a second, so following
+the name would save little.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ from ..socket.dial import Endpoint, dial, resolve
 
 FIRST_BACKOFF_SECONDS = 0.05
 MAX_BACKOFF_SECONDS = 1.0
-#: with a list of hosts, the longest interval of heartbeats: the host of a silent broker may be gone for good
+#: the longest interval of heartbeats for a list of hosts: the host of a silent broker may be lost permanently
 LIST_HEARTBEAT_SECONDS = 5.0
 
 
 class DialOutcome(NamedTuple):
-    """One place: a connected socket, or why there is none."""
+    """Attempt to connect to an endpoint: a connected socket, or the error."""
 
     endpoint: Endpoint
     result: socket.socket | OpenDataError
-    seconds: float  # for its first word
+    seconds: float  # limit for the first bytes of the broker
 
 
 class BrokerRoute:
-    """The way of one connection to its brokers.
+    """Route of one connection to its brokers.
 
     Attributes:
-        address: of all of them.
-        active: the one that took the session last.
+        address: the address of all brokers.
+        active: the broker that accepted the session last.
     """
 
     def __init__(self, address: Address) -> None:
         self.address = address
         self.active: Address | None = None
-        self._resolved: dict[Address, list[Endpoint]] = {}  # what was found last, for when the resolver is gone, too
-        self._failures: dict[Hashable, int] = {}  # by place, the later the higher; below 0: it worked last
+        self._resolved: dict[Address, list[Endpoint]] = {}  # the last results, for failures of the resolver
+        self._failures: dict[Hashable, int] = {}  # by place; the latest is the highest, -1 means success
         self._count = 0
 
     def attempts(self, options: Options, clock: ClientClock) -> Generator[DialOutcome, None, None]:
-        """Connect to each place until the caller has had enough: to the one that worked last, then to the others.
+        """Yield an attempt for each endpoint until the caller stops: first the one that worked last, then the others.
 
-        All of them together take ``connect_timeout``. A host that connects and says nothing takes its share of that, so
-        that the next one has a turn. One that has said something is alive, and may take ``connect_timeout`` for the
-        login: many clients may come at once.
+        All attempts together take ``connect_timeout``. A host that accepts the connection and sends nothing uses only
+        its share of that time. A host that has sent bytes is alive, and may take ``connect_timeout`` for the login, as
+        many clients may connect concurrently.
         """
         ends_at = time.monotonic() + options.connect_timeout
         endpoints: list[Endpoint] = []
@@ -73,25 +73,25 @@ class BrokerRoute:
             left -= 1
 
     def heartbeat(self, options: Options) -> float:
-        """How often the broker shall send something, in seconds; 0 leaves the interval to the broker."""
+        """Return the requested interval of the broker's messages, in seconds; 0 leaves the interval to the broker."""
         if not self.address.others:
             return options.heartbeat
         return min(options.heartbeat or LIST_HEARTBEAT_SECONDS, LIST_HEARTBEAT_SECONDS)
 
     def worked(self, endpoint: Endpoint) -> None:
-        """The broker took the session there: try that first the next time."""
+        """Record that the broker accepted the session at this endpoint, which is tried first the next time."""
         self.active = endpoint.broker
         self._failures = {endpoint.place: -1}
 
     def failed(self, endpoint: Endpoint) -> None:
-        """Nobody answered there, or not the active broker: try the others first."""
+        """Record that no active broker answered at this endpoint; the others are tried first."""
         self._count += 1
         self._failures[endpoint.place] = self._count
 
     def refusal(self, refusals: list[OpenDataError]) -> OpenDataError:
-        """The error that says why no broker took the session.
+        """Return the error with the reasons why no broker accepted the session.
 
-        What can't be cured by waiting comes first: the active broker may have said it.
+        Errors that waiting can't resolve come first, as the active broker may have sent them.
         """
         worst = max(refusals, key=_weight)
         texts = list(dict.fromkeys(refusal.text for refusal in refusals))
@@ -107,7 +107,10 @@ class BrokerRoute:
 
 
 def longer(pause: float) -> float:
-    """The pause after one more failure; random, so that all clients of a broker don't come at the same instant."""
+    """Return the pause after one more failure.
+
+    Random, so that the clients of a broker don't reconnect simultaneously.
+    """
     return min(2 * pause, MAX_BACKOFF_SECONDS) * random.uniform(0.7, 1.0)
 
 
@@ -121,8 +124,8 @@ def _open(
     address: Address, endpoints: Iterable[Endpoint], options: Options, clock: ClientClock
 ) -> Iterator[tuple[Endpoint, socket.socket | OpenDataError]]:
     if address.kind == "tcp":
-        for endpoint, found in dial(endpoints, options.connect_timeout):
-            yield endpoint, unreachable(endpoint.broker, found) if isinstance(found, OSError) else found
+        for endpoint, outcome in dial(endpoints, options.connect_timeout):
+            yield endpoint, unreachable(endpoint.broker, outcome) if isinstance(outcome, OSError) else outcome
         return
     for endpoint in endpoints:
         try:
@@ -137,6 +140,6 @@ def _connect(broker: Address, options: Options, clock: ClientClock) -> socket.so
         return connect_memory(broker.name)
     if broker.kind == "unix":
         return connect_socket_url(broker, options)
-    from ..launch_broker import attach  # only a folder has a broker that a client may start
+    from ..launch_broker import attach  # only folders have a broker that a client may start
 
     return attach(broker, options, clock)

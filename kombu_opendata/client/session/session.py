@@ -1,6 +1,6 @@
-"""The state of a session: all that survives its socket, and what each message from the broker changes in it.
+"""State of a session, which survives its sockets, and its changes by each message from the broker.
 
-Nothing here sends or receives; :mod:`.session_io` does. When a socket breaks, the next one starts with
+This module does no input or output; :mod:`.session_io` does. When a socket breaks, the next one starts with
 :meth:`ClientSession.hello` and :meth:`ClientSession.resume`, which carry the leases and the unconfirmed settlements.
 :meth:`ClientSession.redeclarations` then restores what ended with the old connection, and the frames in ``unanswered``
 are sent once more.
@@ -47,36 +47,36 @@ from .uncertain_publishes import UncertainPublishes
 
 log = logging.getLogger(__name__)
 
-#: codes of failed requests that the broker's successor will answer
+#: codes of failed requests that the succeeding broker will answer
 LEFT_TO_SUCCESSOR = frozenset({BrokerStopping.code, NotActive.code})
-#: what a connection hands out: a delivery, the end of a consumer, or changed results
+#: items that a connection passes to its user: a delivery, the end of a consumer, or changed results
 Event: TypeAlias = Delivery | Cancelled | ResultsChanged
 
 
 class ClientSession:
-    """The state of one session.
+    """State of one session.
 
     Attributes:
         id: 16 random bytes that identify it.
-        client: 16 random bytes that all sessions of one client share; empty if this is its only one.
+        client: 16 random bytes that all sessions of one client share; empty if the client has only this session.
         is_known: whether the broker has welcomed this session before.
         last_rid: id of the last request, from 1 up.
         last_seq: number of the last publish, from 1 up.
         uncertain: publishes that were refused and may be stored.
-        held: leases of the deliveries that came in and are not settled, with the channel of each.
-        settlements: those that the broker has not confirmed.
+        held: leases of unsettled deliveries, with the channel of each.
+        settlements: settlements that the broker has not confirmed.
         consumers: by channel and tag.
         prefetch: limits by channel.
-        credit: deliveries that may still come, by channel; a channel that is not in it has no such limit.
-        declared: the definitions that the broker has only in memory.
+        credit: further deliveries that are allowed, by channel; an absent channel has no such limit.
+        declared: the definitions that the broker keeps only in memory.
         run_id: the run of the broker's instance that has all of ``declared``; empty if the broker does not report it.
-        calls: those under way that may declare or delete something, by request id.
-        unanswered: the frames of requests that await an answer, by request id.
-        answers: those that arrived and that their callers have not taken yet, by request id.
-        in_flight: publishes whose confirmations nobody waits for one by one.
-        events: deliveries, ended consumers and changed results that nobody has taken yet.
-        to_send: frames that a received message calls for.
-        waiting: work for the moment when the session's lock is free, such as records of the log.
+        calls: running calls that may declare or delete something, by request id.
+        unanswered: the frames of requests without a reply yet, by request id.
+        answers: replies that arrived and that their callers have not fetched yet, by request id.
+        in_flight: publishes of the pipeline without confirmation.
+        events: deliveries, ended consumers and changed results that are not consumed yet.
+        to_send: frames that a received message requires.
+        waiting: work that is deferred until the session's lock is free, such as log records.
     """
 
     def __init__(self, session_id: bytes) -> None:
@@ -100,14 +100,14 @@ class ClientSession:
         self.events: deque[Event] = deque()
         self.to_send: list[bytes] = []
         self.waiting: deque[Callable[[], object]] = deque()
-        self.redeclaring: dict[int, Declaration | Qos | Consume] = {}  # not answered yet, by request id
+        self.redeclaring: dict[int, Declaration | Qos | Consume] = {}  # unanswered, by request id
 
-    # ------------------------------------------------------------ what the broker sends
+    # ------------------------------------------------------------ messages from the broker
     def receive(self, messages: Iterable[Any]) -> None:
         """Apply messages from the broker.
 
         Raises:
-            OpenDataError: the broker reported why it closes the connection. All messages were applied.
+            OpenDataError: the broker closes the connection and reported this reason. All messages were applied.
         """
         unanswered, in_flight, closing_error = self.unanswered, self.in_flight, None
         for message in messages:
@@ -161,7 +161,7 @@ class ClientSession:
                 self.hold((message.delivery,))
         elif rid in self.redeclaring:
             self._redeclared(self.redeclaring.pop(rid), message)
-        elif type(message) is Got and message.delivery is not None:  # its caller stopped waiting: give it back
+        elif type(message) is Got and message.delivery is not None:  # its caller stopped waiting: release the lease
             delivery = message.delivery
             self.to_send.append(frame(self.settle(Outcome.RELEASE, delivery[0], [delivery[2:5]])))
 
@@ -183,7 +183,7 @@ class ClientSession:
             self.events.append(Cancelled(message.channel, message.tag, answer.text))
 
     def hold(self, deliveries: Iterable[Delivery]) -> None:
-        """Deliveries came in: from now on the client holds their leases."""
+        """Record the leases of received deliveries as held by the client."""
         held, consumers = self.held, self.consumers
         for channel, tag, queue, message_id, token, _attempts, _envelope, _redelivered in deliveries:
             consumer = consumers.get((channel, tag))
@@ -192,21 +192,21 @@ class ClientSession:
             if consumer is None or not consumer.no_ack:
                 held[queue, message_id, token] = channel
 
-    # ------------------------------------------------------------ what the client does
+    # ------------------------------------------------------------ actions of the client
     def start_request(self, message: Any) -> bytes:
-        """Number a request and expect its answer; returns the frame to send."""
+        """Number a request, register it as unanswered, and return the frame to send."""
         self.last_rid = message.rid = self.last_rid + 1
         data = self.unanswered[message.rid] = frame(message)
         return data
 
     def start_call(self, message: Any) -> bytes:
-        """As :meth:`start_request`, for a call that may declare or delete something."""
+        """Start a request as :meth:`start_request`, for a call that may declare or delete something."""
         data = self.start_request(message)
         self.calls[message.rid] = message
         return data
 
     def start_publish(self, message: Any) -> bytes:
-        """As :meth:`start_request`, with the number by which the broker stores the message once."""
+        """Start a request as :meth:`start_request`, with the number by which the broker stores the message once."""
         number = self.uncertain.number_of(message, self.last_seq) if self.uncertain.numbers else None
         if number is None:
             number = self.last_seq = self.last_seq + 1
@@ -214,19 +214,22 @@ class ClientSession:
         return self.start_request(message)
 
     def settle(self, outcome: int, channel: int, leases: list[Lease]) -> Settle:
-        """End leases; returns the message that tells the broker."""
+        """End leases and return the message for the broker."""
         for lease in leases:
             self.held.pop(lease, None)
         return self.settlements.settle(outcome, channel, leases)
 
     def fail_publishes(self, error: OpenDataError) -> None:
-        """What became of the publishes in flight will never be known."""
+        """Fail all publishes in flight: their replies are lost."""
         for rid in list(self.in_flight.by_rid):
             self.unanswered.pop(rid, None)
             self.in_flight.fail(rid, error)
 
     def cancelled(self, channel: int, tag: str) -> None:
-        """A consumer ended. The broker reports an auto-delete queue that goes with it, unless it is an older one."""
+        """Handle the end of a consumer.
+
+        The broker reports an auto-delete queue that is deleted with it; older brokers don't.
+        """
         consumer = self.consumers.pop((channel, tag), None)
         if consumer is None or self.run_id or any(other.queue == consumer.queue for other in self.consumers.values()):
             return
@@ -234,7 +237,7 @@ class ClientSession:
             self.declared.forget_queue(consumer.queue)
 
     def close_channel(self, channel: int) -> None:
-        """A channel ended: its consumers and events are gone, and what it held goes back."""
+        """Handle the end of a channel: remove its consumers, events and leases."""
         self._replace_events([event for event in self.events if channel_of(event) != channel])
         for key in [key for key in self.consumers if key[0] == channel]:
             self.cancelled(*key)
@@ -243,26 +246,26 @@ class ClientSession:
         self.held = {lease: owner for lease, owner in self.held.items() if owner != channel}
 
     def take_deliveries(self, channel: int, tag: str) -> list[Delivery]:
-        """Take a consumer's deliveries out of the events."""
-        taken, kept = [], []
+        """Remove a consumer's deliveries from the events and return them."""
+        taken, remaining = [], []
         for event in self.events:
             if isinstance(event, tuple) and event[:2] == (channel, tag):
                 taken.append(event)
             else:
-                kept.append(event)
-        self._replace_events(kept)
+                remaining.append(event)
+        self._replace_events(remaining)
         return taken
 
     def _replace_events(self, events: list[Event]) -> None:
-        """In place, as connections refer to the same deque."""
+        """Replace the events in place, as connections refer to the same deque."""
         self.events.clear()
         self.events.extend(events)
 
-    # ------------------------------------------------------------ the start of a connection
+    # ------------------------------------------------------------ opening of a connection
     def hello(
         self, name: str, instance: str, user: str, secret: str, *, heartbeat_ms: int = 0, act_as: str = ""
     ) -> Hello:
-        """The first message of a connection."""
+        """Return the first message of a connection."""
         self.last_rid += 1
         resume = self.is_known
         hello = Hello(
@@ -272,23 +275,23 @@ class ClientSession:
         return hello
 
     def resume(self) -> Resume | None:
-        """What the client holds of the session, for the broker that the Hello was sent to; None for a new session."""
+        """Return the client's state of the session for the broker that received the Hello; None for a new session."""
         if not self.is_known:
             return None
         held = [(channel, *lease) for lease, channel in self.held.items()]
         return Resume(self.last_rid, held, *self.settlements.for_resume())
 
     def welcomed(self) -> None:
-        """The broker accepted the Hello, and all settlements with it: a new connection counts from 0."""
+        """Record that the broker accepted the Hello and all settlements; a new connection counts from 0."""
         self.is_known = True
         self.settlements.restart()
         self.to_send.clear()
 
     def redeclarations(self, welcome: Welcome) -> list[bytes]:
-        """The frames that restore what ended with the old connection; ``redeclaring`` awaits their answers.
+        """Return the frames that restore the state of the old connection; ``redeclaring`` awaits their replies.
 
-        In the same run of the instance, what does not exist any more was deleted, unless it ended with the session: the
-        client may not create it again. What is durable does not end with a run, either.
+        In the same run of the instance, an entity that no longer exists was deleted, unless it ended with the session;
+        the client must not create it again. Durable exchanges survive a run, so the same holds for them.
         """
         self.redeclaring.clear()
         ended = () if welcome.session_known else self.declared.ended_with_session(self._consumed())
@@ -318,7 +321,7 @@ class ClientSession:
 
 
 def channel_of(event: Event) -> int:
-    """The number of the channel that an event is for; 0 for changed results."""
+    """Return the number of the event's channel; 0 for changed results."""
     if isinstance(event, tuple):
         return event[0]
     return event.channel if isinstance(event, Cancelled) else 0

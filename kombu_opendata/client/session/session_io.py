@@ -1,4 +1,4 @@
-"""Requests and their answers, and all other messages, over whatever socket a session has now."""
+"""Requests, replies and all other messages over the current socket of a session."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .session_link import SessionLink
 
 
 class SessionIO:
-    """Reads and writes for one session. A socket that breaks meanwhile is left to the session's link to replace."""
+    """Reader and writer of one session. The session's link replaces a socket that breaks during a call."""
 
     __slots__ = ("link", "session")
 
@@ -22,15 +22,15 @@ class SessionIO:
         self.link = link
 
     def exchange(self, message: Any, start: Callable[[Any], bytes], timeout: float | None) -> Any:
-        """Start a request and wait for its answer; hold the lock.
+        """Start a request and wait for its reply. The caller holds the lock.
 
         Args:
-            start: the session's way to start it.
+            start: the session's method that starts it.
 
         Raises:
             MessageTooLarge: it was not sent.
-            OpenDataError: the broker's answer was an error, or the connection could not be resumed.
-            socket.timeout: no answer in time; what the request asked for may still happen.
+            OpenDataError: the broker's reply was an error, or the connection could not be resumed.
+            socket.timeout: no reply in time; the broker may still execute the request.
         """
         session, link = self.session, self.link
         deadline = None if timeout is None else link.clock.monotonic() + timeout
@@ -63,7 +63,7 @@ class SessionIO:
         return answer
 
     def publish(self, message: Publish, timeout: float | None = None) -> PublishConfirm:
-        """Store a message; returns when it is durable. Resumes do not store it twice.
+        """Store a message; return when it is durable. Resumes do not store it twice.
 
         Raises:
             MessageTooLarge: it was not sent.
@@ -80,12 +80,12 @@ class SessionIO:
                 link.reentrance.run()
 
     def send(self, message: Any) -> None:
-        """Send a message that has no answer."""
+        """Send a message that has no reply."""
         with self.link.lock:
             self.transmit(frame(message))
 
     def transmit(self, data: bytes) -> None:
-        """Send a frame. If the socket breaks, the resume has sent it with the unanswered requests."""
+        """Send a frame. If the socket breaks, the resume sends the frame with the unanswered requests."""
         current = self.link.current or self.link.ensure_open()
         if self.session.settlements.reports:
             data = self.session.settlements.take_reports() + data
@@ -97,16 +97,16 @@ class SessionIO:
         except OpenDataError as exc:
             self.link.fail(exc)
         except BaseException:
-            self.link.drop()  # half a frame may be out
+            self.link.drop()  # half a frame may have been sent
             raise
 
     def pump(self, deadline: float | None = None) -> None:
-        """Wait for bytes and take in the messages that they complete.
+        """Wait for bytes and process the messages that they complete.
 
-        It also returns after a resume, because another thread may have taken in the awaited messages meanwhile.
+        The method also returns after a resume, because another thread may have processed the awaited messages by then.
 
         Raises:
-            socket.timeout: there are none before the deadline.
+            socket.timeout: no bytes before the deadline.
         """
         current = self.link.current
         if current is None:
@@ -123,7 +123,7 @@ class SessionIO:
         except OpenDataError as exc:
             self.link.fail(exc)
         except BaseException:
-            self.link.drop()  # bytes may have been read and not been taken in
+            self.link.drop()  # bytes may have been read and not been processed
             raise
         if self.session.to_send:
             self._send_replies()
@@ -134,7 +134,7 @@ class SessionIO:
         self.post(data)
 
     def post(self, data: bytes) -> None:
-        """Send a frame whose content a resume would send too. Never blocks under an event loop."""
+        """Send a frame whose content a resume would send, too. Never blocks under an event loop."""
         current = self.link.current
         if current is None:
             if not self.session.is_known or self.link.observer is None:
@@ -153,9 +153,9 @@ class SessionIO:
             raise
 
     def read_available(self, *, resume: bool = True) -> None:
-        """Take in what the socket holds, without waiting.
+        """Process the available bytes of the socket, without waiting.
 
-        A break is left to the observer. Without one it is resumed, blocking, or left to the next use.
+        The observer handles a break. Without an observer the session is resumed, blocking, or left to the next use.
         """
         try:
             with self.link.lock:
@@ -183,7 +183,7 @@ class SessionIO:
             self._send_replies()
 
     def check_alive(self) -> None:
-        """If the broker was silent for two heartbeats, the connection is lost and will be resumed."""
+        """Mark the connection as lost if the broker was silent for two heartbeats; it will be resumed."""
         with self.link.lock:
             self.read_available(resume=False)
             current = self.link.current
@@ -191,7 +191,7 @@ class SessionIO:
                 self.link.broke(TimeoutError(current.silent_text), resume=False)
 
     def announce_events(self) -> None:
-        """If a call took in events, tell whoever waits for them."""
+        """Notify waiting threads and the event loop if a call received events."""
         if self.session.events:
             if self.link.observer is not None:
                 self.link.observer.events_buffered()
@@ -201,7 +201,9 @@ class SessionIO:
     def check_size(
         self, size: int, what: str = "message", instead: str = "store large data elsewhere and send a reference"
     ) -> None:
-        """Refuse a message, or a result, that the broker would refuse. May open the connection: hold the lock.
+        """Refuse a message, or a result, that the broker would refuse.
+
+        This may open the connection; the caller holds the lock.
 
         Raises:
             MessageTooLarge: it is over the broker's limit.
@@ -219,11 +221,11 @@ class SessionIO:
 
     @property
     def max_message_bytes(self) -> int:
-        """The broker's limit for a message; 0 until it has said it."""
+        """Broker's limit for a message; 0 until the broker has sent it."""
         return self.link.welcome.max_message_bytes if self.link.welcome is not None else 0
 
     def check_frame(self, data: bytes) -> None:
-        """Raises MessageTooLarge if the broker would refuse the frame."""
+        """Raise MessageTooLarge if the broker would refuse the frame."""
         size, limit = len(data) - 4, self.link.welcome.max_frame_bytes if self.link.welcome is not None else 0
         if size > limit:
             raise MessageTooLarge(

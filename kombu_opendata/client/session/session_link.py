@@ -1,15 +1,15 @@
-"""Keeps a session connected: connects, and resumes the session on a new socket when the old one breaks.
+"""Link of a session to its broker: connects, and resumes the session on a new socket when the old one breaks.
 
-A break is not an error by itself. What the old socket still holds is read, a new one is connected (an embedded broker
-is started where needed), and the session's state goes to the broker again, see :mod:`.session`. The requests without an
-answer are sent once more; a publish keeps its number, so the broker stores it once.
+A break alone is not an error. The remaining bytes of the old socket are read, a new socket is connected (an embedded
+broker is started where needed), and the session's state is sent to the broker again, see :mod:`.session`. The requests
+without a reply are sent once more; a publish keeps its number, so the broker stores it once.
 
-A call that waits for this raises ConnectionLost ``reconnect_timeout`` after the break. The session, and what the client
-holds, is kept for ``resume_timeout``: whoever waits for deliveries goes on trying, and so does the next call. A call in
-the context of :data:`outlasts_outage` waits longer, also for a first connection, and keeps the session.
+A call that waits for the resume raises ConnectionLost ``reconnect_timeout`` after the break. The session and its leases
+are kept for ``resume_timeout``: a thread that waits for deliveries continues to try, and so does the next call. A call
+in the context of :data:`outlasts_outage` waits longer, also for a first connection, and keeps the session.
 
-Without an observer a resume blocks the call that met the break. With one (an event loop), the observer is told and
-calls :meth:`SessionLink.resume_once` when it likes; a call that needs an answer meanwhile still blocks.
+Without an observer a resume blocks the call that encountered the break. An observer (an event loop) is notified and
+schedules the calls of :meth:`SessionLink.resume_once`; until then a call that needs a reply still blocks.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Outlasting:
-    """A caller that waits until an outage is over, however long it takes.
+    """Caller that waits until an outage is over, without a time limit.
 
     One connection at a time waits. A signal handler may interrupt the wait and use another connection in the same
-    context, which must not wait like that.
+    context, which must not wait without a limit.
 
     Attributes:
-        is_allowed: returns whether to continue; asked after each attempt.
+        is_allowed: returns True to continue; called after each attempt.
         waiting: the connection that waits.
     """
 
@@ -54,26 +54,26 @@ class Outlasting:
     waiting: SessionLink | None = None
 
 
-#: None if calls give up after ``reconnect_timeout``
+#: None if calls fail after ``reconnect_timeout``
 outlasts_outage: ContextVar[Outlasting | None] = ContextVar("kombu_opendata_outlasts_outage", default=None)
 
 
 class SessionLink:
-    """Keeps one session connected.
+    """Link of one session to its broker.
 
     Attributes:
         route: the order in which the address's brokers are tried.
-        lock: held by whoever uses the session or its socket.
-        reentrance: what becomes of calls that interrupt a call of their own thread.
+        lock: held by the thread that uses the session or its socket.
+        reentrance: handling of calls that interrupt a call of their thread.
         current: the connected socket; None while there is none.
-        welcome: the broker's last one.
-        takes_reports: whether that broker wants to know what becomes of tasks.
-        is_closed: for good.
-        is_closing: the session is about to end; a break is not resumed any more.
+        welcome: the broker's last Welcome.
+        takes_reports: whether that broker requests reports of task outcomes.
+        is_closed: whether the link is closed permanently.
+        is_closing: the session is about to end; a break is no longer resumed.
         backoff: seconds to wait before the next attempt to resume.
         observer: the event loop that reads the socket, if there is one.
-        waker: ends a thread's wait for the socket, once one has waited.
-        reconnect_thread: resumes while the process is in user code, once it was started.
+        waker: ends a thread's wait for the socket; None until a thread has waited.
+        reconnect_thread: resumes while the process is in user code; None until it was started.
     """
 
     def __init__(
@@ -103,14 +103,14 @@ class SessionLink:
         self.waker: Waker | None = None
         self._lost_at: float | None = None
         self._last_error: Exception | None = None  # of the attempts to resume
-        self._is_outlasting = False  # a caller keeps the session, whoever else gives up; and it was logged
+        self._is_outlasting = False  # a caller keeps the session although others give up; this was logged
 
     # ------------------------------------------------------------ connecting
     def connect(self) -> None:
         """Connect for the first time.
 
         Raises:
-            ConnectionLost: nobody answers.
+            ConnectionLost: no broker answers.
             OpenDataError: the broker refuses, or can't be started.
         """
         embedded = self.address.kind == "embedded" and self.options.may_start
@@ -122,7 +122,7 @@ class SessionLink:
                 try:
                     return self._attempt()
                 except (RetryLater, ConnectionLost) as exc:
-                    # an embedded broker may just be leaving, idle or killed: its successor will answer
+                    # an embedded broker may be exiting, idle or killed: its successor will answer
                     hopeless = isinstance(exc, (ProtocolError, StartInterrupted))
                     hopeless = hopeless or not (embedded or (isinstance(exc, RetryLater) and self.options.patient))
                     if hopeless or self.clock.monotonic() >= deadline:
@@ -134,13 +134,13 @@ class SessionLink:
                 self._pause(pause)
                 if self.current is not None:
                     return None  # another thread connected
-                pause = longer(pause)  # a broker with too many clients should not be hammered
+                pause = longer(pause)  # avoid overloading a broker with too many clients
 
     def resume_once(self) -> bool:
-        """Try to resume; False means not yet: try again after ``backoff`` seconds.
+        """Try to resume. Return False if the caller must try again after ``backoff`` seconds.
 
         Raises:
-            ConnectionLost: it took longer than ``resume_timeout``; the connection is closed.
+            ConnectionLost: the resume took longer than ``resume_timeout``; the connection is closed.
             OpenDataError: the broker refuses; the connection is closed.
         """
         with self.reentrance, self.lock:
@@ -165,11 +165,11 @@ class SessionLink:
             return True
 
     def ensure_open(self, patience: float | None = None, deadline: float | None = None) -> FramedSocket:
-        """The current socket, after a resume where one is needed.
+        """Return the current socket, after a resume if needed.
 
         Args:
-            patience: seconds after the loss when to give up; None means ``reconnect_timeout``.
-            deadline: when to raise TimeoutError.
+            patience: seconds after the loss until ConnectionLost is raised; None means ``reconnect_timeout``.
+            deadline: time at which TimeoutError is raised.
         """
         while self.current is None:
             if self.is_closed:
@@ -186,7 +186,7 @@ class SessionLink:
         return self.current
 
     def _pause(self, seconds: float) -> None:
-        """Wait before the next attempt; other threads may use the session, and may resume it."""
+        """Wait before the next attempt; other threads may use and resume the session during the wait."""
         with self.reentrance.outside():
             self.clock.sleep(seconds)
 
@@ -196,11 +196,11 @@ class SessionLink:
 
     @property
     def max_patience(self) -> float:
-        """For how many seconds after a loss whoever waits for deliveries goes on trying."""
+        """Seconds after a loss for which a thread that waits for deliveries continues to try."""
         return max(self.options.resume_timeout, self.options.reconnect_timeout)
 
     def _outlasts(self, error: Exception | None) -> bool:
-        """Return whether the caller waits until the outage is over, however long it takes."""
+        """Return True if the caller waits until the outage is over, without a time limit."""
         caller = outlasts_outage.get()
         if caller is None or caller.waiting not in (None, self) or isinstance(error, ProtocolError):
             return False
@@ -244,26 +244,26 @@ class SessionLink:
             self.reconnect_thread.wake()
 
     def make_waker(self) -> Waker:
-        """What ends a thread's wait for the socket when another one took in events or changed the socket."""
+        """Return the waker that ends a thread's wait when another thread received events or changed the socket."""
         if self.waker is None:
             self.waker = Waker()
         return self.waker
 
     # ------------------------------------------------------------ the reconnect thread
     def start_reconnect_thread(self) -> None:
-        """From now on, resume also while the process is in user code (see :mod:`.reconnect_thread`)."""
+        """Start the thread that also resumes while the process is in user code (see :mod:`.reconnect_thread`)."""
         with self.lock:
             if self.reconnect_thread is None and not self.is_closed and threads_are_native():
                 self.reconnect_thread = ReconnectThread(self)
 
     def hung_up(self, broken: FramedSocket) -> None:
-        """The reconnect thread saw this socket hang up; nothing happens if it was noticed before."""
+        """Handle the hang-up of a socket that the reconnect thread noticed; no effect if it was handled before."""
         with self.reentrance, self.lock:
             if self.current is broken:
                 self._note_loss(ConnectionResetError("the broker closed the connection"))
 
     def resume_after(self, grace_seconds: float) -> float | None:
-        """Try to resume, if the loss is older than this; returns when to look again, None if closed."""
+        """Try to resume if the loss is older than this. Return the seconds until the next call, None if closed."""
         with self.reentrance, self.lock:
             if self.is_closed:
                 return None
@@ -274,12 +274,12 @@ class SessionLink:
 
     # ------------------------------------------------------------ breaking
     def recover(self, cause: BaseException) -> None:
-        """The socket broke in the middle of a call: resume, blocking."""
+        """Resume, blocking, after the socket broke during a call."""
         self._note_loss(cause)
         self.ensure_open()
 
     def broke(self, cause: BaseException, *, resume: bool = True) -> None:
-        """The socket broke outside of a call: the observer resumes, if there is one."""
+        """Handle a socket that broke outside of a call: the observer resumes, if there is one."""
         if self.observer is None:
             if resume:
                 return self.recover(cause)
@@ -295,7 +295,7 @@ class SessionLink:
             self.observer.events_buffered()
 
     def _note_loss(self, cause: BaseException) -> None:
-        """Put the broken socket away."""
+        """Close and detach the broken socket."""
         self._log(log.debug, "connection to %s lost: %s", self.address, cause)
         last_word = self._lose()
         if last_word is not None:
@@ -306,7 +306,7 @@ class SessionLink:
             raise ConnectionLost(f"the connection broke while it was closed: {cause}") from cause
 
     def fail(self, error: OpenDataError) -> None:
-        """The peer sent garbage, or gave this connection up."""
+        """Handle a protocol error of the peer, or its refusal of this connection."""
         if isinstance(error, RetryLater):
             return self.recover(error)
         self.give_up(error)
@@ -316,7 +316,7 @@ class SessionLink:
         raise error
 
     def _lose(self) -> OpenDataError | None:
-        """Close the broken socket, after what it still holds is read; returns the error that the broker left."""
+        """Close the broken socket after reading its remaining bytes; return the error that the broker sent."""
         current = self._detach()
         if current is None:
             return None
@@ -332,7 +332,7 @@ class SessionLink:
         return None if isinstance(last_word, RetryLater) else last_word
 
     def drop(self) -> None:
-        """The frames may be out of step: close the socket; the next use resumes."""
+        """Close the socket because its frames may be out of step; the next use resumes."""
         current = self._detach()
         if current is not None:
             current.close()
@@ -351,7 +351,7 @@ class SessionLink:
         return current
 
     def shut(self) -> None:
-        """Close for good."""
+        """Close permanently."""
         self.is_closed = True
         if self.session.in_flight.by_rid:
             self.session.fail_publishes(ConnectionLost("the connection ended before the broker confirmed it"))
@@ -362,7 +362,7 @@ class SessionLink:
             self.waker.wake()
 
     def leave_to_parent(self) -> None:
-        """In a forked child: close the inherited socket, and never use this link again."""
+        """Close the inherited socket in a forked child; the child must not use this link again."""
         self.is_closed = True
         if self.current is not None:
             self.current.close()

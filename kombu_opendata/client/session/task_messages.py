@@ -1,4 +1,4 @@
-"""What a worker knows of the task of a message that it holds."""
+"""Task state of a message that a worker holds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...protocol.task_reports import TaskReport
 
 
 class TaskRun(Enum):
-    """How a task fares of which nothing is to be reported now."""
+    """State of a task for which no report is pending."""
 
     BEGUN = "it runs, or will: an ack says that it has begun"
     ACKNOWLEDGED = "it runs; its end is reported by itself"
@@ -18,10 +18,10 @@ class TaskRun(Enum):
 
 
 class TaskMessage(Protocol):
-    """A message that was delivered.
+    """Message that was delivered.
 
     Attributes:
-        run: how its task fares, if a worker tells: what its settlement is to report, or a :class:`TaskRun`.
+        run: the state of its task, if a worker reports it: the report for its settlement, or a :class:`TaskRun`.
     """
 
     lease: Lease

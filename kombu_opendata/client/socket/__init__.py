@@ -1,1 +1,1 @@
-"""Connect to a broker and exchange frames with it over one socket: TCP, TLS, a Unix socket, or a socket pair."""
+"""Connections to a broker over one socket (TCP, TLS, a Unix socket, or a socket pair), and their frames."""

@@ -1,4 +1,4 @@
-"""Connect a socket to an address: over TCP or TLS, to a Unix socket, or to a broker in this process."""
+"""Connected sockets: over TCP or TLS, to a Unix socket, or to a broker in this process."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ...url import Address
 from ..connection_options import Options
 from .tls import certificate_refusal, tls_context
 
-#: OpenSSL's reasons for an answer that is not TLS; they differ by version
+#: OpenSSL's reasons for a reply that is not TLS; they differ by version
 _NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL"})
-#: OpenSSL's codes for a certificate whose issuer is not known: by itself, or by somebody
+#: OpenSSL's codes for a certificate whose issuer is unknown, self-signed or signed by another certificate
 _UNKNOWN_AUTHORITY = frozenset({18, 19, 20, 21})
 #: sun_path holds 108 bytes on Linux, the last one zero
 MAX_SOCKET_PATH_BYTES = 107 if sys.platform.startswith("linux") else 103
@@ -27,7 +27,7 @@ _TIMEVAL = struct.Struct("ll")
 
 
 def secured(sock: socket.socket, broker: Address, options: Options, timeout: float) -> socket.socket:
-    """The connected TCP socket, with TLS if the address or the options want it.
+    """Return the connected TCP socket, with TLS if the address or the options require it.
 
     Raises:
         ConnectionLost: the handshake failed, or the broker's certificate is not trusted.
@@ -56,12 +56,12 @@ def secured(sock: socket.socket, broker: Address, options: Options, timeout: flo
 
 
 def connect_socket_url(address: Address, options: Options) -> socket.socket:
-    """A socket that is connected to a broker on this machine, which may run as another user.
+    """Return a socket that is connected to a broker on this machine, which may run as another user.
 
     Raises:
         SocketPathTooLong: no socket can have this path.
         AccessRefused: permission to connect is denied, or another user may have put the socket there.
-        ConnectionLost: nobody listens there, or any other failure.
+        ConnectionLost: no broker listens there, or any other failure.
     """
     path = address.socket_path
     check_socket_path(path)
@@ -75,19 +75,20 @@ def connect_socket_url(address: Address, options: Options) -> socket.socket:
 
 
 def connect_unix(path: str, timeout: float, *, trusted: Callable[[int], bool] = is_trusted) -> socket.socket:
-    """A connected Unix socket.
+    """Return a connected Unix socket.
 
     Args:
-        trusted: whether this user may be the listener.
+        trusted: returns True if this user may be the listener.
 
     Raises:
-        FileNotFoundError, ConnectionRefusedError: nobody listens there.
+        FileNotFoundError, ConnectionRefusedError: no process listens there.
         AccessRefused: permission to connect is denied, or the listener is not trusted.
         ConnectionLost: any other failure.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # A non-blocking connect would fail at once when the listener's backlog is full; this one waits for room.
+        # A non-blocking connect would fail immediately when the listener's backlog is full; a blocking one waits for
+        # space.
         sock.settimeout(None)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(max(1, int(timeout)), 0))
         sock.connect(path)
@@ -109,7 +110,7 @@ def connect_unix(path: str, timeout: float, *, trusted: Callable[[int], bool] = 
 def _check_listener(sock: socket.socket, path: str, trusted: Callable[[int], bool]) -> None:
     try:
         uid = peer_uid(sock)
-    except OSError as exc:  # the listener went away
+    except OSError as exc:  # the listener has exited
         sock.close()
         raise ConnectionLost(f"cannot connect to {path}: {exc}", path=path) from exc
     if not trusted(uid):
@@ -122,7 +123,7 @@ def _check_listener(sock: socket.socket, path: str, trusted: Callable[[int], boo
 
 
 def check_socket_path(path: str) -> None:
-    """Raises SocketPathTooLong when no Unix socket can have this path."""
+    """Raise SocketPathTooLong if no Unix socket can have this path."""
     size = len(os.fsencode(path))
     if size > MAX_SOCKET_PATH_BYTES:
         raise SocketPathTooLong(
@@ -135,7 +136,7 @@ def check_socket_path(path: str) -> None:
 
 
 def connect_memory(name: str) -> socket.socket:
-    """One end of a socket pair; a broker in this process serves the other end."""
+    """Return one end of a socket pair; a broker in this process serves the other end."""
     from ...broker.memory import connect
 
     sock: socket.socket = connect(name)
@@ -143,7 +144,7 @@ def connect_memory(name: str) -> socket.socket:
 
 
 def unreachable(address: Address, exc: OSError) -> ConnectionLost:
-    """The error that says why nobody was reached there."""
+    """Return the error with the reason why no broker was reached there."""
     hint = ""
     if isinstance(exc, socket.gaierror):
         hint = f" (for a folder write three slashes: opendata:///{address.host}/…)"

@@ -1,4 +1,4 @@
-"""Connect TCP sockets to several places, so that a host that swallows packets does not hold up the others.
+"""Concurrent connects to several endpoints, so that a host that drops packets does not delay the others.
 
 The first connect has a head start; the next one begins when it fails, or after :data:`STAGGER_SECONDS`.
 """
@@ -21,29 +21,29 @@ _UNDER_WAY = frozenset({errno.EINPROGRESS, errno.EALREADY, errno.EWOULDBLOCK, er
 
 
 class Endpoint(NamedTuple):
-    """A place to connect to: one of the addresses that a host's name resolves to, or a broker that is not on TCP."""
+    """Endpoint to connect to: one address of a resolved host name, or a broker that does not listen on TCP."""
 
-    broker: Address  # without others
+    broker: Address  # without other brokers
     family: int
     place: Any
 
 
 def resolve(broker: Address) -> list[Endpoint]:
-    """The places where a broker may be.
+    """Return the endpoints of a broker.
 
     Raises:
         OSError: the host's name can't be resolved.
     """
     if broker.kind != "tcp":
         return [Endpoint(broker, socket.AF_UNIX, broker.host)]
-    found = socket.getaddrinfo(broker.host, broker.port, type=socket.SOCK_STREAM)
-    return [Endpoint(broker, info[0], info[4]) for info in found]
+    infos = socket.getaddrinfo(broker.host, broker.port, type=socket.SOCK_STREAM)
+    return [Endpoint(broker, info[0], info[4]) for info in infos]
 
 
 def dial(endpoints: Iterable[Endpoint], seconds: float) -> Iterator[tuple[Endpoint, socket.socket | OSError]]:
-    """Yield each endpoint's connected socket, or why it has none, in the order in which that is known.
+    """Yield each endpoint's connected socket or error, in the order in which the connects end.
 
-    Sockets whose connecting is under way when the iterator is closed, or after ``seconds``, are closed.
+    Sockets that are still connecting when the iterator is closed, or after ``seconds``, are closed.
     """
     waiting, pending = deque(endpoints), dict[socket.socket, Endpoint]()
     ends_at = time.monotonic() + seconds
@@ -78,7 +78,7 @@ def _connected(sock: socket.socket, code: int) -> socket.socket | OSError:
 
 
 def _wait(pending: Iterable[socket.socket], until: float, ends_at: float) -> bool:
-    """Wait until a connect has ended, or until this moment; returns whether there is time left."""
+    """Wait until a connect has ended, or until this time. Return True if time is left."""
     fds = [sock.fileno() for sock in pending]
     poll(fds, fds, max(0.0, until - time.monotonic()))
     return time.monotonic() < ends_at

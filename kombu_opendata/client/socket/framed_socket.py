@@ -1,8 +1,8 @@
-"""One connected socket that carries frames.
+"""Connected sockets that carry frames.
 
-A plain socket stays in blocking mode and is read and written with ``MSG_DONTWAIT`` where waiting is not wanted: one
-system call an operation and none to switch modes. TLS sockets, and those of gevent and eventlet, do not support that
-flag; they stay in non-blocking mode and wait in ``poll``.
+A plain socket stays in blocking mode and is read and written with ``MSG_DONTWAIT`` where it must not wait: one system
+call per operation, and none to switch modes. TLS sockets, and those of gevent and eventlet, do not support that flag;
+they stay in non-blocking mode and wait in ``poll``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TIMEVAL = struct.Struct("ll")
 
 
 class Waker:
-    """Lets one thread end another's :meth:`FramedSocket.wait`.
+    """Wake-up of a thread that waits in :meth:`FramedSocket.wait`.
 
     It is a pair of sockets, not a pipe: eventlet's ``os.read`` would wait when there is nothing to read.
     """
@@ -43,16 +43,16 @@ class Waker:
             self._read_end.recv(4096)
 
     def __del__(self) -> None:
-        # Only when no thread can be waiting on it: a closed descriptor's number may be somebody else's the next moment.
+        # Close only when no thread can be waiting on it: the number of a closed descriptor may be reused immediately.
         for end in (self._read_end, self._write_end):
             with suppress(OSError):
                 end.close()
 
 
 class FramedSocket:
-    """A plain socket with the reader of its frames.
+    """Plain socket with the reader of its frames.
 
-    Every method raises OSError when the connection is gone, and ProtocolError when the peer sends garbage.
+    Every method raises OSError when the connection is lost, and ProtocolError when the peer violates the protocol.
     """
 
     def __init__(self, sock: socket.socket, reader: FrameReader[BrokerMessage]) -> None:
@@ -69,7 +69,10 @@ class FramedSocket:
         self._sock.settimeout(None)
 
     def expect_heartbeats(self, heartbeat: float, monotonic: Callable[[], float]) -> None:
-        """The broker sends something every ``heartbeat`` seconds; after two of them in silence it is dead."""
+        """Expect bytes from the broker every ``heartbeat`` seconds.
+
+        After two silent intervals the broker is considered dead.
+        """
         self.silence = 2 * heartbeat
         self._monotonic = monotonic
         self._heard_at = monotonic()
@@ -83,7 +86,7 @@ class FramedSocket:
 
     @property
     def is_silent(self) -> bool:
-        """Whether nothing came for too long. Read all that the socket holds before you ask."""
+        """True if nothing arrived for too long. Read all available bytes of the socket first."""
         return self._monotonic is not None and self._monotonic() - self._heard_at > (self.silence or 0.0)
 
     @property
@@ -91,17 +94,17 @@ class FramedSocket:
         return f"the broker sent nothing for {self.silence:g} s, two heartbeats"
 
     def send_now(self, data: Any) -> int:
-        """Send what fits without waiting; returns how many bytes were sent."""
+        """Send as many bytes as fit without waiting; return their number."""
         try:
             return self._sock.send(data, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return 0
 
     def send_all(self, data: bytes | memoryview, take_in: Callable[[list[BrokerMessage]], None]) -> None:
-        """Send all of it, reading meanwhile: the broker does not read on while it can't write to us.
+        """Send all bytes, and read while waiting: the broker stops reading while it can't write.
 
         Args:
-            take_in: gets the messages that arrive.
+            take_in: receives the messages that arrive.
         """
         rest = memoryview(data)
         while rest:
@@ -112,14 +115,14 @@ class FramedSocket:
                 take_in(self.receive_now() or [])
 
     def receive(self) -> list[BrokerMessage]:
-        """Wait for bytes; returns the messages that they complete."""
+        """Wait for bytes and return the messages that they complete."""
         try:
             return self._feed(self._sock.recv_into(self._window))
         except BlockingIOError:
             raise TimeoutError(errno.ETIMEDOUT, self.silent_text) from None
 
     def receive_now(self) -> list[BrokerMessage] | None:
-        """The messages that came in, or None if no bytes are waiting."""
+        """Return the messages that arrived, or None if no bytes are available."""
         try:
             size = self._sock.recv_into(self._window, 0, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -134,7 +137,7 @@ class FramedSocket:
         return self.reader.feed_all(self._window[:size])
 
     def wait(self, timeout: float | None, *, write: bool = False, waker: Waker | None = None) -> bool:
-        """Wait until bytes can be read (or written, or the waker was used); returns False when the time is over."""
+        """Wait until bytes can be read (or written, or the waker was used). Return False after the timeout."""
         reading = (self.fd,) if waker is None else (self.fd, waker.fd)
         return poll(reading, (self.fd,) if write else (), timeout)
 
@@ -144,13 +147,13 @@ class FramedSocket:
 
 
 class PollingSocket(FramedSocket):
-    """A TLS socket, or one of gevent or eventlet."""
+    """TLS socket, or a socket of gevent or eventlet."""
 
     def _set_mode(self) -> None:
         self._sock.settimeout(0)
 
     def _limit_receive(self, seconds: float) -> None:
-        """It waits in ``poll``."""
+        """Do nothing: this socket waits in ``poll``."""
 
     def send_now(self, data: Any) -> int:
         try:
@@ -187,5 +190,5 @@ def _would_block(exc: OSError) -> bool:
 
 
 def framed(sock: socket.socket, reader: FrameReader[BrokerMessage]) -> FramedSocket:
-    """A connected socket with the reader of its frames."""
+    """Return a connected socket with the reader of its frames."""
     return (FramedSocket if type(sock).__module__ == "socket" else PollingSocket)(sock, reader)

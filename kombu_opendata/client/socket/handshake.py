@@ -1,4 +1,4 @@
-"""The first exchange on a new socket: preambles, Hello, Welcome; a resume tells in between what the client holds."""
+"""Handshake on a new socket: preambles, Hello, Welcome; a resume sends the client's state before the Welcome."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from .tls import certificate_refusal
 def shake_hands(
     sock: socket.socket, hello: Hello, timeout: float, resume: Resume | None = None, *, silence: float | None = None
 ) -> tuple[FramedSocket, Welcome, list[BrokerMessage]]:
-    """Open the protocol on a connected socket; also returns the messages that followed the Welcome at once.
+    """Open the protocol on a connected socket; also return the messages that followed the Welcome immediately.
 
     Args:
         resume: sent after the login, if the Hello announces it.
-        silence: how long to wait for the preamble, which a living broker sends at once; None means ``timeout``.
+        silence: seconds to wait for the preamble, which a running broker sends immediately; None means ``timeout``.
 
     Raises:
-        ConnectionLost: the peer went away.
-        ProtocolError: it speaks another protocol.
-        VersionMismatch: it speaks another version.
+        ConnectionLost: the peer closed the connection.
+        ProtocolError: the peer speaks another protocol.
+        VersionMismatch: the peer speaks another version.
         OpenDataError: the broker refused the Hello, with its own error.
     """
     reader = FrameReader(broker_messages, DEFAULT_MAX_FRAME_BYTES)
@@ -59,7 +59,7 @@ def shake_hands(
 
 
 def _ask(sock: socket.socket, reader: FrameReader[BrokerMessage], message: Hello | Resume) -> list[BrokerMessage]:
-    """Send a message; returns the first messages that come back."""
+    """Send a message and return the first messages that arrive."""
     _send(sock, frame(message))
     messages: list[BrokerMessage] = []
     while not messages:

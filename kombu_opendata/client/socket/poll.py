@@ -1,8 +1,8 @@
-"""Wait for descriptors: the one place where a client waits for the system.
+"""Polling of descriptors: the only module in which a client waits for the operating system.
 
 Under gevent's monkey patching ``select.poll`` is green. Eventlet removes ``poll`` and leaves a green ``select``. Its
-hub lets only one greenlet read a descriptor, but here one may wait for deliveries and another one for an answer, so
-each of them waits on a duplicate.
+hub lets only one greenlet read a descriptor, but here one may wait for deliveries and another one for a reply, so each
+waits on a duplicate.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import os
 import select
 from collections.abc import Sequence
 
-#: 24 days: what the system takes
+#: 24 days: the limit of the system call
 _MOST_MS = (1 << 31) - 1
 
 
 def poll(reading: Sequence[int], writing: Sequence[int], timeout: float | None) -> bool:
-    """Wait until a descriptor can be read or written; returns False when ``timeout`` seconds are over.
+    """Wait until a descriptor can be read or written. Return False after ``timeout`` seconds.
 
     None waits without a limit.
     """

@@ -1,4 +1,4 @@
-"""The TLS context of a connection, from the options that a user has given."""
+"""TLS context of a connection, from the options of the user."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TLS_OPTIONS = frozenset(
         "server_hostname", "context",
     }
 )  # fmt: skip
-#: OpenSSL's reasons for a broker that refuses the client's certificate; the first two are for a missing one
+#: OpenSSL's reasons if a broker refuses the client's certificate; the first two mean a missing certificate
 _NO_CERTIFICATE = frozenset({"TLSV13_ALERT_CERTIFICATE_REQUIRED", "SSLV3_ALERT_HANDSHAKE_FAILURE"})
 _CERTIFICATE_REFUSED = frozenset(
     {
@@ -28,36 +28,36 @@ _CERTIFICATE_REFUSED = frozenset(
 
 
 def tls_context(options: Mapping[str, Any]) -> ssl.SSLContext:
-    """A context that verifies the broker's certificate, unless ``cert_reqs`` says otherwise.
+    """Return a context that verifies the broker's certificate, unless ``cert_reqs`` disables it.
 
-    The options have the names of Kombu's AMQP transport, also with the prefix ``ssl_``.
+    The options have the names of Kombu's AMQP transport, optionally with the prefix ``ssl_``.
 
     Raises:
         RequestError: an option is unknown or wrong.
     """
     import ssl  # few clients need it
 
-    given = {key.removeprefix("ssl_"): value for key, value in options.items()}
-    unknown = sorted(set(given) - TLS_OPTIONS)
+    values = {key.removeprefix("ssl_"): value for key, value in options.items()}
+    unknown = sorted(set(values) - TLS_OPTIONS)
     if unknown:
         raise RequestError(
             f"unknown TLS option {unknown[0]!r}; known are {', '.join(sorted(TLS_OPTIONS))}", option=unknown[0]
         )
-    if given.get("context") is not None:
-        ready: ssl.SSLContext = given["context"]
+    if values.get("context") is not None:
+        ready: ssl.SSLContext = values["context"]
         return ready
     try:
-        context = ssl.create_default_context(cafile=given.get("ca_certs"))
+        context = ssl.create_default_context(cafile=values.get("ca_certs"))
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        if given.get("certfile"):
-            context.load_cert_chain(given["certfile"], given.get("keyfile"), given.get("keyfile_password"))
-        if given.get("ciphers"):
-            context.set_ciphers(given["ciphers"])
+        if values.get("certfile"):
+            context.load_cert_chain(values["certfile"], values.get("keyfile"), values.get("keyfile_password"))
+        if values.get("ciphers"):
+            context.set_ciphers(values["ciphers"])
     except OSError as exc:
-        files = ", ".join(str(given[name]) for name in ("ca_certs", "certfile", "keyfile") if given.get(name))
+        files = ", ".join(str(values[name]) for name in ("ca_certs", "certfile", "keyfile") if values.get(name))
         raise RequestError(f"TLS can't be set up with {files or 'these ciphers'}: {exc}") from exc
-    verify = _verify_mode(given.get("cert_reqs"))
-    context.check_hostname = _check_hostname(given.get("check_hostname", True)) and verify == ssl.CERT_REQUIRED
+    verify = _verify_mode(values.get("cert_reqs"))
+    context.check_hostname = _check_hostname(values.get("check_hostname", True)) and verify == ssl.CERT_REQUIRED
     context.verify_mode = verify
     return context
 
@@ -88,9 +88,9 @@ def _verify_mode(value: int | str | None) -> ssl.VerifyMode:
 
 
 def certificate_refusal(exc: OSError) -> AccessRefused | None:
-    """The refusal of this client's certificate that a TLS error stands for; None if it is another error.
+    """Return the refusal of this client's certificate that a TLS error stands for; None for another error.
 
-    With TLS 1.3 it arrives after the handshake, at the first read.
+    With TLS 1.3 the error arrives after the handshake, at the first read.
     """
     reason = str(getattr(exc, "reason", None))
     if reason in _NO_CERTIFICATE:
