@@ -1,1 +1,1 @@
-"""Who may do what: the users file, users, their rights, roles and limits (docs/permissions.md)."""
+"""Access control: the users file, users, their rights, roles and limits (docs/permissions.md)."""

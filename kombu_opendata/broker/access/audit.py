@@ -1,7 +1,7 @@
-"""The audit log: a line for each refusal for want of a right, and for each change that somebody made.
+"""Audit log: one line per refusal for a missing right, and one per change by a user.
 
-It is the logger :data:`NAME`. A client may repeat a call as often as it likes, so what is the same as before is counted
-for a minute and logged as a number then. No line has a secret or anything of a message but its queue and its id.
+Lines go to the logger :data:`NAME`. A client may repeat a call without limit, so repeated refusals are counted for a
+minute and then logged as a number. Lines never contain secrets. Of a message, only its queue and its id are logged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...errors import AccessRefused
 
 NAME = "kombu_opendata.audit"
 PERIOD_SECONDS = 60.0
-#: different refusals, and changes of one user, that have lines of their own within a period
+#: different refusals, and changes by one user, that are logged with separate lines within a period
 MAX_REFUSALS = 200
 MAX_CHANGES = 500
 
@@ -27,12 +27,12 @@ class Audit:
     def __init__(self, time: Callable[[], float], instance: str = "") -> None:
         self._time = time
         self._fields = {"instance": instance} if instance else {}
-        self._until = 0.0  # the end of the period
-        self._refusals: dict[tuple[str, ...], tuple[int, dict[str, Any]]] = {}  # how often, without the first time
+        self._until = 0.0  # end of the period
+        self._refusals: dict[tuple[str, ...], tuple[int, dict[str, Any]]] = {}  # number of repetitions
         self._changes: dict[str, int] = {}  # by user
 
     def refused(self, exc: AccessRefused, client: str) -> None:
-        """Note that a client was refused."""
+        """Record a refused call."""
         right, kind, name, user, instance = (
             str(exc.values.get(field, "")) for field in ("right", "kind", "name", "user", "instance")
         )
@@ -48,7 +48,7 @@ class Audit:
         self._refusals[key] = (count + 1, fields)
 
     def changed(self, user: str, client: str, text: str, *args: object, **fields: Any) -> None:
-        """Note what a user has changed; ``text`` says what, as in "deleted queue %r"."""
+        """Record a change by a user; ``text`` names the change, as in "deleted queue %r"."""
         self._begin_period()
         count = self._changes[user] = self._changes.get(user, 0) + 1
         if count <= MAX_CHANGES:
@@ -57,12 +57,12 @@ class Audit:
             log.info("%s (client %s) " + text, who, client, *args, extra=extra)
 
     def tick(self) -> None:
-        """Log the counts of a period that is over; called regularly."""
+        """Log the counts of a period that is over. Called regularly."""
         if self._until and self._time() >= self._until:
             self.close()
 
     def close(self) -> None:
-        """Log the counts so far: the period is over, or the broker ends."""
+        """Log the counts so far, at the end of a period or at shutdown."""
         self._until = 0.0
         for (user, right, kind, name), (count, fields) in self._refusals.items():
             if count:
@@ -81,7 +81,7 @@ class Audit:
 
 
 def _lacking(right: str, kind: str, name: str) -> str:
-    """What a user lacks, as in "write on exchange 'x'" or "the role 'monitor'"."""
+    """Name the missing right, as in "write on exchange 'x'" or "the role 'monitor'"."""
     if not kind:
         return right
     return f"the role {name!r}" if kind == "role" else f"{right} on {kind} {name!r}"

@@ -1,4 +1,4 @@
-"""Which user a client's certificate logs in as."""
+"""Login by client certificate."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ _SHOWN = 100
 
 
 def user_by_certificate(users: UsersFile, names: tuple[str, ...], user: str, *, has_secret: bool) -> str:
-    """The user that a verified certificate logs in as; empty if the client's user and secret must be checked.
+    """Return the user that a verified certificate logs in as; empty if the client's user and secret must be checked.
 
-    A client with a secret may have a certificate that is nobody's, unless its user has certificates.
+    A client with a secret may have a certificate that no user has, unless its user has certificates.
 
     Args:
-        names: those in the certificate, the most telling first.
-        user: who the client says it is; may be empty.
-        has_secret: it gives a secret, too.
+        names: names in the certificate, the most specific first.
+        user: the user that the client requests; may be empty.
+        has_secret: the client also sends a secret.
 
     Raises:
-        AccessRefused: the certificate is nobody's, or another user's.
+        AccessRefused: no user has the certificate, or another user has it.
     """
     owners = [users.certificates[name].name for name in names if name in users.certificates]
     shown = ", ".join(name[:_SHOWN] for name in names) or "without names"

@@ -1,4 +1,4 @@
-"""The tables of the users file, as they are decoded (docs/permissions.md)."""
+"""The tables of the users file, as decoded (docs/permissions.md)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Count = Annotated[int, Meta(ge=1)]
 
 
 class Patterns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a user may configure, write and read in an instance; an empty pattern permits nothing."""
+    """The names that a user may configure, write and read in an instance; an empty pattern permits nothing."""
 
     configure: str = ""
     write: str = ""
@@ -35,9 +35,9 @@ class UserTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """``[users.NAME]``.
 
     Attributes:
-        secret: an Argon2 hash; empty: the user logs in by certificate only.
+        secret: an Argon2 hash; if empty, the user logs in by certificate only.
         certificates: names of client certificates (subject CN, SAN DNS, URI or email) that log in as this user.
-        instances: patterns by instance; ``*`` means any instance without patterns of its own.
+        instances: patterns by instance; ``*`` means any instance without its own patterns.
     """
 
     secret: str = ""
@@ -47,7 +47,7 @@ class UserTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     instances: dict[str, Patterns] = {}
 
     def __repr__(self) -> str:
-        """Without the hash."""
+        """Return the table without the hash."""
         return f"UserTable(roles={sorted(self.roles)}, instances={self.instances})"
 
 

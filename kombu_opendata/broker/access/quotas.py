@@ -1,4 +1,4 @@
-"""What a user, an instance or a connection may use at most, and what it uses."""
+"""Limits and usage of users, instances and connections."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from .file_format import InstanceTable, LimitsTable
 from .user import User
 
 NO_LIMITS = LimitsTable()
-#: what a broker without other options allows
+#: limits of a broker without options
 INSTANCE_LIMITS = LimitsTable(queues=100_000, bindings=200_000)
 CONNECTION_LIMITS = LimitsTable(channels=2047, consumers=10_000)
 
 
 class Holder(Protocol):
-    """A session: it holds channels, by number, and these hold consumers."""
+    """A session: the holder of channels, by number, with their consumers."""
 
     channels: Any
 
@@ -25,9 +25,9 @@ class Quota:
     """The limits of one user, one instance or one connection.
 
     Attributes:
-        whose: for errors.
-        limits: may be replaced at any time; what is in use already stays.
-        sessions: those that are connected.
+        whose: the owner of the quota, for error messages.
+        limits: may be replaced at any time; existing objects stay.
+        sessions: connected sessions.
         arriving: connections that have logged in, and whose sessions are about to be resumed.
     """
 
@@ -43,20 +43,20 @@ class Quota:
 
     # ------------------------------------------------------------------ counts
     def check_connection(self, session: Holder | None) -> None:
-        """Check that a session may be connected; one that is connected already counts once, and None is a new one.
+        """Check that a session may be connected. A connected session counts once; None stands for a new one.
 
         Raises:
-            ConnectionLimitExceeded: there are as many already.
+            ConnectionLimitExceeded: the limit is reached.
         """
         limit = self.limits.connections
         if limit is not None and session not in self.sessions and len(self.sessions) >= limit:
             raise self._too_many_connections(limit)
 
     def check_arrival(self) -> None:
-        """Check that one more connection may arrive. Its session may be among those that are connected.
+        """Check that another connection may log in. Its session may be one of the connected ones.
 
         Raises:
-            ConnectionLimitExceeded: as many arrive as there may be.
+            ConnectionLimitExceeded: the limit is reached by connections that are logging in.
         """
         limit = self.limits.connections
         if limit is not None and self.arriving >= limit:
@@ -67,12 +67,12 @@ class Quota:
         return ConnectionLimitExceeded(text, limit="connections", value=limit, whose=self.whose)
 
     def check_channel(self) -> None:
-        """Raise :class:`LimitExceeded` if there can't be one more channel."""
+        """Raise :class:`LimitExceeded` if another channel would exceed the limit."""
         if self.limits.channels is not None:
             self.check("channels", 1 + sum(len(session.channels) for session in self.sessions))
 
     def check_consumer(self) -> None:
-        """Raise :class:`LimitExceeded` if there can't be one more consumer."""
+        """Raise :class:`LimitExceeded` if another consumer would exceed the limit."""
         if self.limits.consumers is not None:
             channels = (channel for session in self.sessions for channel in session.channels.values())
             self.check("consumers", 1 + sum(len(channel.consumers) for channel in channels))
@@ -82,10 +82,10 @@ class Quota:
 
         Args:
             name: a field of :class:`LimitsTable`.
-            count: how many there would be.
+            count: the number including the new object.
 
         Raises:
-            LimitExceeded: there may not be so many.
+            LimitExceeded: the number exceeds the limit.
         """
         limit = getattr(self.limits, name)
         if limit is not None and count > limit:
@@ -96,11 +96,11 @@ class Quota:
         what = f"messages of {limit} bytes at most" if name == "message-bytes" else f"{limit:,} {name} at most"
         return f"{self.whose} may have {what} (the limit {name!r}): ask whoever runs the broker if that is too few"
 
-    # ------------------------------------------------------------------ publishes a second
+    # ------------------------------------------------------------------ publishes per second
     def delay(self, messages: int, now: float) -> float:
-        """Count messages that are published; returns after how many seconds they may be.
+        """Count published messages; returns the delay in seconds before they are handled.
 
-        Those of one second may come at once. Who publishes more has the delay of all before, so that publishes of
+        The messages of one second may arrive together. A faster publisher accumulates delay, so that the publishes of
         several connections take turns.
         """
         rate = self.limits.publishes_per_second
@@ -111,12 +111,12 @@ class Quota:
         return max(-self._level / rate, 0.0)
 
     def give_back(self, messages: int) -> None:
-        """Messages that were counted will not be published."""
+        """Return the counted messages that are not published after all."""
         self._level += messages
 
 
 class SessionQuotas(NamedTuple):
-    """Those that count for one session."""
+    """The quotas that apply to one session."""
 
     user: Quota
     instance: Quota
@@ -127,8 +127,8 @@ class Quotas:
     """The quotas of a broker, by user and by instance.
 
     Args:
-        each_instance: the limits of instances without limits of their own in the users file.
-        each_connection: those of each connection.
+        each_instance: the limits of instances that have none in the users file.
+        each_connection: the limits of each connection.
     """
 
     def __init__(self, each_instance: LimitsTable = NO_LIMITS, each_connection: LimitsTable = NO_LIMITS) -> None:
@@ -140,7 +140,7 @@ class Quotas:
         self._of_instances: dict[str, Quota] = {}
 
     def update(self, users: Mapping[str, User], instances: Mapping[str, InstanceTable]) -> None:
-        """The users file was read: its limits count from now on."""
+        """Apply the limits of a users file that was read."""
         self._users, self._tables = users, instances
         for name, quota in self._of_users.items():
             quota.limits = users[name].limits if name in users else NO_LIMITS
@@ -148,7 +148,7 @@ class Quotas:
             quota.limits = self._limits_of(name)
 
     def _limits_of(self, instance: str) -> LimitsTable:
-        """The limits of an instance: each from the file, or else that of all instances."""
+        """Return the limits of an instance: each from the file, or else the default."""
         table, default = self._tables.get(instance), self._each_instance
         if table is None:
             return default
@@ -156,7 +156,7 @@ class Quotas:
         return LimitsTable(**{name: getattr(default, name) if value is None else value for name, value in own.items()})
 
     def of(self, user: str, instance: str) -> SessionQuotas:
-        """The quotas that a new session of a user in an instance has."""
+        """Return the quotas for a new session of a user in an instance."""
         if user not in self._of_users:
             limits = self._users[user].limits if user in self._users else NO_LIMITS
             self._of_users[user] = Quota(f"user {user!r}" if user else "everybody", limits)
@@ -166,5 +166,5 @@ class Quotas:
         return SessionQuotas(self._of_users[user], self._of_instances[instance], each)
 
 
-#: of a session that has no limits
+#: quotas of a session without limits
 UNLIMITED = Quotas().of("", "")

@@ -1,7 +1,7 @@
-"""What one user may do in one instance: decisions about names, each made once, and roles.
+"""A user's rights in one instance: decisions about names, each made once, and roles.
 
-Patterns are searched for in the names of exchanges and queues, as in RabbitMQ. RE2 does it in linear time, so no
-pattern and no name can keep the broker busy.
+Patterns are searched for in the names of exchanges and queues, as in RabbitMQ. RE2 searches in linear time, so no
+pattern and no name can block the broker.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import re2
 from ...errors import AccessRefused
 from .file_format import Patterns, Role
 
-#: what patterns call the default exchange, whose name is empty
+#: the default exchange in patterns; its name is empty
 DEFAULT_EXCHANGE = "amq.default"
-#: what patterns call all exchanges together: all messages of an instance
+#: all exchanges together, in patterns: all messages of an instance
 ALL_EXCHANGES = "amq.all"
-#: what patterns call the results of tasks, and chords
+#: the results of tasks, and chords, in patterns
 RESULTS = "amq.results"
-#: what patterns call staged jobs, whose messages may go to any exchange
+#: staged jobs, whose messages may go to any exchange, in patterns
 STAGED_JOBS = "amq.staged"
-#: each includes those before it
+#: each role includes those before it
 ROLES: tuple[Role, ...] = ("monitor", "operator", "admin")
 #: the pattern that permits every name
 EVERYTHING = ".*"
-#: names of queues and exchanges have at most so many bytes
+#: the maximum length of the names of queues and exchanges in bytes
 _MAX_NAME = 255
 _MAX_REMEMBERED = 10_000
 _SHOWN = 100
@@ -42,11 +42,11 @@ _OPTIONS.max_mem = 1 << 20
 
 
 class PatternError(ValueError):
-    """A pattern that can't be used; the text says why."""
+    """An invalid pattern; the text gives the reason."""
 
 
 class Names(dict[str, bool]):
-    """Whether a pattern permits a name. A look-up of a new name decides it."""
+    """The decisions of a pattern by name. A look-up of a new name decides it."""
 
     __slots__ = ("_search", "pattern")
 
@@ -54,7 +54,7 @@ class Names(dict[str, bool]):
         """Compile the pattern.
 
         Raises:
-            PatternError: it is not valid.
+            PatternError: the pattern is not valid.
         """
         super().__init__()
         self.pattern = pattern
@@ -66,21 +66,21 @@ class Names(dict[str, bool]):
 
     def __missing__(self, name: str) -> bool:
         if self._search is None or len(name) > _MAX_NAME:
-            return self.pattern == EVERYTHING  # whether the name is valid is for others to say
+            return self.pattern == EVERYTHING  # the validity of the name is checked elsewhere
         if len(self) >= _MAX_REMEMBERED:
             self.clear()
-        self[name] = found = self._search(name or DEFAULT_EXCHANGE) is not None
-        return found
+        self[name] = is_permitted = self._search(name or DEFAULT_EXCHANGE) is not None
+        return is_permitted
 
 
 class Rights:
-    """What a user may do in an instance.
+    """A user's rights in an instance.
 
     Attributes:
-        configure, write, read: whether the user may do so with a name: ``rights.write["celery"]``.
+        configure, write, read: permissions by name: ``rights.write["celery"]``.
         roles: those of ``monitor`` (see queues and messages, no contents), ``operator`` (settle, purge, redrive and
             replay messages, control workers), ``admin`` (everything), and those that they include.
-        permits_all: nothing need be checked.
+        permits_all: no checks are needed.
     """
 
     __slots__ = ("configure", "instance", "permits_all", "read", "roles", "user", "write")
@@ -90,29 +90,34 @@ class Rights:
         self.instance = instance
         self.roles = frozenset(ROLES[: 1 + max(map(ROLES.index, roles))]) if roles else frozenset()
         self.permits_all = "admin" in self.roles
-        given = Patterns(EVERYTHING, EVERYTHING, EVERYTHING) if self.permits_all else patterns
-        self.configure, self.write, self.read = Names(given.configure), Names(given.write), Names(given.read)
+        permitted = Patterns(EVERYTHING, EVERYTHING, EVERYTHING) if self.permits_all else patterns
+        self.configure, self.write, self.read = (
+            Names(permitted.configure),
+            Names(permitted.write),
+            Names(permitted.read),
+        )
 
     # ------------------------------------------------------------------ checks
     def check(self, right: str, kind: str, name: str, *, or_role: str = "") -> None:
-        """Check a right on a queue or an exchange; the role does, too.
+        """Check a right on a queue or an exchange; a role may stand for it.
 
         Args:
             right: ``configure``, ``write`` or ``read``.
             kind: ``queue`` or ``exchange``.
+            or_role: the role that permits the same.
 
         Raises:
-            AccessRefused: it is missing.
+            AccessRefused: the user has neither.
         """
         if not getattr(self, right)[name] and or_role not in self.roles:
             raise self._refusal(right, kind, name, or_role=or_role)
 
     def may_see(self, queue: str) -> bool:
-        """Whether the user may see that a queue exists: with any right on it, or the role monitor."""
+        """Return whether the user may see that a queue exists: with any right on it, or the role monitor."""
         return "monitor" in self.roles or self.read[queue] or self.write[queue] or self.configure[queue]
 
     def may_watch(self, queue: str) -> bool:
-        """Whether the user may see the figures of a queue: with read on it, or the role monitor."""
+        """Return whether the user may see the metrics of a queue: with read on it, or the role monitor."""
         return "monitor" in self.roles or self.read[queue]
 
     def check_publish(self, exchange: str, routing_key: str) -> None:
@@ -121,7 +126,7 @@ class Rights:
         The default exchange needs ``write`` on :data:`DEFAULT_EXCHANGE`, or on the queue that the routing key names.
 
         Raises:
-            AccessRefused: they may not.
+            AccessRefused: the user may not publish to it.
         """
         write = self.write
         if write[exchange] or (not exchange and routing_key and write[routing_key]):
@@ -131,10 +136,10 @@ class Rights:
         raise self._refusal("write", "queue", routing_key, f" over the default exchange ({DEFAULT_EXCHANGE!r})")
 
     def check_role(self, role: str, what: str) -> None:
-        """Check that the user has a role; ``what`` says what it is needed for.
+        """Check that the user has a role; ``what`` names the operation that needs it.
 
         Raises:
-            AccessRefused: it does not.
+            AccessRefused: the user does not have the role.
         """
         if role not in self.roles:
             raise AccessRefused(
@@ -163,5 +168,5 @@ class Rights:
         return {"right": right, "kind": kind, "name": name, "user": self.user, "instance": self.instance}
 
 
-#: of everybody, if the broker has no users file
+#: the rights of all users of a broker without a users file
 ALL_RIGHTS = Rights("", "", Patterns(), ["admin"])

@@ -1,4 +1,4 @@
-"""Argon2id hashes of users' secrets, as ``opendata-queue user add`` and ``hash-secret`` make them."""
+"""Argon2id hashes of users' secrets, for ``opendata-queue user add`` and ``hash-secret``."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import os
 
 from ...errors import RequestError
 
-#: memory of one Argon2 run; hashes made by hash_secret need 64 MiB
+#: maximum memory of one Argon2 run; hashes made by hash_secret need 64 MiB
 MAX_MEMORY_KIB = 1 << 20
-#: what a hash made by hash_secret looks like
+#: the form of a hash made by hash_secret
 _USUAL = "$argon2id$v=19$m=65536,t=3,p=4$" + "A" * 22 + "$" + "A" * 43
 
 
 def is_hash(text: str) -> bool:
-    """Whether this is a hash as :func:`hash_secret` makes it, with any valid parameters."""
+    """Return whether a text is a hash like those of :func:`hash_secret`, with any valid parameters."""
     from argon2 import extract_parameters
     from argon2.exceptions import InvalidHashError
 
@@ -28,13 +28,13 @@ def is_hash(text: str) -> bool:
 
 
 def decoy(like: str = "") -> str:
-    """A hash that no secret matches, and that takes as long to check as another one."""
+    """Return a hash that matches no secret, and that takes as long to check as the hash ``like``."""
     *parameters, salt, hashed = (like or _USUAL).split("$")
     return "$".join((*parameters, _random_like(salt), _random_like(hashed)))
 
 
 def hash_secret(secret: str) -> str:
-    """The hash of a secret for the users file.
+    """Return the hash of a secret for the users file.
 
     Raises:
         RequestError: the secret is empty.
@@ -47,7 +47,7 @@ def hash_secret(secret: str) -> str:
 
 
 def _is_base64(text: str) -> bool:
-    """Whether this is base64 as Argon2 writes it: without padding and unused bits."""
+    """Return whether a text is base64 as Argon2 writes it: without padding and unused bits."""
     try:
         data = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except ValueError:
@@ -56,6 +56,6 @@ def _is_base64(text: str) -> bool:
 
 
 def _random_like(text: str) -> str:
-    """Base64 of the same number of random bytes."""
+    """Return the base64 of the same number of random bytes."""
     size = len(base64.b64decode(text + "=" * (-len(text) % 4)))
     return base64.b64encode(os.urandom(size)).decode().rstrip("=")

@@ -1,4 +1,4 @@
-"""A user: how it logs in, its rights in each instance, its limits."""
+"""A user's login, rights in each instance, and limits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ...errors import AccessRefused
 from .file_format import LimitsTable, Patterns, UserTable
 from .rights import Rights
 
-#: the entry for instances without one of their own
+#: the entry for instances without their own entry
 ANY_INSTANCE = "*"
 _MAX_REMEMBERED = 1000
 
@@ -15,9 +15,9 @@ class User:
     """A user of the users file.
 
     Attributes:
-        name: what the client logs in as.
-        table: the user's part of the file.
-        limits: what all connections of the user may use together.
+        name: the login name.
+        table: the user's table in the file.
+        limits: the limits of all connections of the user together.
     """
 
     __slots__ = ("_rights", "limits", "name", "table")
@@ -26,7 +26,7 @@ class User:
         """Compile the patterns.
 
         Raises:
-            PatternError: one of them is not valid.
+            PatternError: a pattern is not valid.
         """
         self.name = name
         self.table = table
@@ -36,18 +36,18 @@ class User:
             self._rights[instance] = Rights(name, instance, patterns, table.roles)
 
     def may_enter(self, instance: str) -> bool:
-        """Whether the user has an entry for an instance."""
+        """Return whether the user has an entry for an instance."""
         tables = self.table.instances
         return instance in tables or ANY_INSTANCE in tables or "admin" in self.table.roles
 
     def rights(self, instance: str) -> Rights:
-        """What the user may do in an instance.
+        """Return the user's rights in an instance.
 
         Raises:
-            AccessRefused: nothing.
+            AccessRefused: the user may not use the instance.
         """
-        found = self._rights.get(instance)
-        if found is None:
+        rights = self._rights.get(instance)
+        if rights is None:
             if not self.may_enter(instance):
                 shown = instance[:100]
                 raise AccessRefused(
@@ -59,12 +59,12 @@ class User:
                     user=self.name,
                     instance=shown,
                 )
-            found = Rights(self.name, instance, self.table.instances.get(ANY_INSTANCE, Patterns()), self.table.roles)
-            if len(self._rights) >= _MAX_REMEMBERED:  # names that clients gave
+            rights = Rights(self.name, instance, self.table.instances.get(ANY_INSTANCE, Patterns()), self.table.roles)
+            if len(self._rights) >= _MAX_REMEMBERED:  # names from clients
                 self._rights = {name: self._rights[name] for name in self.table.instances}
-            self._rights[instance] = found
-        return found
+            self._rights[instance] = rights
+        return rights
 
 
-#: everybody, if the broker has no users file
+#: the user of all clients of a broker without a users file
 ANONYMOUS = User("", UserTable(roles=frozenset({"admin"})))

@@ -1,4 +1,4 @@
-"""Edits a users file: comments and order stay, the new file replaces the old one in one step, and is checked before."""
+"""Editing of a users file: keeps comments and order, checks the new file and replaces the old one atomically."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ class UsersEditor:
     """The document of a users file.
 
     Attributes:
-        parsed: what the file said before the changes; None if there is no file yet.
+        parsed: the contents before the changes; None if there is no file yet.
     """
 
     def __init__(self, path: Path, data: bytes | None) -> None:
         """Read the document.
 
         Raises:
-            InvalidUsersFile: it is not valid.
+            InvalidUsersFile: the document is not valid.
         """
         self._path = path
         self._edited: set[str] = set()
         self.parsed: Parsed | None = parse(path, data, {}) if data is not None else None
         try:
             self._document = tomlkit.parse((data or b"").decode(ENCODING))
-        except TOMLKitError as exc:  # nothing that tomllib has accepted
+        except TOMLKitError as exc:  # nothing that tomllib accepted
             raise wrong(path, f"can't be edited: {exc}") from exc
 
     def check(self, after: Parsed) -> None:
-        """Check that all users who were not edited are as before.
+        """Check that users who were not edited are unchanged.
 
         Raises:
             InvalidUsersFile: the file has a form that can't be edited.
@@ -61,10 +61,10 @@ class UsersEditor:
 
     # ------------------------------------------------------------------ users
     def add(self, name: str) -> None:
-        """Add a user, which may do nothing yet.
+        """Add a user without rights.
 
         Raises:
-            RequestError: there is such a user.
+            RequestError: the user exists.
         """
         if self.parsed is not None and name in self.parsed.users:
             raise RequestError(f"there is a user {name!r} already: --new-secret gives it another secret", name=name)
@@ -73,12 +73,12 @@ class UsersEditor:
         self._document["users"][name] = tomlkit.table()
 
     def remove(self, name: str) -> None:
-        """Remove a user; RequestError if there is none."""
+        """Remove a user. Raises RequestError if there is no such user."""
         self.user(name)
         del self._document["users"][name]
 
     def user(self, name: str) -> Any:
-        """The table of a user, which can be changed; RequestError if there is none."""
+        """Return the table of a user for changes. Raises RequestError if there is no such user."""
         users: Any = self._document.get("users", {})
         if name not in users:
             known = ", ".join(sorted(users)) or "none"
@@ -86,9 +86,9 @@ class UsersEditor:
         self._edited.add(name)
         return users[name]
 
-    # ------------------------------------------------------------------ what a user has
+    # ------------------------------------------------------------------ properties of a user
     def set_secret(self, name: str, hashed: str) -> None:
-        """Set the hash of a user's secret; an empty one takes it away."""
+        """Set the hash of a user's secret; an empty hash removes it."""
         table = self.user(name)
         if hashed:
             table["secret"] = tomlkit.string(hashed)
@@ -106,7 +106,7 @@ class UsersEditor:
             table.pop(key, None)
 
     def permit(self, name: str, instance: str, patterns: dict[str, str]) -> None:
-        """Set patterns of a user in an instance; other ones stay."""
+        """Set patterns of a user in an instance; other patterns stay."""
         table = self.user(name)
         if "instances" not in table:
             table["instances"] = tomlkit.table(is_super_table=True)
@@ -119,7 +119,7 @@ class UsersEditor:
                 instances[instance][right] = _text(patterns[right])
 
     def forbid(self, name: str, instance: str) -> None:
-        """Remove the entry of a user for an instance; RequestError if there is none."""
+        """Remove the entry of a user for an instance. Raises RequestError if there is none."""
         table = self.user(name)
         if instance not in table.get("instances", {}):
             raise RequestError(f"user {name!r} has no entry for instance {instance!r}", name=name, instance=instance)
@@ -129,24 +129,24 @@ class UsersEditor:
 
 
 def _text(value: str) -> String:
-    """A pattern as a literal, in which backslashes stand for themselves."""
+    """Return a pattern as a literal string, in which backslashes have no special meaning."""
     literal = "'" not in value and value.isprintable()
     return tomlkit.string(value, literal=literal)
 
 
 @contextmanager
 def edited(path: Path, *, create: bool = False) -> Iterator[UsersEditor]:
-    """Edit a file, which is replaced at the end unless there was an error.
+    """Edit a file. It is replaced at the end unless there was an error.
 
     Args:
-        create: make the file if there is none; only its owner may read it.
+        create: create the file if it does not exist, readable by its owner only.
 
     Raises:
-        RequestError: there is no such file, or another user's.
-        InvalidUsersFile: it is not valid, or would not be.
-        OSError: it can't be written.
+        RequestError: the file does not exist, or belongs to another user.
+        InvalidUsersFile: the file is not valid, or would not be.
+        OSError: the file can't be written.
     """
-    path = path.resolve()  # the file that a link names, not the link
+    path = path.resolve()  # the target of a symbolic link, not the link
     lock = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -171,7 +171,7 @@ def _stat(path: Path) -> os.stat_result | None:
 
 
 def _replace(path: Path, data: bytes, before: os.stat_result | None) -> None:
-    """Write the new file beside the old one, with its owner and not more readable, and rename it."""
+    """Write the new file beside the old one, with its owner and at most its permissions, and rename it."""
     if before is not None and os.geteuid() not in (0, before.st_uid):
         raise RequestError(f"the users file {path} belongs to another user: edit it as that one", path=str(path))
     fd, new = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

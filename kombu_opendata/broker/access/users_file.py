@@ -1,4 +1,4 @@
-"""The users file: a TOML table for each user (docs/permissions.md), read again when it changed."""
+"""The users file: a TOML table for each user (docs/permissions.md), reloaded when it changes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class UsersFile:
         """Read the file.
 
         Raises:
-            InvalidUsersFile: it can't be read, others may read it, or it is not valid.
+            InvalidUsersFile: the file can't be read, other users may read it, or it is not valid.
         """
         self.path = path
         self.users: dict[str, User] = {}
@@ -45,14 +45,14 @@ class UsersFile:
         self.reload()
 
     def reload(self, *, always: bool = False) -> UsersFileChanges | None:
-        """Read the file again if it changed, or ``always``; returns what is new, None if the file was not read.
+        """Read the file again if it changed, or ``always``; returns the changes, None if the file was not read.
 
         Raises:
-            InvalidUsersFile: it is not valid, and the users stay as before. Raised once for each change.
+            InvalidUsersFile: the file is not valid; the users stay as before. Raised once for each change.
         """
         try:
-            found = self.path.stat()
-            stamp = (found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode)
+            status = self.path.stat()
+            stamp = (status.st_mtime_ns, status.st_size, status.st_ino, status.st_mode)
             if stamp == self._stamp and not always:
                 return None
             self._stamp = stamp
@@ -62,7 +62,7 @@ class UsersFile:
                 return None
             self._stamp = (exc.errno or 0,)
             raise wrong(self.path, f"can't be read: {exc.strerror}") from exc
-        check_mode(self.path, found.st_mode)
+        check_mode(self.path, status.st_mode)
         before = self.users
         self.users, self.certificates, self.instances = parse(self.path, data, before)
         return UsersFileChanges(
@@ -72,13 +72,13 @@ class UsersFile:
         )
 
     def hash_of(self, user: str) -> str:
-        """The hash of a user's secret; empty if the user is unknown or has none."""
-        found = self.users.get(user)
-        return found.table.secret if found is not None else ""
+        """Return the hash of a user's secret; empty if the user is unknown or has none."""
+        entry = self.users.get(user)
+        return entry.table.secret if entry is not None else ""
 
     @property
     def decoy(self) -> str:
-        """A hash that no secret matches, and that takes as long to check as the first user's."""
+        """A hash that matches no secret, and that takes as long to check as that of the first user."""
         return decoy(next((user.table.secret for user in self.users.values() if user.table.secret), ""))
 
 
@@ -86,7 +86,7 @@ def check_mode(path: Path, mode: int) -> None:
     """Refuse a file that every user of the machine can read.
 
     Raises:
-        InvalidUsersFile: so it is.
+        InvalidUsersFile: every user can read or write it.
     """
     if stat.S_ISREG(mode) and mode & 0o007:
         shown = f"can be read or written by every user of this machine (mode {stat.S_IMODE(mode):04o})"

@@ -1,4 +1,4 @@
-"""Decodes and checks the text of a users file."""
+"""Decoding and validation of the text of a users file."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .user import User
 
 _Table = TypeVar("_Table", UserTable, InstanceTable)
 
-#: UTF-8; some editors put a byte order mark before it
+#: UTF-8, with or without a byte order mark
 ENCODING = "utf-8-sig"
 _SHOWN = 100
-#: a line of the form that earlier versions read
+#: a line in the format of earlier versions
 _OLD_LINE = re.compile(rb"(?m)^[^#=\[\n]*:\s*\$argon2")
 _UNKNOWN_KEY = re.compile(r"unknown field `([^`]*)`")
 _KEYS = [field.encode_name for table in (UserTable, Patterns, LimitsTable) for field in fields(table)]
@@ -31,11 +31,11 @@ _LINE_OF_TOML_ERROR = re.compile(r"at line (\d+)")
 
 
 class Parsed(NamedTuple):
-    """What a users file says.
+    """The contents of a users file.
 
     Attributes:
         users: by name.
-        certificates: the users that log in by certificate, by a name in it.
+        certificates: the users that log in by certificate, by a name in the certificate.
         instances: the tables of instances, by name.
     """
 
@@ -49,35 +49,35 @@ def parse(path: Path, data: bytes, known: Mapping[str, User]) -> Parsed:
 
     Args:
         path: for errors.
-        known: users of an earlier file; those who did not change keep the decisions made so far.
+        known: users of an earlier file; unchanged users keep the decisions made so far.
 
     Raises:
-        InvalidUsersFile: it is not valid; the text has all faults.
+        InvalidUsersFile: the file is not valid; the text lists all errors.
     """
     tables, faults = _load(path, data), list[str]()
     unknown = sorted(tables.keys() - {"users", "instances"})
     faults += [f"has a table {name[:_SHOWN]!r}: it has [users.NAME] and [instances.NAME] only" for name in unknown]
-    found = Parsed({}, {}, {})
-    given = _tables(tables, "users", faults)
-    for name, user_table in given.items():
+    parsed = Parsed({}, {}, {})
+    user_tables = _tables(tables, "users", faults)
+    for name, user_table in user_tables.items():
         table = _convert(user_table, UserTable, f"user {name[:_SHOWN]!r}", faults)
         user = _user(name, table, known.get(name), faults) if table is not None else None
         if user is not None:
-            found.users[name] = user
-            _add_certificates(found.certificates, user, faults)
-    if not given and not faults:
+            parsed.users[name] = user
+            _add_certificates(parsed.certificates, user, faults)
+    if not user_tables and not faults:
         faults.append("names no user, so nobody could log in: opendata-queue user add NAME")
     for name, instance_table in _tables(tables, "instances", faults).items():
         limits = _convert(instance_table, InstanceTable, f"instance {name[:_SHOWN]!r}", faults)
         if limits is not None:
-            found.instances[name] = limits
+            parsed.instances[name] = limits
     if faults:
         raise _all_wrong(path, faults)
-    return found
+    return parsed
 
 
 def wrong(path: Path, what: str, line: int = 0) -> InvalidUsersFile:
-    """The error for a file; ``line`` is 0 for the file as a whole."""
+    """Return the error for a file; ``line`` is 0 for the file as a whole."""
     where = f"line {line} of the users file {path}" if line else f"the users file {path}"
     return InvalidUsersFile(f"{where} {what}", path=str(path), line=line)
 
@@ -107,38 +107,38 @@ def _load(path: Path, data: bytes) -> dict[str, Any]:
 
 
 def _tables(tables: dict[str, Any], kind: str, faults: list[str]) -> dict[str, Any]:
-    found = tables.get(kind, {})
-    if not isinstance(found, dict):
+    entries = tables.get(kind, {})
+    if not isinstance(entries, dict):
         faults.append(f"has {kind} = …: write a table [{kind}.NAME] for each")
         return {}
-    if "" in found:
+    if "" in entries:
         faults.append(f"has an empty name in {kind}")
-    return found
+    return entries
 
 
 def _convert(given: Any, type: type[_Table], what: str, faults: list[str]) -> _Table | None:
     try:
         return msgspec.convert(given, type)
     except msgspec.ValidationError as exc:
-        # msgspec stops at the first fault, but every key has a default: so one key after the other
+        # msgspec stops at the first error, but every key has a default, so the keys are converted separately
         single = [{key: value} for key, value in given.items()] if isinstance(given, dict) and len(given) > 1 else []
         before = len(faults)
-        for one in single:
-            _convert(one, type, what, faults)
+        for entry in single:
+            _convert(entry, type, what, faults)
         if len(faults) == before:
             faults.append(f"is wrong about {what}: {exc}{_suggestion(str(exc))}")
         return None
 
 
 def _suggestion(text: str) -> str:
-    """The key that was probably meant, if the text says that there is no such key."""
+    """Suggest the key that was probably meant, if the text reports an unknown key."""
     unknown = _UNKNOWN_KEY.search(text)
     close = get_close_matches(unknown[1], _KEYS, n=1) if unknown else []
     return f": do you mean {close[0]}?" if close else ""
 
 
 def _user(name: str, table: UserTable, old: User | None, faults: list[str]) -> User | None:
-    """The user of a table: the ``old`` one, if nothing changed; None if the table is wrong."""
+    """Return the user of a table: ``old`` if nothing changed; None if the table is wrong."""
     if not table.secret and not table.certificates:
         faults.append(f"gives user {name[:_SHOWN]!r} neither a secret nor certificates, so nobody can log in")
     elif table.secret and not is_hash(table.secret):
