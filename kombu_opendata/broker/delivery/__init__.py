@@ -1,1 +1,1 @@
-"""The parts shared by an instance's calls and duties: queues, leases, sessions, delivery, commits, answers."""
+"""The shared parts of an instance's calls and maintenance: queues, leases, sessions, delivery, commits, replies."""

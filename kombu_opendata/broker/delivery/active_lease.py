@@ -1,10 +1,11 @@
-"""How long this broker may answer before it must look again whether it is still the active one of its store.
+"""The active lease: the time for which this broker is certain to be the active one of its store.
 
-Whatever is stored proves itself: a fenced broker's write fails, so it can't confirm it. But answers that cost no write
-(an empty queue, a message of a transient queue) would go on. So before it sends anything, a broker that a standby may
-replace checks that its tenure is not over, and otherwise waits until its record was read again.
+Stores are safe without it: the write of a fenced broker fails, so it can't confirm anything. But a fenced broker could
+still send replies that need no write (an empty queue, a message of a transient queue). Therefore a broker that a
+standby may replace checks before it sends anything that its active lease is not over, and otherwise waits until its
+record was read again.
 
-The time is that since the boot, which goes on while the process or the host sleeps.
+Times are seconds since the boot, a clock that also runs while the process or the host sleeps.
 """
 
 from __future__ import annotations
@@ -19,16 +20,19 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def seconds_since_boot() -> float:
-    """The clock of all tenures and claims on this host. Two hosts' clocks are never compared."""
+    """Return the time of the clock of all active leases and claims on this host.
+
+    Clocks of different hosts are never compared.
+    """
     return time.clock_gettime(_CLOCK)
 
 
 class ActiveLease:
-    """The time for which this broker is surely the active one; without an end where nobody can replace it.
+    """The time for which this broker is certain to be the active one; unlimited if no broker can replace it.
 
     Attributes:
         ends_at: by :func:`seconds_since_boot`.
-        lost: why this broker is not the active one any more.
+        lost: the reason why this broker is no longer the active one.
     """
 
     __slots__ = ("_changed", "ends_at", "lost")
@@ -40,23 +44,23 @@ class ActiveLease:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing may be sent now."""
+        """The lease is over: nothing may be sent."""
         return self.ends_at < seconds_since_boot()
 
     def extend(self, ends_at: float) -> None:
-        """This broker was the active one a moment ago, so it is until then."""
+        """Extend the lease to this time, after a proof that this broker is the active one."""
         if self.lost is None:
             self.ends_at = ends_at
             self._changed.set()
 
     def lose(self, error: OpenDataError) -> None:
-        """Another broker is active, or will be: nothing may be sent any more."""
+        """End the lease: another broker is active, or will be, so nothing may be sent any more."""
         self.lost = self.lost or error
         self.ends_at = -math.inf
         self._changed.set()
 
     async def renewed(self) -> None:
-        """Wait until the tenure is not over.
+        """Wait until the lease is not over.
 
         Raises:
             StoreFenced: another broker is active.

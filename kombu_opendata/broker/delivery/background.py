@@ -1,4 +1,4 @@
-"""Calls that run as tasks, and answers that are kept for clients that repeat a call."""
+"""Calls that run as tasks, and replies that are retained for clients that repeat a call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .outbox import Outbox
 
 log = logging.getLogger(__name__)
 
-#: bytes of kept answers, over all sessions
+#: maximum size of the retained replies of all sessions
 _KEPT_BYTES = 64 << 20
 _OVERHEAD_BYTES = 500
 
@@ -26,12 +26,12 @@ _OVERHEAD_BYTES = 500
 class Background:
     """The running calls of one instance.
 
-    A client repeats an unanswered call after a reconnect. A call that only reads runs again, and its first answer is
-    dropped. A call that changes something runs once: the last answer of each session is kept for a while, and sent
+    A client repeats an unanswered call after a reconnect. A call that only reads runs again, and its first reply is
+    dropped. A call that changes something runs once: the last reply of each session is retained for a while, and sent
     again for the same request number.
 
     Attributes:
-        refused: how many calls were answered with an error, by its code.
+        refused: the number of calls that were answered with an error, by its code.
     """
 
     def __init__(
@@ -43,12 +43,12 @@ class Background:
         self._audit = audit
         self._tasks: set[asyncio.Task[None]] = set()
         self._under_way: set[tuple[bytes, int]] = set()  # calls that run once: session and request number
-        self._kept: OrderedDict[bytes, tuple[int, WireMessage, int]] = OrderedDict()  # by session: number, answer, size
+        self._kept: OrderedDict[bytes, tuple[int, WireMessage, int]] = OrderedDict()  # by session: number, reply, size
         self._kept_bytes = 0
         self.refused: Counter[str] = Counter()
 
     async def close(self) -> None:
-        """Cancel running calls; what they have changed so far stays."""
+        """Cancel running calls; their changes so far stay."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -57,10 +57,10 @@ class Background:
     def run(
         self, session: Session, rid: int, work: Coroutine[Any, Any, WireMessage | None], *, once: bool = False
     ) -> None:
-        """Run a call as a task, and answer with its result or error; a result of None is no answer.
+        """Run a call as a task, and reply with its result or error; there is no reply for a result of None.
 
         Args:
-            rid: the request number; 0 if the call has no answer.
+            rid: the request number; 0 if the call has no reply.
             once: the call must not run twice; see :meth:`repeat`.
         """
         if once:
@@ -95,7 +95,7 @@ class Background:
                 self._outbox.reply(session, answer)
 
     def refusal(self, session: Session, rid: int, exc: Exception) -> Failed | None:
-        """The answer to a call that failed; None if it needs no answer. An unexpected error is logged."""
+        """Return the reply to a call that failed; None if it needs no reply. Logs unexpected errors."""
         if not isinstance(exc, OpenDataError):
             log.error("a call failed", exc_info=exc)
             exc = OpenDataError(f"the broker failed at this call: {exc!r}; see its log")
@@ -107,21 +107,21 @@ class Background:
 
     # ------------------------------------------------------------------ once
     def repeat(self, session: Session, rid: int) -> bool:
-        """Whether this call is running or done. Its answer is sent again, or will be sent."""
+        """Return whether this call is running or done. If so, its reply is or will be sent again."""
         if (session.id, rid) in self._under_way:
             return True
-        kept = self._kept.get(session.id)
-        if kept is None or kept[0] != rid:
-            self.forget(session.id)  # a client with a new call has received the answer
+        retained = self._kept.get(session.id)
+        if retained is None or retained[0] != rid:
+            self.forget(session.id)  # a client with a new call has received the reply
             return False
-        self._outbox.reply(session, kept[1])
+        self._outbox.reply(session, retained[1])
         return True
 
     def answer(self, session: Session, rid: int, answer: WireMessage, size: int = 0) -> None:
-        """Answer a call that runs once, and keep the answer.
+        """Answer a call that runs once, and retain the reply.
 
         Args:
-            size: the approximate size of the answer in bytes.
+            size: the approximate size of the reply in bytes.
         """
         self.forget(session.id)
         size += _OVERHEAD_BYTES
@@ -129,19 +129,19 @@ class Background:
         self._kept_bytes += size
         while self._kept_bytes > _KEPT_BYTES:
             self._kept_bytes -= self._kept.popitem(last=False)[1][2]
-        now = self._sessions.get(session.id)  # a new object if its client was away for long
-        if now is not None and now.connection is not None:
-            self._outbox.reply(now, answer)
+        current = self._sessions.get(session.id)  # a new object if its client was away for long
+        if current is not None and current.connection is not None:
+            self._outbox.reply(current, answer)
 
     def forget(self, session: bytes) -> None:
-        """Forget a session's kept answer, which it has received."""
-        kept = self._kept.pop(session, None)
-        if kept is not None:
-            self._kept_bytes -= kept[2]
+        """Delete the retained reply of a session that has received it."""
+        retained = self._kept.pop(session, None)
+        if retained is not None:
+            self._kept_bytes -= retained[2]
 
 
 def _without_hidden_queue(exc: OpenDataError, rights: Rights) -> OpenDataError:
-    """The error without the name of a queue that the user may not see, but to which its message was routed."""
+    """Return the error without the name of a queue that its message was routed to and that the user may not see."""
     if not isinstance(exc, (QueueFull, QueuePaused)) or rights.may_see(exc.queue or ""):
         return exc
     what = "is full and refuses the message" if isinstance(exc, QueueFull) else "takes no publishes now"

@@ -1,7 +1,7 @@
-"""Lets clients that were just answered join the next commit to a bucket.
+"""A short delay of commits to a bucket, so that clients that were just answered can join the next commit.
 
-A client that waits for each confirmation publishes again a moment after it. If the next commit had begun with the first
-of them, all the others would wait for two commits each, and a bucket would store half as many messages.
+A client that waits for each confirmation publishes again immediately after it. If the next commit began with the first
+of these clients, all others would wait for two commits each, and a bucket would store half as many messages.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-#: how long a commit waits for them: this part of the time that the last one took, but not longer than so many seconds
+#: the delay: this fraction of the duration of the last commit, limited to a number of seconds
 _PART = 0.2
 _MOST_SECONDS = 0.05
 _SLOW_SECONDS = 0.003
 
 
 class CommitDelay:
-    """Delays a commit until the clients of the last one are back, or a short time is over.
+    """A delay of the commit until the clients of the last one are back, or a short time is over.
 
     Attributes:
         is_slow: the last commit took as long as a request to a bucket.
@@ -34,22 +34,22 @@ class CommitDelay:
         self.is_slow = False
 
     def committed(self, began: float) -> None:
-        """A commit that began at this time has ended."""
+        """Record the duration of a commit that began at this time."""
         self._seconds = self._clock() - began
         self.is_slow = self._seconds > _SLOW_SECONDS
 
     def answering(self, clients: int) -> None:
-        """So many clients get their answers now."""
+        """Record the number of clients that receive their replies now."""
         self._expected, self._until = clients, self._clock() + min(_PART * self._seconds, _MOST_SECONDS)
         self._all_back.clear()
 
     def have(self, clients: int) -> None:
-        """So many clients wait for the next commit."""
+        """Record the number of clients that wait for the next commit."""
         if clients >= self._expected:
             self._all_back.set()
 
     async def wait(self) -> None:
-        """Wait for the clients that were answered; a single one is not waited for."""
+        """Wait for the clients that were answered, if there are several."""
         if self._expected > 1 and self._clock() < self._until:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(self._until):

@@ -1,4 +1,4 @@
-"""The parts that the services of one instance share."""
+"""The shared components of the services of one instance."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .rate_limited_log import Notices
 
 
 class Traffic:
-    """Counts messages since the start. Background work slows down while these numbers change."""
+    """Counters of messages since startup. Background work slows down while they change."""
 
     __slots__ = ("delivered", "published")
 
@@ -30,11 +30,11 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """What almost every service of an instance uses.
+    """The components that almost every service of an instance uses.
 
     Attributes:
-        name: the instance's.
-        sessions: those of its clients, by id, also while they have no connection.
+        name: the instance's name.
+        sessions: the sessions of its clients, by id, with and without a connection.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""The turn of an instance: deliver, commit, send.
+"""The delivery turn of an instance: deliver, commit, send.
 
-Calls change the state and leave answers in the outbox. A turn follows, at most one in each turn of the event loop: it
-delivers what can be delivered, commits, and sends what the outbox has. So nothing is sent before it is durable, and all
-messages that arrive together share one commit.
+Calls change the state and leave replies in the outbox. A delivery turn follows, at most one in each turn of the event
+loop: it delivers the deliverable messages, commits, and sends the contents of the outbox. So nothing is sent before it
+is durable, and all messages that arrive together share one commit.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from .queue_policies import QueuePolicies
 from .queues import Queues
 from .store_gate import StoreGate
 
-#: deliveries of one queue in one turn, so that others get their turn
+#: maximum deliveries of one queue in one turn, so that other queues get their turn
 _DELIVERIES_PER_TURN = 1000
 _MAX_DELAY_MS = 3_600_000
-#: what no client waits for, such as an ack, is committed to a bucket with the next commit, or after this time
+#: changes that no client waits for, such as acks, are committed to a bucket with the next commit, or after this time
 _UNAWAITED_SECONDS = 1.0
-#: after a commit that found the journal full
+#: delay after a commit that failed because the journal was full
 _RETRY_SECONDS = 0.1
 
 
 class Delivery:
-    """Hands the messages of queues to their consumers and getters, as far as there is credit."""
+    """Delivery of messages from queues to consumers and getters with credit."""
 
     __slots__ = ("_clock", "_loop", "_outbox", "_queues", "_sated", "_traffic")
 
@@ -43,17 +43,18 @@ class Delivery:
         self._clock = clock
         self._traffic = traffic
         self._loop = asyncio.get_running_loop()
-        self._sated: set[Session] = set()  # that get no more in this turn
+        self._sated: set[Session] = set()  # sessions that get no more deliveries in this turn
 
     def deliver_all(self) -> None:
-        """Deliver from all queues that were woken, and those that waited for room in a channel."""
+        """Deliver from all woken queues, and from those that waited for capacity of a channel."""
         queues = self._queues
-        sated, self._sated = self._sated, set()
-        for session in sated:
+        sessions, self._sated = self._sated, set()
+        for session in sessions:
             queues.wake_session(session)
         refilled, queues.refilled = queues.refilled, set()
         for channel in refilled:
-            # A channel may consume from thousands of queues, so only as many of them are looked at as it has room for.
+            # A channel may consume from thousands of queues, so only as many of them are checked as it has capacity
+            # for.
             while channel.starved and not channel.is_full:
                 queue = next(iter(channel.starved))
                 del channel.starved[queue]
@@ -104,7 +105,7 @@ class Delivery:
         self._queues.wake(queue)
 
     def _nothing_to_deliver(self, queue: ConsumedQueue) -> None:
-        """Answer getters, and wake the queue when the next delayed message becomes visible."""
+        """Answer getters, and set a timer for the next delayed message."""
         self._answer_getters(queue)
         if queue.timer is not None:
             queue.timer.cancel()
@@ -115,13 +116,13 @@ class Delivery:
             queue.timer = self._loop.call_later(delay_ms / 1000, self._queues.wake, queue)
 
     def _answer_getters(self, queue: ConsumedQueue) -> None:
-        """Tell getters that there is no message now; those that wait stay."""
+        """Notify getters that there is no message now; waiting getters stay."""
         if queue.getters:
             queue.getters = deque(getter for getter in queue.getters if not getter.nothing())
 
 
 class Turn:
-    """The turns of one instance."""
+    """The delivery turns of one instance."""
 
     __slots__ = (
         "_commits",
@@ -196,7 +197,7 @@ class Turn:
 
     # ------------------------------------------------------------------ without a journal
     def stop(self) -> None:
-        """Don't commit what nobody waits for: the commit that begins now does, or the end of the instance."""
+        """Cancel the delayed commit; the commit that begins now, or the shutdown of the instance, replaces it."""
         if self._later is not None:
             self._later.cancel()
             self._later = None
@@ -217,19 +218,21 @@ class Turn:
             self._committer.add_done_callback(self._checkpointed)
 
     async def _checkpoint(self) -> None:
-        """Commit until nobody waits."""
+        """Commit until no client waits."""
         while True:
             await self._gathering.wait()
-            parcels = self._outbox.take()
+            outgoing = self._outbox.take()
             began = self._loop.time()
             if self._commits.is_dirty:
                 await self._commits.checkpoint()
                 self._gathering.committed(began)
             else:
-                await self._commits.checkpoint_ended()  # a running checkpoint may contain what the answers need
+                await (
+                    self._commits.checkpoint_ended()
+                )  # a running checkpoint may contain changes that the replies depend on
             await self._tenure.renewed()
-            self._gathering.answering(len(parcels))
-            send(parcels)
+            self._gathering.answering(len(outgoing))
+            send(outgoing)
             self._gate.open()
             if self._is_committed:
                 return

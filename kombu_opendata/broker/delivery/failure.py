@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class InstanceFailure:
-    """Whether an instance has failed.
+    """The failure state of an instance.
 
     Attributes:
         future: fails with the error.
@@ -24,7 +24,7 @@ class InstanceFailure:
         self.future: asyncio.Future[None] = loop.create_future()
 
     def fail(self, exc: BaseException) -> None:
-        """End the instance. Its durable state is consistent, but its memory may not be."""
+        """Fail the instance. Its durable state is consistent, but its memory may not be."""
         if not isinstance(exc, OpenDataError):
             log.error("instance %s failed", self._name, exc_info=exc)
             self._commits.failure = StoreError(f"the broker failed: {exc!r}")
@@ -34,11 +34,11 @@ class InstanceFailure:
             self.future.set_exception(exc)
 
     def fail_if_store_failed(self, exc: OpenDataError) -> None:
-        """End the instance after an error if commits are no longer possible."""
+        """Fail the instance after an error if commits are no longer possible."""
         if self._commits.failure is not None:
             self.fail(exc)
 
     def watch(self, task: asyncio.Task[None]) -> None:
-        """Fail if a task failed; for its ``add_done_callback``."""
+        """Fail the instance if a task failed; for the task's ``add_done_callback``."""
         if not task.cancelled() and (exc := task.exception()) is not None:
             self.fail(exc)

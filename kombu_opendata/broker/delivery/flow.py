@@ -1,4 +1,4 @@
-"""Whether publishes are taken now. While they are not, each connection keeps its own, and its other calls go on."""
+"""Flow control for publishes. While they are delayed, each connection queues its own, and its other calls run."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Protocol
 
 from ...errors import OpenDataError
 
-#: bounds of the time of a turn; between them it is that of a commit, which follows
+#: bounds of the duration of a turn; between them it equals that of a commit, which follows
 LEAST_TURN_SECONDS, MOST_TURN_SECONDS = 0.002, 0.01
 _LEAST_SLICE_SECONDS = 0.0002
 
 
 class Reason(Enum):
-    """Why publishes wait."""
+    """The reasons for delaying publishes."""
 
     STORE = "the store writes what it has"
     STALL = "the store does not answer"
@@ -23,22 +23,22 @@ class Reason(Enum):
 
 
 class Waiter(Protocol):
-    """A connection whose publishes wait."""
+    """A connection with delayed publishes."""
 
     def unblock(self) -> None:
-        """Publishes are taken again."""
+        """Resume publishes."""
 
     def refuse(self, exc: OpenDataError) -> None:
-        """Refuse the publishes that wait."""
+        """Refuse the delayed publishes."""
 
 
 class Flow:
-    """The publishes of one instance: taken, or held back for one or more reasons.
+    """Flow control of one instance's publishes, which may be delayed for one or more reasons.
 
     Attributes:
-        is_closed: they wait now.
+        is_closed: publishes are delayed.
         time: the loop's clock.
-        turn_seconds: how long all connections together may keep a turn, each its part.
+        turn_seconds: the duration of a turn, shared by all connections.
     """
 
     __slots__ = ("_busy", "_loop", "_reasons", "_waiting", "is_closed", "time", "turn_seconds")
@@ -46,19 +46,19 @@ class Flow:
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
         self._reasons: set[Reason] = set()
-        self._waiting: dict[Waiter, float] = {}  # since when, in this order
+        self._waiting: dict[Waiter, float] = {}  # start of the delay by connection, in this order
         self.is_closed = False
         self.time = loop.time
         self.turn_seconds = LEAST_TURN_SECONDS
-        self._busy = 0  # connections that have more than one slice to do
+        self._busy = 0  # connections with work for more than one slice
 
     @property
     def slice_seconds(self) -> float:
-        """How long the messages of one connection may run in one turn."""
+        """The time that the messages of one connection may run in one turn."""
         return max(self.turn_seconds / (1 + self._busy), _LEAST_SLICE_SECONDS)
 
     def begin_slice(self, go_on: Callable[[], None]) -> None:
-        """A connection has more to do than one slice: let it go on in the next turn of the loop."""
+        """Continue the work of a connection that needs more than one slice in the next turn of the loop."""
         self._busy += 1
         self._loop.call_soon(self._next_slice, go_on)
 
@@ -68,11 +68,11 @@ class Flow:
 
     @property
     def waiting(self) -> int:
-        """How many connections have publishes that wait."""
+        """The number of connections with delayed publishes."""
         return len(self._waiting)
 
     def change(self, reason: Reason, closed: bool) -> None:
-        """Let publishes wait for a reason, or no longer."""
+        """Begin or end the delay of publishes for a reason."""
         if closed:
             self._reasons.add(reason)
         else:
@@ -82,22 +82,22 @@ class Flow:
             self._loop.call_soon(self._release)
 
     def wait(self, waiter: Waiter) -> None:
-        """Call back when publishes are taken again."""
+        """Register a connection to be called when publishes resume."""
         self._waiting[waiter] = self._loop.time()
 
     def leave(self, waiter: Waiter) -> None:
-        """Wait no longer."""
+        """Unregister a connection."""
         self._waiting.pop(waiter, None)
 
     def refuse(self, exc: OpenDataError, seconds: float) -> None:
-        """Refuse the publishes of those that have waited this long."""
+        """Refuse the publishes that have been delayed for this long."""
         before = self._loop.time() - seconds
         for waiter in [waiter for waiter, since in self._waiting.items() if since <= before]:
             del self._waiting[waiter]
             waiter.refuse(exc)
 
     def _release(self) -> None:
-        """Let one connection go on in each turn of the loop: its publishes may fill the memory again."""
+        """Release one connection in each turn of the loop, since its publishes may fill the memory again."""
         if self.is_closed or not self._waiting:
             return
         waiter = next(iter(self._waiting))

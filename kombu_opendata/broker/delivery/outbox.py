@@ -1,4 +1,4 @@
-"""Answers and deliveries that wait for the next commit, so that nothing is sent before it is durable."""
+"""The outbox: replies and deliveries that wait for the next commit, so that nothing is sent before it is durable."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...protocol.messages import Count, Deliver, Ok, PublishConfirm, QueueDeclar
 from ...protocol.messages.message_base import WireMessage
 from ..model.sessions import Session, SessionConnection
 
-#: answers that a client may get again, or ask for again, without harm
+#: replies that a client may receive again, or request again, without harm
 _REFUSABLE = frozenset((PublishConfirm, Sent, Ok, QueueDeclared, Count, ResultStored))
 
 #: the messages for one connection, in order
@@ -17,11 +17,11 @@ OutgoingMessages = tuple[SessionConnection, list[WireMessage]]
 
 
 class Outbox:
-    """The answers and deliveries of an instance that wait for the next commit.
+    """The replies and deliveries of an instance that wait for the next commit.
 
     Attributes:
         turn: delivers, commits and sends; :meth:`schedule` calls it once. Set by the instance.
-        is_scheduled: there will be a turn, which clears it when it begins.
+        is_scheduled: a turn is scheduled; the turn clears it when it begins.
         talking: sessions with messages to be sent.
     """
 
@@ -32,19 +32,19 @@ class Outbox:
         self.turn: Callable[[], None]
         self.is_scheduled = False
         self._parcels: list[OutgoingMessages] = []
-        self._committing: list[OutgoingMessages] = []  # taken for the commit under way
+        self._committing: list[OutgoingMessages] = []  # taken for the commit in progress
         self.talking: set[Session] = set()
 
     # ------------------------------------------------------------------ adding
     def reply(self, session: Session, message: WireMessage) -> None:
-        """Answer a session after the next commit."""
+        """Reply to a session after the next commit."""
         session.replies.append(message)
         self.talking.add(session)
         if not self.is_scheduled:
             self.schedule()
 
     def answer_last(self, connection: SessionConnection, message: WireMessage) -> None:
-        """Answer a connection whose session is over, after the next commit."""
+        """Reply to a connection whose session has ended, after the next commit."""
         self._parcels.append((connection, [message]))
         self.schedule()
 
@@ -55,7 +55,7 @@ class Outbox:
             self.schedule()
 
     def send_now(self, session: Session, message: WireMessage) -> None:
-        """Send a message that shows nothing of what the next commit makes durable."""
+        """Send a message that reveals nothing about changes that the next commit makes durable."""
         if session.connection is None:
             self.reply(session, message)
         else:
@@ -70,45 +70,45 @@ class Outbox:
     # ------------------------------------------------------------------ sending
     @property
     def is_empty(self) -> bool:
-        """Whether :meth:`collect` has left nothing to be sent."""
+        """The outbox has no messages after :meth:`collect`."""
         return not self._parcels
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a client waits for what the next commit covers; a confirmation of settlements is not waited for."""
+        """A client waits for the next commit. Confirmations of settlements don't count: no client waits for them."""
         return bool(self._parcels) or any(session.replies or session.deliveries for session in self.talking)
 
     @property
     def parcels(self) -> int:
-        """How many parcels are collected."""
+        """The number of collected message lists."""
         return len(self._parcels)
 
     def collect(self) -> None:
-        """Collect the messages of all sessions for the next commit; later ones wait for the one after it."""
+        """Collect the messages of all sessions for the next commit; later ones wait for the commit after it."""
         for session in self.talking:
             if session.connection is not None:
                 self._parcels.append((session.connection, _take(session)))
         self.talking.clear()
 
     def take(self) -> list[OutgoingMessages]:
-        """Take all that is collected, for :func:`send` after the commit."""
-        parcels, self._parcels = self._parcels, []
-        self._committing = parcels
-        return parcels
+        """Return and remove the collected messages, for :func:`send` after the commit."""
+        outgoing, self._parcels = self._parcels, []
+        self._committing = outgoing
+        return outgoing
 
     def refuse(self, refusal: Callable[[int], WireMessage]) -> None:
-        """Refuse the calls whose answers wait for a commit, except those that hand out messages."""
+        """Refuse the calls whose replies wait for a commit, except those that deliver messages."""
         waiting = [*self._committing, *self._parcels]
         waiting += [(session.connection, session.replies) for session in self.talking if session.connection is not None]
         for connection, messages in waiting:
-            refused = [one for one in messages if type(one) in _REFUSABLE]
+            refused = [message for message in messages if type(message) in _REFUSABLE]
             if refused:
-                messages[:] = [one for one in messages if type(one) not in _REFUSABLE]
-                connection.send_all([refusal(one.rid) for one in refused])  # type: ignore[attr-defined]
+                messages[:] = [message for message in messages if type(message) not in _REFUSABLE]
+                connection.send_all([refusal(message.rid) for message in refused])  # type: ignore[attr-defined]
 
 
 def send(parcels: list[OutgoingMessages]) -> None:
-    """Send what :meth:`Outbox.take` gave."""
+    """Send the messages that :meth:`Outbox.take` returned."""
     for connection, messages in parcels:
         connection.send_all(messages)
     parcels.clear()

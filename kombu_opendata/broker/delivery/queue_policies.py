@@ -1,4 +1,4 @@
-"""Limits of queues: messages expire, full queues drop or refuse messages, unused queues are deleted.
+"""Queue policies: expiry of messages, maximum lengths, deletion of unused queues.
 
 Work in memory is done within a turn, before its commit. Work on cold buckets follows in a task, so a queue with a long
 backlog may exceed its maximum until the bucket is loaded.
@@ -19,23 +19,23 @@ from .time_slices import TimeSlice
 
 log = logging.getLogger(__name__)
 
-#: the shortest pause between two removals of expired messages
+#: the minimum interval between two removals of expired messages
 _PACE_SECONDS = 0.02
-#: the longest time that a timer is set for
+#: the maximum delay of a timer
 _MAX_DELAY_SECONDS = 3600.0
-#: how long a queue is left alone after its upkeep failed (a full disk, a corrupt record)
+#: the pause of a queue's maintenance after it failed (a full disk, a corrupt record)
 _RETRY_SECONDS = 10.0
 
 
 class QueuePolicies:
-    """The upkeep of one instance's queues.
+    """The policies of one instance's queues.
 
     Attributes:
-        changed: queues with a limit or a deadline that got a message in this turn.
+        changed: queues with a maximum length or a deadline that received a message in this turn.
     """
 
     def __init__(self, core: Core, deliver: Callable[[BrokerQueue], None], grace_ms: int) -> None:
-        """``grace_ms``: how long sessions that held messages before a restart have to come back."""
+        """Create the policies; ``grace_ms``: time to reconnect for sessions that held messages before a restart."""
         self._queues = core.queues
         self._deliver = deliver
         self._sessions = core.sessions
@@ -45,14 +45,14 @@ class QueuePolicies:
         self._heirs_until_ms = core.clock.now_ms() + grace_ms
         self._loop = asyncio.get_running_loop()
         self.changed: set[BrokerQueue] = set()
-        self._busy: set[BrokerQueue] = set()  # those that a task works on
+        self._busy: set[BrokerQueue] = set()  # queues that a task works on
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
         self._tending: asyncio.Task[None] | None = None
 
     def stop(self) -> None:
-        """The instance is closing."""
+        """Cancel timers and tasks, when the instance closes."""
         if self._timer is not None:
             self._timer.cancel()
         for task in (*self._tasks, *filter(None, [self._tending])):
@@ -76,7 +76,7 @@ class QueuePolicies:
             )
 
     def added(self, queue: BrokerQueue, id: int, *, is_late: bool = False) -> None:
-        """A message was published to a queue with a maximum length or with deadlines.
+        """Record a publish to a queue with a maximum length or with deadlines.
 
         A message whose deadline has passed may still be delivered in this turn, unless it ``is_late``.
         """
@@ -95,12 +95,12 @@ class QueuePolicies:
         self._outbox.schedule()
 
     def altered(self, queue: BrokerQueue) -> None:
-        """A queue has another maximum length."""
+        """Record that a queue has another maximum length."""
         self.changed.add(queue)
         self._outbox.schedule()
 
     def end_turn(self) -> None:
-        """Remove what expired or exceeds a maximum, after the deliveries of a turn and before its commit."""
+        """Remove expired and excess messages, after the deliveries of a turn and before its commit."""
         changed, self.changed = self.changed, set()
         for queue in changed:
             messages = queue.messages
@@ -118,7 +118,7 @@ class QueuePolicies:
         """Drop the oldest messages of a queue that is too long, unless it refuses new ones instead."""
         if queue.arguments.overflow != DROP_HEAD:
             return
-        for _ in range(len(queue.messages)):  # a dead letter may come back to the queue
+        for _ in range(len(queue.messages)):  # a dead letter may return to the queue
             if not queue.is_too_long() or queue in self._busy:
                 return
             entry, cold = queue.messages.oldest()
@@ -129,7 +129,7 @@ class QueuePolicies:
 
     # ------------------------------------------------------------------ time
     def _wake_at(self, at_ms: int) -> None:
-        """Remove expired messages at that time."""
+        """Schedule the removal of expired messages for this time."""
         if self._timer is not None:
             if self._timer_at_ms <= at_ms:
                 return
@@ -153,7 +153,7 @@ class QueuePolicies:
                 self._expire(queue, now)
 
     def _expire(self, queue: BrokerQueue, now: int) -> None:
-        """Remove the expired messages of a queue, and see to those that will expire."""
+        """Remove the expired messages of a queue, and schedule the next removal."""
         messages = queue.messages
         if queue.deleting or queue in self._busy:
             return
@@ -169,7 +169,7 @@ class QueuePolicies:
             self._wake_at(messages.next_deadline)
 
     def tick(self) -> None:
-        """Check limits, unused queues and single active consumers; called twice a second."""
+        """Check limits, unused queues and single active consumers. Called twice per second."""
         if self._tending is None:
             self._tending = self._loop.create_task(self._tend())
 
@@ -182,7 +182,7 @@ class QueuePolicies:
             self._tending = None
 
     async def tend(self) -> None:
-        """Check all queues, some at a time: a look at thousands of them takes milliseconds."""
+        """Check all queues in slices, because checking thousands of them takes milliseconds."""
         async for queue in TimeSlice().over(list(self._queues.values())):
             if not queue.deleting:
                 self._check(queue, self._clock.now_ms())
@@ -195,7 +195,7 @@ class QueuePolicies:
         if queue.active is not None:
             self._check_active(queue)
         elif queue.heirs and self._heirs_until_ms <= now:
-            queue.heirs = frozenset()  # they had time to come back
+            queue.heirs = frozenset()  # the former holders had time to reconnect
             self._queues.wake(queue)
         if queue.consumers or queue.getters or queue.is_paused:
             queue.used_at_ms = now
@@ -213,7 +213,7 @@ class QueuePolicies:
                 await self._queues.delete(queue)
 
     def _check_active(self, queue: BrokerQueue) -> None:
-        """Replace a single active consumer that did not come back with its session by the next tick."""
+        """Replace a single active consumer that did not reconnect with its session by the next tick."""
         session = self._sessions.get(queue.active[0]) if queue.active is not None else None
         if any(consumer.key == queue.active for consumer in queue.consumers):
             queue.active_missing = False
@@ -248,12 +248,12 @@ class QueuePolicies:
 
 
 def refusal_text(queue: BrokerQueue) -> str:
-    """The part of an error text that says why a queue takes no messages."""
+    """Return the part of an error text that gives the reason why a queue takes no messages."""
     return f"queue {queue.name!r} is paused" if queue.refuses_publishes else full_text(queue)
 
 
 def full_text(queue: BrokerQueue) -> str:
-    """The part of an error text that says that a queue is full."""
+    """Return the part of an error text that states that a queue is full."""
     length, size = queue.arguments.max_length, queue.arguments.max_length_bytes
     limits = [f"{length} messages"] * (length >= 0) + [f"{size} bytes"] * (size >= 0)
     return f"queue {queue.name!r} is full (its maximum is {' and '.join(limits)})"

@@ -1,4 +1,4 @@
-"""The queues of an instance: finding them by name, waking them for a delivery, deleting them."""
+"""The queues of an instance: look-up by name, waking for a delivery, deletion."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ..model.transient_queue import TransientQueue
 from .outbox import Outbox
 from .rate_limited_log import Notices
 
-#: steps of the filters of one user's queues together, about 10 ms; a filter usually has five
+#: total steps of the filters of one user's queues, about 10 ms; a filter usually has five
 MAX_FILTER_STEPS = 100_000
 
 
@@ -31,9 +31,9 @@ class Queues(dict[str, BrokerQueue]):
     """The queues of an instance by name.
 
     Attributes:
-        waiting: queues that may have something to deliver in this turn.
-        refilled: channels that have room again, and for which queues wait.
-        asked: those that have getters, or had some a while ago.
+        waiting: queues that may have messages to deliver in this turn.
+        refilled: channels that have capacity again, and that queues wait for.
+        asked: queues that have getters, or recently had some.
         lock: held while a queue is purged or deleted, which delays definitions.
         on_gone: called when a queue is deleted; set by the metrics, which keep its counters.
     """
@@ -64,20 +64,20 @@ class Queues(dict[str, BrokerQueue]):
         self._notices = notices
 
     def existing(self, names: Iterable[str]) -> list[BrokerQueue]:
-        """The queues with these names that exist and are not being deleted."""
+        """Return the queues with these names that exist and are not being deleted."""
         return [queue for queue in map(self.get, names) if queue is not None and not queue.deleting]
 
     def check_filter(self, user: str, name: str, arguments: Mapping[str, Any]) -> None:
-        """Check that one message can't make all filters of a user's queues take too long, if it gets a queue's filter.
+        """Check that evaluating the filters of a user's queues, with this one, can't take too long for one message.
 
         Raises:
-            LimitExceeded: it could.
+            LimitExceeded: it could take too long.
         """
         own, filters = filter_of(arguments), self._topology.filters
         if own is None:
             return
         others = (
-            found.selector.steps for queue, found in filters.items()
+            other.selector.steps for queue, other in filters.items()
             if queue != name and queue in self and self[queue].creator == user
         )  # fmt: skip
         if own.selector.steps + sum(others) > MAX_FILTER_STEPS:
@@ -90,13 +90,13 @@ class Queues(dict[str, BrokerQueue]):
             )
 
     def transient_id(self) -> int:
-        """An id for a message that is not stored."""
+        """Return an id for a message that is not stored."""
         self._next_transient_id += 1
         return self._next_transient_id
 
     # ------------------------------------------------------------------ waking
     def wake(self, queue: ConsumedQueue) -> None:
-        """Check in this turn whether the queue has something to deliver."""
+        """Check in this turn whether the queue has messages to deliver."""
         if queue.consumers or queue.getters:
             self.waiting.add(queue)
             if queue.getters:
@@ -110,17 +110,17 @@ class Queues(dict[str, BrokerQueue]):
             self.wake(queue)
 
     def wake_session(self, session: Session) -> None:
-        """The session can take deliveries again."""
+        """Wake the queues of a session that can take deliveries again."""
         for channel in session.channels.values():
             self.wake_channel(channel)
 
     def wake_channel(self, channel: SessionChannel) -> None:
-        """The channel's consumers have credit again."""
+        """Wake the queues of a channel whose consumers have credit again."""
         for consumer in channel.consumers.values():
             self.wake(consumer.queue)
 
     def refill(self, channel: SessionChannel) -> None:
-        """The channel, which was full, has room again: only queues that waited for it may have something for it."""
+        """Note that a full channel has capacity again: only queues that waited for it may have messages for it."""
         self.refilled.add(channel)
         self._outbox.schedule()
 
@@ -142,13 +142,13 @@ class Queues(dict[str, BrokerQueue]):
             queue.drop()
 
     def _has_lost_consumer(self, queue: ConsumedQueue) -> bool:
-        """Return whether a session without a connection, which may come back, consumes from a queue."""
+        """Return whether a session without a connection, which may reconnect, consumes from a queue."""
         lost = (session for session in self._sessions.values() if session.connection is None)
         channels = (channel for session in lost for channel in session.channels.values())
         return any(consumer.queue is queue for channel in channels for consumer in channel.consumers.values())
 
     async def delete(self, queue: BrokerQueue, call: Call | None = None) -> int:
-        """Delete a queue of either kind, under the lock; returns how many messages were waiting.
+        """Delete a queue of either kind, under the lock; returns the number of its messages.
 
         A repeated ``call`` continues where it was interrupted.
         """
@@ -162,13 +162,13 @@ class Queues(dict[str, BrokerQueue]):
         for exchange in bound:
             self.drop_unused_exchange(exchange)
         self._gone(queue)
-        if call is None:  # nobody's call, which the audit log would have
+        if call is None:  # not a client's call, which the audit log would record
             text = "queue %r was deleted, with %d messages"
             self._notices.say(logging.INFO, "queue deleted", text, queue.name, count, queue=queue.name)
         return count
 
     def drop_transient(self, queue: TransientQueue) -> int:
-        """Delete a transient queue; returns how many messages were waiting."""
+        """Delete a transient queue; returns the number of its messages."""
         count = len(queue.messages)
         for exchange, _key, _identity in self._topology.remove_queue(queue.name):
             self.drop_unused_exchange(exchange)
@@ -183,7 +183,7 @@ class Queues(dict[str, BrokerQueue]):
         return count
 
     def undeclare(self, gone: Undeclared) -> None:
-        """Report a deletion to the sessions that declared what is gone: a resume must not declare it again."""
+        """Report a deletion to the sessions that declared the object: a resume must not declare it again."""
         for session in self._sessions.values():
             if session.declared is not None and session.declared.forget(gone) and session.connection is not None:
                 self._outbox.reply(session, gone)
@@ -198,7 +198,7 @@ class Queues(dict[str, BrokerQueue]):
             self.on_gone(queue)
 
     def _forget_users(self, queue: BrokerQueue) -> None:
-        """Cancel the consumers of a queue that is being deleted, answer its getters, and give back credit."""
+        """Cancel the consumers of a queue that is being deleted, answer its getters, and return credit."""
         for consumer in queue.consumers:
             consumer.channel.consumers.pop(consumer.tag, None)
             consumer.channel.starved.pop(queue, None)

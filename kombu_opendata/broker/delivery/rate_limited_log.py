@@ -1,6 +1,7 @@
 """Rate-limited log lines, for events that may be very frequent, such as logins with wrong passwords.
 
-Each kind gets a few lines per period. Further ones are counted, and the count is logged at the end of the period.
+Each kind is logged with a few lines per period. Further events are counted, and the count is logged at the end of the
+period.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from typing import Any
 
 PERIOD_SECONDS = 10.0
 LINES_PER_PERIOD = 5
-#: different warnings that are remembered
+#: maximum number of different warnings that are remembered
 _MAX_WARNED = 10_000
 
 
 class WarnOnce:
-    """Writes each warning once."""
+    """A log that writes each warning once."""
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
@@ -24,10 +25,10 @@ class WarnOnce:
 
     def warn(self, text: str, *values: object) -> None:
         """Log a warning, unless the same one was logged before."""
-        said = text % values if values else text
-        if said not in self._said and len(self._said) < _MAX_WARNED:
-            self._said.add(said)
-            self._log.warning("%s", said)
+        warning = text % values if values else text
+        if warning not in self._said and len(self._said) < _MAX_WARNED:
+            self._said.add(warning)
+            self._log.warning("%s", warning)
 
 
 class _Kind:
@@ -43,7 +44,7 @@ class _Kind:
 
 
 class Notices:
-    """Logs a limited number of lines. ``context`` becomes fields of each line (see :mod:`.logs`)."""
+    """A log with a limited number of lines. ``context`` becomes fields of each line (see :mod:`.logs`)."""
 
     def __init__(self, log: logging.Logger, time: Callable[[], float], **context: Any) -> None:
         self._log = log
@@ -55,51 +56,51 @@ class Notices:
         """Log a line with these fields, unless there were many of its kind in this period.
 
         Args:
-            kind: a few words; there must not be many kinds.
+            kind: a few words; the number of kinds must be small.
         """
-        said = self._of(kind)
-        if said.lines < LINES_PER_PERIOD:
-            said.lines += 1
+        lines = self._of(kind)
+        if lines.lines < LINES_PER_PERIOD:
+            lines.lines += 1
             self._log.log(level, text, *args, extra={**self._context, **fields})
         else:
-            said.level = max(said.level, level)
-            said.count += 1
+            lines.level = max(lines.level, level)
+            lines.count += 1
 
     def add(self, kind: str, text: str, count: int) -> None:
-        """Add to a count, which is logged at once and then once a period; ``text`` has ``%d`` for it."""
+        """Add to a count, which is logged immediately and then once per period; ``text`` has ``%d`` for it."""
         if not count:
             return
-        said = self._of(kind)
-        said.summary = text
-        said.total += count
-        if not said.lines:
-            said.lines = 1
-            self._write_total(said)
+        lines = self._of(kind)
+        lines.summary = text
+        lines.total += count
+        if not lines.lines:
+            lines.lines = 1
+            self._write_total(lines)
 
     def tick(self) -> None:
-        """Log the counts of periods that are over; called regularly."""
+        """Log the counts of periods that are over. Called regularly."""
         now = self._time()
-        for kind, said in list(self._kinds.items()):
-            if said.until <= now:
+        for kind, lines in list(self._kinds.items()):
+            if lines.until <= now:
                 self._end_period(kind)
 
     def close(self) -> None:
-        """Log the counts so far: the broker ends."""
+        """Log the counts so far, at shutdown."""
         for kind in list(self._kinds):
             self._end_period(kind)
 
     def _end_period(self, kind: str) -> None:
-        said = self._kinds.pop(kind)
-        if said.count:
+        lines = self._kinds.pop(kind)
+        if lines.count:
             text = "%d more of this in %g s: %s"
-            self._log.log(said.level, text, said.count, PERIOD_SECONDS, kind, extra=self._context)
-        self._write_total(said)
+            self._log.log(lines.level, text, lines.count, PERIOD_SECONDS, kind, extra=self._context)
+        self._write_total(lines)
 
     def _of(self, kind: str) -> _Kind:
-        said = self._kinds.get(kind)
-        if said is None:
-            said = self._kinds[kind] = _Kind(self._time() + PERIOD_SECONDS)
-        return said
+        lines = self._kinds.get(kind)
+        if lines is None:
+            lines = self._kinds[kind] = _Kind(self._time() + PERIOD_SECONDS)
+        return lines
 
     def _write_total(self, said: _Kind) -> None:
         if said.total:

@@ -1,4 +1,4 @@
-"""Which clients wait for which results."""
+"""Watches of clients for results."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from ...storage.records.results import INTERIM, Result
 from ..model.sessions import Session
 from .outbox import Outbox
 
-#: the names of results, chords and their members
+#: maximum length of the names of results, chords and their members
 MAX_NAME_BYTES = 1024
-#: the time to live of a result: a hundred years, so that its expiry fits the record
+#: maximum time to live of a result: a hundred years, so that its expiry fits the record
 MAX_TTL_MS = 100 * 366 * 86_400_000
-#: results that one client may wait for at a time
+#: maximum number of results that one client may wait for at a time
 MAX_WATCHES = 1_000_000
-#: a larger result is not pushed: its watchers are told to get it
+#: a larger result is not pushed: its watchers are notified to get it
 _PUSH_BYTES = 64 << 10
 
 
@@ -24,7 +24,7 @@ class ResultWatches:
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
         self._watchers: dict[bytes, set[Session]] = {}
-        self._watched: dict[Session, dict[bytes, bool]] = {}  # and whether the session was sent anything about it
+        self._watched: dict[Session, dict[bytes, bool]] = {}  # with whether the session was sent a message about it
 
     # ------------------------------------------------------------------ watching
     def watch(self, session: Session, name: bytes) -> None:
@@ -46,7 +46,7 @@ class ResultWatches:
         """Limit the watches of a client.
 
         Raises:
-            RequestError: it would have more than :data:`MAX_WATCHES`.
+            RequestError: the client would have more than :data:`MAX_WATCHES`.
         """
         count = len(self._watched.get(session, ())) + names
         if count > MAX_WATCHES:
@@ -56,21 +56,21 @@ class ResultWatches:
             )
 
     def is_waiting(self, session: Session, name: bytes) -> bool:
-        """Whether the session watches a result and was sent nothing about it yet."""
+        """Return whether the session watches a result and was sent nothing about it yet."""
         return self._watched.get(session, {}).get(name) is False
 
     def forget_session(self, session: Session) -> None:
-        """Remove the watches of a session without a connection; it renews them when it is back."""
+        """Remove the watches of a session without a connection; the client renews them when it reconnects."""
         for name in list(self._watched.get(session, ())):
             self.unwatch(session, name)
 
     def changed(self, name: bytes, result: Result) -> None:
-        """Tell all watchers of a result, after the commit."""
+        """Notify all watchers of a result, after the commit."""
         for session in list(self._watchers.get(name, ())):
             self.push(session, name, result)
 
     def push(self, session: Session, name: bytes, result: Result) -> None:
-        """Tell one session; any result except an interim one ends its watch."""
+        """Notify one session; any result except an interim one ends its watch."""
         ends = result.kind != INTERIM
         if ends:
             self.unwatch(session, name)

@@ -1,9 +1,10 @@
-"""What a broker without a journal does while its store, a bucket, does not answer.
+"""Delay and refusal of publishes while the bucket of a broker without a journal does not respond.
 
-Once a commit takes unusually long, publishes wait outside, so that nothing grows in memory. When the store has not
-answered for the timeout, they are refused: nothing of them was stored. Calls that are part of the commit, or came
-before it took so long, are refused too, but their outcome is not known yet. The client repeats such a publish under
-its old number, so it is stored once. What consumers hold they go on with; their acks wait for the commit.
+Once a commit takes unusually long, publishes wait at their connections, so that memory does not grow. When the store
+has not responded for the timeout, they are refused, and nothing of them was stored. Calls that are part of the commit,
+or came before it took so long, are refused, too, but their outcome is not known yet. The client repeats such a publish
+under its old number, so it is stored once. Consumers continue with the deliveries that they hold; their acks wait for
+the commit.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ from ...storage.commit.commits import Commits
 from .flow import Flow, Reason
 from .outbox import Outbox
 
-#: after so long a commit takes unusually long
+#: a longer commit takes unusually long
 _SUSPECT_SECONDS = 1.0
-#: without a tick for so long, this process was frozen, and not the store: a standby may have taken over meanwhile
+#: without a tick for this long, this process was frozen, and not the store: a standby may have taken over
 _FROZEN_SECONDS = 3.0
-#: how long a publish waits at least before it is refused, so that clients that try again at once do no harm
+#: the minimum time that a publish waits before it is refused, so that clients that retry immediately do no harm
 _PACE_SECONDS = 1.0
 
 
 class StoreGate:
-    """Lets publishes wait, and refuses them, while the store does not answer.
+    """Delay and refusal of publishes while the store does not respond.
 
     Args:
-        timeout_seconds: how long a call waits for the store; 0: for ever.
+        timeout_seconds: how long a call waits for the store; 0 means indefinitely.
         now: a monotonic clock, in seconds.
 
     Attributes:
@@ -46,7 +47,7 @@ class StoreGate:
         self.is_closed = False
 
     def tick(self) -> None:
-        """Close or open the gate, and refuse calls that have waited for long; called twice a second."""
+        """Close or open the gate, and refuse calls that have waited for long. Called twice per second."""
         now = self._now()
         if now - self._ticked_at > _FROZEN_SECONDS:
             self._awake_at = now
@@ -61,7 +62,7 @@ class StoreGate:
             self._refuse(stalled)
 
     def open(self) -> None:
-        """The store has answered."""
+        """Resume publishes after the store has responded."""
         if self.is_closed:
             self.is_closed = False
             self._flow.change(Reason.STALL, False)

@@ -1,7 +1,7 @@
-"""The runs of an instance's tasks, counted by task and state, with their runtimes and waits.
+"""The outcomes of an instance's tasks, counted by task and state, with their runtimes and waiting times.
 
-Senders choose the names of tasks, so only the first :data:`MAX_TASKS` have figures of their own; the others share those
-of :data:`OTHER`. All begin at 0 when the broker starts.
+Senders choose the names of tasks, so only the first :data:`MAX_TASKS` have separate metrics; the others share those of
+:data:`OTHER`. All metrics begin at 0 at startup.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ OTHER = "(other)"
 #: of messages that no task ran for
 UNKNOWN = "(unknown)"
 
-#: seconds, from a task that does nothing to one of an hour
+#: seconds, from a task that does nothing to a task of an hour
 RUNTIME_SECONDS = (
     0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0,
 )  # fmt: skip
@@ -26,10 +26,10 @@ WAITING_SECONDS = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 
 
 
 class RunsOfTask:
-    """The runs of one task.
+    """The outcomes of one task.
 
     Attributes:
-        states: how many ended in each :class:`.TaskState`, by its number.
+        states: the number that ended in each :class:`.TaskState`, by its number.
         runtime, waiting: how long each ran, and how long its message had been due, in seconds.
     """
 
@@ -42,7 +42,7 @@ class RunsOfTask:
 
 
 class TaskOutcomes:
-    """The runs of all tasks since the start; ``tasks`` has them by name."""
+    """The outcomes of all tasks since startup; ``tasks`` has them by name."""
 
     __slots__ = ("_clock", "tasks")
 
@@ -55,7 +55,7 @@ class TaskOutcomes:
 
         Args:
             waited_ms: how long its message was due before it began; -1 if that is not known.
-            due_at_ms: since when its message could be delivered, if the task has ended just now.
+            due_at_ms: since when its message could be delivered, if the task has just ended.
         """
         if due_at_ms:
             waited_ms = max(self._clock.now_ms() - report.runtime_us // 1000 - due_at_ms, 0)

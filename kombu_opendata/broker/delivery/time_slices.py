@@ -1,8 +1,8 @@
-"""Splits long work in the event loop into slices of a millisecond, so that ten thousand queues delay nobody.
+"""Time slices of a millisecond for long work in the event loop, so that ten thousand queues delay no client.
 
-Items of a long answer are encoded one by one (:func:`encoded`), so building the frame is only copying. This also avoids
-a dictionary or tuple for each queue: so many new objects would trigger a garbage collection of the whole memory of the
-broker, which takes far longer than the answer.
+The items of a long reply are encoded separately (:func:`encoded`), so building the frame is only copying. This also
+avoids a dictionary or tuple for each queue: that many new objects would trigger a garbage collection of the whole
+memory of the broker, which takes far longer than the reply.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 #: the length of a slice
 _PIECE_SECONDS = 0.001
-#: items between two checks of the clock
+#: number of items between two checks of the clock
 LOOKS = 16
 
 
@@ -29,7 +29,7 @@ def encoded(item: Any) -> Any:
 
 
 class TimeSlice:
-    """Says when a slice is over, and yields to other tasks."""
+    """A time slice, and its end: other tasks run between two slices."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -44,7 +44,7 @@ class TimeSlice:
         self._until = self._loop.time() + _PIECE_SECONDS
 
     async def over(self, items: Iterable[T]) -> AsyncIterator[T]:
-        """Iterate with a rest after each slice. The items must not change meanwhile."""
+        """Iterate with a pause after each slice. The items must not change during the iteration."""
         for number, item in enumerate(items):
             if number % LOOKS == 0 and self.is_over:
                 await self.rest()

@@ -1,1 +1,1 @@
-"""Leases and the sessions that hold them: both begin, expire and end here."""
+"""Leases and the sessions that hold them: beginning, expiry and end."""

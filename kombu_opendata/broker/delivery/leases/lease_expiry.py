@@ -1,4 +1,4 @@
-"""The expiry of leases: those of sessions that did not come back within their grace period, or after a restart."""
+"""Lease expiry: for sessions that did not reconnect within their grace period, or after a restart."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from .lease_tokens import LeaseTable
 from .session_lifecycle import SessionLifecycle
 from .visibility_timeouts import is_timed
 
-#: how long tasks may go on without their session, as long as the lease of a message
+#: how long tasks may run without their session: as long as the lease of a message
 _TASKS_GRACE_MS = 1000 * DEFAULT_LEASE_SECONDS
 
 
 class LeaseExpiry:
-    """Renews the leases of connected sessions, and ends those of lost ones.
+    """Renewal of the leases of connected sessions, and expiry of those of lost ones.
 
     Args:
         grace_ms: how long a session without a connection keeps its leases.
-        restart_grace_ms: how long those from before the start keep them at least, whatever the clock says.
+        restart_grace_ms: how long leases from before the startup stay at least, regardless of the clock.
     """
 
     def __init__(
@@ -40,7 +40,9 @@ class LeaseExpiry:
         self._grace_ms = grace_ms
         self._restart_grace_ms = restart_grace_ms
         self._opened_at_ms = core.clock.now_ms()
-        self._unattended: dict[bytes, int] = {}  # sessions with running tasks, and since when they are gone
+        self._unattended: dict[
+            bytes, int
+        ] = {}  # sessions without a connection that have running tasks, and the time since when
 
     def renew(self) -> None:
         """Extend the stored leases of all connected sessions."""
@@ -50,32 +52,32 @@ class LeaseExpiry:
                 self._core.outbox.schedule()
 
     def expire(self) -> int:
-        """End the leases of sessions that did not come back in time; returns how many.
+        """End the leases of sessions that did not reconnect in time; returns their number.
 
-        Leases from before a restart last as the store says, and at least for the grace period after the restart.
+        Leases from before a restart last as the store records, and at least for the grace period after the restart.
         """
         expired, now = 0, self._core.clock.now_ms()
         lost = [session for session in self._core.sessions.values() if session.connection is None]
         for session in lost:
             if session.lost_at_ms + self._grace_ms <= now:
                 expired += len(self._leases.held_by(session))
-                # a client may run its tasks to their ends behind a network that is cut, and come back to report them
+                # a client may complete its tasks during a network partition, and reconnect to report them
                 self._lifecycle.close(session, Outcome.REQUEUE, lease_expired=True, tasks_go_on=not session.is_local)
         self._lose_tasks(now)
-        if self._opened_at_ms + self._restart_grace_ms <= now:  # clients from before the restart had time to come back
+        if self._opened_at_ms + self._restart_grace_ms <= now:  # clients from before the restart had time to reconnect
             expired += self._expire_before_restart(now)
         state, sessions = self._state, self._core.sessions
         known = state.leases, state.producers, state.running.by_session
-        gone = [id for id in state.session_names if id not in sessions and not any(id in each for each in known)]
-        for id in gone:
+        unused = [id for id in state.session_names if id not in sessions and not any(id in each for each in known)]
+        for id in unused:
             self._operations.forget_session(id)
             self._core.outbox.schedule()
         return expired
 
     def _lose_tasks(self, now: int) -> None:
-        """End the tasks of sessions that were not seen for long: from before a restart, or whose client went on.
+        """End the tasks of sessions that have been absent for long: those from before a restart, or with a lost client.
 
-        If reports are off since the last start, that is all tasks at once: connected workers don't report them either.
+        If reports were disabled at this startup, all tasks end immediately: connected workers don't report them either.
         """
         running = self._state.running.by_session
         if not running and not self._unattended:
@@ -83,8 +85,8 @@ class LeaseExpiry:
         since = self._unattended
         self._unattended = {id: since.get(id, now) for id in running.keys() - self._core.sessions.keys()}
         reported = self._leases.expects_reports
-        over = [id for id, seen_ms in self._unattended.items() if seen_ms + _TASKS_GRACE_MS <= now]
-        for id in over if reported else list(running):
+        overdue = [id for id, seen_ms in self._unattended.items() if seen_ms + _TASKS_GRACE_MS <= now]
+        for id in overdue if reported else list(running):
             self._leases.lose_tasks(id)
             self._core.outbox.schedule()
 

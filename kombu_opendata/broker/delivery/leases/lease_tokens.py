@@ -1,4 +1,4 @@
-"""Leases: which session holds which message, and ending them."""
+"""Leases: the exclusive rights of sessions to messages, and their end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..task_outcomes import TaskOutcomes
 _ACK, _START, _REPORT = int(Outcome.ACK), int(Outcome.START), int(Outcome.REPORT)
 _FAILED = frozenset(map(int, FAILED))
 _RETURNED = frozenset((int(Outcome.REQUEUE), int(Outcome.RELEASE)))
-#: deliveries that a channel may return, none handled in between, before its consumers have to wait
+#: deliveries that a channel may return without handling one, before its consumers have to wait
 FREE_RETURNS = 100
 _FIRST_WAIT_SECONDS, _MAX_WAIT_SECONDS = 0.01, 1.0
 
@@ -45,31 +45,37 @@ class LeaseTable:
         self._outcomes = outcomes
 
     def find(self, session: Session, queue: str, id: int, token: int) -> tuple[BrokerQueue, QueueEntry] | None:
-        """The lease with this token if the session holds it; None for a stale or foreign token."""
-        found = self._queues.get(queue)
-        entry = found.messages.in_flight.get(id) if found is not None else None
-        if found is None or entry is None or entry.claimed_at != token or entry.session != session.id or found.deleting:
+        """Return the lease with this token if the session holds it; None for a stale or foreign token."""
+        broker_queue = self._queues.get(queue)
+        entry = broker_queue.messages.in_flight.get(id) if broker_queue is not None else None
+        if (
+            broker_queue is None
+            or entry is None
+            or entry.claimed_at != token
+            or entry.session != session.id
+            or broker_queue.deleting
+        ):
             return None
-        return found, entry
+        return broker_queue, entry
 
     def held_by(self, session: Session) -> list[tuple[BrokerQueue, QueueEntry]]:
-        """All leases of a session, in all kinds of queues."""
+        """Return all leases of a session, in all kinds of queues."""
         entries = [*self._stored.get(session.id, {}).values(), *session.leases.values()]
         return [(self._queues[entry.queue], entry) for entry in entries if entry.queue in self._queues]
 
     def settle(self, session: Session, outcome: int, leases: Iterable[tuple[str, int, int]]) -> None:
-        """End leases. Those that are not the session's any more are ignored: another consumer may have the message."""
+        """End leases. Leases that the session lost are ignored: another consumer may have the message."""
         for name, id, token in leases:
             session.settled += 1
-            found = self.find(session, name, id, token)
-            if found is not None:
+            lease = self.find(session, name, id, token)
+            if lease is not None:
                 session.count(outcome)
-                self.end(session, *found, outcome)
+                self.end(session, *lease, outcome)
         self._outbox.talk(session)
 
-    # ------------------------------------------------------------------ what becomes of tasks
+    # ------------------------------------------------------------------ outcomes of tasks
     def report(self, session: Session, items: Iterable[Reported]) -> None:
-        """Settle messages with what became of their tasks, and end tasks that were started."""
+        """Settle messages with the outcomes of their tasks, and end tasks that were started."""
         for outcome, name, id, token, report in items:
             session.settled += 1
             if outcome == _REPORT and report is not None:
@@ -79,7 +85,7 @@ class LeaseTable:
         self._outbox.talk(session)
 
     def note_running(self, session: Session, running: Iterable[RunningLate]) -> None:
-        """Remember which tasks of a session run whose messages it still holds; other leases are ignored."""
+        """Record which tasks of a session run while it still holds their messages; other leases are ignored."""
         held = {
             (name, id, token): for_ms
             for name, id, token, for_ms in running
@@ -90,15 +96,15 @@ class LeaseTable:
     def settle_one(
         self, session: Session, outcome: int, name: str, id: int, token: int, report: TaskReport | None
     ) -> None:
-        """End one lease, or a task that was started; ignored if the session does not have it any more."""
+        """End one lease, or a task that was started; ignored if the session no longer has it."""
         if outcome == _REPORT:
             if report is not None:
                 self._finish(session, (name, id, token), report)
             return
-        found = self.find(session, name, id, token)
-        if found is None:
+        settled = self.find(session, name, id, token)
+        if settled is None:
             return
-        queue, entry = found
+        queue, entry = settled
         if report is None or outcome == _START:
             if outcome != _START:
                 session.count(outcome)
@@ -111,7 +117,7 @@ class LeaseTable:
         self.end(session, queue, entry, outcome, report=report)
 
     def _finish(self, session: Session, lease: tuple[str, int, int], report: TaskReport) -> None:
-        """End a task that this session started, or a former session of somebody who may read its queue."""
+        """End a task that this session started, or a former session of a user who may read its queue."""
         name, id, token = lease
         queue, waited_ms = self._queues.get(name), -1
         if isinstance(queue, TransientQueue):
@@ -130,11 +136,11 @@ class LeaseTable:
 
     @property
     def expects_reports(self) -> bool:
-        """Whether workers report what becomes of tasks."""
+        """Workers report the outcomes of tasks."""
         return self._runs.enabled
 
     def lose_tasks(self, session: bytes) -> None:
-        """The tasks that a session started and did not report are lost."""
+        """Record as lost the tasks that a session started and did not report."""
         for name, task, report in self._runs.lose(session):
             if report.state:
                 self._outcomes.count(report, task.waited_ms)
@@ -170,7 +176,7 @@ class LeaseTable:
             self._queues.wake(queue)
 
     def _note_return(self, channel: SessionChannel) -> None:
-        """Let the consumers of a channel wait that returns all it gets, so that it and the broker don't spin.
+        """Make the consumers of a channel that returns all its deliveries wait, so that it and the broker don't spin.
 
         The wait doubles each time until a delivery is handled. Other consumers can get the messages.
         """
@@ -186,7 +192,7 @@ class LeaseTable:
         self._queues.wake_channel(channel)
 
     def close_channel(self, session: Session, number: int) -> None:
-        """Close a channel: remove its consumers, and release what it holds."""
+        """Close a channel: remove its consumers, and release its deliveries."""
         channel = session.channels.pop(number, None)
         if channel is None:
             return

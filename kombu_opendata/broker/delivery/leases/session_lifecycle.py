@@ -1,4 +1,4 @@
-"""The life of sessions: beginning, losing the connection, resuming within a grace period, ending."""
+"""The life cycle of sessions: beginning, loss of the connection, resumption within a grace period, end."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _OUTCOMES = frozenset(map(int, Outcome))
 
 
 class SessionLifecycle:
-    """Begins and ends the sessions of one instance.
+    """Beginning and end of the sessions of one instance.
 
     Args:
-        detached: called when a session's connection is gone, or it may not have results any more.
+        detached: called when a session lost its connection or its permission to read results.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class SessionLifecycle:
         self._outbox = core.outbox
         self._detached = detached
 
-    # ------------------------------------------------------------------ the beginning
+    # ------------------------------------------------------------------ beginning
     def begin(
         self,
         hello: Hello,
@@ -52,10 +52,10 @@ class SessionLifecycle:
         user: User,
         quotas: SessionQuotas = UNLIMITED,
     ) -> tuple[Session, int]:
-        """Attach a connection to its session; returns the session and how many leases it still has.
+        """Attach a connection to its session; returns the session and the number of leases that it still has.
 
         Raises:
-            AccessRefused: the user may not use the instance, or the session is another user's.
+            AccessRefused: the user may not use the instance, or the session belongs to another user.
             ConnectionLimitExceeded: the user, or the instance, has too many connections.
         """
         rights = user.rights(hello.instance)
@@ -74,7 +74,7 @@ class SessionLifecycle:
             old.abort()
         session.connection, session.is_local = connection, connection.is_local
         session.settled = session.reported_settled = 0
-        session.quotas = UNLIMITED  # what it has already stays
+        session.quotas = UNLIMITED  # existing objects stay
         adopted = self._resume(session, said)
         session.quotas = quotas
         for quota in quotas:
@@ -83,29 +83,29 @@ class SessionLifecycle:
         return session, adopted
 
     def _register(self, hello: Hello) -> Session:
-        """The session of this id, created on first use."""
-        found = self._sessions.get(hello.session)
-        if found is None:
+        """Return the session of this id, created on first use."""
+        session = self._sessions.get(hello.session)
+        if session is None:
             others = list(self._sessions.values())
-            found = self._sessions[hello.session] = Session(hello.session, hello.name)
-            found.since_ms = self._clock.now_ms()
-            if hello.client:  # one more connection of a client that may be suspended
-                found.suspended = any(each.suspended for each in others if each.client == hello.client)
-        found.name = hello.name
-        found.client = hello.client or hello.session
-        return found
+            session = self._sessions[hello.session] = Session(hello.session, hello.name)
+            session.since_ms = self._clock.now_ms()
+            if hello.client:  # another connection of a client that may be suspended
+                session.suspended = any(each.suspended for each in others if each.client == hello.client)
+        session.name = hello.name
+        session.client = hello.client or hello.session
+        return session
 
     def _resume(self, session: Session, said: Hello | Resume) -> int:
-        """Resume a session, also after a restart; returns how many leases it still has.
+        """Resume a session, also after a restart; returns the number of leases that it still has.
 
-        The client says which messages it has settled and which it holds. It never received the others: they are
-        released, which costs no attempt.
+        The client reports which messages it has settled and which it holds. It never received the others: they are
+        released, which counts no attempt.
         """
         leases = self._leases
-        told = said.reports if isinstance(said, Resume) else ()
-        reports = {place: report for place, report in told if not report.fault}
+        task_reports = said.reports if isinstance(said, Resume) else ()
+        reports = {place: report for place, report in task_reports if not report.fault}
         for place, (outcome, name, id, token) in enumerate(said.settles):
-            if outcome not in _OUTCOMES:  # of a newer client; the message is released
+            if outcome not in _OUTCOMES:  # from a newer client; the message is released
                 continue
             leases.settle_one(session, outcome, name, id, token, reports.get(place))
         session.lease_channels.clear()
@@ -123,10 +123,10 @@ class SessionLifecycle:
         return len(adopted)
 
     def change_user(self, session: Session, user: User) -> None:
-        """The users file changed: new rights count from now on. Consumers of queues that may not be read are cancelled.
+        """Apply the new rights of a session's user, and cancel consumers of queues that it may no longer read.
 
         Raises:
-            AccessRefused: the user may not use the instance any more.
+            AccessRefused: the user may no longer use the instance.
         """
         session.user, session.rights = user, user.rights(session.rights.instance)
         read = session.rights.read
@@ -148,13 +148,13 @@ class SessionLifecycle:
         return id in self._sessions
 
     def last_publish(self, session: Session) -> int:
-        """The number of a session's last stored publish; 0 if there is none."""
+        """Return the number of a session's last stored publish; 0 if there is none."""
         last = self._state.producers.get(session.id)
         return last.last_sequence if last is not None else 0
 
-    # ------------------------------------------------------------------ the end
+    # ------------------------------------------------------------------ end
     def detach(self, session: Session) -> None:
-        """The connection is gone: stop deliveries, and keep the leases for the grace period."""
+        """Detach a lost connection: stop deliveries, and keep the leases for the grace period."""
         session.connection = None
         for quota in session.quotas:
             quota.sessions.discard(session)
@@ -177,9 +177,9 @@ class SessionLifecycle:
     def close(
         self, session: Session, outcome: Outcome, *, lease_expired: bool = False, tasks_go_on: bool = False
     ) -> None:
-        """End a session: its leases end, its exclusive and auto-delete queues are deleted.
+        """End a session and its leases, and delete its exclusive and auto-delete queues.
 
-        The tasks that it started are lost, unless they go on: then another session may report them.
+        The tasks that it started are lost, unless they continue: then another session may report them.
         """
         consumed = {consumer.queue for channel in session.channels.values() for consumer in channel.consumers.values()}
         for queue, entry in self._leases.held_by(session):
@@ -190,9 +190,9 @@ class SessionLifecycle:
                 served.active = None
                 self._queues.wake(served)
         unused = {each for each in consumed if each.auto_delete and not each.consumers}
-        for gone in unused | session.owned:
-            if self._queues.get(gone.name) is gone:
-                gone.drop()
+        for queue_to_drop in unused | session.owned:
+            if self._queues.get(queue_to_drop.name) is queue_to_drop:
+                queue_to_drop.drop()
         self._sessions.pop(session.id, None)
         self._state.running.set_late(session.id, {})
         if not tasks_go_on:

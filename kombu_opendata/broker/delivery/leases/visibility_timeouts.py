@@ -1,8 +1,8 @@
 """Visibility timeouts: leases of the queue client's reads, which end at a set time, independent of connections.
 
-Such a timed lease is held by a session that no connection can have: its id is :data:`MARK` followed by a hash of the
-client's id. Nobody renews the lease, and anybody who knows the message's id may settle it. The same id identifies the
-client as a worker.
+The holder of such a timed lease is a session that no connection can have: its id is :data:`MARK` followed by a hash of
+the client's id. A timed lease is never renewed, and every client that knows the message's id may settle it. The same id
+identifies the client as a worker.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from ...model.sessions import Session
 from ..core import Core
 from .lease_tokens import LeaseTable
 
-#: the first bytes of a reader's session; one random id in 2^48 begins with them
+#: the first bytes of a reader's session id; one random id in 2^48 begins with them
 MARK = b"\0timed"
-#: leases that end in one turn of the event loop
+#: maximum number of leases that end in one turn of the event loop
 _ENDS_PER_TURN = 1000
 _MAX_DELAY_SECONDS = 3600.0
 
 
 def session_of(client: bytes) -> bytes:
-    """The session that holds a client's timed leases."""
+    """Return the id of the session that holds a client's timed leases."""
     return MARK + hashlib.blake2b(client, digest_size=16 - len(MARK)).digest()
 
 
 def is_timed(session: bytes) -> bool:
-    """Whether this session holds timed leases."""
+    """Return whether this session holds timed leases."""
     return session.startswith(MARK)
 
 
@@ -39,7 +39,7 @@ class TimedLeases:
     """The timed leases of one instance, in a heap by end time, which may still contain settled leases."""
 
     def __init__(self, core: Core, leases: LeaseTable, names: Mapping[bytes, str]) -> None:
-        """``names``: the names of sessions in the store."""
+        """Create the heap; ``names`` are the names of sessions in the store."""
         self._leases = leases
         self._queues = core.queues
         self._names = names
@@ -49,7 +49,7 @@ class TimedLeases:
         self._loop = get_running_loop()
         self._ends: list[tuple[int, str, int, int]] = []  # lease until, queue, message id, token
         self._limit = 1024
-        self.transient_readers: dict[bytes, str] = {}  # their names; those with leases of transient queues
+        self.transient_readers: dict[bytes, str] = {}  # names of readers with leases of transient queues
         self._timer: TimerHandle | None = None
         self._timer_at_ms = 0
 
@@ -64,12 +64,12 @@ class TimedLeases:
         self._set_timer()
 
     def stop(self) -> None:
-        """The instance is closing."""
+        """Cancel the timer, when the instance closes."""
         if self._timer is not None:
             self._timer.cancel()
 
     def note(self, queue: str, entry: QueueEntry) -> None:
-        """Note a timed lease that is new or has a new end."""
+        """Record a timed lease that is new or has a new end."""
         heappush(self._ends, (entry.lease_until, queue, entry.id, entry.claimed_at))
         if len(self._ends) > self._limit:
             self.load()
@@ -77,11 +77,11 @@ class TimedLeases:
             self._set_timer()
 
     def holder(self, entry: QueueEntry) -> Session:
-        """The holder of a timed lease as a session."""
+        """Return the holder of a timed lease as a session."""
         return Session(entry.session, self.name_of(entry.session))
 
     def name_of(self, session: bytes) -> str:
-        """The name of a session without a connection; empty if it is not known."""
+        """Return the name of a session without a connection; empty if it is not known."""
         return self._names.get(session) or self.transient_readers.get(session, "")
 
     def _all(self) -> list[tuple[int, str, int, int]]:
@@ -109,14 +109,14 @@ class TimedLeases:
             self._failure.fail(exc)
 
     def expire(self) -> int:
-        """End leases whose time is over, up to a limit; returns how many."""
+        """End leases whose time is over, up to a limit; returns their number."""
         now, ended = self._clock.now_ms(), 0
         while self._ends and self._ends[0][0] <= now and ended < _ENDS_PER_TURN:
             until, name, id, token = heappop(self._ends)
             queue = self._queues.get(name)
             entry = queue.messages.in_flight.get(id) if queue is not None else None
             if queue is None or entry is None or entry.claimed_at != token or entry.lease_until != until:
-                continue  # settled, or extended: the heap has the new end too
+                continue  # settled, or extended: the heap has the new end, too
             if not queue.deleting and is_timed(entry.session):
                 self._leases.end(self.holder(entry), queue, entry, Outcome.REQUEUE, lease_expired=True)
                 ended += 1
