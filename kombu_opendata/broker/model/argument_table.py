@@ -1,4 +1,4 @@
-"""The table of all known queue arguments, which is also the table of ``docs/queue-arguments.md``."""
+"""The table of all known queue arguments, which also generates the table of ``docs/queue-arguments.md``."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ REJECT_PUBLISH_DLX = "reject-publish-dlx"
 
 
 class Argument(NamedTuple):
-    """One known argument.
+    """A known argument.
 
     Attributes:
         kind: int, str or bool.
         field: the field of :class:`.QueueArguments` that it sets; empty if the broker ignores it.
         low, high, also: bounds of an int, and one more valid int.
-        choices: the valid texts; empty if all are.
-        parse: raises RequestError if a value is not valid, in place of the above.
+        choices: the valid texts; empty if all are valid.
+        parse: raises RequestError if a value is not valid; replaces the checks above.
         words: describes the valid values, for ``parse``.
-        altered: what ``queue alter`` does with it.
-        fixed: why an operator can't alter it, if it has a field and can't be altered.
+        altered: the effect of ``queue alter``.
+        fixed: the reason why it can't be altered, for an argument with a field that can't be.
         stored_only: it has no effect on a queue that is not stored.
     """
 
@@ -64,7 +64,7 @@ class Argument(NamedTuple):
 
     @property
     def cannot_alter(self) -> str:
-        """Why an operator can't alter it; empty for an argument that can be altered."""
+        """The reason why an operator can't alter the argument; empty if it can be altered."""
         return self.fixed if self.field else "this broker ignores it"
 
     @property
@@ -82,7 +82,7 @@ class Argument(NamedTuple):
         return f"an integer {bounds}" + ("" if self.also is None else f", or {self.also}")
 
     def takes(self, value: Any) -> bool:
-        """Whether a value has the right type and range; a bool is not an int."""
+        """Return whether a value has the right type and range; a bool is not an int."""
         if self.parse is not None:
             return _is_good(self.parse, value)
         if type(value) is not self.kind:

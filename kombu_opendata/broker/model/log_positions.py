@@ -14,7 +14,7 @@ ALLOWED = f'"{NOW}", "{FIRST}", an ISO 8601 time with its offset from UTC, or a 
 
 
 class LogPosition(NamedTuple):
-    """A position in the log: an id or a time; neither means now.
+    """A position in the log: an id or a time; without both, it means now.
 
     Attributes:
         id: the id of the message.
@@ -26,7 +26,7 @@ class LogPosition(NamedTuple):
 
 
 def parse(value: Any) -> LogPosition:
-    """Parse a position that a client gave.
+    """Parse a position from a client.
 
     Raises:
         RequestError: it is not valid.
@@ -52,7 +52,7 @@ def _short(value: Any) -> str:
 
 
 def cursor(start: Any, until: Any, *, next_id: int, now_ms: int, again: bool = False, selector: str = "") -> Cursor:
-    """A cursor from ``start`` to ``until``.
+    """Return a cursor from ``start`` to ``until``.
 
     Raises:
         RequestError: one of them is not valid, they are not in order, or the start is in the future.

@@ -1,4 +1,4 @@
-"""Checks of names and arguments that clients give: length, Unicode, JSON."""
+"""Checks of names and arguments from clients: length, Unicode, JSON."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from ...errors import RequestError
 
-#: of AMQP's short strings: names, routing keys, tags
+#: maximum length of AMQP's short strings: names, routing keys, tags
 MAX_NAME_BYTES = 255
 MAX_ARGUMENTS_BYTES = 60_000
 MAX_ARGUMENTS_DEPTH = 20
@@ -17,9 +17,9 @@ def check_short(text: str, what: str, error: type[RequestError] = RequestError) 
     """Check the length of an AMQP short string: up to 255 bytes.
 
     Raises:
-        RequestError: it is too long; ``error`` is the class of the error.
+        RequestError: it is too long; ``error`` is the class that is raised.
     """
-    if len(text) > MAX_NAME_BYTES // 4:  # a character has up to four
+    if len(text) > MAX_NAME_BYTES // 4:  # a character has up to four bytes
         size = len(text.encode("utf-8", "surrogatepass"))
         if size > MAX_NAME_BYTES:
             raise error(f"the {what} has {size} bytes, the limit is {MAX_NAME_BYTES}", size=size, limit=MAX_NAME_BYTES)
@@ -41,7 +41,7 @@ def check_name(name: str, what: str) -> None:
 
 
 def check_storable(arguments: dict[str, Any], what: str) -> None:
-    """Check that arguments can be stored, as JSON.
+    """Check that arguments can be stored as JSON.
 
     Raises:
         RequestError: they are not JSON, are nested too deeply, or are too long for a record.

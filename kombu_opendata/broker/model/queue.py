@@ -24,14 +24,14 @@ from ...storage.state.store_state import Queue
 from .queue_arguments import QueueArguments
 from .sessions import ConsumedQueue, Session
 
-#: sends with idempotency keys that a queue remembers
+#: maximum number of sends with idempotency keys that a queue remembers
 MAX_SENDS = 10_000
-#: an outcome of a lease besides those of the protocol: the message is deleted without a trace
+#: an outcome of a lease besides those of the protocol: the message is deleted without a history
 DELETED = -1
 
 
 class QueueProperties(NamedTuple):
-    """How a queue was declared."""
+    """The properties of a queue's declaration."""
 
     durable: bool
     exclusive: bool
@@ -40,12 +40,12 @@ class QueueProperties(NamedTuple):
 
     @property
     def stored(self) -> bool:
-        """Whether its messages are stored. Those of other queues are only in memory."""
+        """The queue's messages are stored. Those of other queues are only in memory."""
         return self.durable and not self.auto_delete and not self.exclusive
 
 
 class Located(NamedTuple):
-    """Where a message is in a queue: its row and payload, None if not known; and how many reads are left."""
+    """The location of a message in a queue: its row and payload, None if not known; and the remaining reads."""
 
     row: Row | None
     envelope: bytes | None
@@ -53,21 +53,21 @@ class Located(NamedTuple):
 
 
 class BrokerQueue(ConsumedQueue):
-    """A queue of either kind. The methods say what differs between the kinds.
+    """A queue of either kind. Its methods define the differences between the kinds.
 
     Attributes:
         kind: "stored" or "transient".
-        properties: how it was declared.
-        overrides: what an operator has changed of it.
+        properties: the properties of its declaration.
+        overrides: the changes of an operator.
         arguments: the arguments in effect, parsed.
-        is_guarded: whether a publish must ask whether the queue takes it.
+        is_guarded: a publish must check whether the queue accepts messages.
         resumed: how often its deliveries were resumed.
         refuses_publishes: an operator has paused publishes.
-        creator: the user who declared it since the broker started; empty if it is older, or nobody logs in.
+        creator: the user who declared it since startup; empty if it is older, or if clients don't log in.
         counts: its counters; those of a transient queue are not stored.
-        tasks_failed: tasks that failed since the broker started although their messages were acknowledged.
-        sends: the newest sends with idempotency keys that only transient queues got.
-        has_stored_sends: whether there were others, which are in the store.
+        tasks_failed: tasks that failed since startup although their messages were acknowledged.
+        sends: the newest sends with idempotency keys that were routed to transient queues only.
+        has_stored_sends: it had other sends with idempotency keys, which are in the store.
     """
 
     kind: ClassVar[str]
@@ -103,7 +103,7 @@ class BrokerQueue(ConsumedQueue):
 
     @abstractmethod
     def override(self, overrides: QueueOverrides, arguments: QueueArguments) -> None:
-        """Change what an operator has changed of it; ``arguments`` are then in effect."""
+        """Replace the changes of an operator; ``arguments`` are then in effect."""
 
     def _take_over(self, overrides: QueueOverrides, arguments: QueueArguments) -> None:
         self.overrides = overrides
@@ -118,7 +118,7 @@ class BrokerQueue(ConsumedQueue):
             self.active, self.heirs = None, frozenset()
 
     def check_open(self) -> None:
-        """Refuse a publish by :class:`QueuePaused`, if publishes are paused."""
+        """Raise :class:`QueuePaused` if publishes are paused."""
         if self.refuses_publishes:
             raise QueuePaused(
                 f"queue {self.name!r} is paused and takes no publishes: nothing was stored; publish again after "
@@ -127,7 +127,7 @@ class BrokerQueue(ConsumedQueue):
             )
 
     def is_too_long(self, messages: int = 0, size: int = 0) -> bool:
-        """Whether the queue exceeds its maximum length, or would with so many more messages and bytes."""
+        """Return whether the queue exceeds its maximum length, or would with this many more messages and bytes."""
         limits, state = self.arguments, self.messages
         return (
             0 <= limits.max_length < len(state) + messages
@@ -154,16 +154,16 @@ class BrokerQueue(ConsumedQueue):
 
         Args:
             holder: the name of the session that held it.
-            report: what became of its task; None if nobody knows.
-            delay_ms: after how long a returned message is visible; -1 means as the queue's arguments say.
-            lease_expired: the lease ended by itself; nobody rejected or released the message.
+            report: the outcome of its task; None if it is not known.
+            delay_ms: after how long a returned message is visible; -1 means by the queue's arguments.
+            lease_expired: the lease ended by its time; the message was neither rejected nor released.
         """
 
     @abstractmethod
     def extend(self, entry: QueueEntry, lease_ms: int) -> None:
-        """Let a timed lease end in so many ms from now."""
+        """Extend a timed lease to end this many ms from now."""
 
-    # ------------------------------------------------------------------ waiting messages
+    # ------------------------------------------------------------------ ready and delayed messages
     @abstractmethod
     def remove(self, entries: Collection[QueueEntry], reason: str) -> None:
         """Remove messages that expired or exceed the maximum length; they may become dead letters."""
@@ -174,19 +174,22 @@ class BrokerQueue(ConsumedQueue):
 
     @abstractmethod
     def discard(self, entry: QueueEntry) -> None:
-        """Delete a message without a trace."""
+        """Delete a message without a history."""
 
     @abstractmethod
     def delay(self, entry: QueueEntry, delay_ms: int) -> None:
-        """Make a message visible in so many ms, sooner or later than before."""
+        """Make a message visible after this many ms, earlier or later than before."""
 
     @abstractmethod
     async def purge(self, call: Call) -> int:
-        """Remove all waiting messages; returns how many. A repeated call continues where it was interrupted."""
+        """Remove all ready and delayed messages; returns their number.
 
-    # ------------------------------------------------------------------ what only a stored queue has
+        A repeated call continues where it was interrupted.
+        """
+
+    # ------------------------------------------------------------------ stored queues only
     async def delete(self, call: Call | None) -> int:
-        """Delete it from the store; returns how many messages were waiting. ``call`` as for a purge."""
+        """Delete the queue from the store; returns the number of its messages. ``call`` as for a purge."""
         return 0
 
     async def load_bucket(self, number: int) -> None:
@@ -199,14 +202,14 @@ class BrokerQueue(ConsumedQueue):
         """Remove expired messages from cold buckets."""
 
     async def age_seconds(self, id: int, now: int) -> float | None:
-        """The age of a waiting or held message; None if it is not known."""
+        """Return the age of a message that is not settled; None if it is not known."""
         return None
 
     def state(self) -> Queue:
-        """Its state in the store.
+        """Return the queue's state in the store.
 
         Raises:
-            RequestError: it is not stored.
+            RequestError: the queue is not stored.
         """
         raise RequestError(
             f"queue {self.name!r} is not stored (it is not durable, or exclusive, or auto-delete): its messages are "
@@ -217,15 +220,15 @@ class BrokerQueue(ConsumedQueue):
     # ------------------------------------------------------------------ reading without claiming
     @abstractmethod
     async def fetch(self, id: int) -> bytes | None:
-        """Load a message into memory; returns its payload, or None if it is gone."""
+        """Load a message into memory; returns its payload, or None if it was deleted."""
 
     @abstractmethod
     async def peek(self, id: int) -> tuple[int, bytes] | None:
-        """When a waiting message was received (0 if not known) and its payload; None if it is gone."""
+        """Return the time when a message was received (0 if not known) and its payload; None if it was deleted."""
 
     @abstractmethod
     async def page(self, states: tuple[str, ...], after: int, limit: int) -> tuple[list[Row], int]:
-        """Messages in these states with larger ids, ordered by id; and where the next page starts, -1 at the end.
+        """Return messages in these states with larger ids, ordered by id, and the next page's start (-1 at the end).
 
         For a settled list, ``after`` and the start of the next page are positions.
         """
@@ -236,28 +239,28 @@ class BrokerQueue(ConsumedQueue):
 
         Args:
             envelope: its payload, if the store has it.
-            reads: how many buckets may be read.
+            reads: the maximum number of buckets to read.
         """
 
     @abstractmethod
     async def headers(self, rows: Sequence[tuple[int, int]]) -> list[Mapping[str, str] | None]:
-        """The metadata headers of messages, given as (id, stored priority); None for one that is gone."""
+        """Return the metadata headers of messages, given as (id, stored priority); None for a deleted message."""
 
     @abstractmethod
     async def settled(self) -> dict[str, int]:
-        """The lengths of its settled lists, by name."""
+        """Return the lengths of the queue's settled lists, by name."""
 
     def settled_version(self) -> int:
-        """A number that changes with the lengths of its settled lists."""
+        """Return a number that changes with the lengths of the queue's settled lists."""
         return 0
 
     @abstractmethod
     def binds_in(self, exchange: Exchange) -> Definitions | Topology:
-        """Where bindings to an exchange are kept: in the store if both are durable."""
+        """Return the holder of the queue's bindings to an exchange: the store if both are durable."""
 
     # ------------------------------------------------------------------ sends
     def note_send(self, name: bytes, sending: Sending) -> None:
-        """Remember a send with an idempotency key that no stored queue got."""
+        """Remember a send with an idempotency key that was not routed to a stored queue."""
         self.sends.pop(name, None)
         self.sends[name] = sending
         if len(self.sends) > MAX_SENDS:

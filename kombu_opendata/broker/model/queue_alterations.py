@@ -1,4 +1,4 @@
-"""What an operator changes of a queue: checks it, and makes the overrides and the arguments in effect then."""
+"""Changes of a queue by an operator: validation, and the resulting overrides and arguments."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from .name_checks import check_storable
 from .queue import BrokerQueue
 from .queue_arguments import QueueArguments
 
-#: what makes a queue what it is, by the names that people may give it
+#: properties that can't be altered, by the names that users may use for them
 _NATURE = frozenset(
     prefix + name for name in ("durable", "exclusive", "auto-delete", "auto_delete", "name") for prefix in ("", "x-")
 )
 
 
 class Wanted(NamedTuple):
-    """What an operator asks for. A value of None means: as if the argument were not declared."""
+    """The requested changes. A value of None acts as if the argument were not declared."""
 
     arguments: Mapping[str, Any]
-    unset: Iterable[str]  # return to the declared value
-    reset: bool  # return all to the declared values, before the others are set
+    unset: Iterable[str]  # arguments that return to the declared value
+    reset: bool  # return all to the declared values before the others are set
 
 
 class Alteration(NamedTuple):
@@ -36,7 +36,7 @@ class Alteration(NamedTuple):
 
 
 def alteration(queue: BrokerQueue, wanted: Wanted) -> Alteration:
-    """Check a change of a queue's arguments; nothing is changed.
+    """Check a change of a queue's arguments, without making it.
 
     Raises:
         RequestError: an argument is unknown or can't be altered, a value is not valid, or values contradict each other.
@@ -52,11 +52,11 @@ def alteration(queue: BrokerQueue, wanted: Wanted) -> Alteration:
         if value is not None:
             queue_arguments.check(BY_NAME[name], value, f"queue {queue.name!r}", queue=queue.name)
     before = {} if wanted.reset else queue.overrides.arguments
-    kept = {name: value for name, value in before.items() if name not in unset}
-    overrides = queue.overrides._replace(arguments={**kept, **wanted.arguments})
+    remaining = {name: value for name, value in before.items() if name not in unset}
+    overrides = queue.overrides._replace(arguments={**remaining, **wanted.arguments})
     check_storable(dict(overrides.arguments), f"queue {queue.name!r}")
     effective = overrides.over(queue.properties.arguments)
-    valid = queue_arguments.valid(effective)  # an older version may have accepted others
+    valid = queue_arguments.valid(effective)  # an older version may have accepted other values
     return Alteration(overrides, effective, queue_arguments.parse(queue.name, valid))
 
 
@@ -71,8 +71,8 @@ def _check_name(queue: BrokerQueue, name: str) -> None:
         )
     argument = BY_NAME.get(name)
     if argument is None:
-        found = queue_arguments.unknown("queue", queue.name, [name])
-        raise RequestError(found[0] if found else f"queue {queue.name!r}: there is no argument {name!r}", **about)
+        warnings = queue_arguments.unknown("queue", queue.name, [name])
+        raise RequestError(warnings[0] if warnings else f"queue {queue.name!r}: there is no argument {name!r}", **about)
     if argument.cannot_alter:
         raise RequestError(f"queue {queue.name!r}: {name} can't be altered: {argument.cannot_alter}", **about)
     if argument.stored_only and not queue.properties.stored:

@@ -1,4 +1,4 @@
-"""Parses and checks the arguments of a queue's declaration."""
+"""Parsing and validation of the arguments of a queue's declaration."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from . import log_positions
 from .argument_table import BY_NAME, DROP_HEAD, KNOWN, REJECT_PUBLISH_DLX, Argument
 from .name_checks import MAX_NAME_BYTES
 
-#: unknown arguments of a declaration that are compared with all known names, and how long such a name may be
+#: maximum number of unknown arguments that are compared with all known names, and maximum length of such a name
 _MAX_SUGGESTIONS = 8
 _MAX_COMPARED = 64
 
@@ -50,17 +50,17 @@ class QueueArguments(NamedTuple):
 
     @property
     def is_bounded(self) -> bool:
-        """Whether the queue has a maximum length."""
+        """The queue has a maximum length."""
         return self.max_length >= 0 or self.max_length_bytes >= 0
 
     @property
     def rejects(self) -> bool:
-        """Whether the queue refuses publishes when it is full."""
+        """The queue refuses publishes when it is full."""
         dead_letters = self.overflow == REJECT_PUBLISH_DLX and self.dead_letter_exchange is not None
         return self.overflow != DROP_HEAD and not dead_letters
 
     def options(self, arguments: Mapping[str, Any]) -> QueueSettings:
-        """The settings of a durable queue that was declared with these ``arguments``."""
+        """Return the settings of a durable queue that was declared with these ``arguments``."""
         attempts = UNLIMITED_ATTEMPTS if self.delivery_limit < 0 else self.delivery_limit
         retentions = self.done_retention_seconds, self.failed_retention_seconds
         return QueueSettings(attempts, *retentions, self.lease_seconds, dict(arguments))
@@ -72,25 +72,25 @@ def parse(queue: str, arguments: Mapping[str, Any]) -> QueueArguments:
     Raises:
         RequestError: a value has the wrong type or is out of range.
     """
-    found: dict[str, Any] = {}
+    parsed: dict[str, Any] = {}
     for name, value in arguments.items():
         argument = BY_NAME.get(name)
         if argument is None:
             continue
         check(argument, value, f"queue {queue!r}", queue=queue)
         if argument.field:
-            found[argument.field] = value
-    _check_retry(queue, found)
-    _check_dead_letters(queue, found)
+            parsed[argument.field] = value
+    _check_retry(queue, parsed)
+    _check_dead_letters(queue, parsed)
     _check_filter(queue, arguments)
-    return QueueArguments(**found)
+    return QueueArguments(**parsed)
 
 
 def check(argument: Argument, value: Any, place: str, **values: Any) -> None:
     """Refuse a value that is not valid for an argument.
 
     Raises:
-        RequestError: its text begins with ``place``.
+        RequestError: the value is not valid. The text begins with ``place``.
     """
     if not argument.takes(value):
         raise RequestError(
@@ -139,59 +139,63 @@ def _check_dead_letters(queue: str, found: Mapping[str, Any]) -> None:
 
 
 def parse_stored(queue: str, arguments: Mapping[str, Any]) -> QueueArguments:
-    """Parse the arguments of a stored queue; ignore those that an older version accepted and this one does not."""
-    good = valid(arguments)
-    for name in (FILTER, FILTER_MODE):  # the storage has compiled it, or logged that it is not valid
-        good.pop(name, None)
+    """Parse the arguments of a stored queue; ignores those that an older version accepted and this one does not."""
+    accepted = valid(arguments)
+    for name in (FILTER, FILTER_MODE):  # the storage has compiled the filter, or logged that it is not valid
+        accepted.pop(name, None)
     try:
-        return parse(queue, good)
+        return parse(queue, accepted)
     except RequestError:
         for name in ("x-retry-max-delay", *_DEAD_LETTERS):
-            good.pop(name, None)
-        return parse(queue, good)
+            accepted.pop(name, None)
+        return parse(queue, accepted)
 
 
 def valid(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments without those whose values an older version accepted and this one does not."""
+    """Return the arguments without those whose values an older version accepted and this one does not."""
     return {name: value for name, value in arguments.items() if name not in BY_NAME or BY_NAME[name].takes(value)}
 
 
 def unknown(what: str, name: str, arguments: Iterable[str], known: Collection[str] = BY_NAME.keys()) -> list[str]:
-    """Warnings about arguments that begin with ``x-`` and are not known, or would be known with that prefix.
+    """Return warnings about unknown arguments: those that begin with ``x-``, or would be known with that prefix.
 
     Args:
         what: "queue" or "exchange".
     """
-    odd = [one for one in arguments if one not in known and (one.startswith("x-") or f"x-{one}" in known)]
+    unknown_names = [
+        argument
+        for argument in arguments
+        if argument not in known and (argument.startswith("x-") or f"x-{argument}" in known)
+    ]
     return [
-        f"{what} {name!r}: the argument {one!r} is unknown and has no effect"
-        # few suggestions: each takes time, and a declaration may have any number of arguments
-        + (_did_you_mean(one, known) if at < _MAX_SUGGESTIONS else "")
-        for at, one in enumerate(odd)
+        f"{what} {name!r}: the argument {argument!r} is unknown and has no effect"
+        # limited, because each suggestion takes time, and a declaration may have any number of arguments
+        + (_did_you_mean(argument, known) if at < _MAX_SUGGESTIONS else "")
+        for at, argument in enumerate(unknown_names)
     ]
 
 
 def _did_you_mean(name: str, known: Collection[str]) -> str:
-    bare = {one.removeprefix("x-"): one for one in known}
+    bare = {argument.removeprefix("x-"): argument for argument in known}
     wanted = name.removeprefix("x-").replace("_", "-")
     close = get_close_matches(wanted, bare, n=1) if len(name) <= _MAX_COMPARED else []
     return f"; did you mean {bare[close[0]]!r}?" if close else ""
 
 
 def refuse_unknown(queue: str, arguments: Iterable[str]) -> None:
-    """Refuse a queue's arguments that are not known.
+    """Refuse unknown arguments of a queue.
 
     Raises:
-        RequestError: an argument is not known; the text suggests the one that was probably meant.
+        RequestError: an argument is not known; the text suggests the probable name.
     """
-    found = unknown("queue", queue, arguments)
-    if found:
-        text = found[0] if found[0].endswith("?") else f"{found[0]}."
+    warnings = unknown("queue", queue, arguments)
+    if warnings:
+        text = warnings[0] if warnings[0].endswith("?") else f"{warnings[0]}."
         raise RequestError(f"{text} To keep it for another broker, use force (--force).", queue=queue)
 
 
 def with_effect(arguments: Mapping[str, Any], *, stored: bool) -> dict[str, Any]:
-    """Return the arguments that make a declaration differ from another: those that have an effect on such a queue."""
+    """Return the arguments that distinguish two declarations: those that have an effect on such a queue."""
     return {
         name: value
         for name, value in arguments.items()
@@ -200,7 +204,9 @@ def with_effect(arguments: Mapping[str, Any], *, stored: bool) -> dict[str, Any]
 
 
 def difference(have: Mapping[str, Any], want: Mapping[str, Any]) -> tuple[str, str, str]:
-    """The name of the first argument that differs, and descriptions of both sides."""
+    """Return the name of the first argument that differs, and descriptions of both sides."""
     name = min(name for name in have.keys() | want.keys() if have.get(name, have) != want.get(name, want))
-    ours, theirs = (f"with {name}={side[name]!r}" if name in side else f"without {name}" for side in (have, want))
-    return name, ours, theirs
+    before_text, after_text = (
+        f"with {name}={side[name]!r}" if name in side else f"without {name}" for side in (have, want)
+    )
+    return name, before_text, after_text

@@ -1,4 +1,4 @@
-"""Makes queues of the right kind: stored or transient."""
+"""A factory for queues of the right kind: stored or transient."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .transient_queue import Surroundings, TransientQueue
 
 
 class QueueMaker:
-    """Makes the queues of one instance; ``fill`` starts the replay of a queue that begins in the past."""
+    """A factory for the queues of one instance; ``fill`` starts the replay of a queue that begins in the past."""
 
     def __init__(self, storage: Storage, around: Surroundings, fill: Callable[[Queue, Cursor], None]) -> None:
         self._storage = storage
@@ -45,10 +45,10 @@ class QueueMaker:
         return TransientQueue(name, properties, arguments, self._around)
 
     def recover(self, stored: Queue) -> StoredQueue:
-        """Make a queue from the store."""
+        """Create a queue from the store."""
         properties = QueueProperties(True, False, False, stored.declared.arguments)
         arguments = parse_stored(stored.name, stored.options.arguments)
         queue = StoredQueue(stored, properties, arguments, self._storage)
-        if arguments.single_active_consumer:  # one that holds messages continues before another may begin
+        if arguments.single_active_consumer:  # a consumer that holds messages continues before another one may begin
             queue.heirs = frozenset(entry.session for entry in stored.messages.in_flight.values())
         return queue

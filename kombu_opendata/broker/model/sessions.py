@@ -1,4 +1,4 @@
-"""Sessions of clients, their channels and consumers; and which consumer of a queue gets its next message."""
+"""Sessions of clients, their channels and consumers, and the choice of the consumer for a queue's next message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..access.quotas import UNLIMITED
 from ..access.rights import ALL_RIGHTS
 from ..access.user import ANONYMOUS
 
-#: with so many bytes delivered in one turn, a client gets no more in it: it may not read them
+#: after this many bytes in one turn, a client gets no more deliveries in it, because it may not read them
 TURN_BYTES = 512 << 10
 # plain numbers, compared for each message and report
 _FAILED = frozenset(map(int, (TaskState.RAISED, TaskState.TIMED_OUT, TaskState.REJECTED, TaskState.LOST)))
@@ -30,11 +30,11 @@ class SessionConnection(Protocol):
 
     @property
     def is_local(self) -> bool:
-        """Whether it is a Unix socket, which only the client's end closes: no network is in between."""
+        """The connection is a Unix socket, which only the client's end closes, without a network in between."""
 
     @property
     def writable(self) -> bool:
-        """Whether the client keeps up with reading."""
+        """The client reads as fast as the broker sends."""
 
     def send_all(self, outgoing: list[WireMessage]) -> None:
         """Send messages in order."""
@@ -43,15 +43,15 @@ class SessionConnection(Protocol):
         """Close the connection after the next messages are sent."""
 
     def abort(self) -> None:
-        """Close the connection at once."""
+        """Close the connection immediately."""
 
 
 class SessionChannel:
     """A channel with ``held`` unsettled deliveries. A ``prefetch`` of 0 and a ``credit`` of None mean no limit.
 
     ``starved`` are the queues that had messages for it while it held as many as its prefetch, in this order.
-    ``returned`` counts the deliveries that came back since the last one that was handled; while the channel
-    ``is_waiting`` because of them, its consumers get nothing.
+    ``returned`` counts the deliveries that were returned since the last one that was handled; while the channel
+    ``is_waiting`` because of them, its consumers get no deliveries.
     """
 
     __slots__ = ("consumers", "credit", "held", "is_waiting", "number", "prefetch", "returned", "starved", "waits")
@@ -63,13 +63,13 @@ class SessionChannel:
         self.credit: int | None = None
         self.returned = 0
         self.is_waiting = False
-        self.waits = 0  # since the last delivery that was handled
+        self.waits = 0  # number of waits since the last delivery that was handled
         self.consumers: dict[str, Consumer] = {}
         self.starved: dict[ConsumedQueue, None] = {}
 
     @property
     def is_full(self) -> bool:
-        """Whether it holds as many deliveries as it may."""
+        """The channel holds as many deliveries as its prefetch allows."""
         return 0 < self.prefetch <= self.held
 
 
@@ -98,12 +98,12 @@ class Consumer:
 
     @property
     def key(self) -> tuple[bytes, int, str]:
-        """Session, channel and tag, which identify it across reconnects."""
+        """Session, channel and tag, which identify the consumer across reconnects."""
         return self.session.id, self.channel.number, self.tag
 
     @property
     def has_credit(self) -> bool:
-        """Whether a delivery may be sent to it now."""
+        """A delivery may be sent to the consumer now."""
         connection = self.session.connection
         if connection is None or not connection.writable or self.session.suspended:
             return False
@@ -123,24 +123,24 @@ class Session:
         self.name = name
         self.user = ANONYMOUS
         self.login = ""  # the name of the user who logged in
-        self.acting_as = ""  # a name that this one acts as
+        self.acting_as = ""  # the user that the client acts as
         self.rights = ALL_RIGHTS
         self.quotas = UNLIMITED
         self.client = id  # connections of one client share exclusive queues
         self.connection: SessionConnection | None = None
-        self.is_local = False  # as the last connection was
+        self.is_local = False  # of the last connection
         self.lost_at_ms = 0
         self.since_ms = 0
-        self.suspended = False  # it gets no messages until it is resumed
+        self.suspended = False  # the session gets no messages until it is resumed
         self.channels: dict[int, SessionChannel] = {}
         self.lease_channels: dict[tuple[str, int], SessionChannel] = {}
         self.leases: dict[tuple[str, int], QueueEntry] = {}
         self.transient_publishes: dict[int, None] = {}  # publish numbers that are not in the store
-        self.declared: Declared | None = None  # if the client wants to know what of it is deleted
+        self.declared: Declared | None = None  # if the client wants notifications about deletions of these objects
         self.owned: set[ConsumedQueue] = set()  # its exclusive queues
         self.settled = 0
         self.reported_settled = 0
-        self.done = self.failed = 0  # messages and tasks that ended here
+        self.done = self.failed = 0  # messages and tasks that ended in this session
         self.replies: list[WireMessage] = []
         self.deliveries: list[Delivery] = []
         self.turn_bytes = 0  # of the messages in ``deliveries``
@@ -154,30 +154,30 @@ class Session:
 
     def note_transient(self, seq: int) -> None:
         """Remember a publish to transient queues only, for as many publishes as the store remembers."""
-        noted = self.transient_publishes
-        noted[seq] = None
-        if len(noted) > WINDOW:
-            del noted[next(iter(noted))]
+        publishes = self.transient_publishes
+        publishes[seq] = None
+        if len(publishes) > WINDOW:
+            del publishes[next(iter(publishes))]
 
     def count(self, outcome: int, state: int = 0) -> None:
-        """Count a message or a task that this client has ended; ``state`` is what became of the task, if known."""
+        """Count a message or a task that this client has ended; ``state`` is the outcome of the task, if known."""
         if state == _SUCCEEDED or (not state and outcome == _ACK):
             self.done += 1
         elif state in _FAILED or (not state and outcome == _REJECT):
             self.failed += 1
 
     def channel(self, number: int) -> SessionChannel:
-        """The channel of this number, created on first use.
+        """Return the channel of this number, created on first use.
 
         Raises:
-            LimitExceeded: there are too many.
+            LimitExceeded: the client has too many channels.
         """
-        found = self.channels.get(number)
-        if found is None:
+        channel = self.channels.get(number)
+        if channel is None:
             for quota in self.quotas:
                 quota.check_channel()
-            found = self.channels[number] = SessionChannel(number)
-        return found
+            channel = self.channels[number] = SessionChannel(number)
+        return channel
 
 
 class Getter(Protocol):
@@ -189,16 +189,16 @@ class Getter(Protocol):
     session: Session
 
     def take(self, queue: ConsumedQueue, entry: QueueEntry) -> bool:
-        """Claim a message; returns whether this getter has all that it wants."""
+        """Claim a message; returns whether this getter has as many as it requested."""
 
     def nothing(self) -> bool:
-        """The queue has no message now; returns whether this getter is finished."""
+        """Report that the queue has no message now; returns whether this getter is finished."""
 
     def end(self) -> None:
-        """The queue is being deleted: answer."""
+        """Reply, because the queue is being deleted."""
 
     def drop(self) -> None:
-        """The client's connection is gone; it repeats the call when it is back."""
+        """Discard the request of a lost connection; the client repeats it after reconnecting."""
 
 
 class ConsumedQueue(ABC):
@@ -217,26 +217,31 @@ class ConsumedQueue(ABC):
         self.auto_delete = auto_delete
         self.active: tuple[bytes, int, str] | None = None
         self.active_missing = False
-        self.heirs: frozenset[bytes] = frozenset()  # held messages before a restart: one of these is active
+        self.heirs: frozenset[bytes] = (
+            frozenset()
+        )  # sessions that held messages before a restart: one of these is active
         self.getters: deque[Getter] = deque()
         self.turn = 0
         self.deleting = False
-        self.is_paused = False  # consumers and getters get nothing
+        self.is_paused = False  # consumers and getters get no messages
         self.used_at_ms = now_ms
         self.timer: asyncio.TimerHandle | None = None
 
     # ------------------------------------------------------------------ delivering
     @abstractmethod
     def next_entry(self, now: int) -> tuple[QueueEntry | None, bool]:
-        """The next message to deliver, or None and whether one is being loaded."""
+        """Return the next message to deliver, or None and whether a message is being loaded."""
 
     @abstractmethod
     def lease(self, entry: QueueEntry, session: Session, channel: SessionChannel, tag: str, no_ack: bool) -> Delivery:
-        """Claim a message for a session and make its delivery; without acknowledgements it is settled at once."""
+        """Claim a message for a session and return its delivery; without acknowledgements it is settled immediately."""
 
     @abstractmethod
     def drop(self) -> int | None:
-        """Delete a transient queue; returns how many messages were waiting. None, without effect, for a stored one."""
+        """Delete a transient queue; returns the number of its messages.
+
+        Returns None, without effect, for a stored queue.
+        """
 
     # ------------------------------------------------------------------ the next consumer
     def add_consumer(self, consumer: Consumer) -> None:
@@ -248,7 +253,7 @@ class ConsumedQueue(ABC):
         self.has_ranks = self.has_ranks or consumer.priority != 0
 
     def next_consumer(self) -> Consumer | None:
-        """The next consumer with credit, in turn."""
+        """Return the next consumer with credit, in turn."""
         if self.single_active:
             return self._active_consumer()
         if self.has_ranks:
@@ -264,18 +269,18 @@ class ConsumedQueue(ABC):
         return None
 
     def starve(self) -> None:
-        """It has messages, and nobody to take them: it waits for the consumers that hold all they may."""
+        """Register with the full channels of its consumers: the queue has messages, and no consumer has credit."""
         for consumer in self.consumers:
             if consumer.channel.is_full:
                 consumer.channel.starved[self] = None
 
     def _active_consumer(self) -> Consumer | None:
         if self.active is None:
-            heirs = self.heirs
-            chosen = next((each for each in self.consumers if not heirs or each.session.id in heirs), None)
-            if chosen is None:
+            holders = self.heirs
+            successor = next((each for each in self.consumers if not holders or each.session.id in holders), None)
+            if successor is None:
                 return None
-            self.active, self.heirs = chosen.key, frozenset()
+            self.active, self.heirs = successor.key, frozenset()
         for consumer in self.consumers:
             if consumer.key == self.active:
                 return consumer if consumer.has_credit else None
@@ -285,6 +290,6 @@ class ConsumedQueue(ABC):
         for place, consumer in enumerate(self.consumers):
             if consumer.has_credit:
                 del self.consumers[place]
-                self.add_consumer(consumer)  # behind its equals
+                self.add_consumer(consumer)  # behind consumers of the same priority
                 return consumer
         return None

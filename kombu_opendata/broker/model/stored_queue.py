@@ -34,7 +34,7 @@ _ACK, _START = int(Outcome.ACK), int(Outcome.START)
 
 
 class Storage(NamedTuple):
-    """The parts of the storage engine that stored queues use."""
+    """The components of the storage engine that stored queues use."""
 
     operations: Operations
     definitions: Definitions
@@ -136,7 +136,7 @@ class StoredQueue(BrokerQueue):
     def extend(self, entry: QueueEntry, lease_ms: int) -> None:
         self._operations.extend(self.stored, (entry,), lease_ms)
 
-    # ------------------------------------------------------------------ waiting messages
+    # ------------------------------------------------------------------ ready and delayed messages
     def remove(self, entries: Collection[QueueEntry], reason: str) -> None:
         self._operations.remove(self.stored, entries, reason)
 
@@ -153,7 +153,7 @@ class StoredQueue(BrokerQueue):
         return await self._storage.removals.purge(self.stored, call)
 
     def drop(self) -> None:
-        """It is stored."""
+        """Return None: the queue is stored."""
 
     async def delete(self, call: Call | None) -> int:
         return await self._storage.removals.delete_queue(self.stored, call)
@@ -234,5 +234,5 @@ class StoredQueue(BrokerQueue):
 
 
 def stored_in(queues: Iterable[BrokerQueue]) -> list[Queue]:
-    """The states of the stored queues among these: one operation puts a message into all of them."""
+    """Return the states of the stored queues among these: one operation puts a message into all of them."""
     return [queue.stored for queue in queues if isinstance(queue, StoredQueue)]

@@ -28,12 +28,12 @@ from .sessions import Session, SessionChannel
 
 
 class Surroundings(NamedTuple):
-    """What the transient queues of an instance use.
+    """The components that the transient queues of an instance use.
 
     Attributes:
         readers: the names of sessions with timed leases.
         dead_letter: called with a message that may become a dead letter, and the reason.
-        drop: deletes a queue at once; returns how many messages were waiting.
+        drop: deletes a queue immediately; returns the number of its messages.
     """
 
     clock: Clock
@@ -44,7 +44,7 @@ class Surroundings(NamedTuple):
 
 
 class TransientQueue(BrokerQueue):
-    """A queue that needs no commits and is gone after a restart. It has no cold buckets."""
+    """A queue that needs no commits and does not survive a restart. It has no cold buckets."""
 
     kind = "transient"
 
@@ -66,7 +66,7 @@ class TransientQueue(BrokerQueue):
         self._take_over(overrides, arguments)
 
     def put(self, id: int, envelope: bytes, priority: int, visible: int, ttl: int) -> None:
-        """Add a new message, which other queues may get as well."""
+        """Add a new message, which may be routed to other queues, too."""
         now = self._clock.now_ms()
         visible = max(visible, now)
         deadline = now + ttl if ttl >= 0 else 0
@@ -129,7 +129,7 @@ class TransientQueue(BrokerQueue):
             return
         if outcome == Outcome.START:
             self._running[entry.id, entry.claimed_at] = entry.session
-            if len(self._running) > MAX_RUNNING:  # its sessions report nothing
+            if len(self._running) > MAX_RUNNING:  # its sessions report no outcomes
                 del self._running[next(iter(self._running))]
         messages.settle(entry)
         if outcome in (Outcome.ACK, Outcome.START):
@@ -141,7 +141,7 @@ class TransientQueue(BrokerQueue):
             self._around.dead_letter(self, entry, "rejected")
 
     def finish(self, id: int, token: int, session: Session) -> bool:
-        """End a task that was started under this lease; returns whether this session may do so, and it ran."""
+        """End a task that was started under this lease; returns whether it ran and this session may end it."""
         starter = self._running.get((id, token))
         if starter is None or not (starter == session.id or session.rights.read[self.name]):
             return False
@@ -151,7 +151,7 @@ class TransientQueue(BrokerQueue):
     def extend(self, entry: QueueEntry, lease_ms: int) -> None:
         entry.lease_until = self._clock.now_ms() + lease_ms
 
-    # ------------------------------------------------------------------ waiting messages
+    # ------------------------------------------------------------------ ready and delayed messages
     def remove(self, entries: Collection[QueueEntry], reason: str) -> None:
         for entry in entries:
             self.messages.remove(entry)
@@ -192,8 +192,8 @@ class TransientQueue(BrokerQueue):
         messages, now = self.messages, self._clock.now_ms()
         entries = messages.in_flight if IN_FLIGHT in states else messages.available
         rows = (queue_pages.loaded_row(messages, id, now) for id in sorted(entries) if id > after)
-        found = [row for row in rows if row is not None and row.state in states]
-        return found[:limit], found[limit - 1].id if len(found) > limit else -1
+        matches = [row for row in rows if row is not None and row.state in states]
+        return matches[:limit], matches[limit - 1].id if len(matches) > limit else -1
 
     async def locate(self, id: int, envelope: bytes | None, received_at_ms: int, reads: int) -> Located:
         row = queue_pages.loaded_row(self.messages, id, self._clock.now_ms())
