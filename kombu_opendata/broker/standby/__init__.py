@@ -1,1 +1,1 @@
-"""Two brokers of one store: which of them is active, and how the other one takes over."""
+"""The active role: which of two brokers of a store is active, and the take-over by the other."""

@@ -1,4 +1,4 @@
-"""A standby's connection to the active broker: shows that this one is alive, and hears when it hands over."""
+"""A standby's connection to the active broker: shows that the standby is alive, and receives the planned take-over."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from ...protocol.framing import HELLO_MAX_FRAME_BYTES, PREAMBLE, PREAMBLE_BYTES,
 from ...protocol.messages.standby_messages import prove
 from .active_record import ActiveRecord
 
-#: intervals without a heartbeat after which the active broker counts as gone
+#: intervals without a heartbeat after which the active broker is considered lost
 SILENT_INTERVALS = 3
 _CONNECT_SECONDS = 1.0
 _NONCE_BYTES = 16
 
-#: reads ahead what opening these instances will read
+#: reads ahead the data that opening these instances needs
 ReadAhead = Callable[[list[str]], Awaitable[None]]
 
 
 class ActiveLink(asyncio.Protocol):
-    """One connection to the active broker.
+    """A connection to the active broker.
 
     Attributes:
         is_welcome: set when the active broker has proved that it is the one of the record.
@@ -111,7 +111,7 @@ class ActiveLink(asyncio.Protocol):
             self._preparing.cancel()
         if not self.is_welcome.done():
             self.is_welcome.set_exception(error)
-            self.is_welcome.exception()  # it may be that nobody waits any more
+            self.is_welcome.exception()  # mark the error as retrieved: the future may have no waiter any more
         if not self.ended.done():
             self.ended.set_result(None)
         if self._transport is not None:
@@ -129,9 +129,10 @@ async def connect(
     """Connect to the active broker; None if it can't be reached at any address.
 
     Args:
-        id: this standby's, and ``addresses`` where clients reach it.
-        tls: makes a context, where the active broker uses TLS.
-        role: ``successor`` tells a broker that this one has replaced it; then it does not answer.
+        id: the id of this standby.
+        addresses: the addresses where clients reach it.
+        tls: creates a context, if the active broker uses TLS.
+        role: ``successor`` notifies a broker that this one has replaced it; then it does not reply.
         prepare: called when the active broker is about to hand over.
     """
     for address in record.addresses if record.key else []:
@@ -155,10 +156,12 @@ async def _open(link: ActiveLink, address: str, tls: ssl.SSLContext | None) -> N
 
 
 def link_context(certificate: Path | None, key: Path | None) -> ssl.SSLContext:
-    """TLS towards the other broker. Both prove themselves by the store's key, so names of certificates don't matter.
+    """Return the TLS context for the other broker.
+
+    Both brokers prove themselves by the store's key, so the names in certificates don't matter.
 
     Args:
-        certificate: PEM, shown to a broker that asks for certificates.
+        certificate: PEM, shown to a broker that requests certificates.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

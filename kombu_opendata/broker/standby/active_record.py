@@ -1,4 +1,4 @@
-"""The active record: which broker of a store is active, and where its clients find it. JSON, see RFC 0009."""
+"""The active record: the identity and addresses of a store's active broker. JSON, see RFC 0009."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ ACTIVE, HANDING_OVER, STOPPED = "active", "handing-over", "stopped"
 
 
 class TakeOverClaim(msgspec.Struct, frozen=True, kw_only=True):
-    """A broker's wish to replace the active one, which withdraws the claim if it is alive.
+    """A broker's claim to replace the active one, which withdraws the claim if it is alive.
 
     Attributes:
-        id: of the broker that claims.
+        id: the id of the claiming broker.
         forced: the active broker may not withdraw it, and ends.
     """
 
@@ -30,23 +30,23 @@ class TakeOverClaim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ActiveRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The record's fields. New ones get a default; a change that an older broker must not miss raises ``format``.
+    """The record's fields. New fields get a default; a change that an older broker must not miss raises ``format``.
 
     Attributes:
         id: random, of the process that is active, or was.
-        serial: random, another one for each write: some buckets tell versions apart only by their content.
-        state: ``active``; ``handing-over``: the successor may go on at once; ``stopped``: everybody may.
+        serial: random, different for each write: some buckets distinguish versions only by their content.
+        state: ``active``; ``handing-over``: the successor may become active immediately; ``stopped``: any broker may.
         addresses: where clients reach it: HOST:PORT, or the path of a socket.
-        tls: whether the HOST:PORT addresses use TLS.
-        key: random, known to those that can read the store: the active broker and a standby prove that they can.
-        instances: those that it has opened, all of which a successor opens before it serves.
-        lease_seconds: how long the active broker goes on without reading the record; inf: it never looks.
-        claim: of a broker that has not heard from the active one.
+        tls: the HOST:PORT addresses use TLS.
+        key: random, readable with the store: the active broker and a standby prove that they can read it.
+        instances: the instances that it has opened; a successor opens all of them before it serves.
+        lease_seconds: how long the active broker serves without reading the record; inf: it never reads it.
+        claim: the claim of a broker that lost its connection to the active one.
         successor: the id of the standby that a broker hands over to.
         process: the process on its host, see :mod:`.process_identity`.
-        version: of its package.
+        version: the version of its package.
         store_format: the newest format of the store that it reads, and may have written.
-        written_at: for people; no broker reads it.
+        written_at: for people; brokers don't read it.
     """
 
     format: int = RECORD_FORMAT
@@ -67,7 +67,7 @@ class ActiveRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode(record: ActiveRecord) -> bytes:
-    """The record's bytes: JSON with a line for each field, for people."""
+    """Return the record's bytes: JSON with a line for each field, for people."""
     return msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n"
 
 
@@ -76,17 +76,17 @@ def decode(data: bytes) -> ActiveRecord:
 
     Raises:
         NewerFormat: a newer version of this package wrote it, so it may have written the store, too.
-        CorruptRecord: it is no record.
+        CorruptRecord: the bytes are not a record.
     """
     try:
         plain: dict[str, Any] = msgspec.json.decode(data, type=dict)
         for name, ours in (("format", RECORD_FORMAT), ("store_format", FORMAT_VERSION)):
-            theirs = plain.get(name)
-            if isinstance(theirs, int) and theirs > ours:
+            version = plain.get(name)
+            if isinstance(version, int) and version > ours:
                 raise NewerFormat(
-                    f"the store's active broker is kombu-opendata {plain.get('version')}, whose {name} is {theirs}; "
+                    f"the store's active broker is kombu-opendata {plain.get('version')}, whose {name} is {version}; "
                     f"this one knows up to {ours} and can't take over: upgrade it",
-                    version=theirs,
+                    version=version,
                     supported=ours,
                 )
         return msgspec.convert(plain, ActiveRecord)

@@ -1,4 +1,4 @@
-"""The right to serve a store. One broker has it and is active; the others are standbys."""
+"""The active role: the right to serve a store. One broker has it; the others are standbys."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from ..delivery.active_lease import ActiveLease
 from ..wire.gate import Gate
 from ..wire.standbys import Standby, Standbys
 
-#: exit codes of a broker that failed, and of one that another broker has replaced
+#: exit codes of a broker that failed, and of a broker that another one has replaced
 EXIT_FAILED, EXIT_FENCED = 1, 6
 
 
 @dataclass(frozen=True)
 class ActiveRoleSettings:
-    """What a broker says of itself to the other brokers of its store.
+    """The settings of a broker that concern the other brokers of its store.
 
     Attributes:
-        standby: wait if another broker is active; it is then also replaced by others.
+        standby: wait if another broker is active; this broker can then be replaced by others, too.
         take_over: replace the active broker even if it is alive.
         renew_seconds: how often the active broker reads its record.
-        instances: opened at the start.
-        id: of this process.
+        instances: the instances that are opened at startup.
+        id: the id of this process.
         key: for the active record.
-        tls: makes the context for connections to the active broker.
-        serves_tls: whether clients use TLS here.
+        tls: creates the context for connections to the active broker.
+        serves_tls: clients use TLS at this broker.
     """
 
     standby: bool
@@ -44,11 +44,11 @@ class ActiveRoleSettings:
 
 @dataclass(frozen=True)
 class Front:
-    """What a seat controls of its broker.
+    """The parts of a broker that its active role controls.
 
     Attributes:
-        fenced: to be called when another broker has taken over.
-        read_ahead: reads what opening these instances will read; never fails.
+        fenced: called when another broker has taken over.
+        read_ahead: reads the data that opening these instances needs; never fails.
     """
 
     gate: Gate
@@ -62,57 +62,57 @@ class ActiveRole(Protocol):
     """The right to serve one store.
 
     Attributes:
-        instances: those that must be open before this broker serves.
+        instances: the instances that must be open before this broker serves.
     """
 
     instances: tuple[str, ...]
 
     async def take(self, front: Front, addresses: tuple[str, ...]) -> None:
-        """Return when this broker is the active one.
+        """Wait until this broker is the active one.
 
         Args:
             addresses: where clients reach it, as far as that is known.
 
         Raises:
-            StoreInUse: another broker is, and this one shall not wait.
-            NewerFormat: another broker is, and this version can't replace it.
-            StoreError: the store does not answer.
+            StoreInUse: another broker is active, and this one must not wait.
+            NewerFormat: another broker is active, and this version can't replace it.
+            StoreError: the store does not respond.
         """
 
     async def announce(self, addresses: tuple[str, ...]) -> None:
-        """Say where clients reach this broker, which is the active one now."""
+        """Publish the addresses where clients reach this broker, which is now the active one."""
 
     async def watch(self) -> None:
-        """As long as this broker is active, check that it still is."""
+        """Check regularly that this broker is still the active one."""
 
     async def opening(self, instance: str) -> None:
-        """This broker is about to open an instance.
+        """Record that this broker is about to open an instance.
 
         Raises:
             StoreFenced: another broker is active.
         """
 
     async def find_successor(self) -> None:
-        """Tell the gate who is active after this broker was fenced."""
+        """Set the gate's address of the active broker after this broker was fenced."""
 
     async def prepare(self, standby: Standby) -> None:
-        """This broker still serves, and will hand over: let the standby do beforehand what it can."""
+        """Let a standby prepare for a take-over while this broker still serves."""
 
     async def hand_over(self, standby: Standby) -> bool:
-        """Everything is committed: let a standby go on; returns False if the store must be closed before."""
+        """Hand over to a standby after the last commit; returns False if the store must be closed before."""
 
     async def wait_for_successor(self) -> None:
-        """Wait until the standby goes on, or may do so without this process."""
+        """Wait until the standby is active, or may become active without this process."""
 
     async def leave(self) -> None:
-        """The store is closed: anybody may go on."""
+        """Release the store after it was closed: any broker may become active."""
 
     def release(self) -> None:
-        """The process ends."""
+        """Free the role's resources at the end of the process."""
 
 
 class FreeSeat:
-    """A store that only this process can reach: memory."""
+    """The active role for a store that only this process can reach: memory."""
 
     instances: tuple[str, ...] = ()
 

@@ -1,8 +1,8 @@
-"""The seat of a store in a bucket: the active record, which brokers replace only in place of the version they read.
+"""The active role for a bucket: the active record, which brokers replace only in place of the version they read.
 
-A standby that has lost the active broker *claims* the seat in the record. The active one reads the record once per
-period, and withdraws the claim if it is alive. It answers clients for ``lease_seconds`` after the last read of a record
-without a claim, and no longer. So after a longer wait the standby may take the seat: see RFC 0009.
+A standby that has lost the active broker *claims* the role in the record. The active broker reads the record once per
+period, and withdraws the claim if it is alive. It serves clients for ``lease_seconds`` after the last read of a record
+without a claim, and no longer. So after a longer wait the standby may take the role: see RFC 0009.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from .process_identity import has_ended, own_process
 
 log = logging.getLogger(__name__)
 
-#: periods without a read of the record after which the active broker answers nobody
+#: periods without a read of the record after which the active broker sends nothing to clients
 LEASE_PERIODS = 3
 #: for a broker without --standby, until a standby is connected
 UNGUARDED_PERIOD_SECONDS, UNGUARDED_LEASE_SECONDS = 10.0, 25.0
-#: a claim waits so much longer than the lease, for clocks that don't run equally fast
+#: a claim waits longer than the lease by this factor, for clocks that don't run equally fast
 _MARGIN = 1.1
-#: how often a claim looks for its answer
+#: how often a claiming broker reads the record
 _CLAIM_LOOK_SECONDS = 0.5
-#: how long a standby has to read ahead before this broker hands over
+#: how long a standby may read ahead before this broker hands over
 _PREPARE_SECONDS = 5.0
-#: how long a standby has to take over before the record says that it may
+#: how long a standby may take over before the record permits any broker to do so
 _SUCCESSOR_SECONDS = 1.0
-#: how often a standby looks again when the store does not answer
+#: how often a standby retries while the store does not respond
 _RETRY_SECONDS = 1.0
 
 
 class BucketActiveRole:
-    """The broker whose id is in the record is active."""
+    """The active role for a bucket: the broker whose id is in the record is active."""
 
     def __init__(self, record: BucketRecord, settings: ActiveRoleSettings) -> None:
         self._record, self._settings = record, settings
-        self._has_standby = settings.standby  # or had one
+        self._has_standby = settings.standby  # or had one before
         self._standby_came = asyncio.Event()
         self._addresses: tuple[str, ...] = ()
         self._mine: VersionedRecord | None = None
@@ -54,7 +54,7 @@ class BucketActiveRole:
         self._front: Front
         self.instances: tuple[str, ...] = ()
         self._successor = ""
-        self._followed_lease = 0.0  # of the broker that was seen to be active
+        self._followed_lease = 0.0  # of the broker that was last seen to be active
         self._telling: asyncio.Task[None] | None = None
 
     @property
@@ -65,19 +65,19 @@ class BucketActiveRole:
     def _lease(self) -> float:
         return LEASE_PERIODS * self._settings.renew_seconds if self._has_standby else UNGUARDED_LEASE_SECONDS
 
-    # ------------------------------------------------------------------ taking it
+    # ------------------------------------------------------------------ take-over
     async def take(self, front: Front, addresses: tuple[str, ...]) -> None:
         self._front, self._addresses = front, addresses
         is_first = True
         while self._mine is None:
             try:
-                found = await self._record.read() or await self._read_again()
-                if found is None or self._is_free(found.record, at_start=is_first):
-                    await self._sit_down(found)
+                versioned = await self._record.read() or await self._read_again()
+                if versioned is None or self._is_free(versioned.record, at_start=is_first):
+                    await self._sit_down(versioned)
                 elif self._settings.standby:
-                    await self._stand_by(found)
+                    await self._stand_by(versioned)
                 else:
-                    await self._push_in(found)
+                    await self._push_in(versioned)
             except RecordChanged:
                 pass
             except NewerFormat:
@@ -91,7 +91,7 @@ class BucketActiveRole:
         front.gate.hold()
 
     async def _read_again(self) -> VersionedRecord | None:
-        """The record was deleted: an active broker whose lease is not over has that time to write it again."""
+        """Read the record again after it was deleted: an active broker may write it again until its lease is over."""
         if not self._followed_lease:
             return None  # the store is new, as far as this broker knows
         log.warning("standby: the active record was deleted")
@@ -107,7 +107,8 @@ class BucketActiveRole:
         """Write this broker's record.
 
         Raises:
-            RecordChanged, StoreError: another one was faster, or the store does not answer.
+            RecordChanged: another broker wrote the record first.
+            StoreError: the store does not respond.
         """
         settings, before = self._settings, found.record.instances if found is not None else []
         record = ActiveRecord(
@@ -120,7 +121,7 @@ class BucketActiveRole:
         self._extend(began)
 
     async def _stand_by(self, found: VersionedRecord) -> None:
-        """Follow the active broker, until it may be gone; then claim its seat."""
+        """Follow the active broker until its connection is lost; then claim the role."""
         gate, record = self._front.gate, found.record
         self._followed_lease = record.lease_seconds
         gate.send_away()
@@ -134,18 +135,18 @@ class BucketActiveRole:
             await self._claim(found)
             return
         try:
-            told = await link.ended
-            if told is not None:
+            take_over = await link.ended
+            if take_over is not None:
                 log.warning("take-over: the active broker hands over")
                 gate.hold()
-                await self._sit_down(VersionedRecord(decode(told.record), told.version))
+                await self._sit_down(VersionedRecord(decode(take_over.record), take_over.version))
             else:
                 log.warning("standby: the connection to the active broker is lost")
         finally:
             link.close()
 
     async def _push_in(self, found: VersionedRecord) -> None:
-        """Replace a broker that is gone, or that is to be replaced.
+        """Replace a broker that has ended, or that must be replaced.
 
         Raises:
             StoreInUse: it is alive.
@@ -170,7 +171,7 @@ class BucketActiveRole:
         )
 
     async def _claim(self, found: VersionedRecord, *, forced: bool = False) -> None:
-        """Claim the seat, and sit down if the active broker does not withdraw the claim within its lease."""
+        """Claim the role, and take it if the active broker does not withdraw the claim within its lease."""
         seconds, other = _MARGIN * found.record.lease_seconds, found.record.claim
         if other is not None and other.id != self._settings.id and not await self._stays(found, seconds):
             return  # two claims would only replace each other
@@ -186,7 +187,7 @@ class BucketActiveRole:
             await asyncio.sleep(self._period)
 
     async def _reading_ahead(self, found: VersionedRecord, seconds: float) -> bool:
-        """As :meth:`_stays`. Most active brokers that are alive would have answered before, so it is worth reading."""
+        """Read ahead during :meth:`_stays`: an active broker that is alive would probably have withdrawn the claim."""
         reading = asyncio.ensure_future(self._front.read_ahead({*self._settings.instances, *found.record.instances}))
         try:
             return await self._stays(found, seconds)
@@ -194,27 +195,27 @@ class BucketActiveRole:
             reading.cancel()
 
     async def _tell(self, replaced: ActiveRecord) -> None:
-        """Tell the broker that it is replaced: it may be alive, and only the store be out of its reach."""
+        """Notify a replaced broker: it may be alive, and only unable to reach the store."""
         settings = self._settings
         await connect(replaced, settings.id, list(self._addresses), settings.tls, "successor")
 
     async def _stays(self, found: VersionedRecord, seconds: float) -> bool:
-        """Wait; returns whether the record is still the same."""
+        """Wait; returns whether the record stayed the same."""
         ends_at = seconds_since_boot() + seconds
         while (left := ends_at - seconds_since_boot()) > 0:
             await asyncio.sleep(min(left, _CLAIM_LOOK_SECONDS))
-            now = await self._record.read()
-            if now is None or now.version != found.version:
+            current = await self._record.read()
+            if current is None or current.version != found.version:
                 return False
         return True
 
-    # ------------------------------------------------------------------ keeping it
+    # ------------------------------------------------------------------ renewal
     def _extend(self, began: float) -> None:
         if self._has_standby:
             self._front.tenure.extend(began + self._lease)
 
     def _note_standby(self) -> None:
-        """Shorten the lease: a standby is connected, also if this broker was started without --standby."""
+        """Shorten the lease after a standby connected, also for a broker that was started without --standby."""
         if not self._has_standby:
             seconds = self._settings.renew_seconds
             log.info("this broker has a standby: it reads its record every %g s from now on", seconds)
@@ -240,11 +241,11 @@ class BucketActiveRole:
         return self._mine
 
     async def _change(self, **fields: object) -> None:
-        """Write the own record with other fields.
+        """Write this broker's record with other fields.
 
         Raises:
             StoreFenced: another broker is active.
-            StoreError: the store does not answer.
+            StoreError: the store does not respond.
         """
         async with self._writing:
             while True:
@@ -265,7 +266,9 @@ class BucketActiveRole:
             try:
                 async with self._writing:
                     await self._look()
-                if self._found.record.lease_seconds != self._lease:  # this broker keeps to it before the record has it
+                if (
+                    self._found.record.lease_seconds != self._lease
+                ):  # this broker applies the new lease before the record has it
                     await self._change(lease_seconds=self._lease)
                 if is_silent:
                     log.info("the store shows again which broker is active: this one")
@@ -283,44 +286,44 @@ class BucketActiveRole:
         """Check that this broker is still the active one, and withdraw the claim of another one.
 
         Raises:
-            StoreFenced: it is not.
-            RecordChanged: look again.
-            StoreError: the store does not answer.
+            StoreFenced: another broker is active.
+            RecordChanged: the record must be read again.
+            StoreError: the store does not respond.
         """
         began = seconds_since_boot()
         try:
-            found = await self._record.read()
+            versioned = await self._record.read()
         except NewerFormat as exc:
             raise self._lost(()) from exc
-        if found is None:
+        if versioned is None:
             log.error("the active record was deleted: it is written again")
-            found = await self._record.write(self._found.record, None)
-        elif found.record.id != self._settings.id or found.record.state != ACTIVE:
-            raise self._lost(tuple(found.record.addresses))
-        elif found.record.claim is not None:
-            if found.record.claim.forced:
+            versioned = await self._record.write(self._found.record, None)
+        elif versioned.record.id != self._settings.id or versioned.record.state != ACTIVE:
+            raise self._lost(tuple(versioned.record.addresses))
+        elif versioned.record.claim is not None:
+            if versioned.record.claim.forced:
                 raise self._lost(())
             log.warning("another broker could not reach this one and claims its place: the claim is withdrawn")
-            found = await self._record.write(replace(found.record, claim=None), found)
-        self._mine = found
+            versioned = await self._record.write(replace(versioned.record, claim=None), versioned)
+        self._mine = versioned
         self._extend(began)
 
     def _lost(self, active: tuple[str, ...]) -> StoreFenced:
-        """Stop to answer."""
+        """End the lease, so that this broker sends no more replies; returns the error."""
         self._front.gate.active = active
         where = f", at {', '.join(active)}," if active else ""
         error = StoreFenced(f"another broker{where} has taken over the store: this one ends", url=self._record.url)
         self._front.tenure.lose(error)
         return error
 
-    # ------------------------------------------------------------------ leaving it
+    # ------------------------------------------------------------------ shutdown
     async def find_successor(self) -> None:
         try:
-            found = await self._record.read()
+            versioned = await self._record.read()
         except StoreError:
             return
-        if found is not None and found.record.id != self._settings.id:
-            self._front.gate.active = tuple(found.record.addresses)
+        if versioned is not None and versioned.record.id != self._settings.id:
+            self._front.gate.active = tuple(versioned.record.addresses)
 
     async def prepare(self, standby: Standby) -> None:
         if standby.prepares:

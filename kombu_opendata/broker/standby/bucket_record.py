@@ -14,7 +14,7 @@ from ...errors import StartError, StoreError
 from ...staging.bucket_folder import version_of
 from .active_record import RECORD_NAME, ActiveRecord, decode, encode
 
-#: how long one request may take, with the client's own attempts to repeat it
+#: maximum duration of one request, with the client's own retries
 _REQUEST_SECONDS = 5.0
 
 
@@ -26,7 +26,7 @@ class VersionedRecord(NamedTuple):
 
 
 class RecordChanged(Exception):
-    """Another broker wrote the record since it was read."""
+    """Another broker wrote the record after it was read."""
 
 
 class BucketRecord:
@@ -58,15 +58,15 @@ class BucketRecord:
             raise StoreError(f"the store {url} can't be used: {exc}", url=url) from exc
 
     async def read(self) -> VersionedRecord | None:
-        """The record; None if the store has none.
+        """Return the record; None if the store has none.
 
         Raises:
-            StoreError: the store does not answer.
-            NewerFormat, CorruptRecord: it can't be read.
+            StoreError: the store does not respond.
+            NewerFormat, CorruptRecord: the record can't be read.
         """
         try:
-            got = await self._ask(self._obs.get_async(self._store, RECORD_NAME))
-            return VersionedRecord(decode(bytes(await self._ask(got.bytes_async()))), version_of(got.meta))
+            response = await self._ask(self._obs.get_async(self._store, RECORD_NAME))
+            return VersionedRecord(decode(bytes(await self._ask(response.bytes_async()))), version_of(response.meta))
         except (FileNotFoundError, self._obs.exceptions.NotFoundError):
             return None
 
@@ -74,8 +74,8 @@ class BucketRecord:
         """Write the record in place of another one, or as the first one.
 
         Raises:
-            RecordChanged: another broker was faster.
-            StoreError: the store does not answer; the record may be written all the same.
+            RecordChanged: another broker wrote the record first.
+            StoreError: the store does not respond; the record may have been written.
         """
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         record = msgspec.structs.replace(record, serial=secrets.token_hex(8), written_at=at)
@@ -84,10 +84,10 @@ class BucketRecord:
             put = await self._ask(self._obs.put_async(self._store, RECORD_NAME, encode(record), mode=mode))
             return VersionedRecord(record, version_of(put))
         except self._changed:
-            found = await self.read()  # the client repeats a put whose answer was lost
-            if found is None or found.record.serial != record.serial:
+            current = await self.read()  # the client repeats a put whose response was lost
+            if current is None or current.record.serial != record.serial:
                 raise RecordChanged from None
-            return found
+            return current
 
     async def _ask(self, request: Any) -> Any:
         try:

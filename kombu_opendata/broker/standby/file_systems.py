@@ -1,8 +1,8 @@
-"""Which kind of file system a folder is on: a store's folder must be one that only one host uses.
+"""The file system of a store's folder, which must be one that only one host uses.
 
-The lock on a folder is an flock, which another host does not see, and the journal is written without asking the disk
-again. So two brokers on two hosts would both confirm messages, and destroy each other's. The type of the file system
-tells whether other hosts can have the same folder.
+The lock on a folder is an flock, which another host does not see, and the journal is written without reading it from
+the disk again. So two brokers on two hosts would both confirm messages, and destroy each other's. The type of the file
+system shows whether other hosts can mount the same folder.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...errors import StoreUnwritable
 log = logging.getLogger(__name__)
 
 _MOUNTS = Path("/proc/self/mountinfo")
-#: file systems that several hosts can mount at once; those of FUSE without "fuse."
+#: file systems that several hosts can mount at the same time; those of FUSE without "fuse."
 _SHARED = frozenset(
     {
         "9p", "acfs", "afs", "beegfs", "blobfuse", "blobfuse2", "ceph", "ceph-fuse", "cephfs", "cifs",
@@ -44,36 +44,36 @@ def check_file_system(folder: Path) -> None:
         folder: need not exist.
 
     Raises:
-        StoreUnwritable: its file system is one of a network or of a cluster.
+        StoreUnwritable: its file system is a network or cluster file system.
     """
-    found = file_system(folder)
-    if found in _IN_MEMORY:
-        log.warning("%s is on a %s: everything in it is lost when the machine restarts", folder, found)
-    elif found.removeprefix("fuse.").lower() in _SHARED:
+    kind = file_system(folder)
+    if kind in _IN_MEMORY:
+        log.warning("%s is on a %s: everything in it is lost when the machine restarts", folder, kind)
+    elif kind.removeprefix("fuse.").lower() in _SHARED:
         raise StoreUnwritable(
-            f"{folder} is on a file system of type {found}, which other hosts can mount, too: their brokers would not "
+            f"{folder} is on a file system of type {kind}, which other hosts can mount, too: their brokers would not "
             "see this one's lock, and both would lose messages. Use a local disk or block volume; or a bucket "
             "(--store s3://bucket/prefix), which may have a standby on another host",
             path=str(folder),
-            file_system=found,
+            file_system=kind,
         )
-    elif found and found not in _LOCAL:
-        log.warning("%s is on a file system of type %s: make sure that no other host mounts it", folder, found)
+    elif kind and kind not in _LOCAL:
+        log.warning("%s is on a file system of type %s: make sure that no other host mounts it", folder, kind)
 
 
 def file_system(folder: Path, mounts: Path = _MOUNTS) -> str:
-    """The type of the file system that a folder is on, or would be; empty if the system does not say."""
+    """Return the type of a folder's file system, also for a folder that does not exist; empty if it is not known."""
     try:
         lines = mounts.read_text(errors="surrogateescape").splitlines()
     except OSError:
         return ""
     place = os.path.realpath(folder)
-    best, found = "", ""
+    best, kind = "", ""
     for line in lines:
         # number, parent, device, root, mount point, options, optional fields …, "-", type, source, options
         before, _, after = line.partition(" - ")
         point = _ESCAPED.sub(lambda code: chr(int(code[1], 8)), before.split(" ")[4])
         is_above = place == point or place.startswith(point.rstrip("/") + "/")
         if is_above and len(point) >= len(best):  # a later mount at the same point hides the earlier one
-            best, found = point, after.split(" ")[0]
-    return found
+            best, kind = point, after.split(" ")[0]
+    return kind

@@ -1,6 +1,6 @@
-"""The seat of a store in a folder: the lock on the folder. Its standby is a second process on the same host.
+"""The active role for a folder: the lock on the folder. Its standby is a second process on the same host.
 
-The record only says where the active broker is. A frozen process keeps its lock, so nobody replaces it.
+The record only has the addresses of the active broker. A frozen process keeps its lock, so it is not replaced.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ log = logging.getLogger(__name__)
 
 #: how often a standby tries to lock the folder
 _TRY_SECONDS = 0.05
-#: how often it looks where the active broker is, while it has no connection to that
+#: how often a standby without a connection to the active broker reads its address
 _LOOK_SECONDS = 0.5
-#: how often the active broker checks that the store's folder is still its own, and shows other hosts that it lives
+#: how often the active broker checks that it still owns the store's folder, and shows other hosts that it is alive
 _WATCH_SECONDS = 0.5
 
 
 class FolderActiveRole(FreeSeat):
-    """Who has the lock is active. The kernel releases the lock of a process that ends.
+    """The active role of the process that has the folder's lock. The kernel releases the lock of a process that ends.
 
     Raises:
-        StoreInUse: another broker has it, and this one shall not wait; or another host uses the folder.
+        StoreInUse: another broker has the lock, and this one must not wait; or another host uses the folder.
         StoreUnwritable, UnsafeFolder: the folder can't be used.
     """
 
@@ -74,7 +74,7 @@ class FolderActiveRole(FreeSeat):
             await asyncio.sleep(_LOOK_SECONDS)
 
     def _find_active(self, front: Front) -> ActiveRecord | None:
-        """The record; the gate learns where the active broker is."""
+        """Return the record, and set the gate's address of the active broker."""
         record, gate = self._read(), front.gate
         if record is not None and gate.active != tuple(record.addresses):
             gate.active = tuple(record.addresses)
@@ -102,7 +102,7 @@ class FolderActiveRole(FreeSeat):
         self._front.standbys.key = key
 
     async def watch(self) -> None:
-        """End the process when its store is deleted, or taken by another host. A clean close would write there."""
+        """End the process when its store is deleted or taken by another host; a clean close would write to it."""
         while not self._lock.lost:
             if other := self._lock.renew():
                 log.critical("a broker on another host (%s) has taken the store's folder: this one ends at once", other)

@@ -1,8 +1,8 @@
-"""Which host uses a store's folder: written into the file of the lock, which other hosts do not see.
+"""The mark of the host that uses a store's folder, in the file of the lock, which other hosts do not see.
 
 A folder may be on a file system that several hosts share and that is not known as such (FUSE, virtiofs). So the broker
-writes the host's boot and name into the file, and renews its time of change while it runs. A start that finds another
-host there watches for a renewal. Only changes count: the clocks of two hosts are never compared.
+writes the host's boot and name into the file, and renews its modification time while it runs. A broker that finds
+another host there at startup watches for a renewal. Only changes count: the clocks of two hosts are never compared.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from ...boot import boot_id
 from ...errors import StoreInUse
 
-#: how long a start watches the mark of another host: several renewals, see folder_seat.py
+#: how long a starting broker watches the mark of another host: several renewals, see folder_active_role.py
 _WATCH_SECONDS = 3.0
 
 
@@ -24,7 +24,7 @@ class HostMark:
     """The mark in one file.
 
     Attributes:
-        other: the host whose mark is being watched; empty if none is.
+        other: the host whose mark is being watched; empty if there is none.
     """
 
     def __init__(self, path: Path) -> None:
@@ -35,19 +35,19 @@ class HostMark:
         self.other = ""
 
     def is_stale(self) -> bool:
-        """Whether no broker on another host uses the folder; False as long as that is not sure.
+        """Return whether no broker on another host uses the folder; False until that is certain.
 
         Raises:
-            StoreInUse: one does.
+            StoreInUse: a broker on another host uses it.
         """
-        found = self._read()
-        host = self._other_host(found[0])
+        state = self._read()
+        host = self._other_host(state[0])
         if not host:
             self.other = ""
             return True
         if not self.other:
-            self.other, self._found, self._found_at = host, found, time.monotonic()
-        if found != self._found:
+            self.other, self._found, self._found_at = host, state, time.monotonic()
+        if state != self._found:
             raise StoreInUse(
                 f"a broker on the host {host} uses {self._path.parent}, and two hosts must not share a folder: connect "
                 "to it, or stop it first; for brokers on several hosts use a bucket (--store s3://bucket/prefix)",
@@ -56,31 +56,31 @@ class HostMark:
         return time.monotonic() - self._found_at >= _WATCH_SECONDS
 
     def write(self, fd: int) -> None:
-        """Make the mark this host's. What was written before is overwritten in place: the disk may be full."""
+        """Write this host's mark. The file is overwritten in place, because the disk may be full."""
         os.ftruncate(fd, os.pwrite(fd, self._own.encode(), 0))
 
     def renew(self, fd: int) -> str:
-        """Show that this broker lives; returns the name of another host that has taken the folder, or nothing."""
+        """Show that this broker is alive; returns the name of another host that has taken the folder, or ""."""
         try:
             other = self._other_host(self._read()[0])
             if not other:
                 os.utime(fd)
-        except OSError:  # what is wrong with the disk shows elsewhere
+        except OSError:  # disk errors are reported elsewhere
             return ""
         return other
 
     def remove(self, fd: int) -> None:
-        """This broker ends."""
-        with suppress(OSError):  # the folder may be gone
+        """Remove the mark at shutdown."""
+        with suppress(OSError):  # the folder may have been deleted
             if not self._other_host(self._read()[0]):
                 os.ftruncate(fd, 0)
 
     def _read(self) -> tuple[str, int]:
-        """The mark and when it was renewed, by a new descriptor: one that is open may show what this host remembers."""
+        """Return the mark and its modification time, by a new descriptor: an open one may show this host's cache."""
         with self._path.open(errors="replace") as file:
             return file.read(4096).strip(), os.fstat(file.fileno()).st_mtime_ns
 
     def _other_host(self, mark: str) -> str:
-        """The name in another host's mark."""
+        """Return the host name in another host's mark; empty if the mark is this host's."""
         boot, _, host = mark.partition(" ")
         return host or boot if self._own and boot != self._own.partition(" ")[0] else ""

@@ -1,7 +1,7 @@
 """The reserve of inodes: empty files that a broker deletes if it can't start without them.
 
 SlateDB and the journal create files when a broker opens a store. On a file system without a free inode, this would
-fail, although what is needed is little, and most of it is deleted again. With the reserve, the broker starts, consumers
+fail, although few files are needed, and most of them are deleted again. With the reserve, the broker starts, consumers
 continue, and publishes are refused once the journal is full, as on a full disk.
 """
 
@@ -16,7 +16,7 @@ from ...full_disk import free_inodes
 log = logging.getLogger(__name__)
 
 _FOLDER = "broker.reserve"
-#: a start takes about 15
+#: a startup needs about 15
 _FILES = 32
 
 
@@ -37,7 +37,7 @@ def use_reserve(store: Path) -> None:
 
 
 def fill_reserve(store: Path) -> None:
-    """Create what is missing of the reserve, if that leaves twice as many inodes free."""
+    """Create the missing files of the reserve, if that leaves twice as many inodes free."""
     free = free_inodes(store)
     if free is None or free < 3 * _FILES:
         return

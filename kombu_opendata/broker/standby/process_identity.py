@@ -1,4 +1,4 @@
-"""A name for a process by which another one on the same host can tell whether it has ended.
+"""A process identity, by which another process on the same host can check whether it has ended.
 
 ``BOOT/NAMESPACE/PID/START``: the host's boot, the namespace of process ids (a container has its own), the process and
 its start in clock ticks after the boot. Empty where the system has no ``/proc``.
@@ -13,7 +13,7 @@ from ...boot import boot_id
 
 
 def own_process() -> str:
-    """The name of this process."""
+    """Return the identity of this process."""
     try:
         return f"{_place()}/{os.getpid()}/{_started(os.getpid())}"
     except (OSError, IndexError):
@@ -21,7 +21,7 @@ def own_process() -> str:
 
 
 def has_ended(process: str) -> bool:
-    """Whether this process ran on this host, and surely does not run any more."""
+    """Return whether this process ran on this host and has certainly ended."""
     try:
         place, pid, started = process.rsplit("/", 2)
         if place != _place():
@@ -41,7 +41,7 @@ def _place() -> str:
 
 
 def _started(pid: int) -> str:
-    """When a process started; a zombie does not count as running."""
+    """Return the start time of a process; a zombie does not count as running."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     if fields[0] in "ZX":
         raise FileNotFoundError(f"process {pid} has ended")

@@ -41,7 +41,7 @@ class StoreLock:
         Raises:
             StoreUnwritable: the folder can't be created or written, other hosts may use it, or it has only a part of a
                 store.
-            UnsafeFolder: other users own or may write to the folder or something in it.
+            UnsafeFolder: other users own or may write to the folder or an entry in it.
             StoreInUse: another broker has the lock, or uses the folder on another host.
         """
         while not self.try_acquire():
@@ -57,7 +57,7 @@ class StoreLock:
     def try_acquire(self) -> bool:
         """Take the lock if it is free; raises as :meth:`acquire`, StoreInUse only for a broker on another host.
 
-        After an unclean end on another host the first attempts fail: see :meth:`.HostMark.is_stale`.
+        After an unclean shutdown on another host the first attempts fail: see :meth:`.HostMark.is_stale`.
         """
         if self._is_held:
             return True
@@ -77,7 +77,7 @@ class StoreLock:
             raise StoreUnwritable(f"{self._path} can't be written: {exc.strerror}", path=str(self._path)) from exc
 
     def _take(self, folder: PrivateFolder) -> bool:
-        """The lock is this process's; take the folder, unless a broker on another host may use it."""
+        """Take the folder after the lock was acquired, unless a broker on another host may use it."""
         if not self._is_for_this_host():
             return False
         self._is_held = True
@@ -105,14 +105,14 @@ class StoreLock:
 
     @property
     def lost(self) -> bool:
-        """Whether the lock's file is gone: the folder was deleted or replaced."""
+        """The lock's file does not exist any more: the folder was deleted or replaced."""
         try:
             return not os.path.samestat(os.lstat(self._path / LOCK_NAME), os.fstat(self._fd))
         except FileNotFoundError:
             return True
 
     def renew(self) -> str:
-        """Show other hosts that this broker lives; returns the name of one that has taken the folder, or nothing."""
+        """Show other hosts that this broker is alive; returns the name of one that has taken the folder, or ""."""
         return self._mark.renew(self._fd)
 
     def release(self) -> None:
