@@ -81,12 +81,25 @@ def test_numbers_with_too_many_digits(site: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("path", ["api/v1/actions/move", "api/v1/actions/send/preview"])
-@pytest.mark.parametrize("content_type", ["application/json", "text/plain", "application/vnd.x+json"])
-def test_json_with_too_many_elements(site: httpx.Client, path: str, content_type: str) -> None:
+@pytest.mark.parametrize(
+    "content_types",
+    [
+        ["application/json"], ["text/plain"], ["application/vnd.x+json"], ["application/json; charset=form"],
+        ["application/json", "application/x-www-form-urlencoded"],
+    ],
+)  # fmt: skip
+def test_json_with_too_many_elements(site: httpx.Client, path: str, content_types: list[str]) -> None:
     text = b'{"queue": "mail", "target": "mail", "ids": [' + b"{}," * 300_000 + b"{}]}"
-    answer = site.post(path, content=text, headers={"Content-Type": content_type})
+    answer = site.post(path, content=text, headers=[("Content-Type", each) for each in content_types])
     refused(answer, 413)
     assert "250,000 elements" in answer.text
+
+
+def test_a_json_text_with_too_many_elements_in_a_parameter(site: httpx.Client) -> None:
+    given = {"queue": "mail", "headers": '{"a": [' + "[]," * 10_000 + "[]]}"}
+    answer = site.post("api/v1/actions/send", json=given)
+    refused(answer, 422)
+    assert "10,000 elements" in answer.text
 
 
 def test_a_text_of_many_commas_is_sent(site: httpx.Client) -> None:

@@ -157,7 +157,10 @@ class Queues(dict[str, BrokerQueue]):
         if count is not None:
             return count
         self._forget_users(queue)
-        bound = {exchange for name, exchange, _key, _arguments in self._topology.bindings() if name == queue.name}
+        bound = [
+            exchange.name for exchange in self._topology.exchanges.values()
+            if exchange.auto_delete and any(queue.name in queues for queues in exchange.bindings.values())
+        ]  # fmt: skip
         count = await queue.delete(call)
         for exchange in bound:
             self.drop_unused_exchange(exchange)

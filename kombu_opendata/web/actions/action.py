@@ -4,11 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Json
 
+from ...queue_client.bodies import json_elements
 from ..brokers import UserBroker
+
+#: of a JSON text in a parameter; each takes about a hundred bytes of memory
+MAX_ELEMENTS = 10_000
+
+
+def _limited(value: Any) -> Any:
+    if isinstance(value, str) and json_elements(value.encode("utf-8", "replace"), MAX_ELEMENTS) > MAX_ELEMENTS:
+        raise ValueError(f"it may have {MAX_ELEMENTS:,} elements at most")
+    return value
+
+
+#: a JSON object, or the JSON text of one, as forms have it
+JsonObject = Annotated[Json[dict[str, Any]] | dict[str, Any], BeforeValidator(_limited)]
 
 
 class Parameters(BaseModel):

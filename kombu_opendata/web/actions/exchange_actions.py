@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, Json, field_validator
+from pydantic import Field, field_validator
 
 from ..brokers import UserBroker
-from .action import Action, ActionOutcome, Parameters, Preview, Report, counted
+from .action import Action, ActionOutcome, JsonObject, Parameters, Preview, Report, counted
 
 
 class ExchangeParameters(Parameters):
@@ -48,7 +48,7 @@ class BindingParameters(ExchangeParameters):
     routing_key: str = Field(
         "", title="Routing key", description="for a topic exchange a pattern: * is a word, # any number"
     )
-    arguments: Json[dict[str, Any]] | dict[str, Any] = Field(
+    arguments: JsonObject = Field(
         default_factory=dict,
         title="Arguments",
         description='as JSON; for a headers exchange, the headers and "x-match"',

@@ -6,12 +6,12 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from pydantic import Field, Json, field_validator
+from pydantic import Field, field_validator
 
 from ...errors import PreconditionFailed, QueueFull
 from ...queue_client.message_models import Settled
 from ..brokers import UserBroker
-from .action import Action, ActionOutcome, Parameters, Preview, Report, counted
+from .action import Action, ActionOutcome, JsonObject, Parameters, Preview, Report, counted
 from .queue_actions import QueueParameters
 
 MAX_IDS = 1000
@@ -21,7 +21,7 @@ class MessageParameters(Parameters):
     body: str = Field(
         title="Body", description="JSON; anything else is sent as text", json_schema_extra={"lines": True}
     )
-    headers: Json[dict[str, Any]] | dict[str, Any] = Field(
+    headers: JsonObject = Field(
         default_factory=dict, title="Headers", description="as JSON", json_schema_extra={"lines": True}
     )
     priority: int = Field(0, ge=0, le=255, title="Priority")

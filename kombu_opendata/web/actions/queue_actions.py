@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pydantic import Field, Json, field_validator
+from pydantic import Field, field_validator
 
 from ...queue_client import QueueOptions
 from ..brokers import UserBroker
-from .action import Action, ActionOutcome, Parameters, Preview, Report, counted
+from .action import Action, ActionOutcome, JsonObject, Parameters, Preview, Report, counted
 
 
 class QueueParameters(Parameters):
@@ -19,7 +19,7 @@ class QueueParameters(Parameters):
 
 
 class CreateQueueParameters(QueueParameters):
-    arguments: Json[dict[str, Any]] | dict[str, Any] = Field(
+    arguments: JsonObject = Field(
         default_factory=dict,
         title="Arguments",
         description='x- arguments as JSON, such as {"x-max-length": 1000}',
@@ -110,7 +110,7 @@ async def resume(broker: UserBroker, given: ResumeParameters, _report: Report) -
 
 
 class AlterQueueParameters(QueueParameters):
-    arguments: Json[dict[str, Any]] | dict[str, Any] = Field(
+    arguments: JsonObject = Field(
         default_factory=dict,
         title="Arguments to set",
         description='as JSON, such as {"x-max-length": 1000}; null means as if it were not declared',
