@@ -1,4 +1,4 @@
-"""The web page: an ASGI app that is a client of the broker, with a JSON API (extra ``web``)."""
+"""Web UI: an ASGI app that is a client of the broker, with a JSON API (extra ``web``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Composes the page: its views, its API, its files."""
+"""ASGI app of the web UI: its views, its API, its static files."""
 
 from __future__ import annotations
 
@@ -90,10 +90,10 @@ _API = (
 
 
 def create_app(settings: WebSettings | str) -> FastAPI:
-    """An ASGI app, to be served alone or mounted in another one.
+    """Return an ASGI app, to be served alone or mounted in another one.
 
     Args:
-        settings: the page's settings, or only the broker's URL.
+        settings: the settings of the web UI, or only the broker's URL.
     """
     settings = WebSettings(settings) if isinstance(settings, str) else settings
     brokers = Brokers(settings)
@@ -109,7 +109,7 @@ def create_app(settings: WebSettings | str) -> FastAPI:
     app = FastAPI(title="opendata-queue", openapi_url=None, docs_url=None, redoc_url=None, lifespan=lifespan)
     app.state.site = site
     app.add_middleware(Guard, settings=settings, visitors=visitors, answer=_error)
-    answer_errors(app, _error)  # the guard's, too
+    answer_errors(app, _error)  # the guard's errors, too
     app.add_middleware(BodyLimit, most=settings.body_bytes)
     app.add_middleware(SecurityHeaders)
     for page in PAGES:
@@ -121,7 +121,7 @@ def create_app(settings: WebSettings | str) -> FastAPI:
 
 
 def _error(request: Request, said: Answered) -> Response:
-    """A page, or JSON below /api."""
+    """Answer an error as a page, or as JSON below /api."""
     return (error_json if is_api(request.scope) else error_page)(request, said)
 
 
@@ -143,24 +143,24 @@ def _api(site: Site) -> FastAPI:
 
 
 async def _refuse_unknown(request: Request) -> None:
-    """Refuse a query with a parameter that the route does not have: without a misspelt filter the answer is larger.
+    """Reject a query parameter that the route does not have: a misspelt filter would otherwise return more results.
 
     Raises:
         RequestError: the text names the parameters that the route has.
     """
     if not request.query_params:
         return
-    # The description takes most of a second once, for which no other visitor waits.
+    # The first description takes most of a second; a thread makes it, so that other requests do not wait.
     description = request.app.openapi_schema or await asyncio.to_thread(request.app.openapi)
     described = description["paths"][request.scope["route"].path][request.method.lower()]
-    known = sorted(given["name"] for given in described.get("parameters", ()) if given["in"] == "query")
+    known = sorted(parameter["name"] for parameter in described.get("parameters", ()) if parameter["in"] == "query")
     for name in request.query_params:
         if name not in known:
-            has = f"choose from {', '.join(known)}" if known else "it has none"
-            raise RequestError(f"there is no parameter {name!r:.100}: {has}", name=name[:100])
+            hint = f"choose from {', '.join(known)}" if known else "it has none"
+            raise RequestError(f"there is no parameter {name!r:.100}: {hint}", name=name[:100])
 
 
 def api_description() -> dict[str, Any]:
-    """The OpenAPI description of the JSON API; no broker is asked."""
+    """Return the OpenAPI description of the JSON API; no broker is contacted."""
     api: FastAPI = create_app("opendata:///nowhere").state.api
     return api.openapi()

@@ -1,4 +1,4 @@
-"""The page's client: no call waits long, and while the broker is away, calls fail at once."""
+"""Client of the web UI: calls have short timeouts, and fail immediately while the broker is unavailable."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ from ..queue_client.async_calls import AsyncCalls
 
 CONNECT_SECONDS = 3.0
 CALL_SECONDS = 10.0
-#: a query that takes longer asks so often whether the broker is there
+#: interval at which a long query checks that the broker is available
 ASK_SECONDS = 1.0
 QUERIES = (
     ListMessages, ListAttempts, RetrieveMessage, RetrieveAttempt, CountAttempts, CountMessages, ListFailures,
     GroupFailures,
 )  # fmt: skip
-#: after a failure, calls fail at once for so long
+#: duration after a failure for which calls fail immediately
 AWAY_SECONDS = 1.0
 
 
 class BoundedCalls(AsyncCalls):
-    """Calls that end in time, each with an answer or an error."""
+    """Calls with a timeout: each ends with a result or an error."""
 
     used_at = 0.0
     _away_until = 0.0
     _fault: ConnectionLost | None = None
 
     async def call(self, message: Any) -> Any:
-        """As the base's.
+        """Call the broker, as in the base class.
 
         Raises:
-            ConnectionLost: the broker is away, or does not answer.
+            ConnectionLost: the broker is unavailable, or does not answer.
         """
         now = self._began()
         try:
@@ -64,7 +64,9 @@ class BoundedCalls(AsyncCalls):
             raise self._fault from exc
 
     async def call_apart(self, message: Any) -> Any:
-        """As the base's: it may take long. A query ends when the broker is away; what changes something goes on.
+        """Make a call that may take long, as in the base class.
+
+        A query is cancelled when the broker becomes unavailable; a call that changes something continues.
 
         Raises:
             ConnectionLost: as :meth:`call`.
@@ -81,7 +83,7 @@ class BoundedCalls(AsyncCalls):
             apart.cancel()
 
     def _began(self) -> Callable[[], float]:
-        """Note that a call is made; returns the clock."""
+        """Record the time of a call and return the clock."""
         now = self.clock.monotonic
         self.used_at = now()
         if self._fault is not None and now() < self._away_until:
@@ -90,17 +92,17 @@ class BoundedCalls(AsyncCalls):
 
 
 class PageClient(AsyncQueueClient):
-    """A client for people who wait in front of a page."""
+    """Client for requests of browsers, whose users wait for the response."""
 
     def __init__(self, url: str, options: Options) -> None:
         seconds = min(options.connect_timeout, CONNECT_SECONDS)
         bounded = replace(
             options, name="opendata-queue web", connect_timeout=seconds, reconnect_timeout=0.0, close_timeout=1.0
         )
-        super().__init__(url, **{one.name: getattr(bounded, one.name) for one in fields(bounded)})
+        super().__init__(url, **{option.name: getattr(bounded, option.name) for option in fields(bounded)})
         self._calls = self._bounded = BoundedCalls(url, bounded)
 
     @property
     def used_at(self) -> float:
-        """When a call was made last; pages that are open, and jobs, make them again and again."""
+        """The time of the last call; open views and jobs make calls continuously."""
         return self._bounded.used_at

@@ -1,4 +1,4 @@
-"""The clients of the broker, and what they were told a moment ago."""
+"""Clients of the broker, one for each user, and a cache of their recent results."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from .settings import WebSettings
 from .verification import Verification
 
 T = TypeVar("T")
-#: how old an answer about rights may be; the broker checks each call anyway
+#: maximum age of a result about permissions; the broker checks each call anyway
 _IDENTITY_SECONDS = 30.0
-#: an answer is asked for again after so many times as long as it took, but at the latest after so many seconds
+#: a result is requested again after this multiple of its duration, at most after this number of seconds
 _PAUSE, _LONGEST_PAUSE = 200, 60.0
-#: answers that nobody asks for any more are dropped
+#: results that are not requested for this time are dropped
 _KEPT_SECONDS = 120.0
 
 
-#: of the answers that a task has used: how many seconds they are older than they should be
+#: ages beyond the limit, in seconds, of the results that a task has used
 _ages: ContextVar[list[float] | None] = ContextVar("ages", default=None)
 
 
 def note_ages() -> list[float]:
-    """Return a list to which the ages of all answers are added that this task, and those that it starts, will use."""
+    """Return a list to which the ages of all results are added that this task, and those that it starts, will use."""
     ages = [0.0]
     _ages.set(ages)
     return ages
 
 
 class _Answer:
-    """An answer, with the time of its request; until it is there, ``before`` is the one before.
+    """A cached result with the time of its request; until it arrives, ``before`` is the previous one.
 
     Attributes:
-        took: how many seconds this answer and the one before took at least. A single one may have waited for a new
-            connection, after a restart of the broker: the next one must not wait for long because of that.
+        took: the shorter of the durations of this request and the previous one, in seconds. A single request may have
+            waited for a new connection after a restart of the broker; that must not delay the next one.
     """
 
     def __init__(self, at: float, future: asyncio.Future[Any], earlier: _Answer | None) -> None:
@@ -55,11 +55,11 @@ class _Answer:
         self._seconds, self._earlier_seconds = 0.0, 0.0 if earlier is None else earlier._seconds
 
     def is_older(self, seconds: float, now: float) -> bool:
-        """An answer that is not there yet is never old."""
+        """Return True if the result has arrived and is older than ``seconds``."""
         return self.future.done() and now - self.at > seconds
 
     def ended(self, future: asyncio.Future[Any]) -> None:
-        """An error is told to whoever waits; it is no mistake if nobody does any more."""
+        """Record the duration of the request; its error is raised where the result is awaited, if at all."""
         self._seconds, self.before = monotonic() - self.at, None
         self.took = min(self._seconds, self._earlier_seconds)
         if not future.cancelled():
@@ -67,15 +67,15 @@ class _Answer:
 
 
 class UserBroker:
-    """The broker as one user sees it: a client, and answers that all open pages of this user share.
+    """The broker as one user sees it: a client, and results that all open views of this user share.
 
     Attributes:
-        expects_standby: whether it should have a standby: there was one, or the URL names more than one broker.
-        lease_counts: when counters were noted, and how many leases had expired in each queue.
-        metrics: the figures of all queues, as the broker told them last.
-        key: names it among the page's clients.
-        who: what :meth:`identity` told last.
-        was_entered: whether the broker has let this user in.
+        expects_standby: whether a standby is expected: there was one, or the URL names more than one broker.
+        lease_counts: times of reading the counters, with the number of expired leases of each queue.
+        metrics: the latest metrics of all queues.
+        key: the key of this client among those of the web UI.
+        who: the latest result of :meth:`identity`.
+        was_entered: whether the broker has accepted this user.
         verified: the last verification of each instance's store.
     """
 
@@ -93,28 +93,28 @@ class UserBroker:
 
     @property
     def last_used_at(self) -> float:
-        """When somebody came, or a page or job of theirs asked for something."""
+        """The time of the last request of this user, or the last call of the user's open views and jobs."""
         return max(self.used_at, self.client.used_at if isinstance(self.client, PageClient) else 0.0)
 
     async def identity(self) -> Identity:
-        """Who this is, and what this user may do."""
+        """Return the user with its permissions."""
         self.who = await self.recent("identity", _IDENTITY_SECONDS, self.client.whoami)
         return self.who
 
     async def recent(
         self, key: Hashable, seconds: float, ask: Callable[[], Awaitable[T]], *, patience: float | None = None
     ) -> T:
-        """An answer that is at most so old. Who asks while another asks the same gets the same answer.
+        """Return a result that is at most ``seconds`` old. Concurrent callers share one request.
 
-        What takes the broker long is asked for less often, so that open pages don't keep it busy.
+        Results that take the broker long are requested less often, so that open views don't keep it busy.
 
         Raises:
-            TimeoutError: there is no answer after ``patience`` seconds, nor an earlier one; it will be there later.
+            TimeoutError: there is no result after ``patience`` seconds, nor an earlier one; it will be there later.
         """
         now = monotonic()
         answer = self._answers.get(key)
         if answer is None or answer.is_older(max(seconds, min(_PAUSE * answer.took, _LONGEST_PAUSE)), now):
-            self._answers = {name: one for name, one in self._answers.items() if now - one.at < _KEPT_SECONDS}
+            self._answers = {name: cached for name, cached in self._answers.items() if now - cached.at < _KEPT_SECONDS}
             answer = self._answers[key] = _Answer(now, asyncio.ensure_future(ask()), answer)
             answer.future.add_done_callback(answer.ended)
         if (ages := _ages.get()) is not None:
@@ -129,31 +129,31 @@ class UserBroker:
             raise
 
     def forget_answers(self) -> None:
-        """Ask for everything again, as something was done."""
+        """Clear the cache, as an action has changed something."""
         self._answers.clear()
 
     async def close(self) -> None:
-        """End the connections."""
+        """Close the connections."""
         await self.client.close()
 
 
 @dataclass(frozen=True)
 class Login:
-    """As whom a client logs in; without a user, as the page itself."""
+    """The credentials of a client; without a user, the web UI's own."""
 
     user: str = ""
     secret: str = field(default="", repr=False)
     act_as: str = ""
 
 
-#: the page itself
+#: the web UI's own login
 OWN = Login()
-#: clients that are kept, beside the page's own
+#: limit of the clients beside the web UI's own
 _MOST = 64
 
 
 class Brokers:
-    """The broker as each user sees it. The clients that were not used for long are closed."""
+    """The broker as each user sees it. Clients that were not used for long are closed."""
 
     def __init__(self, settings: WebSettings) -> None:
         self._settings = settings
@@ -162,7 +162,7 @@ class Brokers:
         self._closing: set[asyncio.Task[None]] = set()
 
     def of(self, login: Login = OWN) -> UserBroker:
-        """The broker as this user sees it. It is connected when it is first asked."""
+        """Return the broker as this user sees it. The client connects with its first call."""
         key = self._key_of(login)
         if key not in self._known:
             address = parse(self._settings.url)
@@ -171,28 +171,28 @@ class Brokers:
                 address = replace(address, user=login.user, secret=login.secret)
             client = PageClient(address.as_uri(include_secret=True), options)
             self._known[key] = UserBroker(client, expects_standby=bool(address.others), key=key)
-        found = self._known[key]
+        broker = self._known[key]
         self._known.move_to_end(key)
-        found.used_at = monotonic()
+        broker.used_at = monotonic()
         self._close_unused()
-        return found
+        return broker
 
     async def entered(self, login: Login) -> UserBroker:
-        """As :meth:`of`, when the broker has let this user in.
+        """Return the same as :meth:`of`, after the broker has accepted this user.
 
         Raises:
-            AccessRefused: it does not, or it has no users, so that it asks nobody for a secret.
-            OpenDataError: it is away, or can't check logins now.
+            AccessRefused: the broker rejects the login, or has no users and so checks no secrets.
+            OpenDataError: the broker is unavailable, or can't check logins now.
         """
         broker = self.of(login)
         try:
-            who = await broker.identity()
-            if login.user and who.user != login.user:
+            identity = await broker.identity()
+            if login.user and identity.user != login.user:
                 raise AccessRefused(
                     "this broker has no users, so nobody can log in: start it with --users, or serve the page on "
                     "loopback only"
                 )
-            if login.act_as and who.user not in (login.act_as, ""):
+            if login.act_as and identity.user not in (login.act_as, ""):
                 raise AccessRefused(f"the broker does not let this page act as {login.act_as!r}")
         except OpenDataError:
             if not broker.was_entered:
@@ -202,12 +202,12 @@ class Brokers:
         return broker
 
     def find(self, key: str) -> UserBroker | None:
-        """The broker of an earlier login, if its client is still there."""
-        found = self._known.get(key)
-        if found is not None:
+        """Return the broker of an earlier login; None if its client was closed."""
+        broker = self._known.get(key)
+        if broker is not None:
             self._known.move_to_end(key)
-            found.used_at = monotonic()
-        return found
+            broker.used_at = monotonic()
+        return broker
 
     def forget(self, broker: UserBroker) -> None:
         """Close a client."""
@@ -217,19 +217,19 @@ class Brokers:
             task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         while self._known:
             await self._known.popitem()[1].close()
         if self._closing:
             await asyncio.wait(self._closing)
 
     def _close_unused(self) -> None:
-        """The page's own client stays, and so does the newest."""
+        """Close unused clients, except the web UI's own and the newest."""
         own, now = self._key_of(OWN), monotonic()
-        others = [one for one in self._known.values() if one.key != own]
-        for place, one in enumerate(others[:-1]):
-            if len(others) - place > _MOST or now - one.last_used_at > self._settings.session_idle_seconds + 60:
-                self.forget(one)
+        others = [broker for broker in self._known.values() if broker.key != own]
+        for place, broker in enumerate(others[:-1]):
+            if len(others) - place > _MOST or now - broker.last_used_at > self._settings.session_idle_seconds + 60:
+                self.forget(broker)
 
     def _key_of(self, login: Login) -> str:
         digest = hashlib.blake2b(key=self._key)

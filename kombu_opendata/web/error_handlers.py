@@ -1,4 +1,4 @@
-"""Answers every error in one place: as a page, or as JSON below /api/v1."""
+"""Error handlers of the web UI: each error becomes a page, or JSON below /api/v1."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .error_reports import Answered
 
 log = logging.getLogger(__name__)
 
-#: makes a response of a request and what is said of its error
+#: makes the response of a request and its error
 Answer = Callable[[Request, Answered], Response]
 
 
 def answer_errors(app: FastAPI, answer: Answer) -> None:
-    """Let an app answer all errors like this."""
+    """Register handlers for all errors of an app."""
 
     def broker_error(request: Request, exc: Exception) -> Response:
         assert isinstance(exc, OpenDataError)
@@ -45,7 +45,7 @@ def answer_errors(app: FastAPI, answer: Answer) -> None:
 
 
 class Unforeseen:
-    """Answers an unforeseen error with a number, under which the log has its traceback."""
+    """Middleware that answers an unforeseen error with a number, under which the log has its traceback."""
 
     def __init__(self, app: ASGIApp, answer: Answer) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""What is said of an error, on pages and by the API: its HTTP status, its values, what to do."""
+"""Error reports for pages and the API: HTTP status, values, what to do."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from ..errors import (
 from ..json_values import plain
 
 _FIX = "Fix the request: the same one will fail again."
-#: the first class that an error belongs to decides: its HTTP status, and what to do
+#: HTTP status and advice; the first class that matches an error decides
 _KINDS: tuple[tuple[type[OpenDataError], int, str], ...] = (
     (TooManyLogins, 429, "Wait, then try the same again."),
     (RetryLater, 503, "Wait, then try the same again: nothing was stored."),
@@ -50,7 +50,7 @@ _KINDS: tuple[tuple[type[OpenDataError], int, str], ...] = (
     (RequestError, 422, _FIX),
 )
 _ELSE = 500, "See the log of the web UI."
-#: a problem's type for pydantic, or how that begins, and what is wrong with a parameter
+#: pydantic's type of a problem, or a prefix of it, and the sentence about the parameter
 _PROBLEMS = (
     ("missing", "is missing."),
     ("string_too_short", "is missing."),
@@ -73,13 +73,13 @@ _PROBLEMS = (
 
 @dataclass(frozen=True)
 class Fault:
-    """What went wrong.
+    """An error of a request.
 
     Attributes:
-        code: names the kind of error, such as `not_found`; see docs/web-api.md.
-        message: what was wrong, for people.
-        values: what it is about, such as `queue` or `message_id`.
-        what_to_do: for people.
+        code: the kind of error, such as `not_found`; see docs/web-api.md.
+        message: what is wrong, for people.
+        values: the objects concerned, such as `queue` or `message_id`.
+        what_to_do: advice for people.
     """
 
     code: str
@@ -90,7 +90,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Answered:
-    """A fault, and how it is answered over HTTP."""
+    """An error report with its HTTP status and headers."""
 
     status: int
     fault: Fault
@@ -104,7 +104,7 @@ class Answered:
 
 
 def answered(exc: OpenDataError) -> Answered:
-    """How an error is answered."""
+    """Return the report of an error of the broker or its client."""
     status, advice = next(((status, advice) for cls, status, advice in _KINDS if isinstance(exc, cls)), _ELSE)
     values = {name: plain(value) for name, value in exc.values.items()}
     after = None
@@ -115,21 +115,21 @@ def answered(exc: OpenDataError) -> Answered:
 
 
 def not_served(status: int, text: str) -> Answered:
-    """What is said of an address or a method that is not served."""
+    """Return the report of an address or a method that is not served."""
     code = {404: "no_such_address", 405: "method_not_allowed"}.get(status, f"http_{status}")
     advice = "See the list of addresses: /api/v1/openapi.json." if status in (404, 405) else _FIX
     return Answered(status, Fault(code, text, {}, advice))
 
 
 def invalid(problems: list[dict[str, Any]]) -> Answered:
-    """Return what is said of parameters that are not valid."""
+    """Return the report of invalid parameters."""
     texts = [sentence(_name_of(problem["loc"]), problem) for problem in problems]
-    values = {"problems": [{"where": list(map(str, one["loc"])), "message": one["msg"]} for one in problems]}
+    values = {"problems": [{"where": list(map(str, entry["loc"])), "message": entry["msg"]} for entry in problems]}
     return Answered(422, Fault("bad_request", " ".join(texts), values, _FIX))
 
 
 def sentence(name: str, problem: Mapping[str, Any]) -> str:
-    """Return what pydantic finds wrong with a parameter as a sentence that begins with its name."""
+    """Return pydantic's problem with a parameter as a sentence that begins with the parameter's name."""
     for kind, text in _PROBLEMS:
         if problem["type"].startswith(kind):
             return f"{name} {text.format(**problem.get('ctx', {}))}"
@@ -143,6 +143,6 @@ def _name_of(location: Sequence[Any]) -> str:
 
 
 def unforeseen(number: str) -> Answered:
-    """Return what is said of an error of the web UI itself; its number is in the log."""
+    """Return the report of an internal error of the web UI; its number is in the log."""
     text = f"The web UI has failed: error {number}."
     return Answered(500, Fault("internal", text, {"number": number}, f"Look for {number} in the log of the web UI."))

@@ -1,4 +1,4 @@
-"""Actions that take long, in the background: they go on when the tab that began them is closed."""
+"""Background jobs: long actions that continue when the tab that started them is closed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import LimitExceeded, OpenDataError
 from .actions.action import ActionOutcome, ActionProgress, Report
 
-#: how many jobs of one user go on at a time, and how many that ended are remembered, for how long
+#: limits of each user: running jobs, ended jobs that are kept, and for how long
 MAX_RUNNING, MAX_ENDED, KEPT = 10, 100, timedelta(hours=1)
 
 
@@ -21,9 +21,9 @@ class BackgroundJob:
     """An action in the background.
 
     Attributes:
-        action, subject: what it does, to begin it again.
+        action, subject: the action and its parameters, to start it again.
         state: ``running``, ``done``, ``failed`` or ``cancelled``.
-        error: why it failed, which also says how far it came.
+        error: the reason of a failure, with the progress made.
     """
 
     id: int
@@ -40,24 +40,24 @@ class BackgroundJob:
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
     def hear(self, progress: ActionProgress) -> None:
-        """How far it is."""
+        """Set the progress."""
         self.progress = progress
 
 
 class BackgroundJobs:
-    """The jobs of all users of a page. They end with its process."""
+    """The jobs of all users of the web UI. They end with its process."""
 
     def __init__(self) -> None:
         self._jobs: dict[int, BackgroundJob] = {}
         self._numbers = count(1)
 
     def of(self, user: str) -> list[BackgroundJob]:
-        """A user's jobs, the newest first."""
+        """Return a user's jobs, the newest first."""
         self._forget()
         return [job for job in reversed(self._jobs.values()) if job.user == user]
 
     def get(self, user: str, id: int) -> BackgroundJob | None:
-        """A job of this user."""
+        """Return a job of this user; None if there is none with this id."""
         job = self._jobs.get(id)
         return job if job is not None and job.user == user else None
 
@@ -69,10 +69,10 @@ class BackgroundJobs:
         subject: dict[str, Any],
         work: Callable[[Report], Awaitable[ActionOutcome]],
     ) -> BackgroundJob:
-        """Begin a job.
+        """Start a job.
 
         Raises:
-            LimitExceeded: this user has as many as go on at a time.
+            LimitExceeded: this user has as many running jobs as are permitted.
         """
         if sum(job.state == "running" for job in self.of(user)) >= MAX_RUNNING:
             raise LimitExceeded(
@@ -84,12 +84,12 @@ class BackgroundJobs:
         return job
 
     def cancel(self, job: BackgroundJob) -> None:
-        """Stop a job after its present step; what it did stays done."""
+        """Cancel a job after its current step; its effects so far remain."""
         if job.task is not None:
             job.task.cancel()
 
     async def close(self) -> None:
-        """Stop all jobs."""
+        """Cancel all jobs."""
         tasks = [job.task for job in self._jobs.values() if job.task is not None and not job.task.done()]
         for task in tasks:
             task.cancel()

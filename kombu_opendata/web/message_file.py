@@ -1,4 +1,4 @@
-"""The body of a message as a file."""
+"""Download of a message's body."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from .visit import Visit
 
 
 async def body_file(visit: Visit, id: int) -> Response:
-    """The body as it is stored, which browsers save and never show.
+    """Return the body as it is stored, as a file that browsers save and never show.
 
     Raises:
-        MessageNotFound: there is no such message (any more).
-        CorruptRecord: it can't be read.
+        MessageNotFound: there is no such message, or it was deleted.
+        CorruptRecord: the body can't be read.
     """
     stored = await visit.broker.client.get(id)
     if stored.message.error is not None:

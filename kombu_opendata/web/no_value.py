@@ -1,4 +1,4 @@
-"""How addresses and forms say that failures without a value are meant, as nothing there means any value."""
+"""Marker of failures without a value in addresses and forms, where an empty value means any."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ NONE = "(none)"
 
 
 def without_none(value: str) -> str:
-    """A value as the broker's filters have it."""
+    """Return a value as the broker's filters expect it."""
     return "" if value == NONE else value

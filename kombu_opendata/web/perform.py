@@ -1,4 +1,4 @@
-"""The one place where something is done: what a dialog or a call of the API asks for."""
+"""Execution of actions for dialogs and API calls, with the audit log."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from .visit import Visit
 
 
 async def preview(visit: Visit, action: Action[Any], parameters: Parameters) -> Preview:
-    """What the action would concern."""
+    """Return the effect that the action would have."""
     return await action.preview(visit.broker, parameters)
 
 
 async def perform(visit: Visit, action: Action[Any], parameters: Parameters, report: Report = unheard) -> ActionOutcome:
-    """Do it.
+    """Execute an action and log it.
 
     Raises:
-        AccessRefused: this page changes nothing.
-        PreconditionFailed: there is nothing left that it could concern.
-        OpenDataError: what the broker says.
+        AccessRefused: the web UI is read-only.
+        PreconditionFailed: there is nothing left to act on.
+        OpenDataError: the broker refuses the action or is unavailable.
     """
     if visit.site.settings.read_only:
         raise AccessRefused("this page is read-only: it was started with --read-only")
-    found = await preview(visit, action, parameters)
-    if not found.is_possible:
-        raise PreconditionFailed(found.text)
-    on = audit.subject(parameters.model_dump())
+    effect = await preview(visit, action, parameters)
+    if not effect.is_possible:
+        raise PreconditionFailed(effect.text)
+    target = audit.subject(parameters.model_dump())
     try:
         done = await action.perform(visit.broker, parameters, report)
     except OpenDataError as exc:
-        audit.noted(visit.user, visit.visitor.address, "failed: %s%s: %s", action.name, on, exc.text, is_bad=True)
+        audit.noted(visit.user, visit.visitor.address, "failed: %s%s: %s", action.name, target, exc.text, is_bad=True)
         raise
     except asyncio.CancelledError:
-        audit.noted(visit.user, visit.visitor.address, "stopped: %s%s", action.name, on)
+        audit.noted(visit.user, visit.visitor.address, "stopped: %s%s", action.name, target)
         raise
     finally:
         visit.broker.forget_answers()
     counts = ", ".join(f"{count} {name}" for name, count in done.counts.items())
-    audit.noted(visit.user, visit.visitor.address, "did: %s%s: %s", action.name, on, counts or "done")
+    audit.noted(visit.user, visit.visitor.address, "did: %s%s: %s", action.name, target, counts or "done")
     return done
 
 
 async def begin(visit: Visit, action: Action[Any], parameters: Parameters, *, patience: float = 1.0) -> BackgroundJob:
-    """Do it in the background; the job may have ended already, as this waits for it for ``patience`` seconds.
+    """Execute an action in the background; wait up to ``patience`` seconds for its end.
 
     Raises:
-        LimitExceeded: this user has as many jobs as go on at a time.
+        LimitExceeded: this user has as many running jobs as are permitted.
     """
 
     async def work(report: Report) -> ActionOutcome:

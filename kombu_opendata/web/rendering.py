@@ -1,4 +1,4 @@
-"""Templates, and how values look in them."""
+"""Template renderer and the filters that format values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..version import __version__
 
 
 class Renderer:
-    """Renders templates, whole pages or the part of a page that changes."""
+    """Renders templates: whole pages, or the part of a page that changes."""
 
     def __init__(self) -> None:
         loader = jinja2.PackageLoader("kombu_opendata.web")
@@ -32,26 +32,28 @@ class Renderer:
         self._environment.globals["version"] = __version__
 
     def page(self, template: str, context: Mapping[str, Any]) -> str:
-        """A whole page."""
+        """Return a whole page."""
         return self._environment.get_template(template).render(context)
 
     def block(self, template: str, block: str, context: Mapping[str, Any]) -> str:
-        """One block of a page, such as the part that changes."""
-        found = self._environment.get_template(template)
-        return "".join(found.blocks[block](found.new_context(dict(context))))
+        """Return one block of a page, such as the part that changes."""
+        loaded = self._environment.get_template(template)
+        return "".join(loaded.blocks[block](loaded.new_context(dict(context))))
 
 
 def link(root: str, path: str, **query: Any) -> str:
-    """An address of this page: below its root path, with what is not None as its query.
+    """Return an address below the root path; the query has the values that are not None.
 
-    An empty list is there with an empty value: no ids are other than any.
+    An empty list is sent as an empty value, as a filter for no ids is not the same as no filter.
     """
-    given = {name: "" if value == [] else value for name, value in query.items() if value is not None and value != ""}
-    return f"{root}/{path}" + (f"?{urlencode(given, doseq=True)}" if given else "")
+    parameters = {
+        name: "" if value == [] else value for name, value in query.items() if value is not None and value != ""
+    }
+    return f"{root}/{path}" + (f"?{urlencode(parameters, doseq=True)}" if parameters else "")
 
 
 class Links:
-    """Makes addresses of this page; templates also ask it which actions have buttons.
+    """Makes addresses of the web UI; templates also use it to decide which actions have buttons.
 
     Attributes:
         offers: whether an action is offered, by its name.
@@ -66,7 +68,7 @@ class Links:
 
 
 def moment(at: datetime | None) -> Markup:
-    """A time, which the browser shows in the viewer's zone, with UTC on hover."""
+    """Format a time; the browser shows it in the viewer's time zone, with UTC on hover."""
     if at is None:
         return Markup("")
     utc = at.astimezone(UTC)
@@ -75,17 +77,17 @@ def moment(at: datetime | None) -> Markup:
 
 
 def moment_ms(ms: int) -> Markup:
-    """A time in milliseconds since the epoch; 0 means no time."""
+    """Format a time in milliseconds since the epoch; 0 means no time."""
     return moment(datetime.fromtimestamp(ms / 1000, UTC) if ms else None)
 
 
 def data(value: Any) -> str:
-    """A value as JSON, for an attribute that a script reads."""
+    """Return a value as JSON, for an attribute that a script reads."""
     return json.dumps(plain(value), separators=(",", ":"), default=str)
 
 
 def spark_points(values: Sequence[float | None]) -> str:
-    """The points of a line in a box of 100 × 20."""
+    """Return the points of a line in a box of 100 × 20."""
     most = max((value for value in values if value is not None), default=0) or 1
     step = 100 / max(len(values) - 1, 1)
     return " ".join(
@@ -94,24 +96,24 @@ def spark_points(values: Sequence[float | None]) -> str:
 
 
 def rate(per_second: float) -> str:
-    """A rate: whole numbers when it is large."""
+    """Format a rate: whole numbers when it is large."""
     return f"{per_second:,.0f}" if per_second >= 10 or per_second == 0 else f"{per_second:.1f}"
 
 
 def seconds(duration: float) -> str:
-    """A duration: milliseconds if it is short, and otherwise seconds or more."""
+    """Format a duration: in milliseconds if it is short, otherwise in seconds or longer units."""
     if duration < 1:
         return f"{1000 * duration:.0f} ms"
     return f"{duration:.1f} s" if duration < 60 else age(duration)
 
 
 def toggled(names: tuple[str, ...], name: str) -> str:
-    """The names with or without one, with commas."""
-    return ",".join([one for one in names if one != name] if name in names else [*names, name])
+    """Return the names, joined by commas, with ``name`` added or removed."""
+    return ",".join([other for other in names if other != name] if name in names else [*names, name])
 
 
 def byte_text(size: float | None) -> str:
-    """A size in bytes with a binary unit."""
+    """Format a size in bytes with a binary unit."""
     if size is None:
         return "-"
     for unit in ("B", "KiB", "MiB", "GiB"):

@@ -1,4 +1,4 @@
-"""Serves a page on an address of its own."""
+"""HTTP server of the web UI."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .settings import WebSettings
 
 
 class _Server(uvicorn.Server):
-    """Ends in order on a signal, so the process ends as it should: uvicorn's own would raise the signal again."""
+    """Server that shuts down in order on a signal; uvicorn's own would raise the signal again."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.force_exit = self.should_exit and sig == signal.SIGINT
@@ -30,11 +30,11 @@ def serve(
     announce: Callable[[str], object],
     certificate: tuple[str, str] = ("", ""),
 ) -> None:
-    """Serve until SIGINT or SIGTERM; open streams of events don't hold it up.
+    """Serve until SIGINT or SIGTERM; open event streams don't delay the shutdown.
 
     Args:
-        host, port: where; port 0 takes any that is free.
-        announce: called with the page's URL when it listens.
+        host, port: the address to listen on; port 0 takes any free one.
+        announce: called with the URL of the web UI when it listens.
         certificate: the files of the certificate and its key, for HTTPS.
 
     Raises:
@@ -49,7 +49,7 @@ def serve(
         log_level="warning",
         timeout_graceful_shutdown=5,
         server_header=False,
-        proxy_headers=False,  # whom to believe is for the page to say
+        proxy_headers=False,  # the web UI decides which proxies to trust
         ssl_certfile=file or None,
         ssl_keyfile=key or None,
     )

@@ -1,4 +1,4 @@
-"""How a page is set up."""
+"""Settings of the web UI."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from ..masking import NAMES
 
 @dataclass(frozen=True)
 class WebSettings:
-    """Settings of a page, which are the same for everybody who opens it.
+    """Settings of the web UI, the same for all users.
 
     Attributes:
         url: the broker's URL.
-        options: of the connections to it.
-        read_only: whether nothing can be changed through this page.
+        options: options of the connections to the broker.
+        read_only: whether the web UI refuses all changes.
         masked_names: parts of the names of arguments and headers whose values are hidden.
-        refresh_seconds: how often an open page shows new figures.
-        is_open: whether who reaches the page may need no login: it listens on loopback, or is mounted in an app that
-            has asked already.
-        is_secure: whether browsers reach it by HTTPS.
-        hosts: names under which browsers may reach it, beside those of loopback.
-        proxies: networks of proxies that have asked who somebody is.
-        user_header: where these say it.
-        session_idle_seconds, session_seconds: when a login ends, after the last request and in any case.
+        refresh_seconds: the interval at which open views refresh.
+        is_open: whether the web UI may be used without a login: it listens on loopback, or is mounted in an app that
+            authenticates its users.
+        is_secure: whether browsers use HTTPS.
+        hosts: names under which browsers may reach the web UI, beside those of loopback.
+        proxies: networks of proxies that authenticate users.
+        user_header: the header in which these proxies send the user's name.
+        session_idle_seconds, session_seconds: the limits of a login: since the last request, and in total.
         body_bytes: the largest body of a request.
     """
 

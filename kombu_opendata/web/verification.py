@@ -1,4 +1,4 @@
-"""Verifies a store beside its broker, in a process of its own, so that neither the broker nor the page waits."""
+"""Verification of a store beside its broker, in a separate process, so that neither the broker nor the web UI waits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHOWN = 100
 
 @dataclass(frozen=True)
 class FoundFault:
-    """Something that is wrong in a store: its severity, what it means, and what to do about it."""
+    """A fault of a store: its severity, its meaning, and its remedy."""
 
     severity: str
     code: str
@@ -30,11 +30,11 @@ class FoundFault:
 
 @dataclass(frozen=True)
 class Verification:
-    """What a verification found.
+    """The result of a verification.
 
     Attributes:
         status: ``clean``, ``findings`` or ``incomplete``.
-        incomplete: why not everything could be checked.
+        incomplete: reasons why not everything could be checked.
         faults: at most 100 of ``found``.
     """
 
@@ -49,12 +49,12 @@ class Verification:
 
 
 def command(place: str, instance: str) -> str:
-    """What an operator types to do the same on the store's host."""
+    """Return the command that does the same on the store's host."""
     return f"opendata-queue store verify {_target(place)} --instance {instance}"
 
 
 def unreachable(place: str, pid: int) -> str:
-    """Why this process can't read the store of this broker; empty if it can."""
+    """Return the reason why this process can't read the store of this broker; empty if it can."""
     scheme = urlsplit(place).scheme
     if scheme in _BUCKETS:
         return ""
@@ -68,7 +68,7 @@ def unreachable(place: str, pid: int) -> str:
 
 
 async def verify(place: str, instance: str) -> Verification:
-    """Verify the store at a place that the broker's status names.
+    """Verify the store at the place that the broker's status reports.
 
     Raises:
         StoreError: there is no such store, or it can't be read at all.
@@ -90,17 +90,17 @@ async def verify(place: str, instance: str) -> Verification:
 
 
 def _target(place: str) -> str:
-    """The folder of a local store; a bucket's URL as it is."""
+    """Return the folder of a local store; a bucket's URL is returned unchanged."""
     parts = urlsplit(place)
     return unquote(parts.path) if parts.scheme == "file" else place
 
 
 def _verification(report: dict[str, Any]) -> Verification:
     faults = tuple(
-        FoundFault(one["severity"], one["code"], one["text"], one["meaning"], one["remedy"])
-        for one in report["findings"][:_SHOWN]
+        FoundFault(finding["severity"], finding["code"], finding["text"], finding["meaning"], finding["remedy"])
+        for finding in report["findings"][:_SHOWN]
     )
-    found, records = sum(report["counts"].values()), sum(report["records"].values())
+    total, records = sum(report["counts"].values()), sum(report["records"].values())
     incomplete = tuple(report["incomplete"])
-    seen = report["files"], records, report["messages"]
-    return Verification(datetime.now(UTC), report["status"], *seen, incomplete, found, faults)
+    counts = report["files"], records, report["messages"]
+    return Verification(datetime.now(UTC), report["status"], *counts, incomplete, total, faults)

@@ -1,4 +1,4 @@
-"""Who asks for something, and as whom the broker is asked: what each route depends on."""
+"""Visit: a request with its user and the broker as this user sees it, the dependency of each route."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .settings import WebSettings
 
 @dataclass(frozen=True)
 class Site:
-    """What all visits of a page share."""
+    """The components that all requests share."""
 
     settings: WebSettings
     brokers: Brokers
@@ -33,10 +33,10 @@ class Site:
 
 @dataclass(frozen=True)
 class Visit:
-    """One request of somebody.
+    """A request of a user.
 
     Attributes:
-        visitor: who.
+        visitor: the authenticated user.
     """
 
     request: Request
@@ -54,10 +54,10 @@ class Visit:
         return self.visitor.broker
 
     def check(self) -> None:
-        """Check that the login goes on, for what lasts longer than a request.
+        """Check that the login is still valid, in operations that last longer than a request.
 
         Raises:
-            AccessRefused: it is over.
+            AccessRefused: the session has ended.
         """
         session = self.visitor.session
         if session is not None and not self.site.visitors.sessions.goes_on(session):
@@ -65,9 +65,9 @@ class Visit:
 
 
 async def visit_of(request: Request) -> Visit:
-    """The visit that a request belongs to."""
+    """Return the visit of a request."""
     visitor: Visitor = request.state.visitor
-    with suppress(OpenDataError):  # the view says what is wrong
+    with suppress(OpenDataError):  # the view reports the error
         await visitor.broker.identity()
     return Visit(request, request.app.state.site, visitor)
 

@@ -1,1 +1,1 @@
-"""Who may see and do what: logins, sessions, proxies, forged requests, the audit log."""
+"""Access control of the web UI: logins, sessions, proxies, forged requests, the audit log."""

@@ -1,7 +1,7 @@
-"""Requests that other sites make a browser send: they come from another origin, or have no token.
+"""Protection from cross-site request forgery: checks of the origin and of a token.
 
-A token is a hash under the page's own random key, of what the browser's session is known by. Other sites can't read it.
-Browsers say where a request that changes something comes from; a program, which says nothing, can't be misled.
+A token is a hash, under a random key of this process, of the browser's session. Other sites can't read it. Browsers
+send the origin of each request that changes something. A program that sends no origin can't be misled.
 """
 
 from __future__ import annotations
@@ -17,55 +17,62 @@ from starlette.datastructures import Headers
 
 HEADER = "X-CSRF-Token"
 FIELD = "csrf_token"
-#: of a form
+#: limit of the fields of a form
 MAX_FIELDS = 5000
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Tokens:
-    """Makes and checks tokens."""
+    """CSRF tokens: their creation and their check."""
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
 
     def of(self, subject: str) -> str:
-        """The token of a session, of a proxy's user, or (empty) of all who need no login."""
+        """Return the token of a session, of a proxy's user, or (empty subject) of all users that need no login."""
         return hmac.new(self._key, subject.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
 
     def is_given(self, token: str, headers: Headers, body: bytes) -> bool:
-        """Whether a request has it, as a header or as a field of its form.
+        """Return True if a request has the token in a header or in a field of its form.
 
         Raises:
             ValueError: the form has more than :data:`MAX_FIELDS` fields.
         """
-        given = [headers.get(HEADER, "")]
+        candidates = [headers.get(HEADER, "")]
         if headers.get("content-type", "").partition(";")[0].strip().lower() == "application/x-www-form-urlencoded":
             fields = parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
-            given += [value for name, value in fields if name == FIELD]
-        return any(hmac.compare_digest(token.encode(), one.encode("utf-8", "replace")) for one in given)
+            candidates += [value for name, value in fields if name == FIELD]
+        return any(
+            hmac.compare_digest(token.encode(), candidate.encode("utf-8", "replace")) for candidate in candidates
+        )
 
 
 def is_of_browser(headers: Headers) -> bool:
-    """Whether the request has what every browser says when it sends something."""
+    """Return True if the request has a header that every browser sends with a form."""
     return any(name in headers for name in ("origin", "sec-fetch-site", "sec-fetch-mode"))
 
 
 def is_foreign(headers: Headers, known: Iterable[str] = ()) -> bool:
-    """Whether another site, or a page that hides where it is from, has sent this; ``known`` are names of this one."""
+    """Return True if another site, or a page with a hidden origin, sent the request.
+
+    ``known`` are names of this host.
+    """
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     if site is not None and site not in ("same-origin", "none"):
         return True
     if origin is None:
         return False
-    there = parted(origin)
-    hosts = [one.lower() for one in known]
+    source = parted(origin)
+    hosts = [name.lower() for name in known]
     return (
-        there is None or there.netloc.lower() != headers.get("host", "").lower() and (there.hostname or "") not in hosts
+        source is None
+        or source.netloc.lower() != headers.get("host", "").lower()
+        and (source.hostname or "") not in hosts
     )
 
 
 def parted(address: str) -> SplitResult | None:
-    """The parts of an address that a request gives; None if it is none, such as ``http://[``."""
+    """Return the parts of an address from a request; None if it is invalid, such as ``http://[``."""
     try:
         return urlsplit(address)
     except ValueError:
@@ -73,10 +80,13 @@ def parted(address: str) -> SplitResult | None:
 
 
 def is_known_host(host: str, known: Iterable[str]) -> bool:
-    """Whether a Host header names loopback, or one of these: otherwise a foreign name leads to this page."""
-    there = parted(f"//{host}") if host.isprintable() else None
-    name = (there.hostname or "").rstrip(".") if there is not None else ""
-    if name in {one.lower() for one in known} or name == "localhost" or name.endswith(".localhost"):
+    """Return True if a Host header names loopback or a known host.
+
+    Otherwise a foreign name that resolves to this host would lead to the web UI (DNS rebinding).
+    """
+    address = parted(f"//{host}") if host.isprintable() else None
+    name = (address.hostname or "").rstrip(".") if address is not None else ""
+    if name in {known_name.lower() for known_name in known} or name == "localhost" or name.endswith(".localhost"):
         return True
     try:
         return ipaddress.ip_address(name).is_loopback

@@ -1,4 +1,4 @@
-"""Stands before all routes: nobody gets to one without being known, nor by a forged request."""
+"""Authentication middleware: rejects forged requests and identifies the user before any route runs."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from . import forgery
 from .visitors import Visitor, Visitors
 
 Answer = Callable[[Request, Answered], Response]
-#: answered to every request: probes know neither a user nor a name of the web UI
+#: answered for every request: probes know neither a user nor a name of the web UI
 HEALTH = "/healthz"
 
 
 class Guard:
-    """Puts the :class:`.Visitor` into the request's state, or answers in place of the app.
+    """Middleware that stores the :class:`.Visitor` in the request's state, or answers in place of the app.
 
     Args:
-        answer: makes a response of what is wrong.
+        answer: makes the response of an error.
     """
 
     def __init__(self, app: ASGIApp, settings: WebSettings, visitors: Visitors, answer: Answer) -> None:
@@ -45,18 +45,18 @@ class Guard:
             return
         request = Request(scope, receive)
         body: list[Message] = []
-        said: Response | Answered | None
+        reply: Response | Answered | None
         try:
-            said = self._foreign(request)
-            if said is None and not path.startswith("/static/"):
-                said = await self._enter(request, path, body)
+            reply = self._foreign(request)
+            if reply is None and not path.startswith("/static/"):
+                reply = await self._enter(request, path, body)
         except OpenDataError as exc:
-            said = error_reports.answered(exc)
+            reply = error_reports.answered(exc)
         except HTTPException as exc:
-            said = error_reports.not_served(exc.status_code, str(exc.detail))
-        if isinstance(said, Answered):
-            said = self._answer(request, said)
-        await (said or self._app)(scope, _again(body, receive), send)
+            reply = error_reports.not_served(exc.status_code, str(exc.detail))
+        if isinstance(reply, Answered):
+            reply = self._answer(request, reply)
+        await (reply or self._app)(scope, _again(body, receive), send)
 
     def _foreign(self, request: Request) -> Answered | None:
         settings, headers = self._settings, request.headers
@@ -89,21 +89,21 @@ class Guard:
     async def _has_token(self, request: Request, visitor: Visitor, body: list[Message]) -> bool:
         if not visitor.is_ambient and not forgery.is_of_browser(request.headers):
             return True
-        given = self._visitors.tokens.is_given
-        if given(visitor.token, request.headers, b""):
+        is_given = self._visitors.tokens.is_given
+        if is_given(visitor.token, request.headers, b""):
             return True
         while not body or body[-1].get("more_body"):
             body.append(await request.receive())
         try:
-            return given(visitor.token, request.headers, b"".join(one.get("body", b"") for one in body))
+            return is_given(visitor.token, request.headers, b"".join(part.get("body", b"") for part in body))
         except ValueError as exc:
             raise HTTPException(413, f"a form may have {forgery.MAX_FIELDS:,} fields at most") from exc
 
     def _login_needed(self, request: Request, path: str) -> Response | Answered:
-        said = Answered(401, Fault("login_needed", "You are not logged in.", {}, "Log in."))
+        refusal = Answered(401, Fault("login_needed", "You are not logged in.", {}, "Log in."))
         login = f"{request.scope.get('root_path', '')}/login"
         if is_api(request.scope) or self._settings.proxies and self._settings.user_header in request.headers:
-            return said if "sec-fetch-mode" in request.headers else _asks(said)
+            return refusal if "sec-fetch-mode" in request.headers else _asks(refusal)
         query = f"?{request.url.query}" if request.url.query else ""
         here = f"{login}?next={quote(path.lstrip('/') + query, safe='')}"
         if "hx-request" in request.headers or request.query_params.get("live"):
@@ -112,17 +112,17 @@ class Guard:
 
 
 def path_of(scope: Scope) -> str:
-    """The path of a request below the page's root."""
+    """Return the path of a request below the root path."""
     return str(scope["path"]).removeprefix(scope.get("root_path", ""))
 
 
 def is_api(scope: Scope) -> bool:
-    """Whether a program asks, which is answered in JSON."""
+    """Return True if the request is for the JSON API."""
     return path_of(scope).startswith("/api/")
 
 
 def _asks(said: Answered) -> Answered:
-    """With the header that tells programs how to log in; browsers would ask in a window of their own."""
+    """Return the answer with the header that requests a login from programs; browsers would open a window for it."""
     return Answered(said.status, said.fault, said.retry_after_seconds, {"WWW-Authenticate": 'Basic realm="broker"'})
 
 
@@ -131,7 +131,7 @@ def _forged(text: str) -> Fault:
 
 
 def _again(body: list[Message], receive: Receive) -> Receive:
-    """What was read already, then the rest."""
+    """Return a receive function that yields the messages read so far, then the others."""
 
     async def next_message() -> Message:
         return body.pop(0) if body else await receive()

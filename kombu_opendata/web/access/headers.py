@@ -1,4 +1,7 @@
-"""What every answer tells the browser: no script but the page's own, no frames, nothing kept."""
+"""Security headers of every response, and limits of request bodies.
+
+Browsers run only the scripts of the web UI, show it in no frames, and store no response.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,16 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-#: of a body of JSON; each takes about a hundred bytes of memory
+#: limit for a JSON body; each element takes about a hundred bytes of memory
 _MOST_ELEMENTS = 250_000
 #: bodies that no route reads as JSON
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
-#: files whose address has the version
+#: files whose address contains the version
 _FOREVER = "public, max-age=31536000, immutable"
 
 
 class SecurityHeaders:
-    """Adds the headers."""
+    """Middleware that adds the security headers."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -59,7 +62,7 @@ def _media_type(scope: Scope) -> str:
 
 
 class BodyLimit:
-    """Limits on the bytes of a request's body, also of unknown length, and on the elements of a body of JSON."""
+    """Limits of the bytes of a request's body, also of unknown length, and of the elements of a JSON body."""
 
     def __init__(self, app: ASGIApp, most: int) -> None:
         self._app = app

@@ -1,10 +1,10 @@
-"""Which actions a user is offered: those that are not refused in any case. The broker checks each call by itself."""
+"""Visibility of actions: buttons for those that the broker may permit. The broker checks each call independently."""
 
 from __future__ import annotations
 
 from ...protocol.messages import Identity
 
-#: by action: the role that is enough, and the right that is enough on what its pattern permits
+#: by action: the role that suffices, and the permission that suffices on what its pattern permits
 _NEEDS = {
     "reload": ("admin", ""), "hand-over": ("admin", ""),
     "create-queue": ("admin", "configure"), "drop-queue": ("admin", "configure"),
@@ -18,12 +18,15 @@ _NEEDS = {
     "dismiss": ("operator", "configure"), "archive-failed": ("operator", "configure"),
     "delete-failed": ("operator", "configure"),
 }  # fmt: skip
-#: of every other action, such as those on workers
+#: for every other action, such as those on workers
 _ELSE = ("operator", "")
 
 
 def is_offered(action: str, who: Identity | None) -> bool:
-    """Whether this user may do it somewhere; yes if it is not known who this is, as the broker is away."""
+    """Return True if the user may perform the action on some object.
+
+    True also if the user is unknown, as the broker is unavailable.
+    """
     if who is None:
         return True
     role, right = _NEEDS.get(action, _ELSE)

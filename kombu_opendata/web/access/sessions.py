@@ -1,4 +1,4 @@
-"""Sessions of people who have logged in. They are here, and browsers have random tokens that name them."""
+"""Sessions of users who have logged in. Browsers hold random tokens that name them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-#: sessions at a time; the one that was used least recently ends
+#: limit of concurrent sessions; beyond it, the least recently used one ends
 MOST = 1000
 
 
 @dataclass
 class LoginSession:
-    """A login that goes on.
+    """An active login.
 
     Attributes:
-        broker: the key of the client that logged in; the secret is nowhere else.
+        broker: the key of the client that logged in; only that client has the secret.
     """
 
     user: str
@@ -37,7 +37,7 @@ class Sessions:
         self._known: OrderedDict[bytes, LoginSession] = OrderedDict()
 
     def begin(self, user: str, broker: str) -> str:
-        """Begin a session; returns its token, which is always a new one."""
+        """Begin a session and return its token, which is never reused."""
         token = secrets.token_urlsafe(32)
         now = self._time()
         self._known[_hash(token)] = LoginSession(user, broker, now, now)
@@ -46,29 +46,29 @@ class Sessions:
         return token
 
     def find(self, token: str) -> LoginSession | None:
-        """The session of a token; None if it is over."""
-        found = self._known.get(key := _hash(token))
-        if found is None:
+        """Return the session of a token; None if it has ended."""
+        session = self._known.get(key := _hash(token))
+        if session is None:
             return None
-        if not self.goes_on(found):
+        if not self.goes_on(session):
             del self._known[key]
             return None
         self._known.move_to_end(key)
-        found.used_at = self._time()
-        return found
+        session.used_at = self._time()
+        return session
 
     def goes_on(self, session: LoginSession) -> bool:
-        """Whether a session is not over; one that is stays so."""
+        """Return True if a session is active. A session that has ended stays so."""
         now = self._time()
         is_old = now - session.began_at > self._seconds or now - session.used_at > self._idle_seconds
         session.is_over = session.is_over or is_old
         return not session.is_over
 
     def end(self, token: str) -> None:
-        """End a session, if there is one."""
-        found = self._known.pop(_hash(token), None)
-        if found is not None:
-            found.is_over = True
+        """End the session of a token, if there is one."""
+        session = self._known.pop(_hash(token), None)
+        if session is not None:
+            session.is_over = True
 
 
 def _hash(token: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Finds out who sends a request: a proxy says it, a session or Basic authentication does, or nobody needs to."""
+"""Authentication of requests: by a trusted proxy, a session or HTTP Basic; none if the broker needs no login."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from . import audit
 from .forgery import Tokens
 from .sessions import LoginSession, Sessions
 
-#: wrong logins: the broker has limits of its own, and for it all of them come from the page
+#: limits of failed logins: the broker has its own, but for it all logins come from the web UI's address
 FAILURES_PER_ADDRESS, FAILURES_PER_USER, FAILURE_SECONDS = 5, 20, 60.0
-#: logins that the broker checks at a time
+#: logins that the broker checks concurrently
 _AT_ONCE = 4
-#: for how long it is remembered that the broker asks for a login
+#: duration for which the broker's request for a login is cached
 _ASKS_SECONDS = 30.0
 _MAX_NAME, _MAX_SECRET = 255, 4096
 
 
 @dataclass(frozen=True)
 class Visitor:
-    """Somebody who may use the page.
+    """An authenticated user of the web UI.
 
     Attributes:
-        user: the name of the broker's user; empty if nobody has to say who they are.
+        user: the name of the broker's user; empty if no login is needed.
         broker: the broker, as this user sees it.
-        token: against forged requests.
-        address: where the request comes from.
-        is_ambient: whether the browser says by itself who this is, so that a token is always needed.
-        session: of who has logged in by the form.
+        token: the CSRF token.
+        address: the client's address.
+        is_ambient: True if the browser authenticates automatically, so that a token is always needed.
+        session: the session of a user who logged in by the form.
     """
 
     user: str
@@ -51,7 +51,7 @@ class Visitor:
 
 
 class Visitors:
-    """Everybody who visits the page."""
+    """Authentication of all requests."""
 
     def __init__(self, settings: WebSettings, brokers: Brokers, time: Callable[[], float]) -> None:
         self._settings = settings
@@ -59,7 +59,7 @@ class Visitors:
         self._time = time
         self.tokens = Tokens()
         self.sessions = Sessions(settings.session_idle_seconds, settings.session_seconds, time)
-        #: cookies know no ports, so each page on a host has a name of its own
+        #: cookies ignore ports, so each web UI on a host has its own cookie name
         self.cookie = f"odq_{hashlib.sha256(settings.url.rpartition('@')[2].encode()).hexdigest()[:8]}"
         self._by_address = FailureLimit(FAILURES_PER_ADDRESS, FAILURE_SECONDS, time)
         self._by_user = FailureLimit(FAILURES_PER_USER, FAILURE_SECONDS, time)
@@ -67,10 +67,10 @@ class Visitors:
         self._asks_until = 0.0
 
     async def of(self, request: Request, *, is_api: bool) -> Visitor | None:
-        """Who sends a request; None means they have to log in.
+        """Return the user of a request; None if a login is needed.
 
         Raises:
-            OpenDataError: they may not, or the broker can't say now.
+            OpenDataError: the user has no access, or the broker is unavailable.
         """
         if self._is_by_proxy(request):
             return await self._proxied(request)
@@ -82,16 +82,16 @@ class Visitors:
             if broker is not None:
                 return Visitor(session.user, broker, self.tokens.of(token), address, True, session)
             self.sessions.end(token)
-        given = request.headers.get("authorization", "")
-        if is_api and given[:6].lower() == "basic ":
-            user, secret = _basic(given[6:])
+        authorization = request.headers.get("authorization", "")
+        if is_api and authorization[:6].lower() == "basic ":
+            user, secret = _basic(authorization[6:])
             return Visitor(user, await self.check(user, secret, address), self.tokens.of(f"basic {user}"), address)
         if self._settings.is_open and not self._settings.proxies and await self._is_free():
             return Visitor("", self._brokers.of(OWN), self.tokens.of(""), address)
         return None
 
     async def log_in(self, request: Request, user: str, secret: str) -> str:
-        """Log in by the form; returns the token of a new session.
+        """Log in by the form and return the token of a new session.
 
         Raises:
             OpenDataError: as :meth:`check`.
@@ -103,12 +103,12 @@ class Visitors:
         return self.sessions.begin(user, broker.key)
 
     async def check(self, user: str, secret: str, address: str) -> UserBroker:
-        """The broker, as the user with this secret sees it.
+        """Return the broker, as the user with this secret sees it.
 
         Raises:
             AccessRefused: there is no such user, or the secret is wrong.
-            TooManyLogins: there were too many wrong ones.
-            OpenDataError: the broker can't say now.
+            TooManyLogins: there were too many failed logins.
+            OpenDataError: the broker is unavailable.
         """
         async with self._checking:
             seconds = self._by_address.wait(address)
@@ -140,10 +140,10 @@ class Visitors:
 
     def _is_proxy(self, address: str) -> bool:
         try:
-            found = ipaddress.ip_address(address)
+            ip = ipaddress.ip_address(address)
         except ValueError:
             return False
-        return any(found in network for network in self._settings.proxies)
+        return any(ip in network for network in self._settings.proxies)
 
     async def _proxied(self, request: Request) -> Visitor | None:
         names = request.headers.getlist(self._settings.user_header)
@@ -154,21 +154,21 @@ class Visitors:
         return Visitor(user, broker, self.tokens.of(f"proxy {user}"), self.address_of(request), True)
 
     def address_of(self, request: Request) -> str:
-        """Where a request comes from; a trusted proxy says it of what it passes on."""
+        """Return the client's address; a trusted proxy reports it in X-Forwarded-For."""
         address = request.client.host if request.client else "local"
         if self._is_proxy(address):
-            passed = [one.strip() for one in request.headers.get("x-forwarded-for", "").split(",")]
-            for one in reversed(passed):
-                if not one or len(one) > 64:
+            hops = [hop.strip() for hop in request.headers.get("x-forwarded-for", "").split(",")]
+            for hop in reversed(hops):
+                if not hop or len(hop) > 64:
                     break
-                address = one
-                if not self._is_proxy(one):
+                address = hop
+                if not self._is_proxy(hop):
                     break
         return address
 
     # ------------------------------------------------------------------ no logins
     async def _is_free(self) -> bool:
-        """Whether the page's own client may use the broker: it has no users, or the URL names one."""
+        """Return True if the web UI's own client may use the broker: the broker has no users, or the URL names one."""
         address = parse(self._settings.url)
         if address.kind in ("embedded", "memory") or address.user or self._settings.options.user:
             return True
@@ -180,7 +180,7 @@ class Visitors:
             self._asks_until = self._time() + _ASKS_SECONDS
             return False
         except OpenDataError:
-            return True  # it is away, which the page says
+            return True  # the view reports that the broker is unavailable
         return True
 
 

@@ -1,1 +1,1 @@
-"""What can be done: each action with its parameters, what it would concern, and the deed; no HTML and no HTTP."""
+"""Actions of operators: parameters, preview and execution of each, without HTML and HTTP."""

@@ -1,4 +1,4 @@
-"""An action: its parameters, a preview that says what it would concern, and the deed."""
+"""Action: its parameters, a preview of its effect, and its execution."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ P = TypeVar("P", bound=Parameters)
 
 @dataclass(frozen=True)
 class Preview:
-    """What an action would concern.
+    """The effect that an action would have.
 
     Attributes:
-        text: a sentence, with the number.
-        count: how many messages (or workers, bindings, …); None if that is not known before.
-        notes: more sentences, such as what a change means for messages that wait.
-        is_possible: False if there is nothing left that it could concern.
+        text: a sentence that includes the count.
+        count: the number of messages (or workers, bindings, …); None if unknown in advance.
+        notes: further sentences, such as the effect of a change on ready messages.
+        is_possible: False if there is nothing left to act on.
     """
 
     text: str
@@ -53,12 +53,12 @@ class Preview:
 
 @dataclass(frozen=True)
 class ActionOutcome:
-    """What an action did.
+    """The result of an action.
 
     Attributes:
-        text: a sentence, with the number.
+        text: a sentence that includes the number.
         counts: the numbers by name.
-        path, query: where to look next, below the page's root.
+        path, query: the view to open next, below the root path.
     """
 
     text: str
@@ -69,7 +69,7 @@ class ActionOutcome:
 
 @dataclass(frozen=True)
 class ActionProgress:
-    """How far an action is: of ``total``, if that is known."""
+    """Progress of an action: ``done`` of ``total``, if the total is known."""
 
     done: int
     total: int | None = None
@@ -79,23 +79,23 @@ Report = Callable[[ActionProgress], None]
 
 
 def unheard(_progress: ActionProgress) -> None:
-    """For an action whose progress nobody follows."""
+    """Ignore progress; for callers that do not report it."""
 
 
 @dataclass(frozen=True)
 class Action(Generic[P]):
-    """Something that an operator can do.
+    """An operation that an operator can perform.
 
     Attributes:
-        name: in addresses.
-        title: of its dialog, and what its button says.
-        parameters: their class.
-        preview: what it would concern; nothing is changed.
-        perform: does it. It gets a function that takes its progress.
-        given: parameters that the button gives, so the dialog shows and does not ask for them.
-        typed: the parameter whose value must be typed again, as what is done can't be undone.
-        is_dangerous: its button is red.
-        is_long: it may take long, so the page does it in the background.
+        name: its name in addresses.
+        title: the title of its dialog and the label of its button.
+        parameters: the class of its parameters.
+        preview: returns its effect without changing anything.
+        perform: executes it and reports progress to the given function.
+        given: parameters that the button sets; the dialog shows them read-only.
+        typed: the parameter whose value must be typed again, as the action can't be undone.
+        is_dangerous: True if its button is red.
+        is_long: True if it may take long and so runs in the background.
     """
 
     name: str
@@ -110,5 +110,5 @@ class Action(Generic[P]):
 
 
 def counted(count: int, one: str, many: str = "") -> str:
-    """``1 message``, ``2 messages``."""
+    """Return a number with its noun, as in ``1 message`` or ``2 messages``."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -19,7 +19,7 @@ class DeclareExchangeParameters(ExchangeParameters):
 
 
 async def preview_declare(broker: UserBroker, given: DeclareExchangeParameters) -> Preview:
-    known = {one.name for one in await broker.client.list_exchanges()}
+    known = {exchange.name for exchange in await broker.client.list_exchanges()}
     if given.exchange in known:
         return Preview(f"There is an exchange {given.exchange} already.", is_possible=False)
     return Preview("A new exchange that survives restarts.")
@@ -31,11 +31,13 @@ async def declare(broker: UserBroker, given: DeclareExchangeParameters, _report:
 
 
 async def preview_delete(broker: UserBroker, given: ExchangeParameters) -> Preview:
-    found = next((one for one in await broker.client.list_exchanges() if one.name == given.exchange), None)
-    if found is None:
+    exchange = next(
+        (candidate for candidate in await broker.client.list_exchanges() if candidate.name == given.exchange), None
+    )
+    if exchange is None:
         return Preview(f"There is no exchange {given.exchange}.", is_possible=False)
-    text = f"The exchange {given.exchange} will be deleted with {counted(found.bindings, 'binding')}."
-    return Preview(text, found.bindings)
+    text = f"The exchange {given.exchange} will be deleted with {counted(exchange.bindings, 'binding')}."
+    return Preview(text, exchange.bindings)
 
 
 async def delete(broker: UserBroker, given: ExchangeParameters, _report: Report) -> ActionOutcome:

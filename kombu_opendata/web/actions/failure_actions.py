@@ -1,4 +1,4 @@
-"""Actions on what failed: run again, delete or dismiss, archive; delete what is settled; replay."""
+"""Actions on failures: retry, delete, archive; deletion of settled messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _PLACE = re.compile(r"\d{1,19} .+", re.DOTALL)
 
 
 class FailureParameters(Parameters):
-    """Which failures, as in :class:`.FailureFilters`; nothing given means all, "(none)" those without such a value."""
+    """Filters of failures, as in :class:`.FailureFilters`.
+
+    No filter means all failures; "(none)" means failures without such a value.
+    """
 
     queues: list[str] = Field(default_factory=list, title="Queues")
     tasks: list[str] = Field(default_factory=list, title="Tasks")
@@ -47,9 +50,9 @@ class FailureParameters(Parameters):
     @field_validator("selected")
     @classmethod
     def _places(cls, value: list[str] | None) -> list[str] | None:
-        for one in value or ():
-            if not _PLACE.fullmatch(one):
-                raise ValueError(f"{one!r} is not a message id, a space and the name of a queue")
+        for place in value or ():
+            if not _PLACE.fullmatch(place):
+                raise ValueError(f"{place!r} is not a message id, a space and the name of a queue")
         return value
 
     @field_validator(*_LISTS, "selected", mode="before")
@@ -66,18 +69,18 @@ class FailureParameters(Parameters):
         return self
 
     def filters(self) -> list[FailureFilters]:
-        """What is given, for the client's calls: one for each queue, if failures are selected."""
+        """Return the filters for the client's calls: one for each queue, if failures are selected."""
         if self.selected is None:
             return [self._common()]
         ids: dict[str, list[int]] = {}
-        for one in self.selected:
-            id, _, queue = one.partition(" ")
+        for place in self.selected:
+            id, _, queue = place.partition(" ")
             ids.setdefault(queue, []).append(int(id))
-        return [self._common() | {"queues": [queue], "ids": some} for queue, some in ids.items()]
+        return [self._common() | {"queues": [queue], "ids": queue_ids} for queue, queue_ids in ids.items()]
 
     def _common(self) -> FailureFilters:
         given: dict[str, Any] = {
-            name: [without_none(one) for one in values] for name in _LISTS if (values := getattr(self, name))
+            name: [without_none(text) for text in values] for name in _LISTS if (values := getattr(self, name))
         }
         if self.ids is not None:
             given["ids"] = self.ids
@@ -87,8 +90,8 @@ class FailureParameters(Parameters):
             given["gte"] = self.since
         if self.until is not None:
             given["lte"] = self.until
-        found: FailureFilters = given  # type: ignore[assignment]
-        return found
+        filters: FailureFilters = given  # type: ignore[assignment]
+        return filters
 
 
 class RetryParameters(FailureParameters):
@@ -97,7 +100,7 @@ class RetryParameters(FailureParameters):
 
 async def _count(broker: UserBroker, given: FailureParameters) -> tuple[int, bool]:
     answers = [await broker.client.group_failures(["queue"], **filters) for filters in given.filters()]
-    return sum(one.count for answer in answers for one in answer.groups), all(answer.complete for answer in answers)
+    return sum(group.count for answer in answers for group in answer.groups), all(answer.complete for answer in answers)
 
 
 async def _preview(broker: UserBroker, given: FailureParameters, text: str) -> Preview:

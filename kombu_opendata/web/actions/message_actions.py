@@ -1,4 +1,4 @@
-"""Actions on messages: send and publish; release, reject, delete and archive what waits or is held; move and copy."""
+"""Actions on messages: send and publish; release, reject, delete and archive; move and copy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class MessageParameters(Parameters):
         return value or {}
 
     def content(self) -> Any:
-        """The body as a JSON value, or as text."""
+        """Return the body as a JSON value, or as text."""
         try:
             return json.loads(self.body)
         except (ValueError, RecursionError):
@@ -67,14 +67,14 @@ async def preview_publish(broker: UserBroker, given: PublishParameters) -> Previ
 
 
 async def publish(broker: UserBroker, given: PublishParameters, _report: Report) -> ActionOutcome:
-    found = await broker.client.publish(
+    published = await broker.client.publish(
         given.content(), given.headers or None, exchange=given.exchange, routing_key=given.routing_key,
         delay=given.delay or None, priority=given.priority,
     )  # fmt: skip
-    if found.id is None:
+    if published.id is None:
         return ActionOutcome("No queue got the message, so it was not stored.", {"queues": 0})
-    text = f"Message {found.id} went to {', '.join(found.queues)}."
-    return ActionOutcome(text, {"id": found.id, "queues": len(found.queues)}, "message", {"id": found.id})
+    text = f"Message {published.id} went to {', '.join(published.queues)}."
+    return ActionOutcome(text, {"id": published.id, "queues": len(published.queues)}, "message", {"id": published.id})
 
 
 # ---------------------------------------------------------------------- messages by their ids
@@ -99,13 +99,13 @@ def _preview_of(text: str) -> Callable[[UserBroker, QueueMessagesParameters], Aw
 
 
 def _settled(answer: Settled, text: str, queue: str) -> ActionOutcome:
-    said = f"{counted(len(answer.done), 'message')} {text}."
+    summary = f"{counted(len(answer.done), 'message')} {text}."
     if answer.refused:
         first = next(iter(answer.refused.values()))
         if not answer.done:
             raise type(first)(f"No message was {text}: {first}", **first.values)
-        said += f" {counted(len(answer.refused), 'message')} not: {first}"
-    return ActionOutcome(said, {"done": len(answer.done), "refused": len(answer.refused)}, "queue", {"name": queue})
+        summary += f" {counted(len(answer.refused), 'message')} not: {first}"
+    return ActionOutcome(summary, {"done": len(answer.done), "refused": len(answer.refused)}, "queue", {"name": queue})
 
 
 async def release(broker: UserBroker, given: ReleaseParameters, _report: Report) -> ActionOutcome:
@@ -151,13 +151,13 @@ async def preview_move(broker: UserBroker, given: MoveParameters) -> Preview:
 
 def _moved(answer: Any, verb: str, target: str) -> ActionOutcome:
     stayed = {name: getattr(answer, name) for name in ("already", "expired", "waiting", "unmatched")}
-    told = ", ".join(f"{count:,} {name}" for name, count in stayed.items() if count)
+    remaining = ", ".join(f"{count:,} {name}" for name, count in stayed.items() if count)
     if not answer.count:
         if answer.is_full:
             raise QueueFull(f"No message was {verb}: queue {target} is full.", queue=target)
         if answer.waiting or answer.unmatched:
-            raise PreconditionFailed(f"No message was {verb} to {target}: {told}.", queue=target)
-    text = f"{counted(answer.count, 'message')} {verb} to {target}." + (f" Not: {told}." if told else "")
+            raise PreconditionFailed(f"No message was {verb} to {target}: {remaining}.", queue=target)
+    text = f"{counted(answer.count, 'message')} {verb} to {target}." + (f" Not: {remaining}." if remaining else "")
     if answer.is_full:
         text += f" {target} is full: the rest stays."
     return ActionOutcome(text, {"count": answer.count, **stayed}, "queue", {"name": target})

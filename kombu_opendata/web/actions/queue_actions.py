@@ -1,4 +1,4 @@
-"""Actions on queues: create, drop, purge, pause, resume, alter."""
+"""Actions on queues: create, delete, purge, pause, resume, alter."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .action import Action, ActionOutcome, JsonObject, Parameters, Preview, Repo
 
 
 class QueueParameters(Parameters):
-    """An action on one queue."""
+    """The parameters of an action on one queue."""
 
     queue: str = Field(title="Queue", min_length=1)
 
@@ -33,7 +33,7 @@ class CreateQueueParameters(QueueParameters):
 
 
 async def preview_create(broker: UserBroker, given: CreateQueueParameters) -> Preview:
-    known = {one.name for one in await broker.client.list_queues()}
+    known = {queue.name for queue in await broker.client.list_queues()}
     if given.queue in known:
         return Preview(f"There is a queue {given.queue} already.", is_possible=False)
     return Preview("A new queue that survives restarts.")

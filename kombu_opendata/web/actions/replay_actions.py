@@ -1,4 +1,4 @@
-"""Actions that put stored messages into a queue again."""
+"""Actions on replays, which route stored messages to a queue again."""
 
 from __future__ import annotations
 

@@ -17,14 +17,14 @@ class StoreParameters(Parameters):
 
 
 async def preview_verify(broker: UserBroker, given: StoreParameters) -> Preview:
-    who = await broker.identity()
-    if "operator" not in who.roles:  # the page reads the store by itself, so the broker can't refuse it
+    identity = await broker.identity()
+    if "operator" not in identity.roles:  # the web UI reads the store itself, so the broker can't refuse it
         raise AccessRefused(
-            f"user {who.user!r} may not verify the store: that needs the role 'operator'",
+            f"user {identity.user!r} may not verify the store: that needs the role 'operator'",
             right="operator",
             kind="role",
             name="operator",
-            user=who.user,
+            user=identity.user,
         )
     status = await broker.client.status()
     by_hand = verification.command(status["store"], given.instance)
@@ -42,13 +42,18 @@ async def preview_verify(broker: UserBroker, given: StoreParameters) -> Preview:
 
 async def verify(broker: UserBroker, given: StoreParameters, _report: Report) -> ActionOutcome:
     status = await broker.client.status()
-    found = broker.verified[given.instance] = await verification.verify(status["store"], given.instance)
-    told = {"clean": "The store is clean", "incomplete": "Not everything could be checked"}.get(
-        found.status, f"The store has {counted(found.found, 'fault')}"
+    verified = broker.verified[given.instance] = await verification.verify(status["store"], given.instance)
+    verdict = {"clean": "The store is clean", "incomplete": "Not everything could be checked"}.get(
+        verified.status, f"The store has {counted(verified.found, 'fault')}"
     )
-    seen = {"files": found.files, "records": found.records, "messages": found.messages, "faults": found.found}
-    text = f"{told}: {counted(found.files, 'file')}, {counted(found.records, 'record')} and "
-    return ActionOutcome(f"{text}{counted(found.messages, 'message')} were checked.", seen, "store")
+    counts = {
+        "files": verified.files,
+        "records": verified.records,
+        "messages": verified.messages,
+        "faults": verified.found,
+    }
+    text = f"{verdict}: {counted(verified.files, 'file')}, {counted(verified.records, 'record')} and "
+    return ActionOutcome(f"{text}{counted(verified.messages, 'message')} were checked.", counts, "store")
 
 
 ACTIONS: tuple[Action[Any], ...] = (

@@ -23,42 +23,42 @@ Control = Callable[[AsyncQueueClient, str], Awaitable[int]]
 def _action(
     name: str, title: str, before: str, after: str, word: str, control: Control, danger: bool
 ) -> Action[WorkerParameters]:
-    """An action by a call that returns a number."""
+    """Return an action that makes one call, which returns a number."""
 
     async def preview(broker: UserBroker, given: WorkerParameters) -> Preview:
-        found = await broker.client.worker(given.worker)
-        return Preview(before.format(name=found.name, held=counted(found.held, "message")), found.held)
+        worker = await broker.client.worker(given.worker)
+        return Preview(before.format(name=worker.name, held=counted(worker.held, "message")), worker.held)
 
     async def perform(broker: UserBroker, given: WorkerParameters, _report: Report) -> ActionOutcome:
-        found = await broker.client.worker(given.worker)
+        worker = await broker.client.worker(given.worker)
         count = await control(broker.client, given.worker)
-        return ActionOutcome(after.format(name=found.name, count=counted(count, word)), {"count": count}, "workers")
+        return ActionOutcome(after.format(name=worker.name, count=counted(count, word)), {"count": count}, "workers")
 
     return Action(name, title, WorkerParameters, preview, perform, frozenset(("worker",)), is_dangerous=danger)
 
 
 # ---------------------------------------------------------------------- shutting down
 async def preview_shutdown(broker: UserBroker, given: WorkerParameters) -> Preview:
-    found = await broker.client.worker(given.worker)
-    if _control_exchange(found):
-        text = f"{found.name} will end its running tasks, return what it holds besides, and end."
+    worker = await broker.client.worker(given.worker)
+    if _control_exchange(worker):
+        text = f"{worker.name} will end its running tasks, return what it holds besides, and end."
     else:
-        text = f"{found.name} is no Celery worker. It will no longer consume: its consumers are cancelled."
-    return Preview(text, found.held)
+        text = f"{worker.name} is no Celery worker. It will no longer consume: its consumers are cancelled."
+    return Preview(text, worker.held)
 
 
 async def shut_down(broker: UserBroker, given: WorkerParameters, _report: Report) -> ActionOutcome:
-    found = await broker.client.worker(given.worker)
-    exchange = _control_exchange(found)
+    worker = await broker.client.worker(given.worker)
+    exchange = _control_exchange(worker)
     if exchange:
-        await broker.client.publish({"method": "shutdown", "destination": [found.name]}, exchange=exchange)
-        return ActionOutcome(f"{found.name} was told to end.", {"asked": 1}, "workers")
+        await broker.client.publish({"method": "shutdown", "destination": [worker.name]}, exchange=exchange)
+        return ActionOutcome(f"{worker.name} was told to end.", {"asked": 1}, "workers")
     count = await broker.client.shutdown_worker(given.worker)
-    return ActionOutcome(f"{counted(count, 'consumer')} of {found.name} cancelled.", {"count": count}, "workers")
+    return ActionOutcome(f"{counted(count, 'consumer')} of {worker.name} cancelled.", {"count": count}, "workers")
 
 
 def _control_exchange(worker: Worker) -> str:
-    """The exchange of Celery's remote control that this worker listens to; empty if it is no Celery worker."""
+    """Return the exchange of Celery's remote control for this worker; empty if it is no Celery worker."""
     before, after = f"{worker.name}.", ".pidbox"
     queues = (name for name in worker.consumers if name.startswith(before) and name.endswith(after))
     return next((name.removeprefix(before) for name in queues), "")
