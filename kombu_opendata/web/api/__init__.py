@@ -1,1 +1,1 @@
-"""The JSON API: what the views show and the dialogs do, with an OpenAPI description."""
+"""JSON API: the data of the views and the actions of the dialogs, with an OpenAPI description."""

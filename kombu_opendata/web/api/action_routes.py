@@ -1,4 +1,4 @@
-"""Everything that can be done: for each action what it would concern, the deed, and the deed in the background."""
+"""Routes of all actions: preview, execution, and execution in the background."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ router = APIRouter(prefix="/actions", tags=["actions"])
 
 
 def _add_routes(action: Action[Any]) -> None:
-    """The routes of one action; its parameters are the body."""
+    """Add the routes of one action; its parameters are the body."""
 
     async def do(visit: AVisit, parameters: Any) -> ActionOutcome:
         return await perform(visit, action, parameters)

@@ -1,4 +1,4 @@
-"""What needs attention."""
+"""Route of the findings: problems that need attention."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Told:
     """A finding.
 
     Attributes:
-        kind: what is wrong, one word.
-        text: the same as a sentence.
-        subject: the name of the thing that the sentence is about.
-        view, query: the view of the page where it is mended.
+        kind: the kind of problem, one word.
+        text: the problem as a sentence.
+        subject: the name of the object that the sentence is about.
+        view, query: the view of the web UI where the problem can be fixed.
     """
 
     kind: str
@@ -34,6 +34,9 @@ class Told:
 
 @router.get("/attention")
 async def list_findings(visit: AVisit) -> list[Told]:
-    """What needs attention, the most severe first."""
-    found = await attention(visit.broker)
-    return [Told(one.kind, one.severity, one.text, one.subject, one.view, one.query) for one in found]
+    """Return the findings, the most severe first."""
+    findings = await attention(visit.broker)
+    return [
+        Told(finding.kind, finding.severity, finding.text, finding.subject, finding.view, finding.query)
+        for finding in findings
+    ]

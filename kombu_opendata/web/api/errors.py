@@ -1,4 +1,4 @@
-"""What the API says of errors: one form for all of them."""
+"""Errors of the API, all in one form."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _MEANINGS = {
 
 
 def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the description of answers with these statuses."""
+    """Return the OpenAPI description of responses with these statuses."""
     return {status: {"model": Fault, "description": _MEANINGS[status]} for status in statuses}
 
 
-#: for the description of every route
+#: responses of every route
 RESPONSES = described(401, 403, 404, 409, 421, 422, 429, 500, 502, 503)
-#: of a route that takes a body, besides
+#: further responses of a route with a body
 BODY_RESPONSES = described(400, 413)
 
 
 def error_json(_request: Request, said: Answered) -> Response:
-    """An error as JSON."""
+    """Return an error as JSON."""
     return JSONResponse(asdict(said.fault), said.status, said.headers)

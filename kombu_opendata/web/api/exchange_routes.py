@@ -1,4 +1,4 @@
-"""Exchanges, their bindings, and where a message would go."""
+"""Routes of exchanges, their bindings, and a test of routing."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _Headers = Annotated[str, Query(description="The message's headers: `name=text` 
 
 @router.get("/exchanges")
 async def list_exchanges(visit: AVisit, search: str = "", page: int = 1) -> reports.Exchanges:
-    """A page of exchanges, by name."""
+    """Return a page of exchanges, by name."""
     return await reports.exchanges(visit.broker, search=search, page=page)
 
 
 @router.get("/exchange")
 async def get_exchange(visit: AVisit, name: str, search: str = "", page: int = 1) -> reports.ExchangeRow:
-    """An exchange, and a page of its bindings. The search is in queues and routing keys."""
+    """Return an exchange and a page of its bindings. ``search`` applies to queues and routing keys."""
     return await reports.exchange(visit.broker, name, search=search, page=page)
 
 
@@ -29,5 +29,8 @@ async def get_exchange(visit: AVisit, name: str, search: str = "", page: int = 1
 async def find_route(
     visit: AVisit, name: str = "", routing_key: str = "", headers: _Headers = ""
 ) -> reports.RoutePreview:
-    """Which queues would get a message; nothing is sent. An empty name is the default exchange."""
+    """Return the queues to which a message would be routed, without sending it.
+
+    An empty name is the default exchange.
+    """
     return await reports.route(visit.broker, name, routing_key, reports.headers_of(headers))

@@ -1,4 +1,4 @@
-"""What failed and was not handled yet."""
+"""Route of failures that are not handled yet."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ async def list_failures(
     hours: Hours = 0,
     after: str | None = None,
 ) -> Failures:
-    """A page of failures, the newest first, the groups of all, and when tasks failed.
+    """Return a page of failures, the newest first, the groups of all failures, and the times of the failures.
 
-    ``by`` has some of task, exception, queue, reason and worker, with commas; with ``hours``, only those of the
-    last hours.
+    ``by`` has some of task, exception, queue, reason and worker, separated by commas; ``hours`` limits the result to
+    the last hours.
     """
     asked = Asked(task, exception, queue, reason, worker, where, hours)
     return await failures(visit.broker, visit.site.masking, asked, tuple(by.split(",")), after)

@@ -1,4 +1,4 @@
-"""Actions in the background."""
+"""Routes of background jobs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class BackgroundJobReport:
 
 
 def job_report(job: BackgroundJob) -> BackgroundJobReport:
-    """What the API tells of a job."""
+    """Return the API's report of a job."""
     return BackgroundJobReport(
         job.id, job.title, job.action, job.subject, job.state, job.progress, job.done, job.error, job.began_at,
         job.ended_at,
@@ -43,19 +43,19 @@ def job_report(job: BackgroundJob) -> BackgroundJobReport:
 
 @router.get("/jobs")
 async def list_jobs(visit: AVisit) -> list[BackgroundJobReport]:
-    """Your jobs of the last hour, the newest first."""
+    """Return your jobs of the last hour, the newest first."""
     return [job_report(job) for job in visit.site.jobs.of(visit.user)]
 
 
 @router.get("/jobs/{id}")
 async def get_job(visit: AVisit, id: int) -> BackgroundJobReport:
-    """One of your jobs."""
+    """Return one of your jobs."""
     return job_report(_job(visit, id))
 
 
 @router.post("/jobs/{id}/cancel", responses=described(413))
 async def cancel_job(visit: AVisit, id: int) -> BackgroundJobReport:
-    """Stop a job after its present step; what it did stays done."""
+    """Cancel a job after its current step; its effects so far remain."""
     job = _job(visit, id)
     visit.site.jobs.cancel(job)
     return job_report(job)

@@ -1,4 +1,4 @@
-"""Single messages and tasks."""
+"""Routes of single messages and tasks."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ router = APIRouter(tags=["messages"])
 
 @router.get("/message")
 async def get_message(visit: AVisit, id: int) -> MessageReport:
-    """A message, or what the history still knows of one that is gone."""
+    """Return a message, or its history if it is no longer stored."""
     return await message_report(visit.broker, visit.site.masking, id)
 
 
 @router.get("/message/body", response_class=Response, responses={200: {"content": {"application/octet-stream": {}}}})
 async def get_body(visit: AVisit, id: int) -> Response:
-    """The body of a message as it is stored."""
+    """Return the body of a message as it is stored."""
     return await body_file(visit, id)
 
 
 @router.get("/task")
 async def get_task(visit: AVisit, id: str) -> TaskView:
-    """A task by Celery's id, its attempts, its result, and the canvas that it belongs to."""
+    """Return a task by Celery's id, with its attempts, its result, and its canvas."""
     return await task_report(visit.broker, visit.site.masking, id)

@@ -1,4 +1,4 @@
-"""Queues and what is in them; filters."""
+"""Routes of queues, their messages, and filters."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ State = Literal["available", "delayed", "in_flight", "running", "done", "archive
 async def list_queues(
     visit: AVisit, search: str = "", sort: str = "name", page: int = 1, control: bool = False
 ) -> Overview:
-    """A page of queues, and the totals of all."""
+    """Return a page of queues, and the totals of all."""
     return await overview(visit.broker, search=search, sort=sort, page=page, control=control)
 
 
 @router.get("/queue")
 async def get_queue(visit: AVisit, name: str) -> QueueReport:
-    """A queue, its figures, bindings and consumers."""
+    """Return a queue with its metrics, bindings and consumers."""
     return await queue_report(visit.broker, name)
 
 
@@ -35,17 +35,17 @@ async def get_queue(visit: AVisit, name: str) -> QueueReport:
 async def list_messages(
     visit: AVisit, queue: str, state: State = "available", where: str = "", after: int | None = None
 ) -> MessageRows:
-    """A page of the messages of a queue in one state that match a filter; failures have a call of their own."""
+    """Return a page of the messages of a queue in one state that match a filter; for failures, see ``/failures``."""
     return await message_rows(visit.broker, queue, state, where=where, after=after)
 
 
 @router.get("/filters/check")
 async def filter_is_valid(where: str = "") -> FilterCheck:
-    """Whether a filter is valid."""
+    """Check that a filter is valid."""
     return check_filter(where)
 
 
 @router.get("/filters/explain")
 async def explain_filter(visit: AVisit, id: int, queue: str = "", where: str = "") -> MatchExplanation:
-    """Why a filter, or that of a queue, matches a stored message or not."""
+    """Explain why a filter, or a queue's filter, matches a stored message or not."""
     return await explain(visit.broker, visit.site.masking, queue=queue, id=id, where=where)

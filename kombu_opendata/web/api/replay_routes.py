@@ -1,4 +1,4 @@
-"""Replays into queues, and staged Spark jobs."""
+"""Route of replays and staged Spark jobs."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ router = APIRouter(tags=["replays"])
 
 @router.get("/replays")
 async def list_replays(visit: AVisit, after: str = "") -> reports.ReplayReport:
-    """All replays, and at most 50 staged jobs; the `next` of a page is the `after` of the following one."""
+    """Return all replays, and at most 50 staged jobs; pass the `next` of a page as the `after` of the following one."""
     return await reports.replays(visit.broker, after=after)

@@ -1,4 +1,4 @@
-"""What comes: delayed messages and periodic tasks."""
+"""Route of delayed messages and periodic tasks."""
 
 from __future__ import annotations
 
@@ -12,5 +12,8 @@ router = APIRouter(tags=["schedules"])
 
 @router.get("/schedules")
 async def get_schedules(visit: AVisit, hours: int = 24, queue: str = "") -> reports.Schedules:
-    """When delayed messages are due within 1, 6, 24 or 168 hours, of all queues or one, and what beat publishes."""
+    """Return the due times of delayed messages within 1, 6, 24 or 168 hours, and the periodic tasks of beat.
+
+    ``queue`` limits the delayed messages to one queue.
+    """
     return await reports.schedules(visit.broker, hours=hours, queue=queue)

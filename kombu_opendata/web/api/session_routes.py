@@ -1,4 +1,4 @@
-"""Who one is."""
+"""Route of the current user."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ router = APIRouter(tags=["session"])
 
 @dataclass(frozen=True)
 class Who:
-    """Who sends the request, and what they may do.
+    """The user of the request, with its permissions.
 
     Attributes:
         user: empty if the broker has no users.
-        roles, configure, write, read: as in docs/permissions.md.
-        csrf_token: what browsers have to send as `X-CSRF-Token` with everything that is no GET.
+        roles, configure, write, read: see docs/permissions.md.
+        csrf_token: the token that browsers must send as `X-CSRF-Token` with every request except GET.
     """
 
     user: str
@@ -33,9 +33,9 @@ class Who:
 
 @router.get("/session")
 async def get_session(visit: AVisit) -> Who:
-    """Who you are, and what you may do."""
-    who = await visit.broker.identity()
+    """Return the connected user and its permissions."""
+    login = await visit.broker.identity()
     return Who(
-        visit.user or who.user, who.instance, who.roles, who.configure, who.write, who.read,
+        visit.user or login.user, login.instance, login.roles, login.configure, login.write, login.read,
         visit.site.settings.read_only, visit.visitor.token,
     )  # fmt: skip

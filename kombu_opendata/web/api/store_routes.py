@@ -1,4 +1,4 @@
-"""The broker's process and its store."""
+"""Route of the broker's process and its store."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ router = APIRouter(tags=["store"])
 
 @router.get("/store")
 async def get_store(visit: AVisit) -> reports.StoreReport:
-    """Sizes, upkeep, standbys and limits; needs the role monitor where users log in."""
+    """Return sizes, maintenance, standbys and limits; requires the role monitor if the broker has users."""
     return await reports.store(visit.broker)

@@ -1,4 +1,4 @@
-"""Workers."""
+"""Routes of workers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ router = APIRouter(tags=["workers"])
 
 @router.get("/workers")
 async def list_workers(visit: AVisit, search: str = "", page: int = 1) -> reports.WorkerReport:
-    """A page of the workers, and all other clients of the broker."""
+    """Return a page of the workers, and all other clients of the broker."""
     return await reports.workers(visit.broker, search=search, page=page)
 
 
 @router.get("/worker")
 async def get_worker(visit: AVisit, id: str) -> reports.WorkerDetails:
-    """A worker, and at most 100 of the messages that it holds or runs."""
+    """Return a worker, and at most 100 of the messages that it holds or runs."""
     return await reports.worker(visit.broker, id)

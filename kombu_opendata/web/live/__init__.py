@@ -1,1 +1,1 @@
-"""Pages that keep themselves up to date."""
+"""Live updates of open views."""

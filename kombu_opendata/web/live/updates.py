@@ -1,8 +1,8 @@
-"""A stream of server-sent events: the changing part of a page, whenever it is other than before.
+"""Server-sent events: the changing part of a view, sent when it has changed.
 
-An event without a name has HTML that replaces the changing part. The event ``current`` has the age of what it shows, in
-seconds; it is also sent if nothing has changed. The event ``away`` has a text that is shown above the changing part;
-what was there stays, and the next event ``current`` takes the text away.
+An event without a name has HTML that replaces the changing part. The event ``current`` has the age of the data in
+seconds; it is also sent if nothing has changed. The event ``away`` has a text that is shown above the changing part,
+which stays; the next event ``current`` removes the text.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from ...errors import OpenDataError
 from .ending import is_ending
 from .pace import UpdatePace
 
-#: a broker that has not answered for so long is away
+#: a broker that has not answered for this time is unavailable
 AWAY_SECONDS = 5.0
-#: after so many events that were the same it is sent again, in case a page lost it
+#: after this number of identical events the part is sent again, in case the browser lost it
 _AGAIN = 15
-#: what ends a line of an event
+#: the line separators of an event
 _LINE_END = re.compile("\r\n|\r|\n")
 
 
@@ -29,13 +29,13 @@ async def updates(
     every_seconds: float,
     pace: UpdatePace,
 ) -> AsyncIterator[str]:
-    """Events until the peer is gone, or the server ends.
+    """Yield events until the client disconnects or the server shuts down.
 
     Args:
-        render: the changing part, and its age in seconds.
-        told: the event that says what went wrong.
-        every_seconds: how often, while the server is not busy.
-        pace: of all open pages.
+        render: returns the changing part and its age in seconds.
+        told: makes the event of an error.
+        every_seconds: the interval while the server is not busy.
+        pace: the pace of all open views.
     """
     before, unchanged = "", 0
     while not is_ending():
@@ -57,11 +57,11 @@ async def updates(
 
 
 def away(text: str) -> str:
-    """The event that says why the broker does not answer."""
+    """Return the event with the reason why the broker does not answer."""
     return event(" ".join(text.split()), "away")
 
 
 def event(text: str, name: str = "") -> str:
-    """One event."""
+    """Return one event."""
     lines = "".join(f"data: {line}\n" for line in _LINE_END.split(text))
     return (f"event: {name}\n" if name else "") + lines + "\n"

@@ -1,1 +1,1 @@
-"""HTML: each view and each dialog, from reports and actions."""
+"""HTML pages: each view and each dialog, from reports and actions."""

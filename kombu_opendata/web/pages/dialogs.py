@@ -1,4 +1,4 @@
-"""The dialog of each action: asks with what it concerns, does it, and says what was done."""
+"""Dialogs of actions: confirm with a preview, execute, and show the result."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from .jobs import job_notice
 from .view import frame
 
 router = APIRouter(include_in_schema=False)
-#: what must be typed again
+#: field in which the user types a value again to confirm
 _TYPED = "typed_again"
-#: what pydantic says of a field that has nothing, or an empty text
+#: pydantic's problems of a field without a value or with an empty text
 _NOT_FILLED_IN = ("missing", "string_too_short")
 
 
 @router.get("/actions/{name}")
 async def ask(visit: AVisit, name: str, request: Request) -> Response:
-    """The dialog, with what the action would concern now."""
+    """Return the dialog with a preview of the action."""
     return await _dialog(visit, _action(name), list(request.query_params.multi_items()), [])
 
 
 @router.post("/actions/{name}")
 async def act(visit: AVisit, name: str, request: Request) -> Response:
-    """Do it; the answer is a notice, or the dialog again with what is wrong."""
+    """Execute the action; return a notice, or the dialog with the errors."""
     action = _action(name)
     async with request.form(max_files=0, max_fields=2000) as form:
         items = [(key, str(value)) for key, value in form.multi_items()]
@@ -64,37 +64,40 @@ def _action(name: str) -> Action[Any]:
 
 def _read(action: Action[Any], items: Items) -> Parameters:
     known = [(key, value) for key, value in items if key in action.parameters.model_fields]
-    found: Parameters = action.parameters.model_validate(parameters_of(action.parameters, known))
-    return found
+    parameters: Parameters = action.parameters.model_validate(parameters_of(action.parameters, known))
+    return parameters
 
 
 def _read_so_far(action: Action[Any], items: Items) -> Parameters | None:
-    """As :func:`_read`, with empty texts for what is not filled in yet; None if something else is wrong."""
+    """Return the parameters of an incomplete form, with empty texts for missing fields.
+
+    None if another value is invalid.
+    """
     try:
         return _read(action, items)
     except ValidationError as exc:
         errors = exc.errors(include_url=False, include_input=False, include_context=False)
-    if any(one["type"] not in _NOT_FILLED_IN for one in errors):
+    if any(problem["type"] not in _NOT_FILLED_IN for problem in errors):
         return None
-    missing = [str(one["loc"][0]) for one in errors]
+    missing = [str(problem["loc"][0]) for problem in errors]
     try:
-        found = _read(action, [*items, *((name, "-") for name in missing)])
+        parameters = _read(action, [*items, *((name, "-") for name in missing)])
     except ValidationError:
         return None
-    return found.model_copy(update=dict.fromkeys(missing, ""))
+    return parameters.model_copy(update=dict.fromkeys(missing, ""))
 
 
 async def _dialog(visit: Visit, action: Action[Any], items: Items, faults: list[str]) -> Response:
-    found: Preview | None = None
+    effect: Preview | None = None
     so_far = _read_so_far(action, items)
     try:
-        found = await preview(visit, action, so_far) if so_far is not None else None
+        effect = await preview(visit, action, so_far) if so_far is not None else None
     except OpenDataError as exc:
         faults = faults or [str(exc)]
     shown = {
         "action": action,
         "fields": form_fields(action.parameters, action.given, items),
-        "preview": found,
+        "preview": effect,
         "faults": faults,
         "typed": next((value for key, value in items if key == action.typed), "") if action.typed else "",
     }

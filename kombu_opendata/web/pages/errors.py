@@ -1,4 +1,4 @@
-"""What pages say of errors."""
+"""Error page."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .view import error_context, frame_of
 
 
 def error_page(request: Request, said: Answered) -> Response:
-    """A page that says what was wrong, and leads back."""
+    """Return a page that describes the error and links to the previous view."""
     site: Site = request.app.state.site
     context = frame_of(request, site, "") | error_context(said) | {"back": _came_from(request), "live_url": ""}
     return HTMLResponse(site.renderer.page("error.html", context), said.status, said.headers)
 
 
 def _came_from(request: Request) -> str:
-    """The page of ours that led here; empty if there is none."""
+    """Return the view of this site with the link or form of the request; empty if there is none."""
     before = parted(request.headers.get("referer", ""))
     if before is None or before.netloc != request.url.netloc or before.path == request.url.path:
         return ""

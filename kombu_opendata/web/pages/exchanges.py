@@ -1,4 +1,4 @@
-"""Exchanges, one of them, and where a message would go."""
+"""Views of exchanges, of one exchange, and of a test of routing."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ router = APIRouter()
 
 @view(router, "/exchanges", "exchanges.html")
 async def show(visit: AVisit, search: str = "", page: int = 1) -> Shown:
-    """All exchanges."""
-    given = {"name": "", "routing_key": "", "headers": ""}
-    return {"exchanges": await reports.exchanges(visit.broker, search=search, page=page), "given": given}
+    """Return all exchanges."""
+    inputs = {"name": "", "routing_key": "", "headers": ""}
+    return {"exchanges": await reports.exchanges(visit.broker, search=search, page=page), "given": inputs}
 
 
 @view(router, "/exchange", "exchange.html")
 async def show_one(visit: AVisit, name: str, search: str = "", page: int = 1) -> Shown:
-    """An exchange and its bindings."""
-    given = {"name": name, "routing_key": "", "headers": ""}
-    return {"exchange": await reports.exchange(visit.broker, name, search=search, page=page), "given": given}
+    """Return an exchange and its bindings."""
+    inputs = {"name": name, "routing_key": "", "headers": ""}
+    return {"exchange": await reports.exchange(visit.broker, name, search=search, page=page), "given": inputs}
 
 
 @view(router, "/exchanges/route", "route.html")
 async def show_route(visit: AVisit, name: str = "", routing_key: str = "", headers: str = "") -> Shown:
-    """Where a message would go; nothing is sent. Mistakes are told beside the form."""
+    """Return the queues to which a message would be routed, without sending it. Errors are shown beside the form."""
     shown: dict[str, Any] = {"given": {"name": name, "routing_key": routing_key, "headers": headers}}
     try:
         return shown | {"route": await reports.route(visit.broker, name, routing_key, reports.headers_of(headers))}

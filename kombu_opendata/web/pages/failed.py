@@ -1,4 +1,4 @@
-"""The view of what failed."""
+"""View of failures."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ async def show(
     hours: Hours = 0,
     after: str = "",
 ) -> Shown:
-    """Groups, when tasks failed, and a page of failures."""
+    """Return groups, the times of the failures, and a page of failures."""
     check = check_filter(where)
     asked = Asked(task, exception, queue, reason, worker, where if check.is_valid else "", hours)
-    found = await failures(visit.broker, visit.site.masking, asked, tuple(by.split(",")), after or None)
-    return {"failures": found, "check": check, "where": where, "choices": GROUPS}
+    report = await failures(visit.broker, visit.site.masking, asked, tuple(by.split(",")), after or None)
+    return {"failures": report, "check": check, "where": where, "choices": GROUPS}

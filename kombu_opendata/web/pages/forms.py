@@ -1,4 +1,4 @@
-"""The fields of a dialog, from the parameters of its action; and parameters from a form that was sent."""
+"""Forms: the fields of a dialog from the parameters of its action, and parameters from a submitted form."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pydantic_core import PydanticUndefined
 
 from ..error_reports import sentence
 
-#: a form's items, in which a name may come more than once
+#: a form's items, in which a name may occur more than once
 Items = list[tuple[str, str]]
 
 
@@ -36,36 +36,36 @@ class FormField:
 
 
 def form_fields(parameters: type[BaseModel], given: frozenset[str], items: Items) -> list[FormField]:
-    """The fields of a dialog with what is filled in; those that the button gave are hidden."""
-    found = []
+    """Return the fields of a dialog with their values; those that the button sets are hidden."""
+    rows = []
     for name, field in parameters.model_fields.items():
         values = tuple(value for key, value in items if key == name)
         kind, choices = _kind(field)
         if name in given and (values or kind == "text" and not field.is_required() or _is_list(field)):
             kind = "hidden"
-        found.append(
+        rows.append(
             FormField(
                 name, field.title or name, field.description or "", kind, values or _default(field), choices,
                 field.is_required(),
             )
         )  # fmt: skip
-    return found
+    return rows
 
 
 def parameters_of(parameters: type[BaseModel], items: Items) -> dict[str, Any]:
-    """Values for the parameters, from a form: lists of those that may come more than once, and no empty ones."""
-    found: dict[str, Any] = {}
+    """Return the parameters of a form: lists for repeatable fields, without empty values."""
+    values: dict[str, Any] = {}
     for name, value in items:
         field = parameters.model_fields.get(name)
         if field is not None and _is_list(field):
-            found[name] = [*found.get(name, ()), *([value] if value else ())]
+            values[name] = [*values.get(name, ()), *([value] if value else ())]
         elif value != "" or (field is not None and field.is_required()):
-            found[name] = value
-    return found
+            values[name] = value
+    return values
 
 
 def faults_of(parameters: type[BaseModel], error: ValidationError) -> list[str]:
-    """Return what is wrong, a sentence for each field, which has the field's label."""
+    """Return the validation errors, a sentence for each field, with the field's label."""
     return [
         sentence(_label(parameters, problem["loc"]), problem)
         for problem in error.errors(include_url=False, include_input=False)
@@ -78,11 +78,11 @@ def _label(parameters: type[BaseModel], location: Sequence[Any]) -> str:
 
 
 def _is_list(field: FieldInfo) -> bool:
-    return any(get_origin(one) is list for one in _kinds(field.annotation))
+    return any(get_origin(kind) is list for kind in _kinds(field.annotation))
 
 
 def _kinds(annotation: Any) -> tuple[Any, ...]:
-    """The members of a union, or the type alone."""
+    """Return the members of a union, or the type alone."""
     return get_args(annotation) if type(None) in get_args(annotation) else (annotation,)
 
 
@@ -90,12 +90,12 @@ def _kind(field: FieldInfo) -> tuple[str, tuple[str, ...]]:
     extra = field.json_schema_extra
     if isinstance(extra, Mapping) and extra.get("lines"):
         return "lines", ()
-    for one in _kinds(field.annotation):
-        if get_origin(one) is Literal:
-            return "choice", tuple(map(str, get_args(one)))
-        if one is bool:
+    for kind in _kinds(field.annotation):
+        if get_origin(kind) is Literal:
+            return "choice", tuple(map(str, get_args(kind)))
+        if kind is bool:
             return "checkbox", ()
-        if one in (int, float):
+        if kind in (int, float):
             return "number", ()
     return "text", ()
 

@@ -1,4 +1,4 @@
-"""The view of a user's jobs, and the notice of one that is running."""
+"""View of a user's jobs, and the notice of a running job."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ router = APIRouter(include_in_schema=False)
 
 @view(router, "/jobs", "jobs.html")
 async def show(visit: AVisit) -> Shown:
-    """The jobs of the last hour."""
+    """Return the jobs of the last hour."""
     return {"jobs": visit.site.jobs.of(visit.user)}
 
 
 @router.get("/jobs/{id}")
 async def notice(visit: AVisit, id: int) -> Response:
-    """A job's notice, which asks again while the job is running."""
+    """Return a job's notice, which refreshes while the job is running."""
     return job_notice(visit, _job(visit, id))
 
 
 @router.post("/jobs/{id}/cancel")
 async def cancel(visit: AVisit, id: int) -> Response:
-    """Stop a job after its present step."""
+    """Cancel a job after its current step."""
     job = _job(visit, id)
     visit.site.jobs.cancel(job)
     return HTMLResponse("")
 
 
 def job_notice(visit: Visit, job: BackgroundJob, *, is_new: bool = False) -> Response:
-    """The notice of a job; a new one is put beside the others."""
+    """Return the notice of a job; a new one is added to the others."""
     shown = frame(visit) | {"job": job, "is_new": is_new}
     return HTMLResponse(visit.site.renderer.page("job_notice.html", shown))
 

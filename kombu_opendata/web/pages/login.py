@@ -1,4 +1,4 @@
-"""Logging in and out."""
+"""Login and logout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WRONG = "The name or the password is wrong."
 
 @router.get("/login")
 async def ask(request: Request, next: str = "") -> Response:
-    """The form; who need not log in is sent on."""
+    """Return the login form; a user that needs no login is redirected."""
     if request.state.visitor is not None:
         return _onward(request, next)
     return _form(request, next)
@@ -40,8 +40,8 @@ async def log_in(request: Request) -> Response:
         answer.headers["Retry-After"] = str(math.ceil(exc.values.get("seconds", 1)))
         return answer
     except AccessRefused as exc:
-        known = exc.text if exc.values.get("kind") == "instance" or "no users" in exc.text else _WRONG
-        return _form(request, onward, known, 403)
+        reason = exc.text if exc.values.get("kind") == "instance" or "no users" in exc.text else _WRONG
+        return _form(request, onward, reason, 403)
     except OpenDataError as exc:
         return _form(request, onward, f"You can't log in now: {exc}", 503)
     answer = _onward(request, onward)
@@ -68,7 +68,7 @@ def _root(request: Request) -> str:
 
 
 def _onward(request: Request, path: str) -> Response:
-    """To a view of this page, never to another site."""
+    """Redirect to a view of the web UI, never to another site."""
     path = path.lstrip("/\\") if path.isprintable() else ""
     return RedirectResponse(f"{_root(request)}/{path}", 303)
 

@@ -1,4 +1,4 @@
-"""The views of one message and of one task, the body of a message as a file, and the search box of all pages."""
+"""Views of a message and of a task, the download of a body, and the search box of all views."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ router = APIRouter(include_in_schema=False)
 
 @view(router, "/message", "message.html")
 async def message(visit: AVisit, id: int) -> Shown:
-    """A message by its number."""
+    """Return a message by its id."""
     return {"message": await message_report(visit.broker, visit.site.masking, id)}
 
 
 @view(router, "/task", "task.html")
 async def task(visit: AVisit, id: str) -> Shown:
-    """A task by Celery's id."""
+    """Return a task by Celery's id."""
     return {"task": await task_report(visit.broker, visit.site.masking, id)}
 
 
 @router.get("/message/body")
 async def body(visit: AVisit, id: int) -> Response:
-    """The body as it is stored, to be saved."""
+    """Return the body as it is stored, as a file to save."""
     return await body_file(visit, id)
 
 
 @router.get("/jump")
 async def jump(visit: AVisit, to: str = "") -> Response:
-    """Where a queue's name, a message's number or a task's id leads."""
+    """Redirect to a queue by name, a message by id, or a task by Celery's id."""
     root = visit.request.scope.get("root_path", "")
     client = visit.broker.client
     to = to.strip()
@@ -47,7 +47,7 @@ async def jump(visit: AVisit, to: str = "") -> Response:
         await client.task(to)
         return RedirectResponse(link(root, "task", id=to), 303)
     except (AccessRefused, MessageNotFound, PreconditionFailed):
-        pass  # not a task, or none that this user may look for
+        pass  # not a task, or this user may not search tasks
     try:
         await client.get_queue(to)
         return RedirectResponse(link(root, "queue", name=to), 303)

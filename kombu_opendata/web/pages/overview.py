@@ -1,4 +1,4 @@
-"""The first view."""
+"""View of the overview, the first one."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from .view import Shown, view
 
 router = APIRouter()
 
-#: how long the page waits for the count of failures, which comes with the next update otherwise
+#: wait for the count of failures; a later count is shown with the next update
 _PATIENCE = 0.05
 
 
 @view(router, "/", "overview.html")
 async def show(visit: AVisit, search: str = "", sort: str = "name", page: int = 1, control: bool = False) -> Shown:
-    """What needs attention, totals, every queue."""
-    shown, found = await asyncio.gather(
+    """Return findings, totals, and a page of queues."""
+    shown, findings = await asyncio.gather(
         overview(visit.broker, search=search, sort=sort, page=page, control=control, patience=_PATIENCE),
         attention(visit.broker),
     )
-    return {"overview": shown, "findings": found}
+    return {"overview": shown, "findings": findings}

@@ -1,4 +1,4 @@
-"""The view of one queue, and what its filter box asks while somebody types."""
+"""View of one queue, and the checks of its filter box."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ router = APIRouter(include_in_schema=False)
 
 @view(router, "/queue", "queue.html")
 async def show(visit: AVisit, name: str, tab: str = "ready", where: str = "", after: str = "") -> Shown:
-    """A queue and a page of one of its tabs."""
+    """Return a queue and a page of one of its tabs."""
     tab = tab if tab in TABS else "ready"
     check = check_filter(where)
     shown: Shown = {"queue": await queue_report(visit.broker, name), "tab": tab, "where": where, "check": check}
@@ -32,14 +32,14 @@ async def show(visit: AVisit, name: str, tab: str = "ready", where: str = "", af
 
 @router.get("/filters/check")
 async def check(visit: AVisit, where: str = "") -> Response:
-    """Whether what was typed is a filter, as a fragment."""
+    """Return the check of a filter, as a fragment."""
     shown = frame(visit) | {"check": check_filter(where), "where": where}
     return HTMLResponse(visit.site.renderer.page("filter_check.html", shown))
 
 
 @router.get("/filters/explain")
 async def explained(visit: AVisit, id: str = "", queue: str = "", where: str = "") -> Response:
-    """Why a message matches or not, as a fragment."""
+    """Return the explanation of a match, as a fragment."""
     shown = frame(visit) | {"explained": None, "fault": ""}
     masking = visit.site.masking
     try:

@@ -1,4 +1,4 @@
-"""Replays into queues, and staged Spark jobs."""
+"""View of replays and staged Spark jobs."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ router = APIRouter()
 
 @view(router, "/replays", "replays.html")
 async def show(visit: AVisit, after: str = "") -> Shown:
-    """Work in the background, with its progress."""
+    """Return replays and staged jobs, with their progress."""
     return {"replays": await reports.replays(visit.broker, after=after), "after": after}

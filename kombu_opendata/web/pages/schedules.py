@@ -1,4 +1,4 @@
-"""What comes: delayed messages and periodic tasks."""
+"""View of delayed messages and periodic tasks."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ router = APIRouter()
 
 @view(router, "/schedules", "schedules.html")
 async def show(visit: AVisit, hours: int = 24, queue: str = "") -> Shown:
-    """When delayed messages are due, and what beat publishes."""
+    """Return the due times of delayed messages, and the periodic tasks of beat."""
     return {"schedules": await reports.schedules(visit.broker, hours=hours, queue=queue), "spans": reports.SPANS}

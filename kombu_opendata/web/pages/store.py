@@ -1,4 +1,4 @@
-"""The broker's process and its store."""
+"""View of the broker's process and its store."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ router = APIRouter()
 
 @view(router, "/store", "store.html")
 async def show(visit: AVisit) -> Shown:
-    """Sizes, upkeep, standbys and limits."""
+    """Return sizes, maintenance, standbys and limits."""
     return {"store": await reports.store(visit.broker)}

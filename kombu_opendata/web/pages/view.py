@@ -1,7 +1,7 @@
-"""Views: a page, and the same page's changing part as a stream of events.
+"""Views: a page, and its changing part as a stream of events.
 
-A view is one function that returns what its template shows. Its address gives the whole page; with ``live=1`` a
-stream of server-sent events, each of which has the block ``content`` again, if it is other than before.
+A view is a function that returns the context of its template. Its address returns the whole page; with ``live=1`` a
+stream of server-sent events, each of which has the block ``content`` if it has changed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _EVENTS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 def view(router: APIRouter, path: str, template: str) -> Callable[[Callable[..., Awaitable[Shown]]], Any]:
-    """Register a view: a coroutine with a parameter ``visit``, and others that the query gives."""
+    """Register a view: a coroutine with a parameter ``visit``, and others that the query provides."""
 
     def register(show: Callable[..., Awaitable[Shown]]) -> Any:
         @wraps(show)
@@ -51,23 +51,23 @@ def view(router: APIRouter, path: str, template: str) -> Callable[[Callable[...,
 
 
 def frame(visit: Visit) -> Shown:
-    """What every template has."""
+    """Return the context that every template needs."""
     return frame_of(visit.request, visit.site, visit.user)
 
 
 def frame_of(request: Request, site: Site, user: str) -> Shown:
-    """What every template has: links, who is logged in, where the changes come from."""
+    """Return the context that every template needs: links, the user, the address of live updates."""
     root = request.scope.get("root_path", "")
     query = [(name, value) for name, value in request.query_params.multi_items() if name != "live"]
 
     visitor: Visitor | None = getattr(request.state, "visitor", None)
-    offered = partial(is_offered, who=visitor.broker.who) if visitor and not site.settings.read_only else _nothing
+    is_visible = partial(is_offered, who=visitor.broker.who) if visitor and not site.settings.read_only else _nothing
 
     def same(**changes: Any) -> str:
         return link(root, _relative(request.url.path, root), **dict(query) | changes)
 
     return {
-        "link": Links(root, offered),
+        "link": Links(root, is_visible),
         "same": same,
         "live_url": same(live=1),
         "path": _relative(request.url.path, root),
@@ -91,25 +91,25 @@ async def _page(visit: Visit, template: str, context: Callable[[], Awaitable[Sho
     try:
         return HTMLResponse(visit.site.renderer.page(template, await context()))
     except OpenDataError as exc:
-        said = answered(exc)
-        if not _may_come_back(said):
+        report = answered(exc)
+        if not _may_come_back(report):
             raise
         shown = frame(visit) | {"fault": str(exc)}
-        return HTMLResponse(visit.site.renderer.page("unavailable.html", shown), 503, said.headers)
+        return HTMLResponse(visit.site.renderer.page("unavailable.html", shown), 503, report.headers)
 
 
 def error_context(said: Answered) -> Shown:
-    """What the template of errors shows."""
+    """Return the context of the error template."""
     return {"said": said.fault, "title": _TITLES.get(said.status, "Not served")}
 
 
 def _may_come_back(said: Answered) -> bool:
-    """Whether the page should wait for the broker."""
+    """Return True if the page should wait for the broker."""
     return said.status in (502, 503)
 
 
 def _events(visit: Visit, template: str, context: Callable[[], Awaitable[Shown]]) -> AsyncIterator[str]:
-    """The changing part whenever it is other than before."""
+    """Return events with the changing part, one for each change."""
 
     async def render() -> tuple[str, float]:
         ages = note_ages()
@@ -120,8 +120,8 @@ def _events(visit: Visit, template: str, context: Callable[[], Awaitable[Shown]]
 
 
 def _told(visit: Visit, exc: OpenDataError) -> str:
-    """The event that says what went wrong: above the changing part, or in place of it."""
-    said = answered(exc)
-    if _may_come_back(said):
+    """Return the event of an error: above the changing part, or in place of it."""
+    report = answered(exc)
+    if _may_come_back(report):
         return away(str(exc))
-    return event(visit.site.renderer.block("error.html", "banner", frame(visit) | error_context(said)))
+    return event(visit.site.renderer.block("error.html", "banner", frame(visit) | error_context(report)))

@@ -1,4 +1,4 @@
-"""Workers, and one of them."""
+"""Views of workers, and of one worker."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ router = APIRouter()
 
 @view(router, "/workers", "workers.html")
 async def show(visit: AVisit, search: str = "", page: int = 1) -> Shown:
-    """Who consumes, what they hold and run; all other clients."""
+    """Return the workers with their messages, and all other clients."""
     return {"workers": await reports.workers(visit.broker, search=search, page=page)}
 
 
 @view(router, "/worker", "worker.html")
 async def show_one(visit: AVisit, id: str) -> Shown:
-    """A worker and its messages."""
+    """Return a worker and its messages."""
     return {"details": await reports.worker(visit.broker, id)}

@@ -1,1 +1,1 @@
-"""What the views show and the API returns: calls of the broker, put together; no HTML and no HTTP."""
+"""Reports for the views and the API: combined results of the broker, without HTML and HTTP."""

@@ -1,4 +1,4 @@
-"""Bodies of messages, as texts that can be shown. A pickle is never loaded."""
+"""Bodies of messages as text. A pickle is never loaded."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ...json_values import plain
 from ...masking import MAX_DEPTH, Masking
 from ...queue_client.message_models import Message
 
-#: characters of a body that are shown; all of it can be saved
+#: characters of a body that are shown; the whole body can be downloaded
 MAX_SHOWN = 64 << 10
-#: every pickle since protocol 2 begins with this
+#: first byte of every pickle since protocol 2
 _PICKLE = b"\x80"
 _PICKLES = ("application/x-python-serialize", "application/x-pickle", "pickle")
 
@@ -25,11 +25,11 @@ class Body:
     """A body.
 
     Attributes:
-        kind: ``json`` (or what decodes to the same values), ``text``, ``pickle``, ``bytes``, ``too large`` or
+        kind: ``json`` (or a format that decodes to the same values), ``text``, ``pickle``, ``bytes``, ``too large`` or
             ``unreadable``.
-        text: what is shown, with masked values.
-        size: in bytes, as it is stored.
-        is_cut: whether there is more than is shown.
+        text: the text to show, with masked values.
+        size: the stored size in bytes.
+        is_cut: whether the text is only the beginning.
     """
 
     kind: str
@@ -39,7 +39,7 @@ class Body:
 
 
 def body_of(message: Message, masking: Masking) -> Body:
-    """Return what can be displayed of a message's body; large ones take a part of a second."""
+    """Return the body of a message as text; a large one takes a fraction of a second."""
     if message.error is not None:
         return Body("unreadable", message.error.text, 0)
     size = len(message.raw)
@@ -59,13 +59,16 @@ def body_of(message: Message, masking: Masking) -> Body:
 
 
 def shown_json(value: Any, masking: Masking) -> str:
-    """The beginning of a value as indented JSON, with masked values; what is left out is shown as ``…``."""
+    """Return the beginning of a value as indented JSON, with masked values; omitted values are shown as ``…``."""
     text, is_cut = _json(value, masking)
     return f"{text}\n…" if is_cut else text
 
 
 def _json(value: Any, masking: Masking) -> tuple[str, bool]:
-    """The beginning, and whether there is more. What is not shown costs no time, as requests would wait for it."""
+    """Return the beginning of a value, and whether it is cut.
+
+    Omitted values are not formatted, so that a large body does not delay other requests.
+    """
     left = [MAX_SHOWN]
     begun = _beginning(value, left, 0)
     text = json.dumps(plain(masking.value(begun)), indent=2, ensure_ascii=False, default=str)
@@ -73,7 +76,7 @@ def _json(value: Any, masking: Masking) -> tuple[str, bool]:
 
 
 def _beginning(value: Any, left: list[int], depth: int) -> Any:
-    """A value without what comes after so many characters, and without what is nested too deep for the masking."""
+    """Return the first ``left[0]`` characters of a value, without values that are nested too deep for the masking."""
     left[0] -= 1
     if depth > MAX_DEPTH:
         return "…"
@@ -82,13 +85,13 @@ def _beginning(value: Any, left: list[int], depth: int) -> Any:
         left[0] -= len(value)
         return shown
     if isinstance(value, Mapping):
-        found = {}
-        for name, one in value.items():
+        beginning = {}
+        for name, element in value.items():
             if left[0] < 0:
                 break
             left[0] -= len(str(name))
-            found[name] = _beginning(one, left, depth + 1)
-        return found
+            beginning[name] = _beginning(element, left, depth + 1)
+        return beginning
     if isinstance(value, (list, tuple)):
-        return [_beginning(one, left, depth + 1) for one in takewhile(lambda _one: left[0] >= 0, value)]
+        return [_beginning(element, left, depth + 1) for element in takewhile(lambda _one: left[0] >= 0, value)]
     return value

@@ -1,4 +1,4 @@
-"""Exchanges, their bindings, and where a message would go."""
+"""Report of exchanges, their bindings, and a test of routing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ALTERNATE = "alternate-exchange"
 
 @dataclass(frozen=True)
 class Exchanges:
-    """A page of exchanges, by name. The default exchange, which needs no bindings, is not among them."""
+    """A page of exchanges, by name, without the default exchange, which needs no bindings."""
 
     exchanges: Paged[ExchangeInfo]
     search: str
@@ -28,7 +28,7 @@ class ExchangeRow:
     """An exchange with its bindings.
 
     Attributes:
-        alternate: the exchange that gets what no binding matches; empty if there is none.
+        alternate: the exchange that receives messages that no binding matches; empty if there is none.
         is_built_in: whether it always exists and can't be deleted.
     """
 
@@ -41,7 +41,7 @@ class ExchangeRow:
 
 @dataclass(frozen=True)
 class RoutePreview:
-    """Where a message would go: nothing was sent."""
+    """The queues to which a message would be routed; nothing was sent."""
 
     exchange: str
     routing_key: str
@@ -50,52 +50,52 @@ class RoutePreview:
 
 
 async def exchanges(broker: UserBroker, *, search: str = "", page: int = 1) -> Exchanges:
-    """A page of exchanges."""
-    found = await broker.recent("exchanges", 1.0, broker.client.list_exchanges)
-    return Exchanges(paged([one for one in found if search.lower() in one.name.lower()], page), search)
+    """Return a page of exchanges."""
+    infos = await broker.recent("exchanges", 1.0, broker.client.list_exchanges)
+    return Exchanges(paged([info for info in infos if search.lower() in info.name.lower()], page), search)
 
 
 async def exchange(broker: UserBroker, name: str, *, search: str = "", page: int = 1) -> ExchangeRow:
-    """One exchange.
+    """Return one exchange.
 
     Raises:
         NotFound: there is no such exchange.
     """
-    found = await broker.recent("exchanges", 1.0, broker.client.list_exchanges)
-    info = next((one for one in found if one.name == name), None)
+    exchange_infos = await broker.recent("exchanges", 1.0, broker.client.list_exchanges)
+    info = next((one for one in exchange_infos if one.name == name), None)
     if info is None:
         raise NotFound(f"no exchange {name!r}", exchange=name)
     bindings = await broker.recent("bindings", 1.0, broker.client.list_bindings)
     wanted = search.lower()
-    mine = [
+    own_bindings = [
         one
         for one in bindings
         if one.exchange == name and (wanted in one.queue.lower() or wanted in one.routing_key.lower())
     ]
-    mine.sort(key=lambda one: (one.routing_key, one.queue))
+    own_bindings.sort(key=lambda one: (one.routing_key, one.queue))
     alternate = str(info.arguments.get(ALTERNATE, ""))
-    return ExchangeRow(info, alternate, name.startswith("amq."), paged(mine, page), search)
+    return ExchangeRow(info, alternate, name.startswith("amq."), paged(own_bindings, page), search)
 
 
 async def route(
     broker: UserBroker, name: str, routing_key: str = "", headers: Mapping[str, Any] | None = None
 ) -> RoutePreview:
-    """Which queues would get a message. An empty name is the default exchange.
+    """Return the queues to which a message would be routed. An empty name is the default exchange.
 
     Raises:
         NotFound: there is no such exchange.
         RequestError: a header is not valid.
     """
-    given = dict(headers or {})
-    queues = await broker.client.test_routing(name, routing_key, given)
-    return RoutePreview(name, routing_key, given, tuple(sorted(queues)))
+    header_values = dict(headers or {})
+    queues = await broker.client.test_routing(name, routing_key, header_values)
+    return RoutePreview(name, routing_key, header_values, tuple(sorted(queues)))
 
 
 def headers_of(text: str) -> dict[str, Any]:
-    """Headers from lines of ``name=text`` and ``name:=JSON``.
+    """Return the headers in lines of ``name=text`` and ``name:=JSON``.
 
     Raises:
-        RequestError: a line is neither.
+        RequestError: a line has neither form.
     """
     return dict(_header(line.strip()) for line in text.splitlines() if line.strip())
 

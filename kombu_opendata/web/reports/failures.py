@@ -1,4 +1,4 @@
-"""What failed and was not handled yet: groups, a list, and when tasks failed."""
+"""Report of failures that are not handled yet: groups, a list, and their times."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from ...queue_client.message_models import moment
 from ..brokers import UserBroker
 from ..no_value import NONE, without_none
 
-#: what failures can be grouped by
+#: the fields by which failures can be grouped
 GROUPS = ("task", "exception", "queue", "reason", "worker")
 #: rows of a page
 PAGE = 50
-#: the chart has so many bars; it goes back as far as failures are asked for, else for a day
+#: number of bars of the chart, and its span if the request has none
 BARS, CHART_HOURS = 48, 24
-#: how long ago failures may be asked for: a century
+#: maximum age of the requested failures: a century
 Hours = Annotated[float, Field(ge=0, le=24 * 36525)]
 
 
 @dataclass(frozen=True)
 class Asked:
-    """Which failures; nothing means all, and :data:`.NONE` those without such a value.
+    """Filters of failures; an empty value means all, and :data:`.NONE` those without such a value.
 
-    ``hours`` is how long ago they failed at most; 0 means any time.
+    ``hours`` is their maximum age; 0 means any.
     """
 
     task: str = ""
@@ -42,33 +42,33 @@ class Asked:
     hours: float = 0
 
     def also(self, values: dict[str, str]) -> Asked:
-        """Those of them that have these values, too."""
+        """Return these filters with further values."""
         more: dict[str, Any] = {name: value or NONE for name, value in values.items()}
         return replace(self, **more)
 
     def filters(self) -> FailureFilters:
-        """For the client's calls."""
-        given: Any = {f"{name}s": [without_none(value)] for name in GROUPS if (value := getattr(self, name))}
+        """Return the filters for the client's calls."""
+        arguments: Any = {f"{name}s": [without_none(value)] for name in GROUPS if (value := getattr(self, name))}
         if self.where:
-            given["where"] = self.where
+            arguments["where"] = self.where
         if self.hours:
-            given["gte"] = self._since()
-        found: FailureFilters = given
-        return found
+            arguments["gte"] = self._since()
+        filters: FailureFilters = arguments
+        return filters
 
     def _since(self) -> datetime:
         return datetime.now(UTC) - timedelta(hours=self.hours)
 
     def subject(self) -> dict[str, Any]:
-        """For an action on them."""
-        found: dict[str, Any] = {f"{name}s": [value] for name in GROUPS if (value := getattr(self, name))}
+        """Return the parameters of an action on these failures."""
+        parameters: dict[str, Any] = {f"{name}s": [value] for name in GROUPS if (value := getattr(self, name))}
         since = self._since().isoformat(timespec="seconds") if self.hours else None
-        return found | {"where": self.where, "since": since}
+        return parameters | {"where": self.where, "since": since}
 
 
 @dataclass(frozen=True)
 class FailureGroupRow:
-    """Failures that have the same values of what they are grouped by; ``asked`` selects them."""
+    """Failures that have the same values of the grouping fields; ``asked`` selects them."""
 
     values: tuple[str, ...]
     count: int
@@ -97,7 +97,7 @@ class FailureRow:
 
 @dataclass(frozen=True)
 class Bar:
-    """How many failed from ``start`` to the next bar."""
+    """The number of failures from ``start`` to the next bar."""
 
     start: datetime
     count: int
@@ -108,10 +108,10 @@ class Failures:
     """A page of failures and the groups of all.
 
     Attributes:
-        by: what they are grouped by.
-        is_complete: whether all are counted; the newest 500,000 are.
+        by: the grouping fields.
+        is_complete: whether all are counted; at least the newest 500,000 are.
         next: the cursor of the next page; None on the last one.
-        bars: when those of the last day failed, or of as many hours as are asked for.
+        bars: the times of failures in the last day, or in the requested number of hours.
     """
 
     asked: Asked
@@ -131,7 +131,7 @@ async def failures(
     by: tuple[str, ...] = ("task", "exception"),
     after: str | None = None,
 ) -> Failures:
-    """A page of failures, the newest first, the groups of all, and when they failed.
+    """Return a page of failures, the newest first, the groups of all, and their times.
 
     Raises:
         SelectorError: the filter is not valid.
@@ -141,25 +141,25 @@ async def failures(
     client = broker.client
     by = tuple(name for name in GROUPS if name in by) or ("task", "exception")
     filters = asked.filters()
-    found = await broker.recent(("groups", asked, by), 2.0, lambda: client.group_failures(by, **filters))
+    grouped = await broker.recent(("groups", asked, by), 2.0, lambda: client.group_failures(by, **filters))
     page = await client.list_failures(**filters, limit=PAGE, next=after)
     groups = tuple(
         FailureGroupRow(
-            one.values, one.count, one.acknowledged, moment(one.first_at_ms), moment(one.last_at_ms),
-            asked.also(dict(zip(by, one.values, strict=True))),
+            row.values, row.count, row.acknowledged, moment(row.first_at_ms), moment(row.last_at_ms),
+            asked.also(dict(zip(by, row.values, strict=True))),
         )
-        for one in found.groups
+        for row in grouped.groups
     )  # fmt: skip
     rows = tuple(
         FailureRow(
-            one.message_id, one.queue, one.kind, one.task, one.task_id, one.reason, one.exception,
-            masking.text(one.error), one.worker, moment(one.failed_at_ms), one.attempts,
+            row.message_id, row.queue, row.kind, row.task, row.task_id, row.reason, row.exception,
+            masking.text(row.error), row.worker, moment(row.failed_at_ms), row.attempts,
         )
-        for one in page.items
+        for row in page.items
     )  # fmt: skip
-    total = sum(one.count for one in groups)
+    total = sum(row.count for row in groups)
     bars = await broker.recent(("bars", asked), 10.0, lambda: _bars(broker, asked))
-    return Failures(asked, by, groups, total, found.complete, rows, page.next, bars)
+    return Failures(asked, by, groups, total, grouped.complete, rows, page.next, bars)
 
 
 async def _bars(broker: UserBroker, asked: Asked) -> tuple[Bar, ...]:
@@ -167,9 +167,9 @@ async def _bars(broker: UserBroker, asked: Asked) -> tuple[Bar, ...]:
     first = (int(time.time()) // size + 1 - BARS) * size
     filters = asked.filters()
     filters["gte"] = datetime.fromtimestamp(first, UTC)
-    found = await broker.client.group_failures(["queue"], bucket_seconds=size, **filters)
+    grouped = await broker.client.group_failures(["queue"], bucket_seconds=size, **filters)
     counts = Counter[int]()
-    for group in found.groups:
+    for group in grouped.groups:
         counts.update(group.over_time)
     starts = range(first, first + BARS * size, size)
     return tuple(Bar(datetime.fromtimestamp(start, UTC), counts[1000 * start]) for start in starts)

@@ -1,4 +1,4 @@
-"""Filters: whether one is valid, and why a message matches or not."""
+"""Filter checks, and explanations of matches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..brokers import UserBroker
 
 @dataclass(frozen=True)
 class FilterCheck:
-    """Whether a filter is valid; otherwise what is wrong, and where."""
+    """The validity of a filter, with the error and its position."""
 
     is_valid: bool
     fault: str = ""
@@ -23,7 +23,7 @@ class FilterCheck:
 
 
 def check_filter(where: str) -> FilterCheck:
-    """Whether a filter is valid. Nothing is asked of the broker."""
+    """Check a filter, without contacting the broker."""
     if not where.strip():
         return FilterCheck(True)
     try:
@@ -35,11 +35,11 @@ def check_filter(where: str) -> FilterCheck:
 
 @dataclass(frozen=True)
 class MatchExplanation:
-    """Why a queue gets a message or not, or a filter matches it or not.
+    """An explanation of the match of a queue's filter, or of a given filter, with a message.
 
     Attributes:
         lines: the filter's parts with their values and the headers that they read, indented by nesting.
-        report: as the broker gave it, with masked headers.
+        report: the broker's report, with masked headers.
     """
 
     matches: bool
@@ -50,7 +50,7 @@ class MatchExplanation:
 async def explain(
     broker: UserBroker, masking: Masking, *, queue: str = "", id: int, where: str = ""
 ) -> MatchExplanation:
-    """Why a filter, or that of a queue, matches a stored message or not.
+    """Explain why a filter, or a queue's filter, matches a stored message or not.
 
     Raises:
         NotFound: there is no such queue or message.
@@ -63,12 +63,14 @@ async def explain(
 
 
 def _masked(report: Any, masking: Masking) -> Any:
-    """A report in which the headers of each explanation are masked; those that are missing stay so."""
+    """Return a report in which the headers of each explanation are masked; missing ones stay missing."""
     if isinstance(report, list):
-        return [_masked(one, masking) for one in report]
+        return [_masked(item, masking) for item in report]
     if not isinstance(report, dict):
         return report
-    found = {name: _masked(value, masking) for name, value in report.items()}
-    if isinstance(seen := report.get("headers"), dict):
-        found["headers"] = seen | masking.value({name: value for name, value in seen.items() if value is not None})
-    return found
+    masked = {name: _masked(value, masking) for name, value in report.items()}
+    if isinstance(headers := report.get("headers"), dict):
+        masked["headers"] = headers | masking.value(
+            {name: value for name, value in headers.items() if value is not None}
+        )
+    return masked

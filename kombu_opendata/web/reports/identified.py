@@ -1,15 +1,15 @@
-"""Ids of messages as texts, too: those of queues that are not stored are larger than what JavaScript's numbers hold."""
+"""Ids of messages, as numbers and as texts: ids of unstored queues exceed the range of JavaScript's numbers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-#: of the largest id
+#: digits of the largest id
 _MOST_DIGITS = 20
 
 
 def id_of(text: str) -> int | None:
-    """The id that somebody gives; None if it is none."""
+    """Return the id that a text contains; None if it contains none."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
 
 

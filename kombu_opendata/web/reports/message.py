@@ -1,4 +1,4 @@
-"""One message: what it is, where it is, and what became of it."""
+"""Report of one message: its contents, its states, and its attempts."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _MOST = 100
 
 @dataclass(frozen=True)
 class AttemptRow:
-    """An attempt that ended, or a delivery that goes on.
+    """An attempt that ended, or a current delivery.
 
     Attributes:
-        outcome: how it ended; empty while it goes on.
-        state: what became of the task, if a worker reported it.
+        outcome: the end of the attempt; empty while it is in progress.
+        state: the outcome of the task, if a worker reported it.
     """
 
     queue: str
@@ -44,13 +44,13 @@ class AttemptRow:
 
     @property
     def is_good(self) -> bool:
-        """Whether the task succeeded or, without a report, the message was acknowledged."""
+        """True if the task succeeded or, without a report, the message was acknowledged."""
         return self.state == "succeeded" if self.state else self.outcome == "acked"
 
 
 @dataclass(frozen=True)
 class MessageReport(Identified):
-    """A message; all but ``attempts`` is empty once it is no longer stored."""
+    """A message; all fields but ``attempts`` are empty if it is no longer stored."""
 
     id: int
     task: str
@@ -69,10 +69,10 @@ class MessageReport(Identified):
 
 
 async def message_report(broker: UserBroker, masking: Masking, id: int) -> MessageReport:
-    """A message, or what the history still knows of one that is gone.
+    """Return a message, or its history if it is no longer stored.
 
     Raises:
-        MessageNotFound: neither is there.
+        MessageNotFound: the message is neither stored nor in the history.
     """
     try:
         stored = await broker.client.get(id)
@@ -82,7 +82,8 @@ async def message_report(broker: UserBroker, masking: Masking, id: int) -> Messa
             raise
         return MessageReport(id, "", "", None, {}, {}, "", "", "", None, None, None, (), attempts)
     attempts = await _attempts_of(broker, masking, stored)
-    return await asyncio.to_thread(_report, stored, masking, attempts)  # other visitors need not wait for a large body
+    # A thread, as a large body would delay other requests.
+    return await asyncio.to_thread(_report, stored, masking, attempts)
 
 
 def _report(stored: StoredMessage, masking: Masking, attempts: tuple[AttemptRow, ...]) -> MessageReport:
@@ -108,33 +109,33 @@ def _report(stored: StoredMessage, masking: Masking, attempts: tuple[AttemptRow,
 
 
 async def _attempts_of(broker: UserBroker, masking: Masking, stored: StoredMessage) -> tuple[AttemptRow, ...]:
-    """The attempts of a stored message, in all queues or in those where it is now, as far as the user may see them."""
+    """Return the attempts of a stored message in all queues, or in its current ones if the user may not see all."""
     id = stored.message.id
     with suppress(AccessRefused):
         return await message_attempts(broker, masking, id)
     with suppress(AccessRefused):
-        return await message_attempts(broker, masking, id, [one.queue for one in stored.states])
+        return await message_attempts(broker, masking, id, [state.queue for state in stored.states])
     return ()
 
 
 async def message_attempts(
     broker: UserBroker, masking: Masking, id: int, queues: list[str] | None = None
 ) -> tuple[AttemptRow, ...]:
-    """The attempts of a message that ended, the oldest first; none if the broker keeps no history."""
+    """Return the ended attempts of a message, the oldest first; none if the broker keeps no history."""
     client = broker.client
-    asked = partial(client.list_attempts, message_ids=[id], queues=queues, order="asc", limit=_MOST)
+    list_page = partial(client.list_attempts, message_ids=[id], queues=queues, order="asc", limit=_MOST)
     try:
         try:
-            page = await asked(tracebacks=True)
+            page = await list_page(tracebacks=True)
         except AccessRefused:
-            page = await asked()
+            page = await list_page()
     except PreconditionFailed:
         return ()
-    return tuple(attempt_of(one, masking) for one in page.items)
+    return tuple(attempt_of(attempt, masking) for attempt in page.items)
 
 
 def attempt_of(one: AttemptInfo, masking: Masking) -> AttemptRow:
-    """An attempt of the history, with masked texts."""
+    """Return an attempt of the history, with masked texts."""
     seconds = one.runtime_ms / 1000 if one.state else max(one.ended_at_ms - one.claimed_at_ms, 0) / 1000
     return AttemptRow(
         one.queue, one.number, one.consumer, one.pid, moment(one.claimed_at_ms), moment(one.ended_at_ms), seconds,

@@ -1,4 +1,4 @@
-"""Messages of a queue in one state, with what a table shows of each."""
+"""Messages of a queue in one state, as rows of a table."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .identified import Identified
 
 #: rows of a page
 PAGE = 50
-#: states that the broker lists by state; tasks that run are found in the history
+#: states that the broker lists; running tasks are read from the history
 LISTED = ("available", "delayed", "in_flight", "done", "archived_failed")
-#: what a search looks at before it says that there may be more
+#: limits of a search, beyond which it is incomplete
 MOST_SEARCHED, SEARCH_SECONDS = 20_000, 2.0
 
 
@@ -27,9 +27,9 @@ class MessageRow(Identified):
     """A message of a queue.
 
     Attributes:
-        task, task_id: of a Celery task; empty for other messages.
-        since: when it was claimed, or its task began.
-        holder: who has it, or runs its task.
+        task, task_id: name and id of a Celery task; empty for other messages.
+        since: the time of the delivery, or of the start of its task.
+        holder: the consumer that holds it or runs its task.
     """
 
     id: int
@@ -51,8 +51,8 @@ class MessageRows:
 
     Attributes:
         after: continues the list; None means there are no more.
-        searched: how many messages a filter was tried on; 0 without a filter.
-        is_complete: whether the search came to the list's end.
+        searched: the number of messages that a filter was applied to; 0 without a filter.
+        is_complete: whether the search reached the end of the list.
     """
 
     rows: tuple[MessageRow, ...]
@@ -64,9 +64,9 @@ class MessageRows:
 async def message_rows(
     broker: UserBroker, queue: str, state: str, *, where: str = "", after: int | None = None, limit: int = PAGE
 ) -> MessageRows:
-    """A page of the messages in one state that match a filter.
+    """Return a page of the messages in one state that match a filter.
 
-    A filter is tried on metadata headers here, message by message, so a search that takes long ends early and says so.
+    A filter is applied to the metadata here, message by message, so a long search ends early and is marked incomplete.
 
     Raises:
         SelectorError: the filter is not valid.
@@ -77,52 +77,52 @@ async def message_rows(
     if not where:
         page = await broker.client.list_by_state(queue, state, limit=limit, after=after)  # type: ignore[arg-type]
         about = await _about(broker, queue, page.messages)
-        return MessageRows(tuple(_row(one, about.get(one.id)) for one in page.messages), page.after)
+        return MessageRows(tuple(_row(message, about.get(message.id)) for message in page.messages), page.after)
     return await _search(broker, queue, state, where, after, limit)
 
 
 async def _search(broker: UserBroker, queue: str, state: str, where: str, after: int | None, limit: int) -> MessageRows:
     selector = compile_selector(where)
     began, searched = monotonic(), 0
-    found: list[MessageRow] = []
+    rows: list[MessageRow] = []
     while True:
         page = await broker.client.list_by_state(queue, state, limit=500, after=after)  # type: ignore[arg-type]
         about = await _about(broker, queue, page.messages)
-        for one in page.messages:
+        for message in page.messages:
             searched += 1
-            info = about.get(one.id)
+            info = about.get(message.id)
             if info is not None and selector.matches(info.headers):
-                found.append(_row(one, info))
+                rows.append(_row(message, info))
         after = page.after
-        is_over = len(found) >= limit or searched >= MOST_SEARCHED or monotonic() - began > SEARCH_SECONDS
+        is_over = len(rows) >= limit or searched >= MOST_SEARCHED or monotonic() - began > SEARCH_SECONDS
         if after is None or is_over:
-            return MessageRows(tuple(found), after, searched, after is None)
+            return MessageRows(tuple(rows), after, searched, after is None)
 
 
 async def _running(broker: UserBroker, queue: str) -> MessageRows:
     page = await broker.client.list_messages(queues=[queue], statuses=["running"], limit=PAGE)
-    return MessageRows(tuple(_running_row(queue, one) for one in page.items), None, is_complete=page.next is None)
+    return MessageRows(tuple(_running_row(queue, info) for info in page.items), None, is_complete=page.next is None)
 
 
 async def _about(broker: UserBroker, queue: str, messages: Iterable[MessageState]) -> dict[int, MessageInfo]:
-    """What the history knows of these messages of a queue; nothing if the broker keeps none.
+    """Return the history of these messages of a queue; empty if the broker keeps none.
 
-    The queue is named because a user may read one without having a right on all messages.
+    The queue is named because a user may be permitted to read one queue but not all messages.
     """
-    ids = [one.id for one in messages]
+    ids = [item.id for item in messages]
     if not ids:
         return {}
     try:
         page = await broker.client.list_messages(ids=ids, queues=[queue], limit=len(ids))
     except PreconditionFailed:
         return {}
-    return {one.id: one for one in page.items}
+    return {item.id: item for item in page.items}
 
 
 def _row(one: MessageState, about: MessageInfo | None) -> MessageRow:
     headers = about.headers if about is not None else {}
-    here = [status for status in about.queues if status.queue == one.queue] if about is not None else []
-    claimed = moment(here[0].at_ms) if here and here[0].status in ("in_flight", "running") else None
+    statuses = [status for status in about.queues if status.queue == one.queue] if about is not None else []
+    claimed = moment(statuses[0].at_ms) if statuses and statuses[0].status in ("in_flight", "running") else None
     return MessageRow(
         one.id,
         headers.get("task", ""),
@@ -139,6 +139,6 @@ def _row(one: MessageState, about: MessageInfo | None) -> MessageRow:
 
 
 def _running_row(queue: str, about: MessageInfo) -> MessageRow:
-    here = next(one for one in about.queues if one.queue == queue)
-    state = MessageState(about.id, queue, "running", 0, here.attempts, holder=here.consumer)
+    current = next(status for status in about.queues if status.queue == queue)
+    state = MessageState(about.id, queue, "running", 0, current.attempts, holder=current.consumer)
     return _row(state, about)

@@ -1,4 +1,4 @@
-"""The first view: totals, and every queue."""
+"""Report of the overview: totals, and every queue."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class Totals:
 class Overview:
     """Queues, and the totals of all.
 
-    ``failed`` counts what nobody has handled, tasks that failed after their acknowledgement included.
+    ``failed`` counts unhandled failures, including tasks that failed after their acknowledgement.
 
     Attributes:
-        matching: how many queues the search finds; ``queues`` is a page of them.
-        control: whether queues that Celery makes for itself are counted and shown.
-        hidden: how many of those there are that are not.
-        ready_recently: of each queue of the page, how many messages were ready over the last ten minutes.
-        charts: all queues together; none if the user may not see all.
+        matching: the number of queues that the search matches; ``queues`` is a page of them.
+        control: whether the queues that Celery creates for itself are counted and shown.
+        hidden: the number of those queues that are not shown.
+        ready_recently: for each queue of the page, the number of ready messages over the last ten minutes.
+        charts: charts of all queues together; none if the user may not see all.
     """
 
     totals: Totals
@@ -76,7 +76,7 @@ async def overview(
     control: bool = False,
     patience: float | None = None,
 ) -> Overview:
-    """A page of queues, and the totals of all. Those that Celery makes for itself are left out unless asked for.
+    """Return a page of queues, and the totals of all, without the queues that Celery creates for itself by default.
 
     Args:
         patience: see :func:`.with_failures`.
@@ -84,16 +84,16 @@ async def overview(
     figures = await queue_figures(broker)
     listed = [*figures.queues, *figures.control_queues] if control else figures.queues
     counted = await with_failures(broker, listed, patience)
-    found = [one for one in counted if search.lower() in one.queue.lower()]
-    found.sort(key=lambda one: (_SORTS.get(sort, _SORTS["name"])(one), one.queue))
-    pages = max(1, -(-len(found) // PAGE))
+    matching = [one for one in counted if search.lower() in one.queue.lower()]
+    matching.sort(key=lambda one: (_SORTS.get(sort, _SORTS["name"])(one), one.queue))
+    pages = max(1, -(-len(matching) // PAGE))
     page = min(max(page, 1), pages)
-    shown = tuple(found[(page - 1) * PAGE : page * PAGE])
+    shown = tuple(matching[(page - 1) * PAGE : page * PAGE])
     recent = await recent_figures(broker, [one.queue for one in shown])
     return Overview(
         totals(counted),
         shown,
-        len(found),
+        len(matching),
         page,
         pages,
         sort,
@@ -106,15 +106,15 @@ async def overview(
 
 
 def totals(queues: list[QueueMetrics]) -> Totals:
-    """The sums of these queues."""
-    ages = [one.oldest_age_seconds for one in queues if one.oldest_age_seconds is not None]
+    """Return the sums of these queues."""
+    ages = [metrics.oldest_age_seconds for metrics in queues if metrics.oldest_age_seconds is not None]
     return Totals(
         len(queues),
-        sum(one.visible for one in queues),
-        sum(one.in_flight for one in queues),
-        sum(one.delayed for one in queues),
-        sum(one.failed for one in queues),
-        sum(one.sent_per_second for one in queues),
-        sum(one.acked_per_second for one in queues),
+        sum(metrics.visible for metrics in queues),
+        sum(metrics.in_flight for metrics in queues),
+        sum(metrics.delayed for metrics in queues),
+        sum(metrics.failed for metrics in queues),
+        sum(metrics.sent_per_second for metrics in queues),
+        sum(metrics.acked_per_second for metrics in queues),
         max(ages, default=None),
     )

@@ -1,4 +1,4 @@
-"""Pages of a list that is in memory."""
+"""Pages of a list in memory."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Paged(Generic[T]):
     """A page.
 
     Attributes:
-        matching: how many rows all pages have.
+        matching: the number of rows of all pages.
         page: its number, from 1.
-        pages: how many pages there are, at least 1.
+        pages: the number of pages, at least 1.
     """
 
     rows: tuple[T, ...]
@@ -28,7 +28,7 @@ class Paged(Generic[T]):
 
 
 def paged(rows: Sequence[T], page: int) -> Paged[T]:
-    """The page with this number, or the nearest that exists."""
+    """Return the page with this number, or the nearest that exists."""
     pages = max(1, -(-len(rows) // PAGE))
     page = min(max(page, 1), pages)
     return Paged(tuple(rows[(page - 1) * PAGE : page * PAGE]), len(rows), page, pages)

@@ -1,4 +1,4 @@
-"""One queue: what it is, what is in it, who gets what."""
+"""Report of one queue: arguments, metrics, messages, bindings and consumers."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class QueueReport:
     """A queue.
 
     Attributes:
-        bindings: those by which it gets messages.
-        consumers: the names of those who consume it; none for users who may not see the workers.
+        bindings: the bindings that route messages to it.
+        consumers: the names of its consumers; none for users who may not see the workers.
     """
 
     info: QueueInfo
@@ -44,7 +44,7 @@ class QueueReport:
 
 
 async def queue_report(broker: UserBroker, name: str) -> QueueReport:
-    """A queue, its figures, bindings and consumers.
+    """Return a queue with its metrics, bindings and consumers.
 
     Raises:
         NotFound: there is no such queue.
@@ -56,20 +56,22 @@ async def queue_report(broker: UserBroker, name: str) -> QueueReport:
     workers: list[Worker] = []
     with suppress(AccessRefused):
         workers = await broker.recent("workers", 2.0, client.workers)
-    consumers = tuple(one.name for one in workers if name in one.consumers)
-    return QueueReport(info, figures, tuple(one for one in bindings if one.queue == name), consumers)
+    consumers = tuple(item.name for item in workers if name in item.consumers)
+    return QueueReport(info, figures, tuple(item for item in bindings if item.queue == name), consumers)
 
 
 async def queue_messages(
     broker: UserBroker, name: str, tab: str, *, where: str = "", after: int | None = None
 ) -> MessageRows:
-    """A page of a tab of messages; see :func:`message_rows`."""
+    """Return a page of a tab of messages; see :func:`message_rows`."""
     return await message_rows(broker, name, TABS.get(tab, "available"), where=where, after=after)
 
 
 async def queue_failures(
     broker: UserBroker, masking: Masking, name: str, *, where: str = "", after: str | None = None
 ) -> Page[FailureInfo]:
-    """A page of what failed in a queue and was not handled yet, acknowledged failures included."""
+    """Return a page of the unhandled failures of a queue, including acknowledged failures."""
     page = await broker.client.list_failures(queues=[name], where=where, limit=50, next=after)
-    return replace(page, items=tuple(structs.replace(one, error=masking.text(one.error)) for one in page.items))
+    return replace(
+        page, items=tuple(structs.replace(failure, error=masking.text(failure.error)) for failure in page.items)
+    )

@@ -1,4 +1,4 @@
-"""Work of the broker in the background: replays into queues, and staged Spark jobs."""
+"""Report of the broker's background work: replays, and staged Spark jobs."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ MAX_JOBS = 50
 
 @dataclass(frozen=True)
 class ReplayRow:
-    """A replay into a queue: the newest one that it had.
+    """The newest replay of a queue.
 
     Attributes:
         state: ``running``, ``waiting`` (the queue is full or paused), ``failing`` (see ``error``) or ``done``.
-        share: how much of the way it has gone, 0 to 1.
-        examined, put_in: messages.
-        per_second: messages examined in a second.
-        seconds_left: an estimate; None if it can't be told.
+        share: the progress, 0 to 1.
+        examined, put_in: messages examined, and routed to the queue.
+        per_second: messages examined per second.
+        seconds_left: an estimate; None if unknown.
         where: the filter that messages had to match; empty if there is none.
-        error: why the last step failed.
+        error: the error of the last step.
     """
 
     queue: str
@@ -45,7 +45,7 @@ class ReplayRow:
 
 @dataclass(frozen=True)
 class JobQueue:
-    """What became of a job's messages in one queue; the counts are messages."""
+    """The messages of a job in one queue, counted by state."""
 
     queue: str
     routed: int
@@ -60,12 +60,12 @@ class SparkJob:
     """A staged job: rows of a Spark frame that became messages in one commit.
 
     Attributes:
-        state: ``routing`` (its rows are put into queues), ``routed`` or ``settled``.
-        routed: rows that were put into queues, or had none.
+        state: ``routing`` (its rows are routed to queues), ``routed`` or ``settled``.
+        routed: rows that were routed, or matched no queue.
         running: tasks that have not ended although their messages are done.
-        share: how much of it has ended, 0 to 1.
-        routed_share: how much of it was routed, 0 to 1.
-        blocked: why its rows can't be put into queues now; empty if they can.
+        share: the share of rows that have ended, 0 to 1.
+        routed_share: the share of rows that were routed, 0 to 1.
+        blocked: the reason why its rows can't be routed now; empty if they can.
         damaged: rows that could not be read.
     """
 
@@ -88,11 +88,11 @@ class SparkJob:
 
 @dataclass(frozen=True)
 class ReplayReport:
-    """Replays, those that run first; and a page of staged jobs, by id.
+    """Replays, the running ones first; and a page of staged jobs, by id.
 
     Attributes:
         next: the id after which the next page of jobs begins; None on the last one.
-        jobs_refused: why there are no jobs, if the broker does not show them.
+        jobs_refused: the reason why the broker does not show jobs.
     """
 
     replays: tuple[ReplayRow, ...]
@@ -102,26 +102,26 @@ class ReplayReport:
 
 
 async def replays(broker: UserBroker, *, after: str = "") -> ReplayReport:
-    """All replays, and a page of jobs after this id."""
+    """Return all replays, and a page of the jobs after this id."""
     cursors = await broker.recent("replays", 1.0, broker.client.replay_progress)
-    found = sorted((replay_of(one) for one in cursors), key=lambda one: (one.state == "done", one.queue))
+    rows = sorted((replay_of(one) for one in cursors), key=lambda one: (one.state == "done", one.queue))
     try:
         page = await broker.recent(("jobs", after), 1.0, lambda: broker.client.list_staged_jobs(after, limit=MAX_JOBS))
-    except RequestError as exc:  # a store in memory has none, and not everybody may see them
-        return ReplayReport(tuple(found), (), None, str(exc))
+    except RequestError as exc:  # a store in memory has no jobs, and not every user may see them
+        return ReplayReport(tuple(rows), (), None, str(exc))
     jobs = tuple(job_of(one) for one in page.items)
-    return ReplayReport(tuple(found), jobs, page.next, "")
+    return ReplayReport(tuple(rows), jobs, page.next, "")
 
 
 def replay_of(cursor: Mapping[str, Any]) -> ReplayRow:
-    """From the broker's answer."""
-    whole, gone = cursor["end"] - cursor["start"], cursor["position"] - cursor["start"]
+    """Return the row of a routing cursor that the broker reported."""
+    whole, examined = cursor["end"] - cursor["start"], cursor["position"] - cursor["start"]
     rate = float(cursor["rate"])
-    left = None if cursor["done"] or rate <= 0 else (whole - gone) / rate
+    left = None if cursor["done"] or rate <= 0 else (whole - examined) / rate
     return ReplayRow(
         cursor["queue"],
         _state(cursor),
-        1.0 if cursor["done"] or whole <= 0 else min(gone / whole, 1.0),
+        1.0 if cursor["done"] or whole <= 0 else min(examined / whole, 1.0),
         cursor["seen"],
         cursor["routed"],
         rate,
@@ -140,13 +140,15 @@ def _state(cursor: Mapping[str, Any]) -> str:
 
 
 def job_of(job: JobInfo) -> SparkJob:
-    """From the broker's answer."""
+    """Return the row of a job that the broker reported."""
     queues = tuple(
-        JobQueue(name, one.routed, one.waiting, one.done, one.failed, one.removed)
-        for name, one in sorted(job.queues.items())
+        JobQueue(name, queue.routed, queue.waiting, queue.done, queue.failed, queue.removed)
+        for name, queue in sorted(job.queues.items())
     )
-    ended = sum(one.done + one.failed + one.removed for one in queues) + job.unroutable + job.damaged - job.running
-    whole = sum(one.routed for one in queues) + job.rows - job.routed + job.unroutable + job.damaged
+    ended = (
+        sum(queue.done + queue.failed + queue.removed for queue in queues) + job.unroutable + job.damaged - job.running
+    )
+    whole = sum(queue.routed for queue in queues) + job.rows - job.routed + job.unroutable + job.damaged
     return SparkJob(
         job.job_id,
         job.state,

@@ -1,4 +1,4 @@
-"""What comes: when delayed messages are due, and what Celery's beat publishes."""
+"""Report of the due times of delayed messages, and of the periodic tasks of Celery's beat."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from ...queue_client.schedule_models import DueCounts, PeriodicTask
 from ..brokers import UserBroker
 from .figures.queue_figures import queue_figures
 
-#: the lengths of charts in hours, with the length of a bar in seconds
+#: the spans of charts in hours, with the width of a bar in seconds
 SPANS = {1: 120, 6: 900, 24: 3600, 168: 21_600}
-#: queues that have a row, those with the most delayed messages first
+#: limit of the queues with a row, those with the most delayed messages first
 MAX_QUEUES = 20
-#: a periodic task that is so much later than its interval says is late
+#: a periodic task is late when it exceeds its interval by this time
 _LATE = timedelta(seconds=10)
 
 
 @dataclass(frozen=True)
 class DueBar:
-    """How many messages are due in a span of time; it ends where the next one starts."""
+    """The number of messages due in a span of time, which ends at the start of the next bar."""
 
     start: datetime
     count: int
@@ -31,9 +31,9 @@ class QueueDue:
     """The delayed messages of a queue.
 
     Attributes:
-        delayed: all of them.
-        within: those that are due within the chart.
-        first_at: when the bar starts in which the first of them is due; None if that is after the chart.
+        delayed: the number of all delayed messages.
+        within: the number that is due within the chart.
+        first_at: the start of the bar in which the first of them is due; None if that is after the chart.
     """
 
     queue: str
@@ -44,14 +44,14 @@ class QueueDue:
 
 @dataclass(frozen=True)
 class Periodic:
-    """A periodic task that beat has published since the broker started.
+    """A periodic task that beat has published since the broker's startup.
 
     Attributes:
-        name: of the entry in beat's schedule; empty if its messages don't have it.
-        every_seconds: between the last two times; None if there was one.
-        next_at: when it is expected next.
-        is_late: whether twice the time between the last two has gone since the last one.
-        last_message_id: the message of the last time.
+        name: the name of its entry in beat's schedule; empty if its messages don't have it.
+        every_seconds: the time between the last two publishes; None if there was only one.
+        next_at: the expected time of the next publish.
+        is_late: whether twice the interval has passed since the last publish.
+        last_message_id: the id of the last message.
     """
 
     name: str
@@ -67,15 +67,15 @@ class Periodic:
 
 @dataclass(frozen=True)
 class Schedules:
-    """What comes.
+    """Delayed messages and periodic tasks.
 
     Attributes:
-        hours: how long the chart is.
-        bars: when the delayed messages of all queues, or of ``queue``, are due.
-        later: how many are due after the chart.
-        is_estimate: whether bars may be a little off: messages that are not in memory are counted by their summaries.
-        queues: those with the most delayed messages; ``more_queues`` have some, too.
-        since: since when the broker has looked for periodic tasks.
+        hours: the span of the chart.
+        bars: the due times of the delayed messages of all queues, or of ``queue``.
+        later: the number of messages due after the chart.
+        is_estimate: whether bars may be inexact: messages that are not in memory are counted by their summaries.
+        queues: those with the most delayed messages; ``more_queues`` is the number of others.
+        since: the time since which the broker has watched for periodic tasks.
     """
 
     hours: int
@@ -91,13 +91,13 @@ class Schedules:
 
 
 async def schedules(broker: UserBroker, *, hours: int = 24, queue: str = "") -> Schedules:
-    """What comes within 1, 6, 24 or 168 hours.
+    """Return delayed messages within 1, 6, 24 or 168 hours, and periodic tasks.
 
     Raises:
         NotFound: there is no such queue.
     """
     hours = min(SPANS, key=lambda span: abs(span - hours))
-    found = await _due(broker, queue, hours)
+    due = await _due(broker, queue, hours)
     figures = (await queue_figures(broker)).queues
     waiting = sorted((one for one in figures if one.delayed), key=lambda one: (-one.delayed, one.queue))
     queues = [_queue(one, await _due(broker, one.queue, hours)) for one in waiting[:MAX_QUEUES]]
@@ -105,13 +105,13 @@ async def schedules(broker: UserBroker, *, hours: int = 24, queue: str = "") -> 
     return Schedules(
         hours,
         queue,
-        _bars(found),
-        sum(found.counts) + found.later,
-        found.later,
-        found.is_estimate,
+        _bars(due),
+        sum(due.counts) + due.later,
+        due.later,
+        due.is_estimate,
         tuple(queues),
         max(len(waiting) - MAX_QUEUES, 0),
-        tuple(_periodic(one, found.at) for one in beat.tasks),
+        tuple(_periodic(one, due.at) for one in beat.tasks),
         beat.since,
     )
 

@@ -1,4 +1,4 @@
-"""The broker and its store: size, upkeep, standbys, limits."""
+"""Report of the broker and its store: size, maintenance, standbys, limits."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ class Duty:
     """A maintenance duty.
 
     Attributes:
-        at: its last run, by whom, and how long it took; None if it has not run since the broker's start.
-        asked_at: when a client last asked for it, and who.
+        at: the time of its last run, with the client and the duration; None if it has not run since the broker's
+            startup.
+        asked_at: the time of the last request for it, with the client.
     """
 
     name: str
@@ -32,7 +33,7 @@ class Duty:
 
 @dataclass(frozen=True)
 class CheckpointRow:
-    """A reader that keeps replaced tables, such as a backup. Its time is None if it keeps them for ever."""
+    """A reader that keeps replaced tables, such as a backup. Its time is None if it never expires."""
 
     name: str
     expires_at: datetime | None
@@ -40,16 +41,16 @@ class CheckpointRow:
 
 @dataclass(frozen=True)
 class StoreMaintenance:
-    """What keeps a store small and quick to open; see "status" in the command line's reference.
+    """Maintenance that keeps a store small and quick to open; see "status" in the command line's reference.
 
     Attributes:
-        checkpoint_at, checkpoint_seconds: when memory was last written to the store, and how long that took; None if
-            that was before the broker's start.
+        checkpoint_at, checkpoint_seconds: time and duration of the last checkpoint; None if it was before the broker's
+            startup.
         tables: files of the store; ``unsorted_tables`` of them are not compacted yet.
-        runs: sorted runs of tables: each read looks into all of them.
-        compactions: those that go on: how many tables and runs each merges.
-        compacted_at: when the last one was planned that has ended; None if none is known.
-        failed_compactions: of those that are known.
+        runs: sorted runs of tables; each read consults all of them.
+        compactions: running compactions: the number of tables and runs that each merges.
+        compacted_at: the time when the last ended compaction was planned; None if none is known.
+        failed_compactions: the number of known compactions that failed.
         journal_limit_bytes: with a journal of this size, commits wait for the next checkpoint.
     """
 
@@ -69,21 +70,21 @@ class InstanceStore:
     """The store of one instance.
 
     Attributes:
-        size_bytes: everything, as the limit counts it.
+        size_bytes: the total size, as the limit counts it.
         live_bytes: tables in use.
         garbage_bytes: tables that were replaced and are not deleted yet.
         journal_bytes: the files of the journal.
-        limit_bytes: how large it may be; 0 means no limit.
-        is_stuck: it is too large, and there are no settled messages to remove.
+        limit_bytes: the limit of the size; 0 means no limit.
+        is_stuck: the store is too large, and there are no settled messages to remove.
         removed_early: settled messages that were removed because of the limit.
-        measured_at: when the sizes were taken.
-        stalled_seconds: for how long the store has taken no writes; 0 if it does.
-        sessions: of clients, also those that lost their connection a moment ago.
-        commits, published, delivered: since the broker's start.
+        measured_at: the time of the measurement.
+        stalled_seconds: the time for which the store has accepted no writes; 0 if it accepts them.
+        sessions: sessions of clients, including those that recently lost their connection.
+        commits, published, delivered: counts since the broker's startup.
         dead_letters: dead letters that wait to be published.
-        duties: in their order.
-        verified: what the last verification by this page found; None if there was none.
-        figures: all figures that the broker gives, by their names.
+        duties: the duties in their order.
+        verified: the result of the last verification by the web UI; None if there was none.
+        figures: all metrics of the broker, by their names.
     """
 
     instance: str
@@ -110,7 +111,7 @@ class InstanceStore:
 
 @dataclass(frozen=True)
 class StandbyRow:
-    """A broker that waits to take over, and since when it has been connected."""
+    """A standby, and the time when it connected."""
 
     addresses: tuple[str, ...]
     since: datetime | None
@@ -122,8 +123,8 @@ class StoreReport:
 
     Attributes:
         location: the store's URL, without secrets.
-        state: ``active``, or what else the broker says of itself; ``fault`` says what is wrong.
-        memory_bytes, memory_limit_bytes: of the process; 0 if they are not known, or there is no limit.
+        state: ``active``, or another state of the broker; ``fault`` has the error.
+        memory_bytes, memory_limit_bytes: memory of the process; 0 if unknown, or without a limit.
         memory_is_full: whether publishers wait because of it.
     """
 
@@ -142,7 +143,7 @@ class StoreReport:
 
 
 async def store(broker: UserBroker) -> StoreReport:
-    """The broker's process and its stores."""
+    """Return the broker's process and its stores."""
     report = await broker.recent("status", 1.0, broker.client.status)
     memory = report.get("memory", {})
     return StoreReport(
@@ -156,8 +157,8 @@ async def store(broker: UserBroker) -> StoreReport:
         memory.get("is_full", False),
         report["connections"],
         report.get("connections_limit", 0),
-        tuple(StandbyRow(tuple(one["addresses"]), moment(one["since_ms"])) for one in report.get("standbys", ())),
-        tuple(_instance(name, one, broker.verified.get(name)) for name, one in sorted(report["instances"].items())),
+        tuple(StandbyRow(tuple(entry["addresses"]), moment(entry["since_ms"])) for entry in report.get("standbys", ())),
+        tuple(_instance(name, entry, broker.verified.get(name)) for name, entry in sorted(report["instances"].items())),
     )
 
 
@@ -181,7 +182,11 @@ def _instance(name: str, report: Mapping[str, Any], verified: Verification | Non
         report["dead_letters"]["waiting"],
         _upkeep(report),
         tuple(_duty(duty, last) for duty, last in report["maintenance"].items()),
-        tuple(CheckpointRow(one["name"], moment(one["expires_at_ms"])) for one in disk["checkpoints"] if one["name"]),
+        tuple(
+            CheckpointRow(entry["name"], moment(entry["expires_at_ms"]))
+            for entry in disk["checkpoints"]
+            if entry["name"]
+        ),
         verified,
         with_times({figure: value for figure, value in report.items() if figure != "queues"}),
     )
@@ -195,13 +200,13 @@ def _upkeep(report: Mapping[str, Any]) -> StoreMaintenance:
         disk["tables"],
         disk["unsorted_tables"],
         disk["runs"],
-        tuple(one["sources"] for one in disk["compactions_running"]),
-        moment(max((one["planned_at_ms"] for one in ended), default=0)),
-        sum(one["status"] == "failed" for one in ended),
+        tuple(compaction["sources"] for compaction in disk["compactions_running"]),
+        moment(max((compaction["planned_at_ms"] for compaction in ended), default=0)),
+        sum(compaction["status"] == "failed" for compaction in ended),
         report["journal_limit_bytes"],
     )
 
 
 def _duty(name: str, last: Mapping[str, Any]) -> Duty:
-    asked = moment(last["asked_at_ms"]), last["asked_by"]
-    return Duty(name, moment(last["at_ms"]), last["by"], last["seconds"], *asked)
+    request = moment(last["asked_at_ms"]), last["asked_by"]
+    return Duty(name, moment(last["at_ms"]), last["by"], last["seconds"], *request)

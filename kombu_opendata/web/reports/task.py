@@ -1,4 +1,4 @@
-"""One task of Celery, and the canvas that it belongs to."""
+"""Report of a Celery task and its canvas."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Node:
 
 @dataclass(frozen=True)
 class TaskLocation:
-    """The newest message of a task in one queue; ``at`` is when it was claimed or settled, or its task began."""
+    """The newest message of a task in one queue; ``at`` is the time of its delivery, settlement or start."""
 
     queue: str
     status: str
@@ -46,8 +46,8 @@ class TaskView:
 
     Attributes:
         args, kwargs: as JSON; None if they can't be displayed, and ``arguments_note`` has the reason.
-        attempts: those that ended, the oldest first, and one that goes on.
-        result: as JSON; None if there is none here. ``result_note`` says why it is not shown.
+        attempts: the ended attempts, the oldest first, and the current one.
+        result: as JSON; None if there is none here. ``result_note`` has the reason why it is not shown.
         tree: the canvas, parents before children; empty if the task is alone.
         is_whole: whether the tree has all tasks of the canvas.
     """
@@ -72,19 +72,19 @@ class TaskView:
 
 
 async def task_report(broker: UserBroker, masking: Masking, id: str) -> TaskView:
-    """A task by Celery's id.
+    """Return a task by Celery's id.
 
     Raises:
-        MessageNotFound: there is no such task, or it is not in the history any more.
+        MessageNotFound: there is no such task, or it is no longer in the history.
         PreconditionFailed: the broker keeps no history.
     """
     task = await broker.client.task(id)
     tree, is_whole = await _canvas(broker, task)
-    attempts = [attempt_of(one, masking) for one in task.attempts]
+    attempts = [attempt_of(item, masking) for item in task.attempts]
     places = tuple(
-        TaskLocation(one.queue, one.status, one.attempts, one.consumer, moment(one.at_ms)) for one in task.queues
+        TaskLocation(item.queue, item.status, item.attempts, item.consumer, moment(item.at_ms)) for item in task.queues
     )
-    attempts += [_going_on(one) for one in places if one.status in ("running", "in_flight")]
+    attempts += [_going_on(item) for item in places if item.status in ("running", "in_flight")]
     result, note = _result(task, masking)
     return TaskView(
         task.id, task.name, task.state, task.message_ids, places,
@@ -100,18 +100,18 @@ def _going_on(one: TaskLocation) -> AttemptRow:
 
 
 def _result(task: Task, masking: Masking) -> tuple[str | None, str]:
-    found = task.result
-    if found is None:
+    result = task.result
+    if result is None:
         return None, ""
-    if found.encoding == "too large":
-        return None, f"The result of {found.size:,} bytes is too large to display."
-    if found.encoding != "json":
-        return None, f"a result of {found.size:,} bytes ({found.encoding}), which is not loaded"
-    return shown_json(found.value, masking), found.state
+    if result.encoding == "too large":
+        return None, f"The result of {result.size:,} bytes is too large to display."
+    if result.encoding != "json":
+        return None, f"a result of {result.size:,} bytes ({result.encoding}), which is not loaded"
+    return shown_json(result.value, masking), result.state
 
 
 async def _canvas(broker: UserBroker, task: Task) -> tuple[tuple[Node, ...], bool]:
-    """All tasks with the same root, in the order of a tree."""
+    """Return all tasks with the same root, in the order of a tree."""
     root = task.headers.get("root_id", "")
     if not root:
         return (), True
@@ -119,16 +119,16 @@ async def _canvas(broker: UserBroker, task: Task) -> tuple[tuple[Node, ...], boo
         page = await broker.client.list_messages(headers={"root_id": root}, order="asc", limit=MOST)
     except PreconditionFailed:
         return (), True
-    newest = {one.headers.get("id", ""): one for one in page.items}  # a retry has the same id
+    newest = {info.headers.get("id", ""): info for info in page.items}  # a retry has the same id
     nodes = tuple(_tree(newest))
     return (nodes if len(nodes) > 1 else ()), page.next is None
 
 
 def _tree(tasks: dict[str, MessageInfo]) -> Iterator[Node]:
-    """Parents before children; a task whose parent is not here is a root."""
+    """Yield parents before children; a task whose parent is not included is a root."""
     children: dict[str, list[str]] = {}
-    for id, one in tasks.items():
-        parent = one.headers.get("parent_id", "")
+    for id, info in tasks.items():
+        parent = info.headers.get("parent_id", "")
         children.setdefault(parent if parent in tasks and parent != id else "", []).append(id)
     left = [(id, 0) for id in reversed(children.get("", []))]
     seen: set[str] = set()
@@ -137,8 +137,8 @@ def _tree(tasks: dict[str, MessageInfo]) -> Iterator[Node]:
         if id in seen:
             continue
         seen.add(id)
-        one = tasks[id]
-        yield Node(id, one.headers.get("task", ""), _status(one), depth)
+        info = tasks[id]
+        yield Node(id, info.headers.get("task", ""), _status(info), depth)
         left += [(child, depth + 1) for child in reversed(children.get(id, []))]
 
 

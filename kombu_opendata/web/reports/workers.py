@@ -1,4 +1,4 @@
-"""Workers: who consumes, what they hold and run; and the broker's other clients."""
+"""Report of workers with their messages, and of the broker's other clients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..brokers import UserBroker
 from .identified import Identified
 from .paging import Paged, paged
 
-#: messages of a worker that its page shows
+#: messages of a worker that its view shows
 MAX_MESSAGES = 100
 
 
@@ -24,9 +24,9 @@ class WorkerFigures:
     """A worker: a client that consumes, or that holds or runs messages.
 
     Attributes:
-        worker: what the broker knows of it.
-        queues: what it consumes, without the queues of Celery's remote control and events.
-        oldest_task: the name of the task that it has held or run for longest; empty if that is not known.
+        worker: the broker's information about it.
+        queues: the queues that it consumes, without those of Celery's remote control and events.
+        oldest_task: the name of the task that it has held or run for longest; empty if unknown.
     """
 
     worker: Worker
@@ -36,11 +36,11 @@ class WorkerFigures:
 
 @dataclass(frozen=True)
 class OtherClients:
-    """Clients with one name that consume nothing: producers, result backends, this page.
+    """Clients with one name and no consumers: producers, result backends, the web UI.
 
     Attributes:
-        connections: how many they have now.
-        since: when the first of them connected.
+        connections: the number of their current connections.
+        since: the time when the first of them connected.
     """
 
     name: str
@@ -65,9 +65,9 @@ class HeldMessage(Identified):
 
     Attributes:
         state: ``in_flight``, or ``running``: its task began.
-        task: the name of its task; empty if it is not known.
-        since: when the worker got it, or its task began.
-        received_at: when the broker received it; None if its metadata is no longer stored.
+        task: the name of its task; empty if unknown.
+        since: the time when the worker received it, or its task began.
+        received_at: the time when the broker received it; None if its metadata is no longer stored.
     """
 
     id: int
@@ -82,7 +82,7 @@ class HeldMessage(Identified):
 
 @dataclass(frozen=True)
 class WorkerDetails:
-    """A worker and its messages, the oldest first; ``more`` says that there are others than these."""
+    """A worker and its messages, the oldest first; ``more`` is the number of messages that are not included."""
 
     figures: WorkerFigures
     messages: tuple[HeldMessage, ...]
@@ -90,32 +90,32 @@ class WorkerDetails:
 
 
 async def workers(broker: UserBroker, *, search: str = "", page: int = 1) -> WorkerReport:
-    """A page of the workers, and all other clients."""
+    """Return a page of the workers, and all other clients."""
     clients = await broker.recent("workers", 1.0, broker.client.workers)
-    found = [one for one in clients if search.lower() in one.name.lower()]
-    working = sorted((one for one in found if _works(one)), key=lambda one: (one.name, one.id))
+    matching = [one for one in clients if search.lower() in one.name.lower()]
+    working = sorted((one for one in matching if _works(one)), key=lambda one: (one.name, one.id))
     shown = paged(working, page)
     names = await _tasks(broker, [one.oldest_id for one in shown.rows if one.oldest_id is not None])
     rows = tuple(_figures(one, names) for one in shown.rows)
-    others = _others(one for one in found if not _works(one))
+    others = _others(one for one in matching if not _works(one))
     return WorkerReport(Paged(rows, shown.matching, shown.page, shown.pages), others, search)
 
 
 async def worker(broker: UserBroker, id: str) -> WorkerDetails:
-    """One worker.
+    """Return one worker.
 
     Raises:
         NotFound: there is no such worker.
-        RequestError: it is not the id of a worker.
+        RequestError: the id is not that of a worker.
     """
-    found = await broker.client.worker(id)
-    held = await broker.client.worker_messages(id, limit=MAX_MESSAGES)
-    about = await _about(broker, [one.id for one in held])
+    client = await broker.client.worker(id)
+    messages = await broker.client.worker_messages(id, limit=MAX_MESSAGES)
+    about = await _about(broker, [one.id for one in messages])
     names = {id: info.headers.get("task", "") for id, info in about.items()}
-    if found.oldest_id is not None and found.oldest_id not in names:
-        names |= await _tasks(broker, [found.oldest_id])
-    rows = sorted((_message(one, about) for one in held), key=lambda one: (one.since is None, one.since, one.id))
-    return WorkerDetails(_figures(found, names), tuple(rows), max(found.held + found.running - len(rows), 0))
+    if client.oldest_id is not None and client.oldest_id not in names:
+        names |= await _tasks(broker, [client.oldest_id])
+    rows = sorted((_message(one, about) for one in messages), key=lambda one: (one.since is None, one.since, one.id))
+    return WorkerDetails(_figures(client, names), tuple(rows), max(client.held + client.running - len(rows), 0))
 
 
 def _works(client: Worker) -> bool:
@@ -124,29 +124,29 @@ def _works(client: Worker) -> bool:
 
 def _figures(found: Worker, tasks: dict[int, str]) -> WorkerFigures:
     oldest = "" if found.oldest_id is None else tasks.get(found.oldest_id, "")
-    return WorkerFigures(found, tuple(one for one in found.consumers if not is_control_queue(one)), oldest)
+    return WorkerFigures(found, tuple(queue for queue in found.consumers if not is_control_queue(queue)), oldest)
 
 
 def _others(clients: Iterable[Worker]) -> tuple[OtherClients, ...]:
     by_name: dict[tuple[str, str], list[Worker]] = {}
-    for one in clients:
-        by_name.setdefault((one.name, one.user), []).append(one)
+    for client in clients:
+        by_name.setdefault((client.name, client.user), []).append(client)
     return tuple(
         OtherClients(
             name,
             user,
             len(same),
-            sum(one.connections for one in same),
-            min((one.since for one in same if one.since is not None), default=None),
+            sum(client.connections for client in same),
+            min((client.since for client in same if client.since is not None), default=None),
         )
         for (name, user), same in sorted(by_name.items())
     )
 
 
 async def _tasks(broker: UserBroker, ids: list[int]) -> dict[int, str]:
-    """The names of these messages' tasks, as far as they are known."""
-    found = await _about(broker, ids)
-    return {id: about.headers.get("task", "") for id, about in found.items()}
+    """Return the names of these messages' tasks, as far as they are known."""
+    infos = await _about(broker, ids)
+    return {id: about.headers.get("task", "") for id, about in infos.items()}
 
 
 async def _about(broker: UserBroker, ids: list[int]) -> dict[int, MessageInfo]:
@@ -155,9 +155,9 @@ async def _about(broker: UserBroker, ids: list[int]) -> dict[int, MessageInfo]:
     key = ("messages", tuple(sorted(ids)))
     try:
         page = await broker.recent(key, 5.0, lambda: broker.client.list_messages(ids=ids, limit=len(ids)))
-    except RequestError:  # the history is switched off, or not for this user's eyes
+    except RequestError:  # the history is disabled, or this user has no permission
         return {}
-    return {one.id: one for one in page.items}
+    return {info.id: info for info in page.items}
 
 
 def _message(state: MessageState, about: dict[int, MessageInfo]) -> HeldMessage:
