@@ -116,6 +116,9 @@ CODES: dict[str, Code] = {
     "batch-missing": Code(
         _D, "the message can't be delivered; it will move to its queue's failed list", "restore the batch object"
     ),
+    "batch-damaged": Code(
+        _D, "messages in it can't be delivered; they will move to their queue's failed list", "restore the batch object"
+    ),
     "chunks-wrong": Code(_D, "the message can't be delivered", _RESTORE),
     "message-orphan": Code(_I, "it will never be delivered or collected, and takes space for ever", _REPORT),
     "routes-wrong": Code(_I, "the payload is deleted too early, or never", _REPORT),

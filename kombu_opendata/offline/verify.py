@@ -90,7 +90,7 @@ class _Verification:
         self.store = store
         self.report = Report()
         self._progress = progress
-        self._context = CheckContext(store, store.clock.now_ms())
+        self._context = CheckContext(store, store.clock.now_ms(), incomplete=self.report.incomplete)
         self._families: list[Family] = [family(self._context) for family in FAMILIES]
         self._by_message = [family for family in self._families if type(family).message is not Family.message]
         self._by_kind = {kind: family for family in self._families for kind in family.kinds}

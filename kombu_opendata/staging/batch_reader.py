@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
-from ..errors import RequestError
+from ..errors import DamagedBatch, RequestError
 from . import batch_format as fmt
 from .batch_block import IndexBlock, decode_block
 from .batch_format import SegmentEntry, Tail
 from .batch_uri import job_folder, parse_batch_uri
 from .folder import Folder
 from .job import BatchInfo
+
+#: of one read of a verification
+_READ_BYTES = 4 << 20
 
 
 class BatchSource(Protocol):
@@ -134,3 +138,91 @@ def _check_payload(block: IndexBlock, payload: bytes, path: str) -> None:
         if crc32(payload[at : at + length]) != checksum:
             raise fmt.corrupt(path, at, "an envelope whose checksum does not match")
         at += length
+
+
+# ---------------------------------------------------------------------- verification
+class DamagedRows(NamedTuple):
+    """Rows of an object that can't be read, from row ``first`` of the object on."""
+
+    first: int
+    rows: int
+    error: DamagedBatch
+
+
+def verify_object(folder: BatchSource, path: str, size: int, checksum: int) -> Iterator[DamagedRows]:
+    """Read every byte of an object of ``size`` bytes, and yield what is damaged. Memory: an index and 4 MiB.
+
+    Args:
+        checksum: the one that the commit was told.
+
+    Raises:
+        DamagedBatch, NewerFormat, StoreError: as :func:`read_tail`.
+    """
+    tail = read_tail(folder, path, size)
+    if tail.checksum != checksum:
+        raise fmt.corrupt(path, size - 8, f"its checksum is {tail.checksum}, the commit was told {checksum}")
+    first = 0
+    for segment in tail.segments:
+        row = 0
+        payload = _SegmentPayload(folder, path, segment)
+        try:
+            for encoded in read_index(folder, path, segment):
+                block = decode_block(encoded, path, segment.payload_bytes, segment.payload_bytes)
+                for number in payload.damaged_rows(block):
+                    text = f"the checksum of the envelope of row {first + row + number} does not match"
+                    yield DamagedRows(first + row + number, 1, fmt.corrupt(path, payload.at, text))
+                row += block.rows
+            payload.check_end(row)
+        except DamagedBatch as exc:
+            yield DamagedRows(first + row, max(segment.rows - row, 1), exc)
+        first += segment.rows
+
+
+class _SegmentPayload:
+    """The envelopes of a segment, read once and in order.
+
+    Attributes:
+        at: the end of what was read, in the object.
+    """
+
+    def __init__(self, folder: BatchSource, path: str, segment: SegmentEntry) -> None:
+        self._folder, self._path, self._segment = folder, path, segment
+        self.at = segment.payload_offset
+        self._data, self._start = b"", self.at
+
+    def damaged_rows(self, block: IndexBlock) -> Iterator[int]:
+        """Yield the rows of the next block whose envelope does not match its checksum.
+
+        Raises:
+            DamagedBatch: the block does not continue the one before.
+        """
+        if self.at != self._segment.payload_offset + block.offset:
+            raise fmt.corrupt(self._path, self.at, "a block that does not continue the one before")
+        for row, (length, checksum) in enumerate(zip(block.lengths, block.checksums, strict=True)):
+            if self._checksum(length) != checksum:
+                yield row
+
+    def check_end(self, rows: int) -> None:
+        """Check that the blocks have covered the whole segment.
+
+        Raises:
+            DamagedBatch: they have not.
+        """
+        if self.at != self._segment.index_offset or rows != self._segment.rows:
+            text = f"the blocks of a segment have {rows} of its {self._segment.rows} rows and end at byte {self.at}"
+            raise fmt.corrupt(self._path, self.at, text)
+
+    def _checksum(self, length: int) -> int:
+        checksum, end = 0, self.at + length
+        while self.at < end:
+            if self.at >= self._start + len(self._data):
+                size = min(_READ_BYTES, self._segment.index_offset - self.at)
+                (self._data,) = self._folder.read(self._path, [(self.at, size)])
+                self._start = self.at
+                if not self._data:  # the object became shorter
+                    self.at = end
+                    return -1
+            piece = self._data[self.at - self._start : end - self._start]
+            checksum = crc32(piece, checksum)
+            self.at += len(piece)
+        return checksum

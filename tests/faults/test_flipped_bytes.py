@@ -1,7 +1,8 @@
 """Flipped bytes, in every file of a small store: a broker refuses the store or has the same in it, and never less.
 
 What ``store verify`` does not report has no effect. The one exception is the last record of the journal, which can't be
-told from a torn one: it may be left out, and ``verify`` has a note. The fast test takes some places of each file. The
+told from a torn one: it may be left out, and ``verify`` has a note. A byte of a batch object changes what its messages
+are, so a broker can't deliver these, and ``verify`` reports it. The fast test takes some places of each file. The
 units have all bytes of the journal and of the sync point: ``tests/unit/storage/commit``.
 """
 
@@ -15,12 +16,21 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata.errors import OpenDataError
+from kombu_opendata.staging import StagingTarget
+from kombu_opendata.staging.batch_block import decode_block
+from kombu_opendata.staging.batch_reader import read_index, read_tail
+from kombu_opendata.staging.batch_uri import EnvelopePlace, parse_batch_uri
 from kombu_opendata.storage.commit.journal_records import complete_records
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.engine_settings import EngineSettings
+from kombu_opendata.storage.messages.payload_reader import PayloadReader, locate
+from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.records.kinds import RecordKind
+from kombu_opendata.storage.state.staged_job import StagedBatch
+from kombu_opendata.storage.state.staged_rows import StagedChunk
 from kombu_opendata.storage.state.store_state import QueueSettings
 
+from ..support.batches import stage
 from ..support.clock import ManualClock
 from ..support.engine import World
 from ..support.seeds import seeded_random
@@ -34,12 +44,15 @@ _OF_A_START = (RecordKind.HISTORY_LOG, RecordKind.JOURNAL_POSITION, RecordKind.N
 
 
 def build(root: Path) -> None:
-    """Tables, a WAL and a journal: three commits in a table, three in the WAL, and six in the journal only."""
+    """Tables, a WAL, a journal and a batch object: a job and three commits in a table, three in the WAL, six in the
+    journal only.
+    """
     world = World(root.with_name("source"), SETTINGS)
 
     async def main() -> None:
         await world.open()
         world.engine.definitions.declare_queue("q", QueueSettings())
+        stage_job(world)
         for number in range(12):
             world.publish("q", envelope=b"message %d " % number * 5)
             await world.engine.commits.commit()
@@ -53,12 +66,37 @@ def build(root: Path) -> None:
     asyncio.run(main())
 
 
+def stage_job(world: World) -> None:
+    """A job of one batch object, whose messages are in the queue."""
+    engine = world.engine
+    target = StagingTarget(engine.staging.folder.url, inline_bytes=0, inline_rows=0)
+    (info,) = stage(target, "job", [[b"staged %d" % number * 5 for number in range(8)]])
+    path, folder = parse_batch_uri(info.uri) or "", engine.staging.folder.open()
+    (segment,) = read_tail(folder, path, info.bytes).segments
+    (encoded,) = read_index(folder, path, segment)
+    block = decode_block(encoded, path, segment.payload_bytes, segment.payload_bytes)
+    job = engine.staging.commit("job", [StagedBatch(path, info.rows, info.bytes, info.checksum)])
+    now = world.clock.now_ms()
+    chunk = StagedChunk("job", job.first_id, now, now, path, segment.payload_offset, info.rows, encoded, b"")
+    engine.staging.route(chunk, block, [[world.queue("q")]], [0, info.rows])
+
+
+async def staged_payloads(engine: Engine, rows: Rows) -> Rows:
+    """The payloads in batch objects, by the keys of their records; none of those that can't be read."""
+    reader = PayloadReader(engine.store, engine.staging.folder)
+    payloads = {key: value for key, value in rows.items() if keys.parse(key).kind is RecordKind.PAYLOAD}
+    places = {keys.parse(key).id or 0: locate(keys.parse(key).id or 0, value) for key, value in payloads.items()}
+    read = await reader.read({id: place for id, place in places.items() if isinstance(place, EnvelopePlace)})
+    return {b"staged" + keys.payload_key(id): envelope for id, envelope in read.found.items()}
+
+
 async def rows_of_a_broker(root: Path) -> Rows:
     """Everything in the store once a broker has opened it, read through the engine that it uses."""
     engine = await Engine.open(f"file://{root}", "default", ManualClock(), SETTINGS)
     try:
         store = engine.store
         rows = {key: value async for batch in store.scan_batches(b"", None) for key, value in batch}
+        rows |= await staged_payloads(engine, rows)
     finally:
         await engine.store.close()
         assert engine.journal is not None
@@ -99,18 +137,20 @@ class Flips:
             path.write_bytes(original)
         if rows is not None and not may_lose:
             assert rows == self.whole, f"{what} changes what a broker has: {describe(report)}"
-        if rows is None or rows != self.whole:
+        if rows is None or rows != self.whole or path.suffix == ".batch":
             assert report.findings or report.incomplete, f"{what} is not reported"
         return rows is None
 
 
 def files(root: Path) -> list[Path]:
-    """Every file that has bytes, except for what is behind the journal's end."""
-    return sorted(path for path in root.rglob("*") if path.is_file() and path.stat().st_size)
+    """Every file that holds something."""
+    return sorted(
+        path for path in root.rglob("*") if path.is_file() and path.stat().st_size and path.suffix != ".spare"
+    )
 
 
 def places(path: Path, root: Path, every: int, start: int) -> Iterator[tuple[int, bool]]:
-    """Some places of a file, and whether they are in the last record of the journal."""
+    """Some places of a file, and whether they are in the last record of the journal, or in a batch object."""
     size, last = path.stat().st_size, path.stat().st_size
     if path.suffix == ".journal":
         data = path.read_bytes()
@@ -118,6 +158,8 @@ def places(path: Path, root: Path, every: int, start: int) -> Iterator[tuple[int
         size = records[-1].end if records else 24
         if path == max(root.glob("*.journal/*.journal")):
             last = records[-1].start if records else size
+    elif path.suffix == ".batch":
+        last, every = 0, min(every, 97)
     for at in range(start % every, size, every):
         yield at, at >= last
 

@@ -10,13 +10,13 @@ from kombu_opendata.offline import Report, VerifyStatus, instances, verify_store
 from kombu_opendata.storage.clock import Clock
 
 
-def verify(folder: Path, instance: str | None = None, clock: Clock | None = None) -> Report:
+def verify(folder: Path | str, instance: str | None = None, clock: Clock | None = None) -> Report:
     """The report about a store; its broker may run or not."""
     with ThreadPoolExecutor(1) as thread:  # the thread of a test may have an event loop already: a browser's
         return thread.submit(asyncio.run, verify_store(folder, instance, clock=clock)).result()
 
 
-def assert_verified(folder: Path, instance: str | None = None, clock: Clock | None = None) -> Report:
+def assert_verified(folder: Path | str, instance: str | None = None, clock: Clock | None = None) -> Report:
     """Fail with what is wrong. Notes are no fault, but a record of an unknown kind is one."""
     report = verify(folder, instance, clock)
     assert report.status is VerifyStatus.CLEAN, describe(report)

@@ -11,6 +11,7 @@ from ...storage.records.config import QueueConfig
 from ...storage.records.keys import ParsedKey, RecordKind
 from ...storage.records.options import QueueOptionsRecord
 from ...storage.records.overrides import NO_OVERRIDES, QueueOverrides
+from ..files.location import running_broker
 from ..findings import Finding
 from ..records.message_facts import MessageFacts, Span
 from ..records.offline_store import OfflineStore
@@ -49,6 +50,7 @@ class CheckContext:
         spans: summaries of all buckets, for the pass over the messages.
         in_flight: the queue and the message id of every message in flight.
         blind: kinds with a record that could not be read or decoded, so that what seems missing may be in it.
+        incomplete: why not everything could be checked.
     """
 
     store: OfflineStore
@@ -58,6 +60,12 @@ class CheckContext:
     spans: list[Span] = field(default_factory=list)
     in_flight: set[tuple[str, int]] = field(default_factory=set)
     blind: set[RecordKind] = field(default_factory=set)
+    incomplete: list[str] = field(default_factory=list)
+
+    @property
+    def is_running(self) -> bool:
+        """Return True if a broker of this host runs on the store; False for a bucket, of which that is unknown."""
+        return running_broker(self.store.location.root) is not None
 
     def queue(self, name: str) -> QueueFacts:
         """What is known about a queue; a new entry if nothing is."""

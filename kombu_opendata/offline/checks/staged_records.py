@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+from ...errors import DamagedBatch, NewerFormat, StoreError
+from ...staging.batch_reader import verify_object
+from ...staging.folder_url import StagedFolder
 from ...storage.records import keys
 from ...storage.records.keys import ParsedKey, RecordKind
 from ...storage.records.staged import JobRecord, Object
@@ -56,14 +60,21 @@ class StagedFamily(Family):
             if job.settled_at_ms and expiry not in self._expiries and self.context.can_tell(expiry):
                 text = f"staged job {name!r} is settled since {job.settled_at_ms} ms, but has no record of its expiry"
                 yield finding("staged-wrong", text, key=keys.staged_job_key(name))
-        folder = self.context.store.location.staged
-        for first_id, found in self._objects.items() if folder is not None else ():
-            assert folder is not None
-            path = folder / found.path
-            size = path.stat().st_size if path.is_file() else None
-            if size != found.bytes:
-                text = f"batch {found.path} of job {found.job_id!r} has {size} bytes instead of {found.bytes}"
-                yield finding("batch-missing", text, key=keys.staged_object_key(first_id), file=str(path))
+        location = self.context.store.location
+        folder = StagedFolder(location.url, location.instance)
+        try:
+            for first_id, found in sorted(self._objects.items()):
+                code, text = await asyncio.to_thread(_check_object, folder, first_id, found)
+                if code == "batch-missing" and self.context.is_running:
+                    self.context.incomplete.append(f"{text}; the running broker may have removed it: verify again")
+                elif code:
+                    text = f"batch {found.path} of job {found.job_id!r}: {text}"
+                    file = f"{location.staged or folder.url}/{found.path}"
+                    yield finding(code, text, key=keys.staged_object_key(first_id), file=file)
+        except StoreError as exc:
+            self.context.incomplete.append(f"not all batches of staged jobs were checked: {exc.text}")
+        finally:
+            folder.close()
 
     def message(self, facts: MessageFacts) -> Iterator[Finding]:
         place = bisect_right(self._starts, facts.id) - 1
@@ -87,3 +98,27 @@ class StagedFamily(Family):
         if job is None:
             return 0
         return max(first_id + found.rows - max(first_id, job.first_id + job.routed), 0)
+
+
+def _check_object(staged: StagedFolder, first_id: int, found: Object) -> tuple[str, str]:
+    """Read a whole object; return the code and the text of a finding, or empty texts.
+
+    Raises:
+        StoreError: it can't be read now.
+    """
+    folder = staged.open()
+    try:
+        size = folder.size(found.path)
+    except DamagedBatch as exc:
+        return "batch-missing", exc.text
+    if size != found.bytes:
+        return "batch-damaged", f"it has {size} bytes instead of {found.bytes}"
+    first, rows = None, 0
+    try:
+        for damaged in verify_object(folder, found.path, size, found.checksum):
+            first, rows = first or damaged, rows + damaged.rows
+    except (DamagedBatch, NewerFormat) as exc:
+        return "batch-damaged", exc.text
+    if first is None:
+        return "", ""
+    return "batch-damaged", f"{rows} of {found.rows} messages from {first_id + first.first} on: {first.error.text}"

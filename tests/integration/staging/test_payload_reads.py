@@ -85,6 +85,7 @@ def test_messages_in_batches_can_be_read_and_run_again(job: JobInfo, sink: Sink,
     assert (done.published, done.left) == (2 * ROWS, {})
 
 
+@pytest.mark.damages_store
 def test_a_damaged_batch_harms_only_its_messages(
     job: JobInfo, sink: Sink, queue_client: QueueClient, target: StagingTarget, store_folder: Path, url: str
 ) -> None:
@@ -119,6 +120,7 @@ def test_a_damaged_batch_harms_only_its_messages(
     assert queue_client.metrics("q").failed == ROWS
 
 
+@pytest.mark.damages_store
 def test_a_retry_says_which_tasks_can_not_be_read(
     job: JobInfo, sink: Sink, queue_client: QueueClient, target: StagingTarget, store_folder: Path, url: str
 ) -> None:

@@ -17,12 +17,14 @@ from kombu_opendata.protocol.messages import Consume
 from kombu_opendata.staging import BatchWriter, JobQueueCounts, StagingTarget
 from kombu_opendata.staging.batch_reader import check_batch
 from kombu_opendata.staging.batch_uri import parse_batch_uri
+from kombu_opendata.staging.bucket_folder import BucketFolder
 from kombu_opendata.staging.folder_url import open_folder
 
 from ...support.batches import Sink, as_objects, envelope, headers, stage
 from ...support.processes import children, wait_until
 from ...support.s3 import BUCKET, S3
 from ...support.served import ServedBroker
+from ...support.verified import assert_verified, describe, verify
 
 pytest.importorskip("obstore", reason="obstore is not installed: pip install kombu-opendata[objectstore]")
 
@@ -109,6 +111,27 @@ def test_batches_in_a_bucket_are_checked_listed_and_removed(s3: S3) -> None:
     with pytest.raises(CorruptRecord, match="is missing"):
         folder.read(path, [(0, 8)])
     assert not list(folder.files())
+
+
+def test_a_verification_reads_batches_in_a_bucket(broker: ServedBroker, s3: S3, tmp_path: Path) -> None:
+    sink = sink_of(broker)
+    sink.declare("q")
+    client = StagingClient(sink.connection)
+    (info,) = stage(as_objects(client.staging_target()), "job", [bodies(MESSAGES)])
+    client.commit_job("job", [info])
+    wait_until(lambda: client.job_status("job").state == "routed", 60, "the job is routed")
+    sink.close()
+    broker.terminate()
+    url = f"s3://{BUCKET}/{tmp_path.name}"
+    assert_verified(url, "default")
+    bucket, path = BucketFolder(f"{url}/default.staged", {}), parse_batch_uri(info.uri) or ""
+    data, version = bucket.read_version(path) or (b"", None)
+    bucket.put_if(path, data[:100] + bytes((data[100] ^ 1,)) + data[101:], version)
+    report = verify(url, "default")
+    assert report.counts == {"batch-damaged": 1}, describe(report)
+    assert path in report.findings[0].text
+    bucket.delete([path])
+    assert verify(url, "default").counts["batch-missing"]
 
 
 def test_an_aborted_upload_is_not_visible(s3: S3) -> None:
