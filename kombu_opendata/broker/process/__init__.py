@@ -1,1 +1,1 @@
-"""The broker as a process: options, lock, log, signals, the instances it serves."""
+"""The broker as a process: options, lock, log, signals, and the instances that it serves."""

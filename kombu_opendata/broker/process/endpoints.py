@@ -1,4 +1,4 @@
-"""What ``--metrics`` serves over HTTP: metrics, probes, the list of queues. It listens before the store is opened."""
+"""The HTTP endpoints of ``--metrics``: metrics, probes, the list of queues. They listen before the store is opened."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .server import Server
 
 log = logging.getLogger(__name__)
 
-#: how long the loop may take to answer a probe: a longer one looks like a loop that hangs
+#: the deadline of a probe's reply from the event loop; a slower loop counts as hanging
 PROBE_SECONDS = 5.0
-#: the same during a start, when it reads a journal at one go
+#: the same during startup, when the loop reads a journal without pauses
 START_SECONDS = 120.0
 
 
@@ -29,7 +29,7 @@ class Endpoints:
     """The HTTP listener of one broker."""
 
     def __init__(self, server: Server, at: Listen, max_queues: int) -> None:
-        """Bind, and begin to answer.
+        """Bind, and begin to serve.
 
         Raises:
             StartError: the address is not available.
@@ -50,12 +50,12 @@ class Endpoints:
             log.warning("whoever reaches %s can read the metrics, names of queues included", shown)
 
     def stop(self) -> None:
-        """Stop listening; blocks for a moment."""
+        """Stop listening. Blocks for a short time."""
         self._http.stop()
 
     # ------------------------------------------------------------------ in the threads of requests
     def healthz(self, _query: str) -> HttpBody:
-        """Whether the event loop runs: 200 also for a standby, and while the store takes no writes."""
+        """Report whether the event loop runs: 200 also for a standby, and while the store takes no writes."""
         state = self._health.state
         if state == "starting" and time.monotonic() - self._health.ticked_at < START_SECONDS:
             return _page(HTTPStatus.OK, {"healthy": True, "state": state})
@@ -66,7 +66,7 @@ class Endpoints:
         return _page(HTTPStatus.OK, {"healthy": True, "state": report["state"]})
 
     def readyz(self, _query: str) -> HttpBody:
-        """Whether clients are served: 200 only for the active broker whose store takes writes."""
+        """Report whether clients are served: 200 only for the active broker whose store takes writes."""
         try:
             report = ask(self._loop, _report(self._health), PROBE_SECONDS)
         except Unanswered as exc:
@@ -74,7 +74,7 @@ class Endpoints:
         return _page(HTTPStatus.OK if report["ready"] else HTTPStatus.SERVICE_UNAVAILABLE, report)
 
     def queues(self, query: str) -> HttpBody:
-        """The queues; of a broker that is not active nothing is known, which is not the same as no messages."""
+        """List the queues; 503 at a broker that is not active, whose queues are unknown rather than empty."""
         if self._health.state != "active":
             return _page(HTTPStatus.SERVICE_UNAVAILABLE, {"error": self._health.fault})
         return self._queues.page(query)

@@ -1,4 +1,4 @@
-"""How the broker is: its state, and whether its store takes writes. Probes, systemd and the status call read it.
+"""The broker's health: its state, and whether its store takes writes. Probes, systemd and the status call use it.
 
 =============  ========================================================================================
 state          meaning
@@ -6,7 +6,7 @@ state          meaning
 ``starting``   the store is being opened; clients wait
 ``standby``    another broker is active; clients are sent there
 ``active``     it serves
-``stopping``   it says goodbye to its clients and closes the store
+``stopping``   it sends its clients a goodbye and closes the store
 =============  ========================================================================================
 """
 
@@ -28,7 +28,7 @@ class Health:
     """The state of one broker, in its event loop.
 
     Attributes:
-        watchers: called when the state changed, or when a store stalls or recovers.
+        watchers: called when the state changes, or when a store stalls or recovers.
         ticked_at: when the event loop was last seen to run, on the monotonic clock.
         stalled_since_ms: since when stores take no writes, by instance, in milliseconds since the epoch.
     """
@@ -53,7 +53,7 @@ class Health:
 
     @property
     def fault(self) -> str:
-        """Why clients are not served as they should be; empty if they are."""
+        """The reason why clients are not served; empty if they are."""
         if self.state == "standby":
             return f"another broker is active: {', '.join(self._gate.active) or 'where is not known'}"
         if self.state != "active":
@@ -64,7 +64,7 @@ class Health:
         return ""
 
     def report(self) -> dict[str, Any]:
-        """For probes and the status call."""
+        """Return the report for probes and the status call."""
         now = self._clock.now_ms()
         return {
             "state": self.state,
@@ -74,22 +74,22 @@ class Health:
         }
 
     def stop(self) -> None:
-        """The broker ends."""
+        """Enter the state ``stopping``."""
         if not self._is_stopping:
             self._is_stopping = True
             self._changed()
 
     def tick(self) -> None:
-        """Look whether the stores take writes; called twice a second."""
+        """Check whether the stores take writes. Called twice per second."""
         self.ticked_at = time.monotonic()
         now = self._clock.now_ms()
-        found = {
+        stalled = {
             name: self.stalled_since_ms.get(name, now - int(1000 * seconds))
-            for name, one in self._instances.items()
-            if (seconds := one.engine.stalled_seconds)
+            for name, instance in self._instances.items()
+            if (seconds := instance.engine.stalled_seconds)
         }
-        if found != self.stalled_since_ms:
-            self.stalled_since_ms = found
+        if stalled != self.stalled_since_ms:
+            self.stalled_since_ms = stalled
             self._changed()
 
     def _changed(self) -> None:

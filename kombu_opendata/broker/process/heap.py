@@ -1,6 +1,4 @@
-"""The process's memory: how glibc returns it to the system, what Python's collector looks at, how much there is, and
-how much the broker may have.
-"""
+"""The process's memory: its return to the system by glibc, Python's collector, its size, and the broker's limit."""
 
 from __future__ import annotations
 
@@ -14,12 +12,13 @@ from typing import Any
 
 log = logging.getLogger(__name__)
 
-# from malloc.h; blocks of this size are returned to the system at once, and so is this much at the end of the heap.
+# from malloc.h; blocks of this size are returned to the system immediately, and so is this much at the end of the heap.
 # Such a block costs a page fault for every 4 kB each time: with 256 kB here, bodies of 1 MB took twice as much CPU.
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _MMAP_BYTES, _TRIM_BYTES = 1200 << 10, 1 << 20
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-#: new containers before the youngest ones are looked at, and how often that happens before older ones are, too
+#: number of new containers before a collection of the youngest generation, and of collections before one of the next
+#: generation
 _THRESHOLDS = (5000, 20, 20)
 _PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 
@@ -38,17 +37,17 @@ def bound_heap() -> None:
 
 
 def trim_heap() -> None:
-    """Return the unused pages between used ones to the system: some milliseconds."""
+    """Return the unused pages between used ones to the system. Takes some milliseconds."""
     malloc_trim = _function("malloc_trim")
     if malloc_trim is not None:
         malloc_trim(0)
 
 
 def freeze_objects() -> None:
-    """Leave what the start has made out of Python's garbage collections from now on, and make these rarer.
+    """Exclude the objects of the startup from Python's garbage collections, and make collections rarer.
 
-    A full collection looks at every container and holds up the event loop meanwhile. A broker that has just started has
-    about 60,000 of them, nearly all for good, which took 80 to 200 ms each time on a busy machine.
+    A full collection visits every container and blocks the event loop. After startup, a broker has about 60,000 of
+    them, nearly all permanent, which took 80 to 200 ms each time on a busy machine.
     """
     gc.collect()
     gc.freeze()
@@ -56,7 +55,7 @@ def freeze_objects() -> None:
 
 
 def _function(name: str) -> Any:
-    """A function of the C library; None if it is not glibc."""
+    """Return a function of the C library; None if it is not glibc."""
     try:
         return getattr(ctypes.CDLL(None), name)
     except (OSError, AttributeError):
@@ -65,7 +64,7 @@ def _function(name: str) -> Any:
 
 
 def resident_bytes(proc: Path = _PROC) -> int:
-    """How much memory this process uses; 0 if the system does not say."""
+    """Return the memory that this process uses; 0 if it is not known."""
     try:
         return int((proc / "self" / "statm").read_bytes().split()[1]) * _PAGE_BYTES
     except (OSError, IndexError, ValueError):
@@ -73,13 +72,13 @@ def resident_bytes(proc: Path = _PROC) -> int:
 
 
 def available_bytes(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int:
-    """How much memory this process may use at most: that of the machine, or the limit of a control group."""
+    """Return the memory that this process may use at most: that of the machine, or the limit of a control group."""
     physical = os.sysconf("SC_PHYS_PAGES") * _PAGE_BYTES
     return min([physical, *_group_limits(proc, cgroups)])
 
 
 def _group_limits(proc: Path, cgroups: Path) -> Iterator[int]:
-    """The limits of the control groups of this process and of those around them, of version 1 and 2."""
+    """Yield the limits of this process's control groups and their parents, of version 1 and 2."""
     try:
         lines = (proc / "self" / "cgroup").read_text().splitlines()
     except OSError:
@@ -92,9 +91,9 @@ def _group_limits(proc: Path, cgroups: Path) -> Iterator[int]:
         group = root / path.lstrip("/")
         for folder in (group, *group.parents):
             if folder.is_relative_to(root):
-                found = _number_in(folder / name)
-                if found is not None:
-                    yield found
+                limit = _number_in(folder / name)
+                if limit is not None:
+                    yield limit
 
 
 def _number_in(path: Path) -> int | None:
@@ -106,7 +105,7 @@ def _number_in(path: Path) -> int | None:
 
 
 def memory_limit(text: str) -> int:
-    """The bytes of ``--memory-limit``, which is a number, or a part of the available memory such as ``40%``."""
+    """Return the bytes of ``--memory-limit``, which is a number, or a part of the available memory such as ``40%``."""
     if text.endswith("%"):
         return int(available_bytes() * float(text[:-1]) / 100)
     return int(text)

@@ -1,4 +1,4 @@
-"""Which instances a client may name: those that are open or in the store, and with an option any.
+"""The instances that a client may name: those that are open or in the store, and with an option any.
 
 So a misspelt name is an error, not a new empty database.
 """
@@ -19,7 +19,7 @@ _SHOWN = 10
 
 
 def check_name(name: str) -> None:
-    """Raises RequestError if no instance can have this name."""
+    """Check that an instance can have this name. Raises RequestError if not."""
     if not _NAME.fullmatch(name):
         raise RequestError(
             f"instance name {name!r}: use up to 64 letters, digits, '_', '-' and '.', without '.journal' or "
@@ -34,7 +34,7 @@ class InstanceNames:
 
     Attributes:
         store: the object store's URL.
-        create: whether a client may name any instance, which is then created.
+        create: a client may name any instance, which is then created.
     """
 
     store: str
@@ -44,11 +44,11 @@ class InstanceNames:
         """Check that a client may name an instance.
 
         Args:
-            may_enter: which other instances the client may be told of.
+            may_enter: selects the other instances that the error may list for the client.
 
         Raises:
             RequestError: the name is not valid.
-            InstanceNotFound: there is no such instance; the text says how to create it.
+            InstanceNotFound: there is no such instance; the text explains how to create it.
             StoreError: the store can't be read.
         """
         check_name(name)
@@ -66,5 +66,5 @@ class InstanceNames:
         )
 
     def listing(self, opened: Collection[str]) -> dict[str, bool]:
-        """All known instances, and whether each is open."""
+        """Return all known instances, and whether each is open."""
         return {name: name in opened for name in {*databases(self.store), *opened}}

@@ -1,4 +1,4 @@
-"""The instances (virtual hosts) of one broker: opening them on first use, periodic work, closing."""
+"""The instances (virtual hosts) of one broker: opening on first use, periodic work, closing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Instances:
     """The instances of one broker.
 
     Attributes:
-        open: those that are open, by name.
+        open: the open instances, by name.
     """
 
     def __init__(
@@ -63,16 +63,16 @@ class Instances:
         self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def get(self, name: str) -> Instance:
-        """The instance of this name, opened on first use.
+        """Return the instance of this name, opened on first use.
 
         Raises:
             RequestError: the name is not valid.
-            StoreError, StartError: it can't be opened.
+            StoreError, StartError: the instance can't be opened.
         """
         check_name(name)
         async with self._opening[name]:
-            found = self.open.get(name)
-            if found is None:
+            instance = self.open.get(name)
+            if instance is None:
                 await self._before_opening(name)
                 cache = self._caches.pop(name, None)
                 engine = await Engine.open(self._settings.store, name, self._clock, self._settings.engine, cache)
@@ -80,7 +80,7 @@ class Instances:
                 grace_ms = int(1000 * self._settings.session_grace_seconds)
                 restart_grace_ms = max(grace_ms, int(1000 * self._settings.restart_grace_seconds))
                 engine.before_reopening = self._tenure.renewed
-                found = Instance(
+                instance = Instance(
                     name,
                     engine,
                     self._tenure,
@@ -88,19 +88,19 @@ class Instances:
                     restart_grace_ms=restart_grace_ms,
                     max_message_bytes=largest,
                 )
-                found.flow.change(Reason.MEMORY, self._memory_is_full)
-                self.open[name] = found
-                self._hosts[name] = calls = InstanceCalls(found, largest, self._directory)
-                found.start(calls.publishing.store)
-                found.failure.future.add_done_callback(lambda done: self._note_failure(name, done))
-        return found
+                instance.flow.change(Reason.MEMORY, self._memory_is_full)
+                self.open[name] = instance
+                self._hosts[name] = calls = InstanceCalls(instance, largest, self._directory)
+                instance.start(calls.publishing.store)
+                instance.failure.future.add_done_callback(lambda done: self._note_failure(name, done))
+        return instance
 
     async def get_ready(self) -> None:
-        """Load what opening needs besides the store: SlateDB's binding, which takes a tenth of a second."""
+        """Load SlateDB's binding, which opening an instance needs and which takes a tenth of a second."""
         await ffi_choice.select()
 
     async def read_ahead(self, names: Iterable[str]) -> None:
-        """Read what opening these instances will read from a bucket, while another broker has them open."""
+        """Read the data that opening these instances needs from a bucket, while another broker has them open."""
 
         async def read(name: str) -> None:
             try:
@@ -118,7 +118,7 @@ class Instances:
         self._failed(name, exc)
 
     async def host_for(self, hello: m.Hello, user: User) -> InstanceCalls:
-        """The calls of the instance that a client of this user asks for.
+        """Return the calls of the instance that a client of this user requests.
 
         Raises:
             RequestError: the Hello is not valid.
@@ -138,7 +138,7 @@ class Instances:
         return self._hosts[hello.instance]
 
     def listing(self) -> dict[str, bool]:
-        """All known instances, and whether each is open."""
+        """Return all known instances, and whether each is open."""
         return self._names.listing(self.open)
 
     async def create(self, name: str) -> bool:
@@ -149,10 +149,10 @@ class Instances:
         return created
 
     async def _check_count(self, name: str) -> bool:
-        """Whether a client's use of an instance would create it.
+        """Return whether a client's use of an instance would create it.
 
         Raises:
-            LimitExceeded: it would, and there are as many as there may be.
+            LimitExceeded: it would, and the maximum number of instances exists.
         """
         if name in self.open or await database_exists(self._settings.store, name):
             return False
@@ -163,13 +163,13 @@ class Instances:
         return True
 
     def change_memory(self, is_full: bool) -> None:
-        """Let publishes wait while the broker's memory is full."""
+        """Delay publishes while the broker's memory is full, or resume them."""
         self._memory_is_full = is_full
         for instance in self.open.values():
             instance.flow.change(Reason.MEMORY, is_full)
 
     def free_memory(self) -> None:
-        """Forget what can be read again."""
+        """Free caches, whose contents can be read again."""
         for instance in self.open.values():
             instance.engine.free_memory()
 
@@ -181,45 +181,49 @@ class Instances:
             snapshot.set("requests_refused_total", count, code)
 
     def fail(self, exc: BaseException) -> None:
-        """End all instances with an error."""
+        """Fail all instances with an error."""
         for instance in self.open.values():
             instance.failure.fail(exc)
 
     def tick(self) -> None:
-        """Do periodic work; called twice a second."""
+        """Do periodic work. Called twice per second."""
         for instance in self.open.values():
             instance.tick()
 
     async def shorten_recovery(self) -> None:
-        """Leave a successor little to read; gives up after some seconds."""
+        """Shorten the recovery of a successor; gives up after some seconds."""
         with suppress(TimeoutError, OpenDataError):
             async with asyncio.timeout(_SHORTEN_SECONDS):
                 await asyncio.gather(*(instance.engine.shorten_recovery() for instance in self.open.values()))
 
     async def end_calls(self) -> list[BaseException]:
-        """Stop long calls and commit what was done; returns the errors."""
-        ended = await asyncio.gather(*(one.end_calls() for one in self.open.values()), return_exceptions=True)
+        """Stop long calls and commit their changes so far; returns the errors."""
+        ended = await asyncio.gather(*(instance.end_calls() for instance in self.open.values()), return_exceptions=True)
         return _failures(ended)
 
     async def stop(self) -> None:
-        """Stop what runs in the background."""
+        """Stop background work."""
         for instance in self.open.values():
             await instance.stop()
 
     async def close(self) -> list[BaseException]:
         """Close all instances; returns the errors."""
         await self.stop()
-        failed = [one.failure.future.exception() for one in self.open.values() if one.failure.future.done()]
-        closed = await asyncio.gather(*(one.engine.close() for one in self.open.values()), return_exceptions=True)
+        failed = [
+            instance.failure.future.exception() for instance in self.open.values() if instance.failure.future.done()
+        ]
+        closed = await asyncio.gather(
+            *(instance.engine.close() for instance in self.open.values()), return_exceptions=True
+        )
         self.open.clear()
         return [failure for failure in failed if failure is not None] + _failures(closed)
 
 
 def _failures(results: Iterable[BaseException | None]) -> list[BaseException]:
-    """The errors among what gather() gave.
+    """Return the errors among the results of gather().
 
     Raises:
-        Exception: one that this package does not know.
+        Exception: an error that is not of this package.
     """
     failures = [failure for failure in results if failure is not None]
     for failure in failures:

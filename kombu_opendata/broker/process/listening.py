@@ -17,10 +17,10 @@ from ..wire.tls.server_tls import ServerTls
 
 
 class Listening:
-    """All of them.
+    """The listening sockets of a broker.
 
     Args:
-        make: the protocol of a new connection.
+        make: creates the protocol of a new connection.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Listening:
         self._socket_paths: list[str] = []
 
     async def unix(self, path: str) -> None:
-        """Listen on a Unix socket. A stale one is replaced."""
+        """Listen on a Unix socket. A stale socket is replaced."""
         sock = bind_unix(path, self._settings.socket_access)
         self._socket_paths.append(path)
         self._listen(sock)
@@ -49,7 +49,7 @@ class Listening:
         return listener
 
     def close(self) -> None:
-        """Listen no more. Open connections stay. A second call does nothing."""
+        """Stop listening. Open connections stay. A second call has no effect."""
         while self._listeners:
             self._listeners.pop().close()
         while self._socket_paths:

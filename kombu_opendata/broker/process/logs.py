@@ -10,9 +10,9 @@ field           value
 ``instance``    the broker's instance, if the line is about one
 ``queue``       the queue
 ``session``     the name of the client
-``user``        who logged in, in the audit log
+``user``        the user who logged in, in the audit log
 ``right``       the right that was missing
-``object``      on what it was missing
+``object``      the object of the missing right
 ``code``        the code of an error of this package (:mod:`kombu_opendata.errors`)
 ``exception``   the traceback
 ==============  ====================================================================
@@ -34,7 +34,7 @@ _TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record as one JSON object, in ASCII without line breaks."""
+    """A formatter that writes a record as one JSON object, in ASCII without line breaks."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC)
@@ -54,16 +54,16 @@ class JsonFormatter(logging.Formatter):
 
 
 def code_of(exc: BaseException | None) -> dict[str, str]:
-    """The code of an error of this package as a log field; no field for other errors."""
+    """Return the code of an error of this package as a log field; no field for other errors."""
     return {"code": exc.code} if isinstance(exc, OpenDataError) else {}
 
 
 def set_up(form: str, level: str) -> None:
-    """Begin to log to standard error.
+    """Configure logging to standard error.
 
     Args:
         form: ``text`` or ``json``.
-        level: a name of the library's; also for other libraries.
+        level: a level name of :mod:`logging`; also applies to other libraries.
     """
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if form == "json" else logging.Formatter(_TEXT))

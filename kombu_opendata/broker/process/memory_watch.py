@@ -1,4 +1,4 @@
-"""Lets publishers wait while the broker uses more memory than it may, after freeing what can be freed."""
+"""Memory limit of the broker: frees caches, and delays publishes while the process uses more memory than it may."""
 
 from __future__ import annotations
 
@@ -11,27 +11,28 @@ from .heap import resident_bytes, trim_heap
 
 log = logging.getLogger(__name__)
 
-#: publishes are taken again below this part of the limit
+#: publishes resume below this part of the limit
 _RESUME = 0.9
-#: above this part of the limit, or after so much growth, unused memory is returned to the system
+#: above this part of the limit, or after this growth, unused memory is returned to the system
 _TRIM = 0.8
 _GROWTH_BYTES = 16 << 20
-#: the shortest time between two such returns; the heap grows meanwhile by what fits into no gap of earlier messages
+#: the minimum interval between two such returns; until the next, the heap grows by what fits into no gap of earlier
+#: messages
 _TRIM_SECONDS = 0.25
 
 
 class MemoryWatch:
-    """Measures the memory of the process.
+    """The measurement of the process's memory, and its limit.
 
     Args:
         limit_bytes: 0 means no limit.
         free: frees caches.
-        changed: called with whether the memory is full now.
-        resident: measures; 0 means that it is not known.
+        changed: called with True when the memory becomes full, and with False when it no longer is.
+        resident: returns the memory in use; 0 means that it is not known.
 
     Attributes:
-        resident_bytes: what was measured last.
-        is_full: publishers wait.
+        resident_bytes: the last measurement.
+        is_full: publishes are delayed.
     """
 
     def __init__(
@@ -52,10 +53,13 @@ class MemoryWatch:
         self._full_since = 0.0
 
     def tick(self) -> None:
-        """Measure, and act; called twice a second, and whenever some megabytes have arrived."""
+        """Measure the memory, and enforce the limit.
+
+        Called twice per second, and whenever some megabytes have arrived.
+        """
         resident = self._measure()
         if not resident:
-            return  # it is not known now
+            return  # not known now
         self.resident_bytes = resident
         limit, now = self.limit_bytes, self._loop.time()
         self._least = min(self._least, resident)
@@ -75,7 +79,7 @@ class MemoryWatch:
             self._free()
 
     def _trim(self) -> None:
-        """Trim in a thread: the loop goes on meanwhile."""
+        """Trim in a thread, so that the loop is not blocked."""
         trim_heap()
         self._least = self._measure()
 
@@ -92,11 +96,11 @@ class MemoryWatch:
         self._changed(False)
 
     def measure(self, snapshot: MetricsSnapshot) -> None:
-        """Add its figures to a scrape of the metrics."""
+        """Add the memory to a scrape of the metrics."""
         snapshot.set("memory_bytes", self.resident_bytes)
         snapshot.set("memory_limit_bytes", self.limit_bytes)
         snapshot.set("memory_full", int(self.is_full))
 
     def report(self) -> dict[str, int | bool]:
-        """For the status call."""
+        """Return the report for the status call."""
         return {"resident_bytes": self.resident_bytes, "limit_bytes": self.limit_bytes, "is_full": self.is_full}

@@ -1,4 +1,4 @@
-"""The broker's process: the lock on its store, readiness, signals, a clean exit."""
+"""The broker's process: the lock on its store, readiness, signals, exit code."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _THREADS_SECONDS = 3.0
 
 
 class Readiness:
-    """Reports whether the broker has started, as one JSON line on a file descriptor."""
+    """The report of the startup's result, as one JSON line on a file descriptor."""
 
     def __init__(self, fd: int | None) -> None:
         self._fd = fd
@@ -59,8 +59,8 @@ def run(options: BrokerOptions, ready_fd: int | None = None, warnings: Sequence[
     """Run a broker until a signal or idleness ends it; returns the exit code.
 
     Args:
-        ready_fd: where to report whether the broker is ready.
-        warnings: what is to be said in the log about where the options come from.
+        ready_fd: a file descriptor that receives the readiness report.
+        warnings: warnings about the sources of the options, for the log.
     """
     logs.set_up(options.log_format, options.log_level)
     for text in warnings:
@@ -92,7 +92,7 @@ def run(options: BrokerOptions, ready_fd: int | None = None, warnings: Sequence[
 
 
 def _end_soon(exit_code: int) -> threading.Timer:
-    """End the process even if threads go on: nothing can interrupt one that waits for a store that does not answer."""
+    """End the process even if threads run: a thread that waits for an unresponsive store can't be interrupted."""
     timer = threading.Timer(_THREADS_SECONDS, os._exit, (exit_code,))
     timer.daemon = True
     timer.start()
@@ -110,7 +110,7 @@ async def _exit_code(options: BrokerOptions, settings: BrokerSettings, readiness
 
 
 def _hide_store(folder: Path) -> None:
-    """Let users who may enter the store's folder, to reach the socket, read nothing in it."""
+    """Hide the entries of the store's folder from users who may enter it to reach the socket."""
     os.umask(0o077)
     with PrivateFolder(str(folder)) as opened:
         opened.hide_entries()
@@ -147,7 +147,7 @@ async def _serve(options: BrokerOptions, settings: BrokerSettings, readiness: Re
     server.front.gate.hold()
     report: dict[str, Any] = {}
     with ExitStack() as around:
-        # An embedded broker has its client's environment: it must not answer for a service whose process that is.
+        # An embedded broker has its client's environment, whose service manager watches the client, not the broker.
         if not options.embedded and (manager := from_environment(server.health, server.reloading)) is not None:
             around.callback(manager.close)
             around.callback(asyncio.get_running_loop().create_task(manager.run()).cancel)
@@ -171,10 +171,10 @@ async def _run(server: Server, options: BrokerOptions, readiness: Readiness, rep
 
 
 async def _begin(server: Server, options: BrokerOptions, readiness: Readiness, report: dict[str, Any]) -> None:
-    """Serve; a standby listens at once, and serves when it has taken over.
+    """Serve; a standby listens immediately, and serves after a take-over.
 
     Raises:
-        StartError, StoreError: it can't.
+        StartError, StoreError: the broker can't start.
     """
     addresses: list[Listen] = []
     report = {"ready": True, "pid": os.getpid(), **report}
@@ -194,7 +194,7 @@ async def _begin(server: Server, options: BrokerOptions, readiness: Readiness, r
 
 
 async def _listen(server: Server, options: BrokerOptions) -> list[Listen]:
-    """Begin to listen; returns where, with the ports that the system chose.
+    """Begin to listen; returns the addresses, with the ports that the system chose.
 
     Raises:
         StartError: an address is not available.

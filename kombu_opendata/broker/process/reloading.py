@@ -1,4 +1,4 @@
-"""Reads the users file and the certificates again: when they change, at a SIGHUP, and when a client asks for it."""
+"""Reloading of the users file and the certificates: after a change, at a SIGHUP, and at a client's request."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _audit_log = logging.getLogger(audit.NAME)
 
 
 class Reloading:
-    """Applies changed files to open connections and to new ones. What can't be used is logged and stays as it was.
+    """The application of changed files to open and new connections. Invalid files are logged, and the old state stays.
 
     Attributes:
-        on_begin: called before a reload that was asked for.
-        on_end: called after it, with what could not be used.
+        on_begin: called before a requested reload.
+        on_end: called after it, with the error, or an empty text.
     """
 
     def __init__(self, connections: Connections, logins: Logins | None, tls: ServerTls | None) -> None:
@@ -37,7 +37,7 @@ class Reloading:
         """Read all files again, whether they changed or not.
 
         Raises:
-            StartError: one of them can't be used, and stays as before; the others count.
+            StartError: a file can't be used, and its old state stays; the others are applied.
         """
         self.on_begin()
         try:
@@ -66,14 +66,14 @@ class Reloading:
         return done
 
     def on_signal(self) -> None:
-        """Reload for a SIGHUP; errors are in the log."""
+        """Reload for a SIGHUP. Errors are logged."""
         try:
             self.reload("SIGHUP")
         except OpenDataError:
             return
 
     def tick(self) -> None:
-        """Read the users file again if it changed; never raises."""
+        """Read the users file again if it changed. Never raises."""
         try:
             self._reload_users("its change", always=False)
         except InvalidUsersFile:

@@ -33,9 +33,9 @@ from .reloading import Reloading
 log = logging.getLogger(__name__)
 
 _TICK_SECONDS = 0.5
-#: how long the answer to a hand-over has to be sent
+#: how long the reply to a hand-over request has to be sent
 _ANSWER_SECONDS = 0.05
-#: how long a broker that is stopped goes on opening its store
+#: how long a stopped broker continues to open its store
 _BEGIN_SECONDS = 10.0
 
 
@@ -81,7 +81,7 @@ class Server:
         self._kept: list[asyncio.Task[None]] = []
 
     def connection(self, slot: Slot) -> ConnectionProtocol:
-        """The asyncio protocol of a new connection."""
+        """Return the asyncio protocol for a new connection."""
         return ConnectionProtocol(slot, self.connections, self.instances.host_for, self.logins, self.settings)
 
     def measure(self, snapshot: MetricsSnapshot) -> None:
@@ -95,15 +95,15 @@ class Server:
         if self.settings.tls is not None:
             self.settings.tls.measure(snapshot)
 
-    # ------------------------------------------------------------------ life
+    # ------------------------------------------------------------------ life cycle
     async def run(self, begin: Coroutine[Any, Any, None] | None = None) -> str:
-        """Serve until stopped; returns why it stopped.
+        """Serve until stopped; returns the reason for the stop.
 
         Args:
-            begin: runs at once, and is waited for at the end; if it fails, the broker stops.
+            begin: runs immediately, and is awaited at the end; if it fails, the broker stops.
 
         Raises:
-            OpenDataError: it failed, or an engine failed permanently.
+            OpenDataError: ``begin`` failed, or an engine failed permanently.
         """
         ticking = self.keep(self._tick_forever())
         beginning = asyncio.create_task(begin) if begin is not None else None
@@ -120,11 +120,11 @@ class Server:
             self._keep_no_more()
 
     async def _begun_at_last(self, beginning: asyncio.Task[None]) -> None:
-        """Let a broker begin before it ends.
+        """Wait for the startup of a broker that was stopped during it.
 
         Raises:
-            StoreSilent: its store does not answer.
-            OpenDataError: it can't begin.
+            StoreSilent: its store does not respond.
+            OpenDataError: the broker can't start.
         """
         await asyncio.wait({beginning}, timeout=_BEGIN_SECONDS)
         if not beginning.done():
@@ -137,7 +137,7 @@ class Server:
             self.stop("it could not start")
 
     def keep(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Do something until the end."""
+        """Run periodic work until the shutdown."""
         self._kept.append(asyncio.create_task(work))
         self._kept[-1].add_done_callback(self._kept_ended)
         return self._kept[-1]
@@ -153,7 +153,7 @@ class Server:
             addresses: where clients reach it, as far as that is known.
 
         Raises:
-            StoreInUse: another broker is active, and this one shall not wait.
+            StoreInUse: another broker is active, and this one must not wait.
             StoreError, StartError: a store can't be opened.
         """
         await self.instances.get_ready()
@@ -168,7 +168,7 @@ class Server:
         return True
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Wait for something, but not longer than until :meth:`stop`; returns whether it is done."""
+        """Wait for work, but not longer than until :meth:`stop`; returns whether the work is done."""
         task, stopping = asyncio.create_task(work), asyncio.create_task(self._stopping.wait())
         await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
@@ -180,14 +180,14 @@ class Server:
         return False
 
     def _kept_ended(self, task: asyncio.Task[None]) -> None:
-        """End the broker after an unexpected error in its periodic work, without which no lease would expire."""
+        """Stop the broker after an unexpected error in its periodic work, without which leases would not expire."""
         if not task.cancelled() and (exc := task.exception()) is not None:
             log.critical("the broker stops: its periodic work failed", exc_info=exc)
             self.instances.fail(exc)
             self.stop(f"the broker failed: {exc!r}")
 
     def stop(self, reason: str) -> None:
-        """Let :meth:`run` end."""
+        """End :meth:`run`."""
         self._stopped_by = self._stopped_by or reason
         self.health.stop()
         self._stopping.set()
@@ -198,22 +198,22 @@ class Server:
         else:
             self.stop(f"instance {name} failed: {exc}")
 
-    # ------------------------------------------------------------------ another broker goes on
+    # ------------------------------------------------------------------ take-over by another broker
     def fenced(self, error: OpenDataError) -> None:
-        """Another broker has taken over: answer nobody any more, and end."""
+        """Stop sending replies and end, because another broker has taken over."""
         self.front.tenure.lose(error)
         self._fenced = self._fenced or error
         self.stop(error.text)
 
     def _replaced(self, addresses: list[str]) -> None:
-        """The standby that has taken over says so. The store may be out of reach, so clients are told at once."""
+        """Handle a standby's report of its take-over. Clients are notified immediately: the store may not respond."""
         log.warning("the standby at %s says that it has taken over", ", ".join(addresses))
         self.front.gate.active = tuple(addresses)
         self.fenced(StoreFenced(f"another broker, at {', '.join(addresses)}, has taken over the store: this one ends"))
         self._send_clients_away()
 
     def hand_over(self) -> list[str]:
-        """End, and let a connected standby go on at once; returns where clients reach that.
+        """End, and let a connected standby take over immediately; returns its addresses for clients.
 
         Raises:
             PreconditionFailed: no standby is connected.
@@ -228,16 +228,16 @@ class Server:
         return ready[0].addresses
 
     def terminate(self, reason: str) -> None:
-        """Let :meth:`run` end, and a standby go on at once if one is connected."""
+        """End :meth:`run`, and let a connected standby take over immediately."""
         ready = self.front.standbys.ready
         if ready and not self._stopping.is_set():
             self._successor = ready[0]
             reason = f"{reason}: {', '.join(ready[0].addresses)} goes on"
         self.stop(reason)
 
-    # ------------------------------------------------------------------ the end
+    # ------------------------------------------------------------------ shutdown
     async def close(self) -> None:
-        """Commit everything, say goodbye to the clients, and close the stores or leave them to another broker.
+        """Commit everything, send the clients a goodbye, and close the stores or leave them to another broker.
 
         Raises:
             StoreFenced: another broker has taken over.
@@ -308,8 +308,8 @@ class Server:
 
     # ------------------------------------------------------------------ status
     async def status(self) -> dict[str, Any]:
-        """The report of the status call. Figures of different queues may be some milliseconds apart."""
-        queues = {name: await one.queue_figures() for name, one in list(self.instances.open.items())}
+        """Return the report of the status call. The metrics of different queues may be some milliseconds apart."""
+        queues = {name: await instance.queue_figures() for name, instance in list(self.instances.open.items())}
         return {
             "version": __version__,
             "pid": os.getpid(),
@@ -325,8 +325,8 @@ class Server:
             "connections_limit": self.connections.admission.limits.connections,
             "connections_not_logged_in": self.connections.admission.strangers,
             "instances": {
-                name: {**one.report(), "queues": queues[name]}
-                for name, one in self.instances.open.items()
+                name: {**instance.report(), "queues": queues[name]}
+                for name, instance in self.instances.open.items()
                 if name in queues
             },
         }

@@ -1,14 +1,14 @@
-"""Tells systemd how the broker is: the protocol of sd_notify(3), datagrams to the socket in ``NOTIFY_SOCKET``.
+"""Notifications for systemd: the protocol of sd_notify(3), datagrams to the socket in ``NOTIFY_SOCKET``.
 
 =====================  ====================================================================================
 message                when
 =====================  ====================================================================================
-``READY=1``            the broker is active, or waits as the standby: its start is done
-``STATUS=…``           each time its health changes: what ``systemctl status`` shows
+``READY=1``            the broker is active, or waits as the standby: its startup is done
+``STATUS=…``           each time its health changes: the text for ``systemctl status``
 ``RELOADING=1``        a reload begins; ``READY=1`` follows when it is done
-``STOPPING=1``         the broker says goodbye to its clients
+``STOPPING=1``         the broker sends its clients a goodbye
 ``WATCHDOG=1``         from the event loop, twice in ``WATCHDOG_USEC``: a loop that hangs sends none
-``EXTEND_TIMEOUT_…``   with it during a start, so that a long recovery is not taken for one that hangs
+``EXTEND_TIMEOUT_…``   with it during startup, so that a long recovery does not count as hanging
 =====================  ====================================================================================
 """
 
@@ -27,19 +27,22 @@ from .reloading import Reloading
 
 log = logging.getLogger(__name__)
 
-#: how often a start says that it goes on, and how long systemd then waits for the next time
+#: how often a starting broker extends the timeout, and the timeout that it then sets
 _EXTEND_SECONDS, _EXTENDED_SECONDS = 5.0, 120
 
 
 class NotifyAddress(NamedTuple):
-    """What systemd asks for: where messages go, and within which time the watchdog wants one; 0: it does not."""
+    """The request of systemd: the address for messages, and the watchdog's interval; 0 means no watchdog."""
 
     address: str
     watchdog_seconds: float = 0.0
 
 
 def notify_address(environment: MutableMapping[str, str], pid: int) -> NotifyAddress | None:
-    """What the environment says; None without systemd. Its variables are removed: they are not for children."""
+    """Return the request in the environment; None without systemd.
+
+    Removes its variables, which children must not get.
+    """
     address = environment.pop("NOTIFY_SOCKET", "")
     usec, for_pid = environment.pop("WATCHDOG_USEC", ""), environment.pop("WATCHDOG_PID", "")
     if not address:
@@ -52,7 +55,7 @@ def notify_address(environment: MutableMapping[str, str], pid: int) -> NotifyAdd
 
 
 class ServiceManager:
-    """Sends the messages of one broker, from its event loop."""
+    """The sender of one broker's notifications, from its event loop."""
 
     def __init__(self, asked: NotifyAddress, health: Health, reloading: Reloading) -> None:
         address = asked.address
@@ -69,7 +72,7 @@ class ServiceManager:
         self._tell()
 
     async def run(self) -> None:
-        """Prove that the loop runs, for ever."""
+        """Send watchdog messages indefinitely: they prove that the loop runs."""
         while True:
             if self._is_watched:
                 self._send("WATCHDOG=1")
@@ -78,11 +81,11 @@ class ServiceManager:
             await asyncio.sleep(self._seconds if self._is_ready else min(self._seconds, _EXTEND_SECONDS))
 
     def reloading(self) -> None:
-        """A reload begins."""
+        """Report the beginning of a reload."""
         self._send(f"RELOADING=1\nMONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
     def reloaded(self, fault: str) -> None:
-        """The reload is done, with what could not be used."""
+        """Report the end of a reload, with its error."""
         self._said = f"STATUS={self._status()}{f'; the reload failed: {fault}' if fault else ''}"
         self._send(f"READY=1\n{self._said}")
 
@@ -94,7 +97,7 @@ class ServiceManager:
         return f"{state}: {fault}" if fault and state in ("active", "standby") else state
 
     def _tell(self) -> None:
-        """Say what changed."""
+        """Report a changed state."""
         lines = [f"STATUS={self._status()}"]
         if self._health.state == "stopping":
             lines.insert(0, "STOPPING=1")
@@ -114,6 +117,6 @@ class ServiceManager:
 
 
 def from_environment(health: Health, reloading: Reloading) -> ServiceManager | None:
-    """The service manager that started this process, if there is one."""
-    asked = notify_address(os.environ, os.getpid())
-    return ServiceManager(asked, health, reloading) if asked is not None else None
+    """Return the service manager that started this process, if there is one."""
+    request = notify_address(os.environ, os.getpid())
+    return ServiceManager(request, health, reloading) if request is not None else None

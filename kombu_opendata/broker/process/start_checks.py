@@ -1,4 +1,4 @@
-"""Finds what would keep a broker from starting, without starting it: all of it, where a start tells the first."""
+"""Checks of a broker's options without starting it: reports all errors, while a startup stops at the first."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from .start_settings import contradictions, retention_bytes, server_tls, socket_
 
 
 def start_faults(options: BrokerOptions, *, whole: bool = True) -> list[str]:
-    """What would keep a broker with these options from starting; a broker that runs already does not count.
+    """Return the errors that would prevent a startup with these options; a broker that already runs does not count.
 
-    Nothing is created or changed, and no bucket is asked.
+    Nothing is created or changed, and no bucket is accessed.
 
     Args:
-        whole: no option is missing because its value is wrong, so what two options say about each other counts.
+        whole: all options were valid, so contradictions between them are checked, too.
     """
-    found = list(contradictions(options)) if whole else []
+    faults = list(contradictions(options)) if whole else []
     checks: list[Callable[[BrokerOptions], object]] = [
         server_tls,
         socket_access,
@@ -40,10 +40,10 @@ def start_faults(options: BrokerOptions, *, whole: bool = True) -> list[str]:
         try:
             check(options)
         except OpenDataError as exc:
-            found.append(exc.text)
+            faults.append(exc.text)
     for listen in (*options.listen, *((options.metrics,) if options.metrics else ())):
-        found += _unusable_socket(listen.path) if listen.path else _unusable_host(listen)
-    return found
+        faults += _unusable_socket(listen.path) if listen.path else _unusable_host(listen)
+    return faults
 
 
 def _users(options: BrokerOptions) -> None:
@@ -57,7 +57,7 @@ def _instances(options: BrokerOptions) -> None:
 
 
 def _store(options: BrokerOptions) -> None:
-    """Raises StoreError if the store can't be used by this user."""
+    """Check that this user can use the store. Raises StoreError if not."""
     folder = options.folder
     if folder is None or folder == folder.parent:
         locate(options.store, "default", create=False)
@@ -76,11 +76,11 @@ def _store(options: BrokerOptions) -> None:
 
 def _unusable_host(listen: Listen) -> Iterator[str]:
     try:
-        found = socket.getaddrinfo(listen.host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        infos = socket.getaddrinfo(listen.host, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as exc:
         yield f"{listen.authority}: the host is unknown: {exc.strerror or exc}"
         return
-    if not any(_can_bind(family, address) for family, _kind, _protocol, _name, address in found):
+    if not any(_can_bind(family, address) for family, _kind, _protocol, _name, address in infos):
         yield f"{listen.authority}: {listen.host} is not an address of this machine"
 
 

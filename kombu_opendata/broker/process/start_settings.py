@@ -1,4 +1,4 @@
-"""The settings that a broker's options come to."""
+"""The translation of a broker's options to settings."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from ..wire.tls.certificates import TlsFiles
 from ..wire.tls.server_tls import ServerTls
 from .heap import memory_limit
 
-#: how long clients have to come to a successor before others get their messages: its clock may be ahead, and all leases
-#: over by it
+#: how long clients may take to connect to a successor before others get their messages: its clock may be ahead, and all
+#: leases expired by it
 _TAKE_OVER_GRACE_SECONDS = 15.0
 
 
 def broker_settings(options: BrokerOptions) -> BrokerSettings:
-    """The settings of a broker with these options.
+    """Return the settings of a broker with these options.
 
     Raises:
         StartError: options contradict each other, or a file can't be read.
@@ -75,7 +75,7 @@ def broker_settings(options: BrokerOptions) -> BrokerSettings:
 
 
 def contradictions(options: BrokerOptions) -> Iterator[str]:
-    """Which options don't go together, and what to do about it."""
+    """Yield the contradictions between options, with their solutions."""
     if options.standby and not options.advertise and all(listen.host in WILDCARDS for listen in options.listen):
         yield (
             f"clients can't be told to connect to {options.listen[0]}: say with --advertise HOST:PORT where they "
@@ -114,7 +114,7 @@ def contradictions(options: BrokerOptions) -> Iterator[str]:
 
 
 def server_tls(options: BrokerOptions) -> ServerTls | None:
-    """TLS for clients; None without a certificate.
+    """Return TLS for clients; None without a certificate.
 
     Raises:
         StartError: a file can't be used.
@@ -129,7 +129,7 @@ def server_tls(options: BrokerOptions) -> ServerTls | None:
 
 
 def socket_access(options: BrokerOptions) -> SocketAccess:
-    """Who may connect to the Unix sockets.
+    """Return the access to the Unix sockets.
 
     Raises:
         StartError: there is no such group, or this user is not in it.
@@ -140,7 +140,7 @@ def socket_access(options: BrokerOptions) -> SocketAccess:
 
 
 def retention_bytes(options: BrokerOptions) -> int:
-    """The size limit of each instance; 0 means none.
+    """Return the size limit of each instance; 0 means none.
 
     Raises:
         StartError: the size of the disk is unknown.
@@ -157,7 +157,7 @@ def retention_bytes(options: BrokerOptions) -> int:
 
 
 def choose_seat(options: BrokerOptions) -> ActiveRole:
-    """The seat of the options' store. That of a folder is taken already, unless this broker may be the standby.
+    """Return the active role for the options' store. The folder's lock is taken, unless this broker may be the standby.
 
     Raises:
         StoreInUse: another broker owns the folder.
