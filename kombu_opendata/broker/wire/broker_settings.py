@@ -23,16 +23,16 @@ class BrokerSettings:
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
     session_grace_seconds: float = 2.0
-    restart_grace_seconds: float = 0.0  # for clients from before the start
-    expects_standby: bool = False  # it was started as one of several brokers of its store
+    restart_grace_seconds: float = 0.0  # for clients from before startup
+    expects_standby: bool = False  # the broker was started as one of several brokers of its store
     idle_exit_seconds: float = 0.0  # 0 means never
-    heartbeat_seconds: float = 60.0  # over TCP; 0 means what the client asks for
-    memory_limit_bytes: int | None = None  # 0 means no limit; None if the process is not the broker's alone
-    users: UsersFile | None = None  # None lets everybody connect
+    heartbeat_seconds: float = 60.0  # over TCP; 0 means by the client's request
+    memory_limit_bytes: int | None = None  # 0 means no limit; None if the process is not only the broker's
+    users: UsersFile | None = None  # None permits all clients to connect
     tls: ServerTls | None = None
     socket_access: SocketAccess = field(default_factory=SocketAccess)
-    create_instances: bool = False  # whether a client may name any instance
-    instance_limits: LimitsTable = INSTANCE_LIMITS  # of an instance without limits of its own
+    create_instances: bool = False  # a client may name any instance
+    instance_limits: LimitsTable = INSTANCE_LIMITS  # of an instance without its own limits
     connection_limits: LimitsTable = CONNECTION_LIMITS  # of each connection
     max_instances: int = 1000
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)

@@ -1,4 +1,4 @@
-"""One client connection: reads and writes frames, and runs the calls. A protocol error closes only this connection."""
+"""A client connection: reads and writes frames, and runs the calls. A protocol error closes only this connection."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from .partial_frames import Arriving
 
 log = logging.getLogger(__name__)
 
-#: a Deliver frame is cut when its envelopes exceed this, so that a client gets to work early
+#: a Deliver frame is cut when its envelopes exceed this, so that the client starts early
 _DELIVER_BYTES = 1 << 20
 #: unsent bytes beyond which a client gets no deliveries
 WRITE_HIGH_WATER_BYTES = 512 << 10
 #: how long a closing connection waits for its client to read the reason
 _LINGER_SECONDS = 2.0
-#: how long a client may read nothing of what waits for it while memory is full
+#: how long a client may leave its unsent data unread while memory is full
 STUCK_SECONDS = 30.0
 _STRANGER_LINGER_SECONDS = 0.1  # before the login: there may be very many, each with a file descriptor
 
@@ -99,7 +99,7 @@ class ConnectionProtocol(asyncio.Protocol):
             self._host.lifecycle.detach(context.session)
 
     def check_stuck(self) -> None:
-        """Memory is full: end the connection of a client that has read nothing for long."""
+        """Abort the connection if its client has read nothing for long; called while memory is full."""
         if not self.writable and asyncio.get_running_loop().time() - self._unread_since > STUCK_SECONDS:
             text = (
                 f"the client has read nothing for {STUCK_SECONDS:g} s, and the broker's memory is full: connect again"
@@ -147,7 +147,7 @@ class ConnectionProtocol(asyncio.Protocol):
             if handler is None:
                 raise message.error if type(message) is Refused else ProtocolError("a second Hello")
             if not context.session.rights.permits_all:
-                handler.needs(context, message)  # first: what is refused takes no part of a rate
+                handler.needs(context, message)  # first, so that a refused call does not count for a rate limit
             if handler.is_plain or self._is_ready(handler, message):
                 handler.run(context, message)
         except ProtocolError:
@@ -156,12 +156,12 @@ class ConnectionProtocol(asyncio.Protocol):
             context.refuse(getattr(message, "rid", 0), exc)
 
     def _refuse(self, message: Any, exc: OpenDataError) -> None:
-        """Refuse a publish that waited."""
+        """Refuse a delayed publish."""
         if self._context is not None:
             self._context.refuse_now(message.rid, exc)
 
     def _is_ready(self, handler: Handler, message: Any) -> bool:
-        """Whether a call may run now; otherwise it runs when its filter is compiled, or publishes are taken again."""
+        """Return whether a call may run now; otherwise it runs when its filter is compiled, or publishes resume."""
         inbox = self._inbox
         if handler.stores and inbox.keeps(message):
             return False
@@ -187,18 +187,18 @@ class ConnectionProtocol(asyncio.Protocol):
             self._inbox.is_preparing = False
         self._inbox.go_on()
 
-    # ------------------------------------------------------------------ the beginning
+    # ------------------------------------------------------------------ login
     def _greet(self, message: Any) -> None:
         if self._connections.standbys.takes(self, message):
             return
-        said = self._greeting.expect(message)
+        greeting = self._greeting.expect(message)
         admitted = self._greeting.admitted
-        if isinstance(said, m.Resume) and admitted is not None:
-            self._begin(admitted, said)
-        elif isinstance(said, m.Hello):
+        if isinstance(greeting, m.Resume) and admitted is not None:
+            self._begin(admitted, greeting)
+        elif isinstance(greeting, m.Hello):
             if self._transport is not None:
                 self._transport.pause_reading()
-            self._spawn(self._log_in(said))
+            self._spawn(self._log_in(greeting))
 
     async def _log_in(self, hello: m.Hello) -> None:
         try:
@@ -222,7 +222,7 @@ class ConnectionProtocol(asyncio.Protocol):
         self._inbox.go_on()
 
     def _arrive(self, hello: m.Hello) -> None:
-        """The Resume follows: until then the connection counts as one that arrives, and has a deadline."""
+        """Count the connection as arriving and set a deadline, until the announced Resume arrives."""
         quotas = self._connections.quotas.of(self._greeting.user.name, hello.instance)
         for quota in quotas:
             quota.check_arrival()
@@ -297,14 +297,14 @@ class ConnectionProtocol(asyncio.Protocol):
             transport.pause_reading()
 
     def check_login(self, logins: Logins) -> None:
-        """Apply a changed users file: new rights count, and a user who may no longer connect so has to log in again."""
+        """Apply a changed users file: apply new rights, and disconnect a user whose login is no longer valid."""
         try:
             self._greeting.check_again(logins)
             if self._context is not None and self._host is not None:
                 self._host.lifecycle.change_user(self._context.session, self._greeting.user)
         except AccessRefused as exc:
             self._connections.note_refused(exc, "a connection was closed", self.slot.peer)
-            self._write(frame(m.BrokerGoodbye(exc.text)))  # the client may know the new secret
+            self._write(frame(m.BrokerGoodbye(exc.text)))  # the client may have the new secret
             self._close_soon()
 
     def _cut_off(self, exc: OpenDataError) -> None:
@@ -315,7 +315,7 @@ class ConnectionProtocol(asyncio.Protocol):
         self._close_soon()
 
     def _close_soon(self) -> None:
-        """Close, and give the client a short time to read what was written."""
+        """Close, and give the client a short time to read the last messages."""
         self._inbox.clear()
         if self._transport is not None:
             self._transport.close()
@@ -324,17 +324,17 @@ class ConnectionProtocol(asyncio.Protocol):
             self._lingering = asyncio.get_running_loop().call_later(seconds, self.abort)
 
     def say_goodbye(self, message: WireMessage) -> None:
-        """Tell the client that the broker stops, or that another one is active, and close."""
+        """Notify the client that the broker stops, or that another one is active, and close."""
         if self._transport is not None:
             self.send_all([message])
             self._transport.close()
 
     def leave(self) -> None:
-        """Close after the next messages that are sent."""
+        """Close after the next messages."""
         self._leaving = True
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close immediately."""
         if self._transport is not None:
             self._transport.abort()
 

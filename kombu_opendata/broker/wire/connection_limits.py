@@ -1,7 +1,7 @@
-"""Limits on the number of connections: of all, and of strangers, which have not logged in yet.
+"""Connection limits: on all connections, and on strangers, the connections that have not logged in yet.
 
 A stranger must send its Hello within a few seconds. When there are too many strangers, the oldest silent one is closed
-for the newest. Real clients send Hello at once, so a flood of silent connections does not keep them out.
+for the newest. Real clients send Hello immediately, so a flood of silent connections does not keep them out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DEFAULT_MAX_CONNECTIONS = 10_000
 DEFAULT_GREETING_SECONDS = 10.0
 #: how long the Resume, which may be large, may take after the login
 RESUME_SECONDS = 30.0
-#: what macOS allows a process although it says "unlimited"
+#: the limit of macOS for a process, although it reports "unlimited"
 _OPEN_MAX = 10_240
 
 
@@ -43,14 +43,14 @@ def raise_descriptor_limit() -> int:
 
 
 def descriptor_limit() -> int:
-    """How many file descriptors this process may have."""
+    """Return the maximum number of file descriptors of this process."""
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 1 << 30 if soft == resource.RLIM_INFINITY else soft
 
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """How many connections are allowed, and how long a stranger has to log in."""
+    """The maximum numbers of connections, and the time for a login."""
 
     connections: int = DEFAULT_MAX_CONNECTIONS
     strangers: int = MAX_STRANGERS
@@ -58,14 +58,14 @@ class ConnectionLimits:
     greeting_seconds: float = DEFAULT_GREETING_SECONDS
 
     def within(self, descriptors: int) -> ConnectionLimits:
-        """These limits, reduced to fit the file descriptors, of which connections get at least a quarter."""
+        """Return these limits, reduced to fit the file descriptors, of which connections get at least a quarter."""
         connections = min(self.connections, max(descriptors - RESERVED_DESCRIPTORS, descriptors // 4))
         strangers = min(self.strangers, max(connections // 2, 1))
         return ConnectionLimits(connections, strangers, self.strangers_per_host, self.greeting_seconds)
 
 
 class Slot:
-    """A connection's place. It is a stranger's until :meth:`logged_in`.
+    """A connection's slot. It belongs to a stranger until :meth:`logged_in`.
 
     Attributes:
         host: for the limit per host; empty for a Unix socket.
@@ -87,32 +87,32 @@ class Slot:
         self._timer = asyncio.get_running_loop().call_later(seconds, self._admission.too_slow, self, what, seconds)
 
     def greeted(self) -> None:
-        """The Hello has arrived: cancel the deadline, and keep the slot while the Hello is checked."""
+        """Cancel the deadline after the Hello arrived, and keep the slot while the Hello is checked."""
         self._timer.cancel()
         self._admission.silent.pop(self, None)
 
     def awaits_resume(self) -> None:
-        """The login is right: the client is no stranger, and has a deadline again until its session begins."""
+        """Stop counting the client as a stranger after its login, and set a deadline until its session begins."""
         self.logged_in()
         self._begin_deadline("Resume", RESUME_SECONDS)
 
     def logged_in(self) -> None:
-        """The client is no longer a stranger, and its session begins."""
+        """Stop counting the client as a stranger, because its session begins."""
         self.greeted()
         self._admission.forget_stranger(self)
 
     def free(self) -> None:
-        """The connection is gone. May be called more than once."""
+        """Free the slot of a closed connection. May be called more than once."""
         self.logged_in()
         self._admission.slots.discard(self)
 
 
 class Admission:
-    """Gives each connection its place.
+    """The assignment of slots to connections.
 
     Attributes:
-        slots: those of all connections, including those that are being closed.
-        silent: those without a Hello, the oldest first.
+        slots: the slots of all connections, including those that are being closed.
+        silent: connections without a Hello, the oldest first.
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:
@@ -124,11 +124,11 @@ class Admission:
 
     @property
     def strangers(self) -> int:
-        """How many connections have not logged in."""
+        """The number of connections that have not logged in."""
         return len(self._strangers)
 
     def take(self, host: str, peer: str) -> Slot:
-        """A slot for a new connection. A silent stranger may lose its slot for it.
+        """Return a slot for a new connection, which a silent stranger may lose.
 
         Raises:
             TooManyConnections: no slot is free.
@@ -160,7 +160,7 @@ class Admission:
         return None
 
     def too_slow(self, slot: Slot, what: str, seconds: float) -> None:
-        """The deadline for the Hello or the Resume is over."""
+        """End a connection whose deadline for the Hello or the Resume has passed."""
         text = f"no {what} within {seconds:g} s of {'connecting' if what == 'Hello' else 'the login'}: connect again"
         self._turn_away(slot, GreetingTimeout(text, seconds=seconds))
 
@@ -170,7 +170,7 @@ class Admission:
         slot.turn_away(exc)
 
     def forget_stranger(self, slot: Slot) -> None:
-        """The client logged in, or is gone."""
+        """Stop counting a client as a stranger, because it logged in or disconnected."""
         if slot in self._strangers:
             self._strangers.discard(slot)
             self._by_host[slot.host] -= 1

@@ -1,4 +1,4 @@
-"""The open connections of a broker, and counters of those it refused."""
+"""The open connections of a broker, and counters of refused ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .standbys import Standbys
 
 log = logging.getLogger(__name__)
 
-#: after so many received bytes somebody should look at the memory
+#: received bytes after which memory is checked
 LOOK_BYTES = 8 << 20
 
 
@@ -44,14 +44,14 @@ class Connections:
     Attributes:
         admission: limits their number.
         gate: keeps clients away from a standby.
-        standbys: those that are connected.
-        quotas: what users and instances may use.
-        opened: how many were opened since the start.
-        refused: connections that were refused or cut off, by the error's code.
-        partial_frames: bounds their memory.
-        received_bytes: how many arrived since the last :meth:`look`.
-        on_received: looks at the memory.
-        idle_since: when the last one was closed, in the loop's time.
+        standbys: the connected standbys.
+        quotas: the limits of users and instances.
+        opened: the number of connections since startup.
+        refused: the number of connections that were refused or cut off, by the error's code.
+        partial_frames: limits the memory of incomplete messages.
+        received_bytes: received since the last :meth:`look`.
+        on_received: checks the memory.
+        idle_since: when the last connection was closed, in the loop's time.
     """
 
     def __init__(self, limits: ConnectionLimits, quotas: Quotas | None = None) -> None:
@@ -71,23 +71,26 @@ class Connections:
         self.partial_frames = PartialFrames(self._loop.time)
 
     def look(self) -> None:
-        """Very much has arrived: look at the memory."""
+        """Check the memory after many bytes have arrived."""
         self.received_bytes = 0
         self.on_received()
 
     def add(self, connection: OpenConnection) -> None:
-        """A client connected."""
+        """Add a new connection."""
         self.open.add(connection)
         self.opened += 1
 
     def discard(self, connection: OpenConnection) -> None:
-        """A connection is gone."""
+        """Remove a closed connection."""
         self.open.discard(connection)
         self.standbys.discard(connection)
         self.idle_since = self._loop.time()
 
     def tick(self, *, memory_is_full: bool) -> None:
-        """Log, and end the connections that hold memory and neither send nor read, if it is needed; twice a second."""
+        """Log counts, and end connections that hold scarce memory and neither send nor read.
+
+        Called twice per second.
+        """
         self.notices.tick()
         self.partial_frames.tick(memory_is_full=memory_is_full)
         if memory_is_full:
@@ -95,7 +98,7 @@ class Connections:
                 connection.check_stuck()
 
     def close_logs(self) -> None:
-        """Log what was counted and not yet logged: the broker ends."""
+        """Log the remaining counts, at shutdown."""
         self.notices.close()
         self.audit.close()
 
@@ -107,12 +110,12 @@ class Connections:
         """Count and log a connection that was closed or refused.
 
         Args:
-            what: what happened; one of a few texts.
+            what: the event; one of a few texts.
             who: the client.
         """
         self.refused[exc.code] += 1
         if isinstance(exc, NotActive):
-            return  # a standby's daily bread
+            return  # a standby refuses all clients
         if isinstance(exc, AccessRefused) and exc.right:
             self.audit.refused(exc, who)
             return
@@ -125,12 +128,12 @@ class Connections:
             connection.check_login(logins)
 
     def say_goodbye(self, message: WireMessage) -> None:
-        """Tell all clients that the broker stops, or that another one is active, and close their connections."""
+        """Notify all clients that the broker stops, or that another one is active, and close their connections."""
         for connection in list(self.open):
             connection.say_goodbye(message)
 
     def measure(self, snapshot: MetricsSnapshot) -> None:
-        """Add their figures to a scrape of the metrics."""
+        """Add the connections to a scrape of the metrics."""
         snapshot.set("connections", len(self.open))
         snapshot.set("connections_limit", self.admission.limits.connections)
         snapshot.set("connections_not_logged_in", self.admission.strangers)

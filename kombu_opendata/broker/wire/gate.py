@@ -1,4 +1,4 @@
-"""Whether clients may come in: not at a standby, which sends them to the active broker."""
+"""The gate for clients: closed at a standby, which sends them to the active broker."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ...errors import NotActive
 
 
 class Gate:
-    """Every client passes it before its login. It is open unless this broker is the standby.
+    """The gate that every client passes before its login. It is open unless this broker is the standby.
 
     Attributes:
         active: the addresses of the active broker.
-        sends_away: whether another broker is active.
+        sends_away: another broker is active.
         on_change: called after each change.
     """
 
@@ -21,23 +21,23 @@ class Gate:
         self.active: tuple[str, ...] = ()
         self.on_change: Callable[[], None] = lambda: None
         self.sends_away = False
-        self._is_known = asyncio.Event()  # whether clients may pass or not
+        self._is_known = asyncio.Event()  # it is known whether clients may pass
         self._is_known.set()
 
     def send_away(self) -> None:
-        """Another broker is active: send clients there."""
+        """Send clients to the active broker, which is another one."""
         self.sends_away = True
         self._is_known.set()
         self.on_change()
 
     def hold(self) -> None:
-        """This broker is about to be the active one: clients wait."""
+        """Make clients wait, because this broker is about to be the active one."""
         self.sends_away = False
         self._is_known.clear()
         self.on_change()
 
     def open(self) -> None:
-        """This broker is the active one."""
+        """Let clients pass, because this broker is the active one."""
         self.sends_away = False
         self._is_known.set()
         self.on_change()
@@ -47,10 +47,10 @@ class Gate:
         return self._is_known.is_set() and not self.sends_away
 
     async def check(self) -> None:
-        """Let a client pass, perhaps after a while.
+        """Let a client pass, after a wait if necessary.
 
         Raises:
-            NotActive: it must go to the active broker.
+            NotActive: the client must connect to the active broker.
         """
         while not self._is_known.is_set():
             await self._is_known.wait()
@@ -58,7 +58,7 @@ class Gate:
             raise self.refusal()
 
     def refusal(self) -> NotActive:
-        """What clients are told while another broker is active."""
+        """Return the error for clients while another broker is active."""
         where = ", ".join(self.active)
         text = f"this broker is not the active one of its store: connect to {where}" if where else (
             "this broker is not the active one of its store, and none is known now: try again"

@@ -1,6 +1,6 @@
 """The start of a connection: the preamble, the Hello with its login, a Resume if the Hello announces it.
 
-A client that has not logged in sends one frame and waits for the answer. More frames could fill the memory.
+A client that has not logged in sends one frame and waits for the reply. More frames could fill the memory.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from .logins import Logins
 from .socket_access import SocketAccess
 from .tls.certificates import names_of
 
-#: finds the instance that a client asks for; RequestError or InstanceNotFound if it can't
+#: finds the instance that a client requests; raises RequestError or InstanceNotFound if it can't
 HostFor = Callable[[m.Hello, User], Awaitable[InstanceCalls]]
-#: of a name that a client gave
+#: maximum shown length of a name from a client
 _SHOWN = 100
 
 
@@ -39,9 +39,9 @@ class Greeting:
     Attributes:
         needs_preamble: the preamble is not complete yet.
         admitted: set when the client has logged in.
-        login: who has logged in; what the users file says now.
-        user: whose rights count: the same, or the user that the login acts as.
-        acting_as: the name of that one; if the broker has no users, a name that nobody has checked.
+        login: the user who logged in, as in the current users file.
+        user: the user whose rights apply: the same, or the user that the login acts as.
+        acting_as: the name of the latter; not verified if the broker has no users.
     """
 
     __slots__ = (
@@ -59,15 +59,15 @@ class Greeting:
         self._busy = False  # the Hello is being checked
         self.login = self.user = ANONYMOUS
         self.acting_as = ""
-        self._hash = ""  # empty if a certificate alone was enough
-        self._certificate: tuple[str, ...] | None = None  # the names in that of a client with TLS
+        self._hash = ""  # empty if the certificate alone was sufficient
+        self._certificate: tuple[str, ...] | None = None  # the names in the certificate of a client with TLS
         self.admitted: Admitted | None = None
 
     def read_preamble(self, data: bytes) -> bytes:
-        """Take the preamble from the first bytes; returns what follows it.
+        """Take the preamble from the first bytes; returns the remaining bytes.
 
         Raises:
-            ProtocolError, VersionMismatch: it is another protocol, or another version of ours.
+            ProtocolError, VersionMismatch: it is another protocol, or another version of this one.
         """
         need = PREAMBLE_BYTES - len(self._preamble)
         self._preamble += data[:need]
@@ -82,7 +82,7 @@ class Greeting:
         """Check that a message is the one that must come next, and return it.
 
         Raises:
-            ProtocolError: it is another one.
+            ProtocolError: it is a different one.
         """
         if self._busy:
             raise ProtocolError("nothing may follow the Hello before its answer")
@@ -100,10 +100,10 @@ class Greeting:
         """Check the login, and find the instance.
 
         Args:
-            certificate: the client's, as getpeercert() gives it.
+            certificate: the client's, as returned by getpeercert().
 
         Raises:
-            OpenDataError: the client is refused; the text says why.
+            OpenDataError: the client is refused; the text gives the reason.
         """
         self.acting_as = hello.act_as
         if self._logins is not None:
@@ -133,7 +133,7 @@ class Greeting:
         """Check the login again after the users file changed.
 
         Raises:
-            AccessRefused: the client's user is gone, or has another secret or other certificates.
+            AccessRefused: the client's user was removed, or has another secret or other certificates.
         """
         name = self.login.name
         if not name:
@@ -146,7 +146,7 @@ class Greeting:
 
 
 def _effective(logins: Logins, login: User, act_as: str) -> User:
-    """The user whose rights a session has.
+    """Return the user whose rights a session has.
 
     Raises:
         AccessRefused: the login may not act as others, or there is no such user.
@@ -162,7 +162,7 @@ def _effective(logins: Logins, login: User, act_as: str) -> User:
             name="admin",
             user=login.name,
         )
-    found = logins.users.users.get(act_as)
-    if found is None:
+    effective = logins.users.users.get(act_as)
+    if effective is None:
         raise AccessRefused(f"user {login.name!r} can't act as user {shown!r}: there is none", user=shown)
-    return found
+    return effective

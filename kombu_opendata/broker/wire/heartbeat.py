@@ -1,4 +1,4 @@
-"""Heartbeats of one TCP connection: shows that the broker is alive, and detects a client's host that is gone."""
+"""Heartbeats of one TCP connection: they show that the broker is alive, and detect an unreachable client host."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ...protocol.tcp import is_tcp, peer_is_gone
 
 log = logging.getLogger(__name__)
 
-#: the shortest interval that a client can ask for
+#: the minimum interval that a client can request
 MIN_HEARTBEAT_MS = 100
-#: how long a client's host may be silent, at least, unless the broker's own interval is shorter than half of it:
-#: a client may want to know soon whether its broker is alive, and still keep its leases over a cut of its link
+#: the minimum time that a client's host may be silent, unless the broker's own interval is shorter than half of it: a
+#: client may need to detect a dead broker soon, and still keep its leases during a network interruption
 _PATIENCE_SECONDS = 30.0
-#: without heartbeats, the client's host is checked as if they had this interval
+#: without heartbeats, the client's host is checked with this interval
 _CHECK_MS = 60_000
 _HEARTBEAT = frame(m.BrokerHeartbeat())
 
 
 class HeartbeatMonitor:
-    """Checks twice per heartbeat interval whether the client's host is reachable and whether anything was sent.
+    """Regular checks, twice per heartbeat interval, whether the client's host is reachable and whether data was sent.
 
     Attributes:
         is_quiet: nothing was sent since the last check; cleared by each write.
@@ -41,8 +41,8 @@ class HeartbeatMonitor:
         """Start with the smaller of both intervals, and return it; 0 means none. A Unix socket needs none."""
         if transport is None or not is_tcp(transport.get_extra_info("socket")):
             return 0
-        wishes = [wish for wish in (wanted_ms, ours_ms) if wish > 0]
-        heartbeat_ms = max(min(wishes), MIN_HEARTBEAT_MS) if wishes else 0
+        intervals = [interval for interval in (wanted_ms, ours_ms) if interval > 0]
+        heartbeat_ms = max(min(intervals), MIN_HEARTBEAT_MS) if intervals else 0
         self._transport, self._audible = transport, bool(heartbeat_ms)
         self._seconds = (heartbeat_ms or _CHECK_MS) / 2000
         self._patience = max(4 * self._seconds, min(2 * (ours_ms or _CHECK_MS) / 1000, _PATIENCE_SECONDS))
@@ -50,7 +50,7 @@ class HeartbeatMonitor:
         return heartbeat_ms
 
     def stop(self) -> None:
-        """The connection is closing."""
+        """Stop the checks of a closing connection."""
         if self._timer is not None:
             self._timer.cancel()
 

@@ -1,7 +1,8 @@
-"""What a client has sent and what has not run yet: it waits for a filter, for queries, for the socket or for memory.
+"""Requests received from a client and not handled yet: they wait for a filter, queries, the socket or memory.
 
 Messages run in their order, with one exception: while publishes wait for memory, settlements and other calls that free
-it run at once. Of a client that sends very much, some run in each turn of the loop, so that all clients get a turn.
+memory run immediately. If a client sends very many messages, some run in each turn of the loop, so that all clients get
+a turn.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from .queries import Queries
 MAX_UNSENT_BYTES = 4 << 20
 #: bytes that are still read while publishes wait, for the settlements among them
 _HELD_BYTES = 64 << 10
-#: messages between two looks at the clock
+#: messages between two checks of the clock
 _LOOKS = 16
 
 
 class Inbox:
-    """The messages of one connection on their way to the handlers.
+    """The messages of one connection before they are handled.
 
     Args:
         run: handles a message.
@@ -38,9 +39,9 @@ class Inbox:
 
     Attributes:
         transport: the connection's; None before and after it is open.
-        handlers: those of the session; empty before.
-        flow: whether publishes are taken; None before the session.
-        quotas: those of the session; None if there is no users file.
+        handlers: the handlers of the session; empty before it begins.
+        flow: flow control for publishes; None before the session.
+        quotas: the quotas of the session; None if there is no users file.
         is_preparing: a message, and all after it, wait for its filter to be compiled.
     """
 
@@ -59,22 +60,22 @@ class Inbox:
         self._refuse = refuse
         self._cut_off = cut_off
         self._backlog: deque[Any] = deque()
-        self._is_blocked = False  # the first message of the backlog is a publish that waits
+        self._is_blocked = False  # the first message of the backlog is a delayed publish
         self._held_bytes = 0
-        self._has_more = False  # the reader has messages that were read and have not run
+        self._has_more = False  # the reader has complete messages that have not run
         self.reader: FrameReader[Any] = FrameReader(client_messages, HELLO_MAX_FRAME_BYTES, bounded=True)
         self.transport: asyncio.Transport | None = None
         self.handlers: Mapping[type[WireMessage], Handler] = {}
         self.flow: Flow | None = None
         self.quotas: SessionQuotas | None = None
-        self._paid: Any = None  # the publish that waits for its turn in the publishes a second
-        self._payments = 0  # the first quotas, which it has taken its part of
+        self._paid: Any = None  # the publish that is delayed by a rate limit
+        self._payments = 0  # the number of quotas, in order, that have counted it
         self._timer: asyncio.TimerHandle | None = None
         self.queries = Queries()
         self.is_preparing = False
 
     def clear(self) -> None:
-        """Forget everything: the connection ends."""
+        """Discard everything at the end of the connection."""
         self.reader.clear()
         self._backlog.clear()
         if self.flow is not None:
@@ -86,12 +87,12 @@ class Inbox:
                 quota.give_back(messages_of(self._paid))
             self._paid = None
 
-    # ------------------------------------------------------------------ taking in
+    # ------------------------------------------------------------------ receiving
     def take_in(self, data: bytes) -> None:
-        """Run the messages that these bytes complete, or keep them.
+        """Run the messages that these bytes complete, or queue them.
 
         Raises:
-            ProtocolError: they are no messages.
+            ProtocolError: the bytes are not valid messages.
         """
         messages, until = self.reader.feed(data), 0.0
         for count, message in enumerate(messages, 1):
@@ -100,9 +101,9 @@ class Inbox:
             else:
                 self._run(message)
             if not count % _LOOKS and self.flow is not None and not self._is_blocked:
-                now = self.flow.time()
-                until = until or now + self.flow.slice_seconds
-                if now > until:
+                time = self.flow.time()
+                until = until or time + self.flow.slice_seconds
+                if time > until:
                     messages.close()  # the reader keeps the rest
                     self._let_others(self.flow)
                     return
@@ -112,7 +113,7 @@ class Inbox:
                 self.pause()
 
     def _hold(self, message: Any) -> None:
-        """Keep a message for later, and stop reading until then."""
+        """Queue a message, and stop reading until it can run."""
         if self._is_blocked and not self.is_preparing and not self.queries.is_full:
             handler = self.handlers.get(type(message))
             if handler is not None and handler.overtakes:
@@ -124,20 +125,20 @@ class Inbox:
         self.pause()
 
     def _let_others(self, flow: Flow) -> None:
-        """Go on with what was read in the next turn of the loop, after the other connections."""
+        """Continue with the received messages in the next turn of the loop, after the other connections."""
         self.pause()
         if not self._has_more:
             self._has_more = True
             flow.begin_slice(self.go_on)
 
     def pause(self) -> None:
-        """Read no more for now."""
+        """Stop reading until :meth:`go_on`."""
         if self.transport is not None and not self.transport.is_closing():
             self.transport.pause_reading()
 
     # ------------------------------------------------------------------ waiting
     def keeps(self, message: Any) -> bool:
-        """Keep a publish, the oldest message now, if it has to wait; returns whether it is kept.
+        """Queue a publish, which is the oldest message, if it has to wait; returns whether it is queued.
 
         Raises:
             LimitExceeded: it is larger than its user or its instance may publish.
@@ -150,9 +151,9 @@ class Inbox:
         return self.quotas is not None and self._is_too_soon(message, self.quotas)
 
     def _is_too_soon(self, message: Any, quotas: SessionQuotas) -> bool:
-        """Keep a publish if there were too many in the last second; returns whether it is kept.
+        """Queue a publish that exceeds a rate limit; returns whether it is queued.
 
-        It waits for its user's turn first, and takes its part of the instance's rate only then.
+        It waits for its user's limit first, and counts for the instance's limit only then.
         """
         if message is not self._paid:
             check_size(quotas, message)
@@ -171,7 +172,7 @@ class Inbox:
         return False
 
     def unblock(self) -> None:
-        """The publish that waits may run now."""
+        """Run the delayed publish."""
         self._is_blocked = False
         if self._timer is not None:
             self._timer.cancel()
@@ -180,7 +181,7 @@ class Inbox:
         self.go_on()
 
     def refuse(self, exc: OpenDataError) -> None:
-        """Refuse the publishes that wait, up to the first other call, and go on with that."""
+        """Refuse the delayed publishes, up to the first other call, and continue with that."""
         while self._backlog:
             handler = self.handlers.get(type(self._backlog[0]))
             if handler is None or not handler.stores:
@@ -189,13 +190,13 @@ class Inbox:
         self.unblock()
 
     def answered(self, outgoing: list[Any]) -> None:
-        """Count the queries that these messages answer, and go on if messages waited for that."""
+        """Count the queries that these messages answer, and continue if messages waited for that."""
         self.queries.answered(outgoing)
         if self._backlog:
             asyncio.get_running_loop().call_soon(self.go_on)
 
     def go_on(self) -> None:
-        """Run messages that waited, as far as possible, and read again after the last one."""
+        """Run waiting messages, as far as possible, and read again after the last one."""
         try:
             while self.transport is not None and not self.transport.is_closing() and not self.is_preparing:
                 if self._is_blocked or self.queries.is_full:

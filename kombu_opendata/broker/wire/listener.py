@@ -1,4 +1,4 @@
-"""Accepts connections on one address: assigns slots, refuses clients beyond the limits, and starts TLS."""
+"""The acceptance of connections on one address: assigns slots, refuses clients beyond the limits, and starts TLS."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Refused = Callable[[OpenDataError, str], None]
 
 
 def peer_of(sock: socket.socket, address: Any) -> tuple[str, str]:
-    """The host of a client (empty for a Unix socket) and its name for the log, from the result of accept()."""
+    """Return the host of a client (empty for a Unix socket) and its name for the log, from the result of accept()."""
     if isinstance(address, tuple):
         host, port = str(address[0]), address[1]
         return _host_of(host), f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -46,9 +46,9 @@ def peer_of(sock: socket.socket, address: Any) -> tuple[str, str]:
 
 
 def _host_of(text: str) -> str:
-    """Whom limits per host are for: of an IPv6 address its /64, as a host has all addresses of one."""
+    """Return the unit for limits per host: for IPv6 the address's /64, because a host has all addresses of one."""
     address = ipaddress.ip_address(text)
-    if address.version == 4 or address.is_link_local:  # there the whole link has one /64
+    if address.version == 4 or address.is_link_local:  # link-local addresses of all hosts on a link share one /64
         return text
     if address.ipv4_mapped is not None:
         return str(address.ipv4_mapped)
@@ -79,11 +79,11 @@ class Listener:
 
     @property
     def address(self) -> Any:
-        """As getsockname() gives it."""
+        """The address, as returned by getsockname()."""
         return self._sock.getsockname()
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._loop.remove_reader(self._sock)
         if self._retry is not None:
             self._retry.cancel()
@@ -102,12 +102,12 @@ class Listener:
                 if exc.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     self._pause(exc)
                     return
-                continue  # that client is gone already
+                continue  # the client has already disconnected
             sock.setblocking(False)
             self._receive(sock, *peer_of(sock, address))
 
     def _pause(self, exc: OSError) -> None:
-        """The system has no resources left: accept waiting clients later. Without the pause the loop would spin."""
+        """Pause accepting while the system has no resources left. Without the pause the loop would spin."""
         self._loop.remove_reader(self._sock)
         self._retry = self._loop.call_later(_RETRY_SECONDS, self._loop.add_reader, self._sock, self._accept)
         text = f"the system has no file descriptor or memory left ({exc.strerror}): it waits"
@@ -132,12 +132,12 @@ class Listener:
             if plain or self._tls is None:
                 _tell(sock, exc)
                 sock.shutdown(socket.SHUT_WR)
-            sock.recv(4096)  # unread data would make the kernel discard the answer
+            sock.recv(4096)  # unread data would make the kernel discard the reply
         sock.close()
 
     # ------------------------------------------------------------------ TLS
     def _check_first_byte(self, sock: socket.socket, slot: Slot) -> None:
-        """Check the first byte of a connection that must use TLS. Other clients get an answer without TLS."""
+        """Check the first byte of a connection that must use TLS. Other clients get a reply without TLS."""
         try:
             first = sock.recv(1, socket.MSG_PEEK)
         except (BlockingIOError, InterruptedError):
@@ -189,8 +189,8 @@ class Listener:
             else:
                 await self._connect_tls(self._tls, protocol, sock)
         except asyncio.CancelledError:
-            # The loop has closed the socket, here and below. If the protocol has just got it, uvloop does not call
-            # connection_lost.
+            # The loop has closed the socket, here and below. uvloop does not call connection_lost if the protocol has
+            # just received the socket.
             protocol.connection_lost(None)
         except OSError as exc:  # also TimeoutError and ssl.SSLError
             protocol.connection_lost(exc)
@@ -200,17 +200,17 @@ class Listener:
     async def _connect_tls(self, tls: ServerTls, protocol: asyncio.Protocol, sock: socket.socket) -> None:
         seconds = self._admission.limits.greeting_seconds
         try:
-            kept = sock.dup()  # the loop closes the other one before the client has an alert
+            duplicate = sock.dup()  # the loop closes the other descriptor before the client has received an alert
         except OSError:  # no descriptor is left
             sock.close()
             raise
-        with closing(kept):
+        with closing(duplicate):
             try:
                 await self._loop.connect_accepted_socket(
                     lambda: protocol, sock, ssl=tls.context, ssl_handshake_timeout=seconds
                 )
             except OSError as exc:
-                send_alert(kept, exc)
+                send_alert(duplicate, exc)
                 raise
 
 
@@ -219,6 +219,6 @@ def _tell(sock: socket.socket, exc: OpenDataError) -> None:
 
 
 def _reason(exc: OSError) -> str:
-    """The reason of a failed handshake, without OpenSSL's file and line."""
+    """Return the reason of a failed handshake, without OpenSSL's file and line."""
     reason = getattr(exc, "verify_message", None) or getattr(exc, "reason", None)
     return reason or exc.strerror or str(exc) or type(exc).__name__

@@ -1,11 +1,12 @@
-"""Checks logins: hashes few secrets at a time, in threads, and limits the number of wrong guesses.
+"""Login checks: hash few secrets at a time, in threads, and limit the number of wrong guesses.
 
 Argon2 is slow on purpose, so nothing is hashed twice: logins with the same user and secret share one run. Its result is
 remembered while the broker runs and the file keeps that user's hash. Only a hash of the secret under a random key is
-kept. So a thousand workers that reconnect at once cost nothing, and a worker that repeats a wrong secret costs one run.
+kept. So a thousand workers that reconnect together cost nothing, and a worker that repeats a wrong secret costs one
+run.
 
-Wrong secrets are limited per address and per user. An attack does not lock out a user: a secret that was right before
-needs no run, and an address without a wrong guess always gets one.
+Wrong secrets are limited per address and per user. An attack does not lock out a user: a secret that was accepted
+before needs no run, and an address without a wrong guess always gets one.
 """
 
 from __future__ import annotations
@@ -21,26 +22,26 @@ from ...errors import AccessRefused, BrokerStopping, RetryLater, TooManyLogins
 from ...failure_limit import FailureLimit
 from ..access.users_file import UsersFile
 
-#: wrong secrets that are checked at once, and then again over this period
+#: wrong secrets that are checked without a wait, and then again over this period
 FAILURES_PER_ADDRESS = 10
 FAILURES_PER_USER = 30
 FAILURE_SECONDS = 60.0
 #: logins that wait for a run, of all addresses and of one
 MAX_WAITING = 64
 MAX_WAITING_PER_ADDRESS = 4
-#: wrong secrets, addresses and users that are remembered
+#: maximum number of wrong secrets, addresses and users that are remembered
 _MAX_REMEMBERED = 10_000
 _SHOWN = 100
-#: each takes 64 MiB and has up to four threads of its own
+#: each takes 64 MiB and has up to four threads
 _RUNS_AT_ONCE = min(max((os.cpu_count() or 1) // 2, 1), 4)
 
 
 class Logins:
-    """Checks users and secrets against a file."""
+    """The check of users and secrets against a users file."""
 
     def __init__(self, users: UsersFile, time: Callable[[], float]) -> None:
         self.users = users
-        self.runs = 0  # of Argon2, so far
+        self.runs = 0  # number of Argon2 runs so far
         self._key = os.urandom(32)
         self._right: dict[str, bytes] = {}  # by user
         self._wrong: OrderedDict[bytes, None] = OrderedDict()
@@ -52,7 +53,7 @@ class Logins:
         self._threads = ThreadPoolExecutor(_RUNS_AT_ONCE, thread_name_prefix="login")
 
     def close(self) -> None:
-        """Stop checking: the broker stops."""
+        """Stop checking, at shutdown."""
         self._closed = True
         self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -75,12 +76,12 @@ class Logins:
                 task = asyncio.get_running_loop().create_task(self._run(digest, user, hashed, secret, address))
                 self._running[digest] = task
             right = await asyncio.shield(task)
-        if not right or not self.is_valid(user, hashed):  # the file may have changed meanwhile
+        if not right or not self.is_valid(user, hashed):  # the file may have changed during the run
             raise AccessRefused(f"user {user[:_SHOWN]!r} is unknown or the secret is wrong", user=user[:_SHOWN])
         return hashed
 
     def is_valid(self, user: str, hashed: str) -> bool:
-        """Whether the file still has this hash for the user."""
+        """Return whether the file still has this hash for the user."""
         return bool(hashed) and self.users.hash_of(user) == hashed
 
     def _digest(self, user: str, hashed: str, secret: str) -> bytes:
@@ -129,7 +130,7 @@ class Logins:
 
 
 def _verify(hashed: str, secret: str) -> bool:
-    """Whether this secret has this hash.
+    """Return whether a secret has a hash.
 
     Raises:
         RetryLater: the check failed, for example because memory is short.

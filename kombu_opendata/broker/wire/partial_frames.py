@@ -1,7 +1,7 @@
-"""Bounds the memory of large messages of which only a part has arrived.
+"""The memory limit of partial frames: large messages of which only a part has arrived.
 
-Beyond the bound only the oldest of them is read on; the others wait for it. A client that has begun a message and
-sends nothing more loses its connection when others wait for the memory that it holds.
+Beyond the limit only the oldest of them is read; the others wait for it. A client that has begun a message and then
+sends nothing loses its connection when others wait for the memory that it holds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .inbox import Inbox
 
 #: a smaller part is not counted
 LEAST_BYTES = 256 << 10
-#: the bound of a broker without a memory limit; otherwise it is a quarter of that
+#: the limit of a broker without a memory limit; otherwise it is a quarter of that
 DEFAULT_BYTES = 1 << 30
 #: how long a client may send nothing of its message while others wait
 SILENT_SECONDS = 10.0
@@ -47,8 +47,8 @@ class PartialFrames:
     """The large messages of all connections of which a part has arrived.
 
     Attributes:
-        bound_bytes: how much memory they may take up.
-        total_bytes: how much they take up.
+        bound_bytes: the maximum size of all parts.
+        total_bytes: the size of all parts.
     """
 
     def __init__(self, time: Callable[[], float], bound_bytes: int = DEFAULT_BYTES) -> None:
@@ -58,7 +58,7 @@ class PartialFrames:
         self._parts: dict[LargeFrameReader, _PartialFrame] = {}  # in the order in which they began
 
     def note(self, reader: LargeFrameReader, size: int) -> None:
-        """So many bytes of a connection's message have arrived."""
+        """Record the received size of a connection's message."""
         part = self._parts.get(reader)
         if part is None:
             part = self._parts[reader] = _PartialFrame()
@@ -69,7 +69,7 @@ class PartialFrames:
             reader.pause_part()
 
     def forget(self, reader: LargeFrameReader) -> None:
-        """The message is complete, or the connection is gone."""
+        """Forget a message that is complete, or whose connection was closed."""
         part = self._parts.pop(reader, None)
         if part is None:
             return
@@ -80,10 +80,10 @@ class PartialFrames:
                 waiting.at = self._time()
                 other.resume_part()
             if self.total_bytes > self.bound_bytes:
-                return  # only the oldest goes on
+                return  # only the oldest continues
 
     def tick(self, *, memory_is_full: bool) -> None:
-        """End the connections that hold memory and send nothing, if it is needed; called twice a second."""
+        """End the connections that hold scarce memory and send nothing. Called twice per second."""
         if not memory_is_full and self.total_bytes <= self.bound_bytes:
             return
         before = self._time() - SILENT_SECONDS
@@ -101,7 +101,7 @@ class PartialFrames:
 
 
 def _has_unread(sock: Any) -> bool:
-    """Whether bytes have arrived that were not read."""
+    """Return whether received bytes have not been read."""
     if sock is None or sock.fileno() < 0:
         return False
     poll = select.poll()
@@ -110,13 +110,13 @@ def _has_unread(sock: Any) -> bool:
 
 
 class Arriving:
-    """The message of one connection that has not arrived whole.
+    """The incomplete message of one connection.
 
     Args:
         cut_off: ends the connection with an error.
 
     Attributes:
-        is_noted: it is large enough to be counted.
+        is_noted: the message is large enough to be counted.
     """
 
     __slots__ = ("_cut_off", "_frames", "_inbox", "is_noted")
@@ -128,7 +128,7 @@ class Arriving:
         self.is_noted = False
 
     def look(self) -> None:
-        """Bytes have arrived, and the messages that they completed were taken."""
+        """Measure the incomplete message after bytes have arrived and complete messages were taken."""
         size = len(self._inbox.reader.rest)
         if size > LEAST_BYTES:
             self.is_noted = True
@@ -137,7 +137,7 @@ class Arriving:
             self.end()
 
     def end(self) -> None:
-        """There is no such message any more."""
+        """Stop counting the message."""
         self.is_noted = False
         self._frames.forget(self)
 

@@ -1,4 +1,4 @@
-"""Limits the queries of a connection that run at once: calls whose answers may be far larger than they are."""
+"""The limit on a connection's concurrent queries: calls whose replies may be far larger than the calls."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class Queries:
     """The running queries of one connection.
 
     Attributes:
-        count: how many run.
+        count: the number of running queries.
         is_full: further messages wait until a query is answered.
     """
 
     __slots__ = ("_under_way", "count", "is_full")
 
     def __init__(self) -> None:
-        self._under_way: Counter[int] = Counter()  # by their numbers
+        self._under_way: Counter[int] = Counter()  # by request number
         self.count = 0
         self.is_full = False
 

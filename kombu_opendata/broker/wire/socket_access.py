@@ -1,4 +1,4 @@
-"""Who may connect to the broker's Unix sockets."""
+"""Access to the broker's Unix sockets."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class SocketAccess:
     """The mode and the group of the sockets.
 
     Attributes:
-        mode: who has the right to write may connect.
-        gid: None leaves the group as the system chose it.
+        mode: users with the permission to write may connect.
+        gid: None keeps the group that the system chose.
     """
 
     mode: int = 0o600
@@ -28,21 +28,21 @@ class SocketAccess:
 
     @property
     def is_private(self) -> bool:
-        """Whether only the broker's user, and root, may connect."""
+        """Only the broker's user, and root, may connect."""
         return not self.mode & _FOR_OTHERS
 
     def check(self, sock: socket.socket) -> None:
-        """Check the user of a client that does not log in. The kernel has checked the mode when it connected.
+        """Check the user of a client that does not log in. The kernel has checked the mode at the connect.
 
         Raises:
-            AccessRefused: the socket is private and the client another user's: somebody has changed its mode.
+            AccessRefused: the socket is private and the client another user's: the socket's mode was changed.
         """
         if self.is_private and not is_trusted(uid := peer_uid(sock)):
             raise AccessRefused(f"this socket is for {user_name(os.geteuid())} and root, not for {user_name(uid)}")
 
 
 def group_id(name: str) -> int:
-    """The id of a group of this process, by its name or as a number.
+    """Return the id of a group of this process, by its name or as a number.
 
     Raises:
         StartError: there is no such group, or this user may not give it to a socket.

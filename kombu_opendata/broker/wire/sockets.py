@@ -1,4 +1,4 @@
-"""Binds the sockets that a broker listens on: a path, or a port on every address of a host name."""
+"""Binding of the sockets that a broker listens on: a path, or a port on every address of a host name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .socket_access import SocketAccess
 
 
 def bind_unix(path: str, access: SocketAccess) -> socket.socket:
-    """Bind a Unix socket; a stale one of a killed broker is replaced. Nobody can connect before it listens.
+    """Bind a Unix socket; replaces a stale one of a killed broker. Clients can't connect before it listens.
 
     Raises:
         OSError: another broker listens there, or the path is not a socket.
@@ -38,9 +38,9 @@ async def bind_tcp(host: str, port: int) -> list[socket.socket]:
     Raises:
         OSError: the name is unknown, or an address can't be bound.
     """
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     bound: list[socket.socket] = []
-    for family, kind, protocol, _name, address in dict.fromkeys(found):
+    for family, kind, protocol, _name, address in dict.fromkeys(infos):
         try:
             sock = socket.socket(family, kind, protocol)
         except OSError:

@@ -16,9 +16,9 @@ from .connection_limits import Slot
 
 log = logging.getLogger(__name__)
 
-#: intervals without a heartbeat after which a standby is not handed over to
+#: intervals without a heartbeat after which a standby can't take over
 _SILENT_INTERVALS = 3
-#: a difference of the clocks that the log tells; a smaller one may be that of a frozen process
+#: a difference between the clocks that is logged; a smaller one may be caused by a frozen process
 _CLOCK_SECONDS = 60.0
 
 
@@ -34,10 +34,10 @@ class Standby:
     """One connected standby.
 
     Attributes:
-        heard_at: when it last sent anything, by the monotonic clock.
-        since: when it connected, seconds since the Unix epoch.
-        prepares: whether it knows Prepare.
-        is_prepared: set when it has answered that, or is gone.
+        heard_at: when it last sent a message, by the monotonic clock.
+        since: when it connected, in seconds since the Unix epoch.
+        prepares: it supports the message Prepare.
+        is_prepared: set when it has answered Prepare, or disconnected.
     """
 
     __slots__ = ("addresses", "connection", "heard_at", "id", "is_prepared", "prepares", "since", "timer")
@@ -52,14 +52,14 @@ class Standby:
 
 
 class Standbys:
-    """All of them, and their heartbeats.
+    """The connected standbys, and their heartbeats.
 
     Attributes:
-        key: the one in the active record; empty while this broker is not the active one.
+        key: the key in the active record; empty while this broker is not the active one.
         heartbeat_seconds: the interval in which both sides send.
-        is_sure: whether this broker surely is the active one now. If not, it is silent, so that a standby looks whether
-            it may take over.
-        seen_at: when one was last connected, seconds since the Unix epoch; None if none ever was.
+        is_sure: returns whether this broker is certain to be the active one. If not, it is silent, so that a standby
+            checks whether it may take over.
+        seen_at: when a standby was last connected, in seconds since the Unix epoch; None if never.
         on_connected: called when a standby has connected.
         on_replaced: called with the addresses of a standby that has taken over.
     """
@@ -74,7 +74,7 @@ class Standbys:
         self._connected: dict[StandbyConnection, Standby] = {}
 
     def takes(self, connection: StandbyConnection, message: Any) -> bool:
-        """Take a message if it comes from a standby.
+        """Take a message if it comes from a standby; returns whether it does.
 
         Raises:
             ProtocolError: the standby has not proved that it reads the same store.
@@ -110,7 +110,7 @@ class Standbys:
         return True
 
     def _proves(self, hello: m.StandbyHello, role: str) -> bool:
-        """Whether its sender reads the store of which this broker is, or was, the active one."""
+        """Return whether the sender reads the store of which this broker is, or was, the active one."""
         proof = prove(self.key, role, hello.id, hello.nonce, hello.addresses) if self.key else b""
         return bool(proof) and hmac.compare_digest(hello.proof, proof)
 
@@ -120,7 +120,7 @@ class Standbys:
         standby.timer = asyncio.get_running_loop().call_later(self.heartbeat_seconds, self._beat, standby)
 
     def discard(self, connection: Any) -> None:
-        """A connection is gone."""
+        """Remove a closed connection."""
         standby = self._connected.pop(connection, None)
         if standby is not None:
             self.seen_at = time.time()
@@ -131,15 +131,15 @@ class Standbys:
 
     @property
     def ready(self) -> list[Standby]:
-        """Those that can take over, the longest connected first."""
+        """The standbys that can take over, the longest connected first."""
         silent = time.monotonic() - _SILENT_INTERVALS * self.heartbeat_seconds
         return [standby for standby in self._connected.values() if standby.heard_at > silent]
 
     def report(self) -> list[dict[str, Any]]:
-        """For the status call."""
+        """Return the report for the status call."""
         return [{"addresses": each.addresses, "since_ms": int(1000 * each.since)} for each in self.ready]
 
     @property
     def seen_at_ms(self) -> int:
-        """When one was last connected; 0 if none was since the start."""
+        """The time when a standby was last connected; 0 if none was since startup."""
         return int(1000 * (time.time() if self.ready else self.seen_at or 0))

@@ -1,1 +1,1 @@
-"""TLS of the broker: certificates and authorities from files, and alerts that tell a client why it is refused."""
+"""TLS of the broker: certificates and authorities from files, and alerts with the reason of a refusal."""

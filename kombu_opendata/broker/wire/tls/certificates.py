@@ -1,7 +1,7 @@
-"""Loads the broker's TLS certificate and key and the authorities of its clients, with errors that name the wrong file.
+"""Loading of the broker's TLS certificate and key and its clients' authorities, with errors that name the wrong file.
 
-A context is tried before it is used: it shakes hands in memory with a client that trusts the certificate. That finds
-what no clients would accept, such as a certificate for another purpose, and tells when the certificate ends.
+A context is tried before it is used: it performs a handshake in memory with a client that trusts the certificate. This
+detects certificates that no client would accept, such as one for another purpose, and yields the expiry date.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ....errors import StartError
 from ....private_file import read_private
 from .server_context import ServerContext
 
-#: OpenSSL's X509_V_FLAG_NO_CHECK_TIME: the handshake in memory reads the dates, and they are judged here
+#: OpenSSL's X509_V_FLAG_NO_CHECK_TIME: the handshake in memory reads the dates, which are checked here
 _NO_CHECK_TIME = 0x200000
-#: flights of a handshake, at most
+#: maximum number of flights of a handshake
 _FLIGHTS = 4
 
 
@@ -29,9 +29,9 @@ class TlsFiles:
     """The files of TLS, all PEM.
 
     Attributes:
-        certificate: the chain; it may hold the key, too.
-        client_ca: authorities whose certificates clients log in with, and their revocation lists.
-        clients_need_certificates: otherwise a client without one may log in with a secret.
+        certificate: the chain; it may contain the key, too.
+        client_ca: authorities of the certificates that clients log in with, and their revocation lists.
+        clients_need_certificates: otherwise a client without a certificate may log in with a secret.
     """
 
     certificate: Path
@@ -42,17 +42,17 @@ class TlsFiles:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A context, and when the first of its certificates ends, in seconds since the epoch, by what they are for."""
+    """A context, and the expiry of the first of its certificates, in seconds since the epoch, by purpose."""
 
     context: ssl.SSLContext
     ends_at: dict[str, float]
 
 
 def load(files: TlsFiles, now: float) -> Loaded:
-    """The SSL context of a server.
+    """Load the SSL context of a server.
 
     Raises:
-        StartError: a file is missing, is not PEM, is open to everybody or not valid now, or two don't fit.
+        StartError: a file is missing, is not PEM, is readable by all users or not valid now, or two don't match.
     """
     context = ServerContext()
     _load_certificate(context, files)
@@ -105,7 +105,7 @@ def _load_authorities(context: ssl.SSLContext, path: Path) -> list[dict[str, Any
 
 
 def _try(context: ssl.SSLContext, path: Path) -> dict[str, Any]:
-    """Shake hands with a client that trusts the certificate; returns the certificate.
+    """Perform a handshake with a client that trusts the certificate; returns the certificate.
 
     Raises:
         StartError: no client would accept it.
@@ -153,9 +153,9 @@ def _read(path: Path) -> bytes:
 
 
 def names_of(certificate: dict[str, Any] | None) -> tuple[str, ...] | None:
-    """The names in a client's certificate, as getpeercert() gives it: alternative names first, then common names.
+    """Return the names in a client's certificate, as in getpeercert(): alternative names first, then common names.
 
-    Only those of a user or a host count: DNS, URI and email. None if the client has no certificate.
+    Only names of users and hosts count: DNS, URI and email. None if the client has no certificate.
     """
     if not certificate:
         return None

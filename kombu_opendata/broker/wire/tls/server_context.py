@@ -1,8 +1,8 @@
-"""The SSL context of a server, whose alerts tell a client why a handshake failed.
+"""The SSL context of a server, whose alerts give a client the reason of a failed handshake.
 
 asyncio and uvloop close a connection whose handshake failed without sending the alert that OpenSSL has written, so a
-client whose certificate is refused would see the end of the connection and no reason. The context here hands the alert
-over with the error; who accepted the socket sends it.
+client whose certificate is refused would see the end of the connection and no reason. This context passes the alert on
+with the error; the code that accepted the socket sends it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 
 
 class _Handshake(ssl.SSLObject):
-    """One side of a connection.
+    """The server side of a connection.
 
     Attributes:
-        outgoing: what is to be sent to the client.
+        outgoing: the bytes to be sent to the client.
     """
 
     outgoing: ssl.MemoryBIO
@@ -33,22 +33,22 @@ class _Handshake(ssl.SSLObject):
 
 
 class ServerContext(ssl.SSLContext):
-    """The context of a server: TLS 1.2 or newer, with the ciphers that Python trusts."""
+    """The context of a server: TLS 1.2 or newer, with Python's default ciphers."""
 
     sslobject_class = _Handshake
 
     def __new__(cls) -> ServerContext:
-        made = super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
-        made.minimum_version = ssl.TLSVersion.TLSv1_2
-        made.options |= ssl.OP_NO_TICKET  # a resumed session would not verify the client's certificate again
-        made.num_tickets = 0
-        return made
+        context = super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_TICKET  # a resumed session would not verify the client's certificate again
+        context.num_tickets = 0
+        return context
 
     def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **more: Any) -> ssl.SSLObject:
-        made = super().wrap_bio(incoming, outgoing, *args, **more)
-        assert isinstance(made, _Handshake)
-        made.outgoing = outgoing
-        return made
+        side = super().wrap_bio(incoming, outgoing, *args, **more)
+        assert isinstance(side, _Handshake)
+        side.outgoing = outgoing
+        return side
 
 
 def send_alert(sock: socket.socket, exc: OSError) -> None:

@@ -14,7 +14,7 @@ from .certificates import Loaded, TlsFiles, load
 log = logging.getLogger(__name__)
 
 _DAY_SECONDS = 86_400.0
-#: how long before a certificate ends the log warns, once a day
+#: how long before a certificate's expiry the log warns, once a day
 WARN_SECONDS = 14 * _DAY_SECONDS
 _TEXTS = {"server": "the TLS certificate", "client_ca": "the certificate of an authority of clients"}
 
@@ -36,14 +36,14 @@ class ServerTls:
 
     @property
     def context(self) -> ssl.SSLContext:
-        """For the next handshake."""
+        """The context for the next handshake."""
         return self._loaded.context
 
     def reload(self) -> None:
         """Read the files again.
 
         Raises:
-            StartError: they can't be used; everything stays as before.
+            StartError: the files can't be used; the old context stays.
         """
         self._stamp = self._read_stamp()
         self._loaded = load(self.files, self._now())
@@ -61,7 +61,7 @@ class ServerTls:
         return stamps
 
     def tick(self) -> None:
-        """Read the files again if one changed, and warn of certificates that end soon; never raises."""
+        """Read the files again if one changed, and warn of certificates that expire soon. Never raises."""
         if self._read_stamp() != self._stamp:
             try:
                 self.reload()
@@ -82,6 +82,6 @@ class ServerTls:
                 log.warning("%s %s %s: replace the file; the broker reads it again", _TEXTS[which], path, when)
 
     def measure(self, snapshot: MetricsSnapshot) -> None:
-        """Add when the certificates end to a scrape of the metrics."""
+        """Add the certificates' expiry to a scrape of the metrics."""
         for which, end in self._loaded.ends_at.items():
             snapshot.set("tls_certificate_expiry_timestamp_seconds", end, which)
