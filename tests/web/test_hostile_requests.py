@@ -123,3 +123,9 @@ def test_json_that_is_nested_too_deep_is_sent_as_text(site: httpx.Client, url: s
     assert done.status_code == 200, done.text
     shown = site.get("api/v1/message", params={"id": done.json()["counts"]["id"]}).json()
     assert (shown["body"]["kind"], shown["body"]["size"]) == ("text", len(DEEP))
+
+
+def test_a_header_nested_deeper_than_json_is_read(site: httpx.Client) -> None:
+    answer = site.get("api/v1/exchanges/route", params={"name": "amq.topic", "headers": "deep:=" + DEEP[:10_000]})
+    assert answer.status_code < 500
+    assert "has no valid JSON" in answer.text

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from ..brokers import UserBroker
-from .action import Action, ActionOutcome, Parameters, Preview, Report
+from .action import Action, ActionOutcome, Parameters, Preview, Report, words
 
 
 class MaintainParameters(Parameters):
@@ -18,7 +18,7 @@ class MaintainParameters(Parameters):
     @field_validator("duties", mode="before")
     @classmethod
     def _words(cls, value: Any) -> Any:
-        return value.replace(",", " ").split() if isinstance(value, str) else value
+        return words(value)
 
 
 async def preview_maintain(_broker: UserBroker, _given: MaintainParameters) -> Preview:

@@ -12,7 +12,7 @@ from ...client.calls.failure_queries import Dismissed, FailureFilters, Retried
 from ...errors import MessageNotFound, PreconditionFailed
 from ..brokers import UserBroker
 from ..no_value import without_none
-from .action import Action, ActionOutcome, ActionProgress, Parameters, Preview, Report, counted
+from .action import Action, ActionOutcome, ActionProgress, Parameters, Preview, Report, counted, words
 from .message_actions import MAX_IDS
 from .queue_actions import QueueParameters
 
@@ -45,7 +45,7 @@ class FailureParameters(Parameters):
     @field_validator("ids", mode="before")
     @classmethod
     def _numbers(cls, value: Any) -> Any:
-        return value.replace(",", " ").split() if isinstance(value, str) else value
+        return words(value)
 
     @field_validator("selected")
     @classmethod
@@ -164,7 +164,7 @@ class ArchiveFailedParameters(QueueParameters):
     @field_validator("ids", mode="before")
     @classmethod
     def _numbers(cls, value: Any) -> Any:
-        return value.replace(",", " ").split() if isinstance(value, str) else value
+        return words(value)
 
 
 async def preview_archive(broker: UserBroker, given: ArchiveFailedParameters) -> Preview:

@@ -11,7 +11,7 @@ from pydantic import Field, field_validator
 from ...errors import PreconditionFailed, QueueFull
 from ...queue_client.message_models import Settled
 from ..brokers import UserBroker
-from .action import Action, ActionOutcome, JsonObject, Parameters, Preview, Report, counted
+from .action import Action, ActionOutcome, JsonObject, Parameters, Preview, Report, counted, words
 from .queue_actions import QueueParameters
 
 MAX_IDS = 1000
@@ -84,7 +84,7 @@ class QueueMessagesParameters(QueueParameters):
     @field_validator("ids", mode="before")
     @classmethod
     def _numbers(cls, value: Any) -> Any:
-        return value.replace(",", " ").split() if isinstance(value, str) else value
+        return words(value)
 
 
 class ReleaseParameters(QueueMessagesParameters):
@@ -135,7 +135,7 @@ class MoveParameters(QueueParameters):
     @field_validator("ids", mode="before")
     @classmethod
     def _numbers(cls, value: Any) -> Any:
-        return value.replace(",", " ").split() if isinstance(value, str) else value
+        return words(value)
 
 
 async def preview_move(broker: UserBroker, given: MoveParameters) -> Preview:

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 
 from ...queue_client import QueueOptions
 from ..brokers import UserBroker
-from .action import Action, ActionOutcome, JsonObject, Parameters, Preview, Report, counted
+from .action import Action, ActionOutcome, JsonObject, Parameters, Preview, Report, counted, words
 
 
 class QueueParameters(Parameters):
@@ -128,7 +128,7 @@ class AlterQueueParameters(QueueParameters):
     @field_validator("unset", mode="before")
     @classmethod
     def _words(cls, value: Any) -> Any:
-        return value.split() if isinstance(value, str) else value
+        return words(value)
 
 
 async def preview_alter(broker: UserBroker, given: AlterQueueParameters) -> Preview:

@@ -108,5 +108,5 @@ def _header(line: str) -> tuple[str, Any]:
         return name, value
     try:
         return name[:-1], json.loads(value)
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         raise RequestError(f"the header {line!r} has no valid JSON after ':=': {exc}", value=line) from exc
