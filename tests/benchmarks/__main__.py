@@ -1,4 +1,4 @@
-"""The benchmark's command line: ``python -m tests.benchmarks --out docs/benchmarks.md``."""
+"""The command line of the benchmark: ``python -m tests.benchmarks --out docs/benchmarks.md``."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from . import (
     backlog,
@@ -29,16 +28,12 @@ from . import (
     curves,
     delayed,
     disk,
-    durability,
-    filters,
     floor,
     history,
+    in_process,
     latency,
     machine,
-    outcomes,
     page,
-    peers_backlog,
-    permissions,
     plots,
     reconnect,
     replay,
@@ -46,8 +41,7 @@ from . import (
     shapes,
     spark_rows,
     staging,
-    startup,
-)
+)  # fmt: skip
 from .peers import Peer, embedded, running
 from .record import Record, measured
 from .results import Results
@@ -55,34 +49,60 @@ from .targets import ALWAYS, OURS, POSTGRES, QUORUM, RABBITMQ, REDIS, VOLATILE, 
 from .workloads import COMPARED, MAIN, PARTICIPANTS, QUICK, Sizes, sizes_for
 
 PEERS = (OURS, RABBITMQ, QUORUM, REDIS, ALWAYS, VOLATILE, POSTGRES)
+#: rounds in which the brokers take turns
 COMPARISONS = COMPARED | shapes.COMPARED | {"latency": latency.measure_round, "cpu": broker_cpu.measure_round}
 FLOORS = {"publish": floor.measure_publish, "consume": floor.measure_consume, "celery": floor.measure_celery}
+#: workloads of our broker, or with brokers of their own, in the order of their measurement
+ALONE: dict[str, Callable[..., None]] = {
+    "backlog": backlog.measure,
+    "staging": staging.measure,
+    "filters": in_process.measure_filters,
+    "permissions": in_process.measure_permissions,
+    "replay": replay.measure,
+    "history": history.measure,
+    "disk": disk.measure,
+    "backup": backups.measure,
+    "reconnect": reconnect.measure,
+    "connections": connections.measure,
+    "page": page.measure,
+    "peers_backlog": backlog.measure_peers,
+    "curves": curves.measure,
+    "buckets": buckets.measure,
+    "delayed": delayed.measure,
+    "sync": buckets.measure_sync,
+    "s3": buckets.measure_s3,
+    "spark": spark_rows.measure,
+    "import": in_process.measure_imports,
+    "connect": in_process.measure_connects,
+    **celery_rows.MEASURES,
+}
+#: those that take the names of the chosen brokers
+_OF_PEERS = ("backlog", "peers_backlog", "import")
 Step = Callable[[str], None]
 SETTLE_SECONDS = 0.5
-"""Between two measurements, so that one broker's afterwork does not fall into another one's turn."""
+"""A pause between measurements, so that the afterwork of a broker does not fall into another one's turn."""
 
 
 def names(allowed: tuple[str, ...]) -> Callable[[click.Context, click.Parameter, str], tuple[str, ...]]:
-    """An option's callback that splits a comma-separated list of the allowed names."""
+    """Return an option's callback that splits a comma-separated list of the allowed names."""
 
     def split(_context: click.Context, _parameter: click.Parameter, text: str) -> tuple[str, ...]:
-        chosen = tuple(one.strip() for one in text.split(",") if one.strip())
-        unknown = [one for one in chosen if one not in allowed]
-        if unknown:
+        chosen = tuple(name.strip() for name in text.split(",") if name.strip())
+        if unknown := [name for name in chosen if name not in allowed]:
             raise click.BadParameter(f"{', '.join(unknown)}: choose from {', '.join(allowed)}")
         return chosen
 
     return split
 
 
+_FILE = click.Path(dir_okay=False, path_type=Path)
+_FOLDER = click.Path(exists=True, file_okay=False, writable=True, path_type=Path)
+
+
 @click.command()
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the report to this file.")
-@click.option(
-    "--samples",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="A file of samples, written after each workload. The report has its other workloads, too.",
-)
-@click.option("--quick", is_flag=True, help="Smaller sizes and two rounds: shows that it works, not how fast it is.")
+@click.option("--out", type=_FILE, help="Write the report to this file.")
+@click.option("--samples", type=_FILE, help="Keep samples in this file; the report has its other workloads, too.")
+@click.option("--quick", is_flag=True, help="Use smaller sizes and two rounds, to check that it works.")
 @click.option("--only", default=",".join(WORKLOADS), callback=names(WORKLOADS), help=f"Of {', '.join(WORKLOADS)}.")
 @click.option("--peers", default=",".join(PEERS), callback=names(PEERS), help="Brokers to compare.")
 @click.option("--rounds", type=click.IntRange(1), help="Rounds of each comparison (default 5, or 2 with --quick).")
@@ -90,27 +110,14 @@ def names(allowed: tuple[str, ...]) -> Callable[[click.Context, click.Parameter,
     "--backlog",
     "backlog_size",
     type=click.IntRange(1000),
-    help="The most messages that wait, in backlog, curves and peers_backlog: a multiple of 80 (default 10,000,000 in "
-    "backlog, 1,000,000 in the others).",
+    help="The most messages that wait, a multiple of 80 (default 10,000,000 in backlog, 1,000,000 in others).",
 )
-@click.option(
-    "--dir",
-    "parent",
-    type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
-    help="Where the brokers keep their data meanwhile, for example on another disk (default: the temporary folder).",
-)
-@click.option("--keep", is_flag=True, help="Leave the brokers' data and logs there.")
+@click.option("--dir", "parent", type=_FOLDER, help="Folder of the brokers' data (default: the temporary folder).")
+@click.option("--keep", is_flag=True, help="Keep the brokers' data and logs.")
 def main(
-    out: Path | None,
-    samples: Path | None,
-    quick: bool,
-    only: tuple[str, ...],
-    peers: tuple[str, ...],
-    rounds: int | None,
-    backlog_size: int | None,
-    parent: Path | None,
-    keep: bool,
-) -> None:
+    out: Path | None, samples: Path | None, quick: bool, only: tuple[str, ...], peers: tuple[str, ...],
+    rounds: int | None, backlog_size: int | None, parent: Path | None, keep: bool,
+) -> None:  # fmt: skip
     """Measure this broker, RabbitMQ and Redis in one run and report ratios."""
     if backlog_size and backlog_size % 80:
         raise click.UsageError("--backlog: 8 processes fill it in 10 equal steps, so it has to be a multiple of 80")
@@ -129,13 +136,13 @@ def main(
     console, record = Console(width=None if sys.stdout.isatty() else 160), Record(samples)
     folder = Path(tempfile.mkdtemp(prefix="opendata-bench-", dir=parent))
     try:
-        met, skipped, failed = _measure(only, peers, sizes, record, folder, console)
+        versions, skipped, failed = _measure(only, peers, sizes, record, folder, console)
     finally:
         if keep:
             console.print(f"data and logs: {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
-    run = report.Run.of(record, sizes, skipped, {peer.name: peer.version for peer in met})
+    run = report.Run.of(record, sizes, skipped, versions)
     report.show(run, console)
     if out is not None:
         out.write_text(report.page(run, plots.draw(run.results, out.with_suffix("")), out.stem), encoding="utf-8")
@@ -145,20 +152,18 @@ def main(
 
 def _measure(
     only: tuple[str, ...], peers: tuple[str, ...], sizes: Sizes, record: Record, folder: Path, console: Console
-) -> tuple[list[Peer], dict[str, str], bool]:
-    """Runs the workloads chosen; returns the brokers that took part, why others did not, and if anything failed."""
-    columns = (TextColumn("{task.description:<42}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+) -> tuple[dict[str, str], dict[str, str], bool]:
+    """Run the chosen workloads; return the brokers' versions, the reasons of those left out, and if any failed."""
     facts, about = machine.facts(folder), Results()
-    with Progress(*columns, console=console) as progress:
+    with Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console) as progress:
         bar = progress.add_task("starting the brokers", total=None)
 
         def step(text: str) -> None:
-            progress.update(bar, advance=1, description=text)
+            progress.update(bar, description=text)
 
         compared = [name for name in COMPARISONS if name in only]
         with running(peers if compared else (), folder, about) as brokers:
-            brokers = brokers or [embedded(folder)]
-            versions = {peer.name: peer.version for peer in brokers}
+            versions = {peer.name: peer.version for peer in brokers or [embedded(folder)]}
 
             @contextmanager
             def recorded(name: str) -> Iterator[Results]:
@@ -166,9 +171,8 @@ def _measure(
                 yield results
                 record.add(name, measured(results, sizes, facts, versions, time.monotonic() - start))
 
-            progress.update(bar, total=_total(only, peers, brokers, sizes))
             for name in compared:
-                chosen = _participants(name, brokers)
+                chosen = [peer for peer in brokers if peer.name in PARTICIPANTS.get(name, MAIN)]
                 with recorded(name) as results:
                     if name == "latency":
                         capacities = partial(latency.measure_capacities, chosen, sizes, results)
@@ -176,31 +180,18 @@ def _measure(
                     _compare(name, chosen, sizes, results, folder, step)
                     if name in FLOORS:
                         _guarded(f"{name} without a broker", results, partial(FLOORS[name], sizes, results, folder))
-        for name, one in ALONE.items():
-            if name in _alone(only, peers):
+        for name, measure in ALONE.items():
+            if name in only and (OURS in peers or name == "import"):
                 with recorded(name) as results:
-                    _guarded(name, results, partial(one.measure, peers, sizes, results, folder, step))
+                    arguments = (*([peers] if name in _OF_PEERS else []), sizes, results, folder, step)
+                    _guarded(name, results, partial(measure, *arguments))
     failed = bool(about.failures) or any(record.workloads[name].failures for name in only if name in record.workloads)
     about.skipped |= {name: text.splitlines()[-1] for name, text in about.failures.items()}
-    return brokers, about.skipped, failed
-
-
-def _participants(name: str, brokers: list[Peer]) -> list[Peer]:
-    return [peer for peer in brokers if peer.name in PARTICIPANTS.get(name, MAIN)]
-
-
-def _alone(only: tuple[str, ...], peers: tuple[str, ...]) -> list[str]:
-    """The workloads chosen that are not rounds of a comparison."""
-    return [name for name in ALONE if name in only and (OURS in peers or name == "import")]
-
-
-def _total(only: tuple[str, ...], peers: tuple[str, ...], brokers: list[Peer], sizes: Sizes) -> int:
-    total = sum(sizes.rounds * len(_participants(name, brokers)) for name in COMPARISONS if name in only)
-    return total + sum(ALONE[name].steps(sizes, peers) for name in _alone(only, peers))
+    return versions, about.skipped, failed
 
 
 def _guarded(name: str, results: Results, measure: Callable[[], None]) -> None:
-    """Runs one measurement; a failure is reported and the others go on."""
+    """Run one measurement; a failure is reported and the others continue."""
     try:
         measure()
     except Exception as error:  # the others' numbers are not lost with it
@@ -208,79 +199,14 @@ def _guarded(name: str, results: Results, measure: Callable[[], None]) -> None:
 
 
 def _compare(name: str, brokers: list[Peer], sizes: Sizes, results: Results, folder: Path, step: Step) -> None:
-    """The rounds of one comparison; a broker that failed in it sits out the rest of it."""
+    """Run the rounds of one comparison; a broker that failed is left out of the others."""
     for number in range(1, sizes.rounds + 1):
         for peer in brokers:
+            step(f"{name}, {peer.title}, round {number}")
             task = f"{name}, {peer.title}"
             if task not in results.failures:
                 _guarded(task, results, partial(COMPARISONS[name], peer, sizes_for(peer, sizes), results, folder))
-            step(f"{name}, {peer.title}, round {number}")
             time.sleep(SETTLE_SECONDS)
-
-
-def _imports(chosen: tuple[str, ...], sizes: Sizes, results: Results, folder: Path, step: Step) -> None:
-    brokers = [name for name in chosen if name in startup.URLS and (name != REDIS or find_spec("redis"))]
-    startup.import_round(brokers, Results())  # compiles what was not compiled yet
-    for number in range(1, sizes.rounds + 1):
-        startup.import_round(brokers, results)
-        step(f"import, round {number}")
-    kombu = results.median("import.kombu", OURS)
-    results.remarks.append(f"Import of Kombu alone, without a transport: {kombu or 0:.0f} ms.")
-
-
-def _connects(sizes: Sizes, results: Results, folder: Path, step: Step) -> None:
-    for number in range(1, sizes.rounds + 1):
-        startup.connect_round(number, results, folder)
-        step(f"first connect, round {number}")
-
-
-@dataclass(frozen=True)
-class Workload:
-    """What is not measured in rounds of all brokers, or brings its own."""
-
-    measure: Callable[[tuple[str, ...], Sizes, Results, Path, Step], None]
-    steps: Callable[[Sizes, tuple[str, ...]], int] = lambda _sizes, _peers: 0
-
-
-def _ours(measure: Callable[..., None], steps: Callable[[Sizes], int]) -> Workload:
-    """A workload of our broker only."""
-    return Workload(lambda _peers, *arguments: measure(*arguments), lambda sizes, _peers: steps(sizes))
-
-
-def _quiet(measure: Callable[[Sizes, Results], None]) -> Workload:
-    """One that needs no folder and says nothing on its way."""
-    return Workload(lambda _peers, sizes, results, _folder, _step: measure(sizes, results))
-
-
-def _rounds(sizes: Sizes) -> int:
-    return sizes.rounds
-
-
-#: in the order of their measurement
-ALONE = {
-    "backlog": Workload(backlog.measure, backlog.steps),
-    "staging": _ours(staging.measure, staging.steps),
-    "filters": _quiet(filters.measure),
-    "permissions": _quiet(permissions.measure),
-    "replay": _ours(replay.measure, replay.steps),
-    "history": _ours(history.measure, history.steps),
-    "disk": _ours(disk.measure, disk.steps),
-    "backup": _ours(backups.measure, backups.steps),
-    "reconnect": _ours(reconnect.measure, reconnect.steps),
-    "connections": _ours(connections.measure, connections.steps),
-    "outcomes": _ours(outcomes.measure, outcomes.steps),
-    "page": _ours(page.measure, page.steps),
-    "peers_backlog": Workload(peers_backlog.measure, peers_backlog.steps),
-    "curves": _ours(curves.measure, curves.steps),
-    "buckets": _ours(buckets.measure, buckets.steps),
-    "delayed": _ours(delayed.measure, delayed.steps),
-    "sync": _ours(durability.measure_sync, durability.sync_steps),
-    "s3": _ours(durability.measure_s3, durability.s3_steps),
-    "spark": _ours(spark_rows.measure, spark_rows.steps),
-    "import": Workload(_imports, lambda sizes, _peers: sizes.rounds),
-    "connect": _ours(_connects, _rounds),
-    **{name: _ours(one, partial(celery_rows.steps, name)) for name, one in celery_rows.MEASURES.items()},
-}
 
 
 if __name__ == "__main__":

@@ -1,180 +1,190 @@
-"""Ten million waiting messages in our broker: its memory, its rates against an empty queue, its restart.
+"""Waiting messages: ten million in our broker and in RabbitMQ, and a million in ours, RabbitMQ and Redis.
 
-The rates on the empty queue are taken before the fill, on the same store and queue, with the same clients. Those with
-the backlog are taken right after the fill, while compactions of it are under way, and again when they are over. Then
-RabbitMQ is filled with as many, as far as it goes, and takes turns with ours.
+Our rates on an empty queue are taken before the fill, on the same store and queue, with the same clients; those with
+the backlog right after the fill, during its compactions, and again at rest. RabbitMQ then gets the messages that it
+takes in ten minutes, and takes turns with ours. A restart is timed from the start of the server's program, or from the
+connect of the client that starts ours, to the first message in a client's callback.
 """
 
 from __future__ import annotations
 
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from kombu_opendata import QueueClient
 
 from . import clients
-from .disk_samples import bytes_in
-from .peers import Peer, broker_pid, our_broker, server_pid, started
-from .processes import BenchError, end, run_alone, tree_of, wait_at_rest
+from .disk import bytes_in
+from .peers import Peer, our_broker, server_pid, started
+from .processes import BenchError, end, memory_mb, run_alone, tree_memory_mb, wait_at_rest, wait_until
 from .results import Results
-from .targets import EMPTY, OURS, RABBITMQ
+from .targets import EMPTY, OURS, RABBITMQ, REDIS
 from .workloads import PUBLISHERS, Sizes, publish_and_consume, publish_together, rate, unconfirmed
 
 QUEUE = "bench-backlog"
 FILL_STEPS = 10
 _REST_SECONDS = 1800.0
-#: after which RabbitMQ gets no more messages
-_PEER_FILL_SECONDS = 600.0
-#: it gets so many at a time, so that little more is sent when the time is over
-_PEER_STEP = 100_000
+#: after which RabbitMQ gets no more messages, and how many it gets at a time
+_PEER_FILL_SECONDS, _PEER_STEP = 600.0, 100_000
 _AT_REST, _BUSY = "backlog.", "backlog.busy"
+Step = Callable[[str], None]
 
 
-def steps(sizes: Sizes, names: Collection[str]) -> int:
-    """How often `measure` calls back."""
-    return 3 * sizes.rounds + FILL_STEPS * (1 + (RABBITMQ in names)) + 2 * sizes.restarts
+def _fill(peer: Peer, count: int, step: Step, steps: int = FILL_STEPS, seconds: float = 1e9) -> list[float]:
+    """Publish in equal steps until the time is over; return the rate of each."""
+    each, rates, began = count // PUBLISHERS // steps, list[float](), time.monotonic()
+    while len(rates) < steps and time.monotonic() - began < seconds:
+        rates.append(rate(*publish_together(unconfirmed(peer), QUEUE, each)))
+        step(f"{peer.title}: filled to {len(rates) * each * PUBLISHERS:,}")
+    return rates
 
 
-def measure(names: Collection[str], sizes: Sizes, results: Results, folder: Path, step: Callable[[str], None]) -> None:
-    """Measures everything about the backlog; calls `step` with a word of progress as it goes."""
+def _restart(peer: Peer, number: int) -> tuple[float, float]:
+    """Restart our broker; return the seconds to its end and to the first delivery."""
+    stopping = end(server_pid(peer), with_signal=number, grace_seconds=60.0)
+    return stopping, run_alone(clients.first_delivery, peer, QUEUE)
+
+
+def _started(name: str, folder: Path, stack: ExitStack, results: Results) -> Peer | None:
+    """A server with an empty queue; None and a remark if it does not start."""
+    try:
+        peer = started(name, folder, stack)
+    except BenchError as error:
+        peer = f"did not start: {error}"
+    if isinstance(peer, str):
+        results.remarks.append(f"Backlog in {name}: {peer}")
+        return None
+    run_alone(clients.declare, peer, QUEUE)
+    return peer
+
+
+# ---------------------------------------------------------------------- ten million
+def measure(names: Collection[str], sizes: Sizes, results: Results, folder: Path, step: Step) -> None:
+    """Measure ten million messages that wait in our broker, and in RabbitMQ."""
+
+    def sample(peer: Peer, series: str, *prefixes: str) -> None:
+        published, consumed = publish_and_consume(peer, QUEUE, sizes.backlog_sample_each)
+        for prefix in prefixes:
+            results.add(f"{prefix}publish", series, published)
+            results.add(f"{prefix}consume", series, consumed)
+
     with our_broker(folder / "backlog") as peer, ExitStack() as stack:
         store = folder / "backlog" / "store"
         run_alone(clients.declare, peer, QUEUE)
         with QueueClient(peer.url, name="keeper") as keeper:  # without a client the broker would end
             for _ in range(sizes.rounds):
-                _sample_rates(peer, EMPTY, sizes, results, _AT_REST, _BUSY)
-                step("rates on an empty queue")
-            _fill(peer, sizes, results, step)
+                sample(peer, EMPTY, _AT_REST, _BUSY)
+            rates = ", ".join(f"{value:,.0f}" for value in _fill(peer, sizes.backlog, step))
+            results.remarks.append(f"Backlog: filled in {FILL_STEPS} steps, without waiting, at {rates} msg/s.")
             results.add("backlog.diskfilled", OURS, bytes_in(store) / 1e6)
             compacting = 0
             for _ in range(sizes.rounds):
-                _sample_rates(peer, OURS, sizes, results, _BUSY)
-                disk = keeper.status()["instances"]["default"]["disk"]
-                compacting += bool(disk["compactions_running"])
-                step("rates during compactions")
+                sample(peer, OURS, _BUSY)
+                compacting += bool(keeper.status()["instances"]["default"]["disk"]["compactions_running"])
             results.remarks.append(f"Backlog: compactions ran after {compacting} of the {sizes.rounds} samples.")
             wait_at_rest(server_pid(peer), seconds=_REST_SECONDS)
             results.add("backlog.disk", OURS, bytes_in(store) / 1e6)
-            beside = None
-            try:
-                beside = _filled_rabbitmq(sizes, results, folder / "backlog-rabbitmq", stack, step, names)
-            except BenchError as error:
-                stack.close()  # or ours would be measured beside what it still does
-                results.remarks.append(f"Backlog: RabbitMQ could not be filled: {str(error).splitlines()[-1]}")
+            beside = _filled_rabbitmq(sizes, results, folder, stack, step) if RABBITMQ in names else None
             for _ in range(sizes.rounds):
-                _sample_rates(peer, OURS, sizes, results, _AT_REST)
-                results.add("backlog.memory", OURS, memory_mb(store, "VmRSS"))
+                sample(peer, OURS, _AT_REST)
+                results.add("backlog.memory", OURS, memory_mb(server_pid(peer)))
                 if beside is not None:
-                    _sample_rates(beside, RABBITMQ, sizes, results, _AT_REST)
+                    sample(beside, RABBITMQ, _AT_REST)
                     results.add("backlog.memory", RABBITMQ, tree_memory_mb(server_pid(beside)))
                 step("rates with the backlog")
         stack.close()
-        results.add("backlog.peak", OURS, memory_mb(store, "VmHWM"))
-        _check_depth(peer, sizes)
+        results.add("backlog.peak", OURS, memory_mb(server_pid(peer), "VmHWM"))
+        waiting = run_alone(clients.depth, peer, QUEUE)
+        # A consumer may settle one prefetch more than it was asked to.
+        if not sizes.backlog - 200 * sizes.rounds <= waiting <= sizes.backlog:
+            raise BenchError(f"{waiting:,} messages wait where it should be {sizes.backlog:,}")
         for key, number in (("backlog.term", signal.SIGTERM), ("backlog.kill", signal.SIGKILL)):
             for _ in range(sizes.restarts):
-                _restart(peer, store, number, key, results)
+                stopping, seconds = _restart(peer, number)
+                results.add(key, OURS, seconds)
+                if number == signal.SIGTERM:
+                    results.remarks.append(f"A stop by SIGTERM took {stopping:.2f} s.")
                 step("restart")
-        results.remarks.append(f"Memory after the last restart: {memory_mb(store, 'VmRSS'):.0f} MB.")
+        results.remarks.append(f"Memory after the last restart: {memory_mb(server_pid(peer)):.0f} MB.")
 
 
-def _filled_rabbitmq(
-    sizes: Sizes,
-    results: Results,
-    folder: Path,
-    stack: ExitStack,
-    step: Callable[[str], None],
-    names: Collection[str],
-) -> Peer | None:
+def _filled_rabbitmq(sizes: Sizes, results: Results, folder: Path, stack: ExitStack, step: Step) -> Peer | None:
     """RabbitMQ with as many waiting messages, or those that it took until ten minutes were over, at rest."""
-    if RABBITMQ not in names:
+    place, began = folder / "backlog-rabbitmq", time.monotonic()
+    try:
+        if (peer := _started(RABBITMQ, place, stack, results)) is None:
+            return None
+        _fill(peer, sizes.backlog, step, max(FILL_STEPS, sizes.backlog // _PEER_STEP), _PEER_FILL_SECONDS)
+        wait_at_rest(server_pid(peer), seconds=_REST_SECONDS)
+        waiting = run_alone(clients.depth, peer, QUEUE)
+    except BenchError as error:
+        stack.close()  # or ours would be measured beside its remaining work
+        results.remarks.append(f"Backlog: RabbitMQ could not be filled: {str(error).splitlines()[-1]}")
         return None
-    peer = started(RABBITMQ, folder, stack)
-    if isinstance(peer, str):
-        results.remarks.append(f"Backlog: RabbitMQ: {peer}")
-        return None
-    run_alone(clients.declare, peer, QUEUE)
-    began, steps = time.monotonic(), max(FILL_STEPS, sizes.backlog // _PEER_STEP)
-    each = sizes.backlog // PUBLISHERS // steps
-    for number in range(1, steps + 1):
-        if time.monotonic() - began < _PEER_FILL_SECONDS:
-            publish_together(unconfirmed(peer), QUEUE, each)
-        if number % (steps // FILL_STEPS) == 0:
-            step(f"RabbitMQ filled to {number * each * PUBLISHERS:,}")
-    wait_at_rest(server_pid(peer), seconds=_REST_SECONDS)
-    waiting, seconds = run_alone(clients.depth, peer, QUEUE), time.monotonic() - began
     results.remarks.append(
-        f"Backlog: RabbitMQ took {waiting:,} messages and was at rest after {seconds:,.0f} s; its disk had "
-        f"{bytes_in(folder) / 1e6:,.0f} MB then."
+        f"Backlog: RabbitMQ took {waiting:,} messages and was at rest after {time.monotonic() - began:,.0f} s; its "
+        f"disk had {bytes_in(place) / 1e6:,.0f} MB then."
     )
     return peer
 
 
-def _sample_rates(peer: Peer, series: str, sizes: Sizes, results: Results, *prefixes: str) -> None:
-    """A sample of both rates, for the rows that begin with these prefixes."""
-    published, consumed = publish_and_consume(peer, QUEUE, sizes)
-    for prefix in prefixes:
-        results.add(f"{prefix}publish", series, published)
-        results.add(f"{prefix}consume", series, consumed)
+# ---------------------------------------------------------------------- a million in each broker
+def measure_peers(names: Collection[str], sizes: Sizes, results: Results, folder: Path, step: Step) -> None:
+    """Measure a million messages that wait in each of the named brokers that this machine has."""
+    with ExitStack() as stack:
+        brokers: list[tuple[Peer, Path, ExitStack]] = []
+        for name in (OURS, RABBITMQ, REDIS):
+            own, place = stack.enter_context(ExitStack()), folder / f"peers-backlog-{name}"
+            if name == OURS and name in names:
+                peer: Peer | None = own.enter_context(our_broker(place))
+                assert peer is not None
+                run_alone(clients.declare, peer, QUEUE)
+            else:
+                peer = _started(name, place, own, results) if name in names else None
+            if peer is not None:
+                brokers.append((peer, place, own))
+        with ExitStack() as keepers:
+            for peer, _place, _own in brokers:
+                if peer.name == OURS:  # without a client the broker would end
+                    keepers.enter_context(QueueClient(peer.url, name="keeper")).status()
+                for filled in _fill(peer, sizes.peers_backlog, step):
+                    results.add("peers_backlog.fill", peer.name, filled)
+                _wait_depth(peer, sizes.peers_backlog // PUBLISHERS // FILL_STEPS * PUBLISHERS * FILL_STEPS)
+            for peer, _place, _own in brokers:
+                wait_at_rest(server_pid(peer), seconds=_PEER_FILL_SECONDS)
+            for number in range(1, sizes.rounds + 1):
+                for peer, _place, _own in brokers:
+                    published, consumed = publish_and_consume(peer, QUEUE, sizes.backlog_sample_each)
+                    results.add("peers_backlog.publish", peer.name, published)
+                    results.add("peers_backlog.consume", peer.name, consumed)
+                    step(f"{peer.title} with a backlog, round {number}")
+            for peer, place, _own in brokers:
+                results.add("peers_backlog.memory", peer.name, tree_memory_mb(server_pid(peer)))
+                results.add("peers_backlog.disk", peer.name, bytes_in(place) / 1e6)
+        for peer, place, own in brokers:
+            seconds = _restart(peer, signal.SIGTERM)[1] if peer.name == OURS else _restart_peer(peer, place, own)
+            results.add("peers_backlog.restart", peer.name, seconds)
+            step(f"{peer.title}: restart with a backlog")
 
 
-def _fill(peer: Peer, sizes: Sizes, results: Results, step: Callable[[str], None]) -> None:
-    each = sizes.backlog // PUBLISHERS // FILL_STEPS
-    rates = []
-    for number in range(FILL_STEPS):
-        rates.append(rate(*publish_together(unconfirmed(peer), QUEUE, each)))
-        step(f"filled to {(number + 1) * each * PUBLISHERS:,}")
-    results.remarks.append(
-        f"Backlog: {PUBLISHERS} processes sent {sizes.backlog:,} messages in {FILL_STEPS} steps, without waiting, at "
-        + ", ".join(f"{one:,.0f}" for one in rates)
-        + " msg/s."
-    )
+def _wait_depth(peer: Peer, count: int) -> None:
+    what = f"{count:,} messages in {peer.title}"
+    wait_until(lambda: run_alone(clients.depth, peer, QUEUE) == count, what, seconds=600.0, poll_seconds=1.0)
 
 
-def _check_depth(peer: Peer, sizes: Sizes) -> None:
-    waiting = run_alone(clients.depth, peer, QUEUE)
-    # A consumer may settle one prefetch more than it was asked to.
-    if not sizes.backlog - 200 * sizes.rounds <= waiting <= sizes.backlog:
-        raise BenchError(f"{waiting:,} messages wait where it should be {sizes.backlog:,}")
-
-
-def _restart(peer: Peer, store: Path, number: int, key: str, results: Results) -> None:
-    pid = broker_pid(store)
-    if pid is None:
-        raise BenchError(f"no broker runs on {store}: broker.pid is missing or stale")
-    stopping = end(pid, with_signal=number, grace_seconds=60.0)
-    seconds = run_alone(clients.first_delivery, peer, QUEUE)
-    results.add(key, OURS, seconds)
-    if number == signal.SIGTERM:
-        results.remarks.append(f"A stop by SIGTERM took {stopping:.2f} s.")
-
-
-def memory_mb(store: Path, what: str) -> float:
-    """The broker's memory in MB (10⁶ bytes): `VmRSS`, or the highest so far, `VmHWM`.
-
-    Raises:
-        BenchError: no broker runs on this folder.
-    """
-    pid = broker_pid(store)
-    if pid is None:
-        raise BenchError(f"no broker runs on {store}: broker.pid is missing or stale")
-    return kilobytes(pid, what) * 1024 / 1e6
-
-
-def tree_memory_mb(pid: int) -> float:
-    """The resident memory of a process and of those that it started, in MB (10⁶ bytes)."""
-    return sum(kilobytes(one, "VmRSS") for one in tree_of(pid)) * 1024 / 1e6
-
-
-def kilobytes(pid: int, what: str) -> int:
-    """One field of a process's memory, or 0 if it has ended; where there is no /proc, what ``ps`` says is resident."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
-    except (FileNotFoundError, ProcessLookupError):
-        found = subprocess.run(["ps", "-o", "rss=", "-p", str(pid)], check=False, capture_output=True, text=True)
-        return int(found.stdout or 0)
-    return next((int(line.split()[1]) for line in lines if line.startswith(f"{what}:")), 0)
+def _restart_peer(peer: Peer, place: Path, stack: ExitStack) -> float:
+    """Seconds from the start of the server to a message; a client tries all the time to get one."""
+    stack.close()
+    ready = place / "client-is-ready"
+    with ThreadPoolExecutor(1) as pool:
+        taken = pool.submit(run_alone, clients.first_delivery_at, peer, QUEUE, str(ready))
+        wait_until(lambda: ready.exists() or taken.done(), "a client", seconds=60.0)
+        began = time.monotonic()
+        started(peer.name, place, stack, urlsplit(peer.url).port or 0)
+        at: float = taken.result()
+    return at - began

@@ -26,11 +26,6 @@ _PAUSE_SECONDS = 0.002
 _QUIET_SECONDS = 5.0
 
 
-def steps(sizes: Sizes) -> int:
-    """How often `measure` calls back."""
-    return sizes.rounds + 1
-
-
 def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], None]) -> None:
     """Adds a sample of the first backup and of the restore, and one for each later backup; calls `step` after each."""
     target, store = folder / "backup" / "target", folder / "backup" / "store"

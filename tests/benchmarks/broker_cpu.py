@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from . import clients
 from .clients import Timing
-from .device_writes import written_bytes
+from .disk import written_bytes
 from .peers import Peer, server_pid
 from .processes import BenchError, Waiter, run_together, tree_cpu_seconds, wait_until
 from .results import Results
@@ -93,9 +93,7 @@ def _publish_and_wait(barrier: Waiter, peer: Peer, name: str, count: int, in_all
     timing = clients.publish(barrier, peer, name, count)
     with clients.connected(peer) as connection:
         wait_until(
-            lambda: clients.waiting_in(connection, peer, name) >= in_all,
-            f"{in_all} messages in {name}",
-            seconds=60.0,
+            lambda: clients.waiting_in(connection, peer, name) >= in_all, f"{in_all} messages in {name}", seconds=60.0
         )
     return timing
 

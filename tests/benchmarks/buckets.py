@@ -1,7 +1,7 @@
-"""A broker on an S3-compatible server whose requests take a given time (ours only).
+"""The cost of durability: a broker with and without fsync, and one on an S3-compatible server (ours only).
 
-The proxy before the server makes the time, so it is the same for each request, and requests run side by side. One
-producer waits for each confirmation; 64 do so at once, each over a connection of its own.
+A proxy before the server makes each request take a given time, and requests run side by side. One producer waits for
+each confirmation, or 64 with a connection each.
 """
 
 from __future__ import annotations
@@ -22,32 +22,30 @@ from kombu_opendata.url import parse
 from ..support.processes import children
 from ..support.s3 import BUCKET, S3, s3_server
 from ..support.served import ServedBroker
-from .processes import Waiter, run_together
+from . import clients
+from .peers import broker_with
+from .processes import Waiter, run_alone, run_together
 from .results import Results
 from .targets import ONE, OURS
-from .workloads import Sizes
+from .workloads import PUBLISHERS, Sizes, publish_together, rate
 
-DELAYS_MS = (5, 50, 500)
+DELAYS_MS, S3_DELAYS_MS = (5, 50, 500), (5, 20, 50)
 PRODUCERS = 64
 _PROCESSES = 4
 _SECONDS = {5: 5.0, 50: 8.0, 500: 12.0}
 _PREFETCH = 100
 _MESSAGES = 5_000
 _BODY = bytes(200)
+Step = Callable[[str], None]
 
 
-def steps(sizes: Sizes) -> int:
-    """How often `measure` calls back."""
-    return len(DELAYS_MS) + 1
-
-
-def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], None]) -> None:
-    """Measures publishes for each delay, and consuming at 50 ms; calls `step` after each."""
+def measure(sizes: Sizes, results: Results, folder: Path, step: Step) -> None:
+    """Measure publishes for each delay, and consuming at 50 ms."""
     for delay_ms in DELAYS_MS:
         with served(folder / f"bucket-{delay_ms}") as (s3, url):
             s3.proxy.delay_seconds = delay_ms / 1000
             since = len(s3.proxy.log)
-            alone = run_together(publish, [(url, 1, _SECONDS[delay_ms])])[0]
+            alone = run_alone(publish, url, 1, _SECONDS[delay_ms])
             written = median(request.seconds for request in s3.proxy.log[since:] if request.is_commit)
             results.add(f"buckets.publish{delay_ms}", OURS, median(alone) / written)
             results.remarks.append(
@@ -60,15 +58,45 @@ def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], 
             results.add(f"buckets.many{delay_ms}", OURS, sum(map(len, together)) / _SECONDS[delay_ms])
         step(f"bucket, {delay_ms} ms a request")
     with served(folder / "bucket-consume") as (s3, url):
-        run_together(fill, [(url, _MESSAGES)])
+        run_alone(fill, url, _MESSAGES)
         s3.proxy.delay_seconds = 0.05
         since = len(s3.proxy.log)
-        seconds = run_together(consume, [(url, _MESSAGES)])[0]
+        seconds = run_alone(consume, url, _MESSAGES)
         counts = s3.proxy.counts(since)
         results.add("buckets.consume", OURS, _MESSAGES / seconds)
         paid = sum(count for name, count in counts.items() if name.startswith("PUT") or name == "GET list")
         results.add("buckets.puts", OURS, 1000 * paid / _MESSAGES)
     step("consuming from a bucket")
+
+
+def measure_s3(sizes: Sizes, results: Results, folder: Path, step: Step) -> None:
+    """Measure rates for each delay of a request."""
+    seconds, messages = sizes.s3_seconds, sizes.publish
+    for delay_ms in S3_DELAYS_MS:
+        with served(folder / f"s3-{delay_ms}") as (s3, url):
+            s3.proxy.delay_seconds = delay_ms / 1000
+            for key, producers in (("one", 1), ("eight", PUBLISHERS)):
+                results.add(f"s3.{key}{delay_ms}", OURS, len(run_alone(publish, url, producers, seconds)) / seconds)
+        with served(folder / f"s3-{delay_ms}-consume") as (s3, url):
+            run_alone(fill, url, messages)
+            s3.proxy.delay_seconds = delay_ms / 1000
+            results.add(f"s3.consume{delay_ms}", OURS, messages / run_alone(consume, url, messages))
+        step(f"S3, {delay_ms} ms a request")
+
+
+def measure_sync(sizes: Sizes, results: Results, folder: Path, step: Step) -> None:
+    """Measure publishes with fsync and without."""
+    with broker_with(folder / "sync-on") as on, broker_with(folder / "sync-off", "--no-sync") as off:
+        turns = [("on", on), ("off", off)]
+        for _, peer in turns:
+            run_alone(clients.declare, peer, "bench-sync")
+        for _ in range(sizes.rounds):
+            for key, peer in turns:
+                alone = run_alone(clients.publish, peer, "bench-sync", sizes.publish)
+                results.add(f"sync.{key}", OURS, rate(alone))
+                results.add(f"sync.{key}8", OURS, rate(*publish_together(peer, "bench-sync", sizes.publish_each)))
+                step(f"publishes, fsync {key}")
+            turns.reverse()
 
 
 @contextmanager

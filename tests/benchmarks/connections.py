@@ -36,7 +36,7 @@ from ..support.certificates import Authority
 from ..support.processes import Children
 from ..support.served import ServedBroker
 from . import servers
-from .processes import BenchError, Waiter, run_together
+from .processes import BenchError, Waiter, memory_mb, run_together
 from .results import Results
 from .targets import OURS
 from .workloads import Sizes
@@ -46,11 +46,6 @@ _SECONDS = 120.0
 #: messages a second to random queues, and for how long
 _RATE = 200
 _NEIGHBOUR_RATE = 100
-
-
-def steps(_sizes: Sizes) -> int:
-    """How often `measure` calls back."""
-    return 1
 
 
 def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], None]) -> None:
@@ -64,7 +59,7 @@ def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], 
     try:
         broker = ServedBroker(place, "--store", f"{place}/store", "--listen", f"tcp:127.0.0.1:{port}", *options)
         started.add(broker)
-        before = resident_bytes(broker.pid)
+        before = memory_mb(broker.pid)
         each = sizes.connections // _PROCESSES
         watched: dict[str, Any] = {}
         watcher = threading.Thread(target=_watch, args=(broker.pid, place, watched))
@@ -76,18 +71,13 @@ def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], 
     finally:
         started.clean_up()
     found = next(answer for answer in answers if answer is not None)
-    results.add("connections.memory", OURS, watched["resident"] / 1e6)
-    results.add("connections.each", OURS, (watched["resident"] - before) / sizes.connections / 1e3)
+    results.add("connections.memory", OURS, watched["resident"])
+    results.add("connections.each", OURS, 1e3 * (watched["resident"] - before) / sizes.connections)
     results.add("connections.connect", OURS, found["connect"])
     results.add("connections.neighbour", OURS, found["neighbour_p99"])
     results.add("connections.p50", OURS, found["p50"])
     results.add("connections.p99", OURS, found["p99"])
     step(f"{sizes.connections} connections")
-
-
-def resident_bytes(pid: int) -> int:
-    """The memory of a process."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _watch(pid: int, place: Path, found: dict[str, Any]) -> None:
@@ -96,7 +86,7 @@ def _watch(pid: int, place: Path, found: dict[str, Any]) -> None:
     while not (place / "done").exists() and time.monotonic() < until:
         time.sleep(0.1)
         if (place / "published").exists() and "resident" not in found:
-            found["resident"] = resident_bytes(pid)
+            found["resident"] = memory_mb(pid)
 
 
 # ------------------------------------------------------------ the clients

@@ -60,12 +60,7 @@ CURVES = (
         "They were published to the same queue and consumed; the store keeps their history.",
         stores=True,
     ),
-    Curve(
-        "queues",
-        "Queues",
-        "queues",
-        "Messages are published to them in turn. One more queue is consumed.",
-    ),
+    Curve("queues", "Queues", "queues", "Messages are published to them in turn. One more queue is consumed."),
     Curve(
         "bindings",
         "Bindings",

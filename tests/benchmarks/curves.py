@@ -19,11 +19,10 @@ from kombu_opendata import QueueClient
 from kombu_opendata.errors import OpenDataError
 
 from . import clients
-from .backlog import memory_mb
 from .curve_rows import BINDINGS_EACH, CURVES, PROCESSES, SMALL_PREFETCH, Curve
-from .disk_samples import bytes_in
+from .disk import bytes_in
 from .peers import Peer, broker_pid, our_broker
-from .processes import BenchError, beside, cpu_seconds, end, run_alone, run_together, wait_at_rest
+from .processes import BenchError, beside, cpu_seconds, end, memory_mb, run_alone, run_together, wait_at_rest
 from .results import Results
 from .workloads import PUBLISHERS, Sizes, publish_together, rate, unconfirmed
 
@@ -61,11 +60,6 @@ class Place:
         if pid is None:
             raise BenchError(f"no broker runs on {self.store}")
         return pid
-
-
-def steps(sizes: Sizes) -> int:
-    """How often `measure` calls back."""
-    return sum(len(_sizes_of(curve, sizes)) for curve in CURVES)
 
 
 def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], None]) -> None:
@@ -107,7 +101,7 @@ def _measure_point(curve: Curve, place: Place, sizes: Sizes, results: Results) -
                 _sample(place, sizes, add)
                 if not waiting:
                     keeper.purge(QUEUE)
-            add("memory", memory_mb(place.store, "VmRSS"))
+            add("memory", memory_mb(place.pid()))
         keeper.send(QUEUE, 1)
     for _ in range(sizes.restarts if curve.restarts else 0):
         end(place.pid(), with_signal=signal.SIGTERM, grace_seconds=60.0)

@@ -65,5 +65,5 @@ def send_and_work(barrier: Waiter, tasks: int, path: str) -> tuple[Timing, Timin
 
     task_postrun.connect(stop_after_last)
     with suppress(SystemExit):
-        celery_app.make_app(run).worker_main([*celery_app.WORKER_ARGUMENTS])
+        celery_app.make_app(run).worker_main(["worker", "-l", "WARNING", *celery_app.SOLO])
     return sent, Timing(*json.loads(Path(path).read_text(encoding="ascii")))

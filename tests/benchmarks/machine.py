@@ -11,28 +11,33 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
 
-#: all processors are idle if they were busy for at most this share of each of the last seconds, so many of them
+#: all processors are idle if they were busy for at most this share of each of the last seconds
 _IDLE_SHARE, _IDLE_SECONDS = 0.05, 5
+_QUIET_LOAD = 0.3
 PACKAGES = ("kombu-opendata", "kombu", "celery", "slatedb", "msgspec", "uvloop", "amqp", "redis")
 
 
 def facts(folder: Path) -> dict[str, str]:
-    """What the numbers depend on; `folder` is where the brokers keep their data."""
+    """Return the conditions of a run; `folder` has the brokers' data."""
+    load = os.getloadavg()
+    quiet = "" if load[0] < _QUIET_LOAD else ": the machine was **not quiet**; do not rely on these numbers"
+    processor = _field("/proc/cpuinfo", "model name") or platform.processor() or platform.machine()
+    memory = _field("/proc/meminfo", "MemTotal")
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "commit": _commit(),
-        "processor": f"{_processor()}, {os.cpu_count()} cores",
-        "memory": _memory(),
+        "processor": f"{processor}, {os.cpu_count()} cores",
+        "memory": f"{int(memory.split()[0]) / 2**20:.1f} GiB" if memory else "unknown",
         "system": f"{platform.system()} {platform.release()}, {_distribution()}",
         "Python": f"{platform.python_implementation()} {platform.python_version()}",
         "packages": ", ".join(f"{name} {_version(name)}" for name in PACKAGES),
         "disk": f"{_file_system(folder)}; append of 4 kB + fsync: {fsync_milliseconds(folder):.2f} ms",
-        "load average before": _load(),
+        "load average before": " ".join(f"{value:.2f}" for value in load) + quiet,
     }
 
 
 def fsync_milliseconds(folder: Path, times: int = 100) -> float:
-    """The median time of an append of 4 kB and its fsync."""
+    """Return the median time of an append of 4 kB and its fsync."""
     taken = []
     path = folder / "fsync-probe"
     with path.open("wb", buffering=0) as file:
@@ -46,7 +51,7 @@ def fsync_milliseconds(folder: Path, times: int = 100) -> float:
 
 
 def wait_until_idle(seconds: float) -> float:
-    """Waits until all processors do next to nothing for some seconds, but at most for so many seconds.
+    """Wait until all processors are idle for some seconds, at most for `seconds`.
 
     Returns:
         The share of the last second in which they were busy; 0 where there is no /proc/stat.
@@ -63,28 +68,21 @@ def wait_until_idle(seconds: float) -> float:
 
 
 def _processor_times() -> tuple[int, int] | None:
-    """How long all processors were busy and how long in all, in ticks."""
+    """The busy and the total time of all processors, in ticks."""
     for line in _lines("/proc/stat"):
         if line.startswith("cpu "):
-            user, nice, system, idle, waiting, *more = map(int, line.split()[1:9])
-            in_all = user + nice + system + idle + waiting + sum(more)
-            return in_all - idle - waiting, in_all
+            times = [int(ticks) for ticks in line.split()[1:9]]
+            return sum(times) - times[3] - times[4], sum(times)  # but idle, and waiting for the disk
     return None
 
 
 def _commit() -> str:
-    """The commit that is checked out, and whether files differ from it; empty where there is no git."""
+    """The commit that is checked out, marked if files differ from it; empty where there is no git."""
     try:
-        asked = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-        return subprocess.check_output(asked, cwd=Path(__file__).parent, text=True, stderr=subprocess.DEVNULL).strip()
+        command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+        return subprocess.check_output(command, cwd=Path(__file__).parent, text=True, stderr=subprocess.DEVNULL).strip()
     except (OSError, subprocess.CalledProcessError):
         return ""
-
-
-def _load() -> str:
-    load = os.getloadavg()
-    text = " ".join(f"{one:.2f}" for one in load)
-    return text if load[0] < 0.3 else f"{text}: the machine was **not quiet**; do not rely on these numbers"
 
 
 def _version(name: str) -> str:
@@ -92,20 +90,6 @@ def _version(name: str) -> str:
         return version(name)
     except PackageNotFoundError:
         return "(not installed)"
-
-
-def _processor() -> str:
-    for line in _lines("/proc/cpuinfo"):
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def _memory() -> str:
-    for line in _lines("/proc/meminfo"):
-        if line.startswith("MemTotal:"):
-            return f"{int(line.split()[1]) / 2**20:.1f} GiB"
-    return "unknown"
 
 
 def _distribution() -> str:
@@ -122,6 +106,11 @@ def _file_system(folder: Path) -> str:
         if folder.absolute().is_relative_to(mount) and len(mount) >= len(best):
             best, kind = mount, name
     return kind
+
+
+def _field(path: str, name: str) -> str:
+    """The value of the first line with this name, or nothing."""
+    return next((line.partition(":")[2].strip() for line in _lines(path) if line.startswith(name)), "")
 
 
 def _lines(path: str) -> list[str]:

@@ -27,7 +27,7 @@ from tests.support.clock import ManualClock
 from . import clients
 from .history import SESSION, SETTINGS, publish, settle
 from .peers import Peer, broker_pid, embedded, stop
-from .processes import BenchError, cpu_seconds, run_alone, server, wait_at_rest, wait_until
+from .processes import BenchError, cpu_seconds, memory_mb, run_alone, server, wait_at_rest, wait_until
 from .results import Results
 from .targets import OURS, WITHOUT
 from .workloads import PUBLISHERS, Sizes, publish_together
@@ -46,11 +46,6 @@ VIEWS = (
 )  # fmt: skip
 
 
-def steps(sizes: Sizes) -> int:
-    """How often `measure` calls back."""
-    return 3 + len(VIEWS) + 2 * sizes.rounds
-
-
 def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], None]) -> None:
     """Measures everything about the page."""
     home = folder / "page"
@@ -67,7 +62,7 @@ def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], 
                 raise BenchError("the broker has ended")
             wait_at_rest(broker)
             _first_bytes(url, results, step)
-            results.add("page.memory", OURS, rss_mb(pid))
+            results.add("page.memory", OURS, memory_mb(pid))
             _weight(url, results)
             step("the page in a browser")
             _open_pages(peer, keeper, broker, pid, url, sizes, results, step)
@@ -192,7 +187,7 @@ def _open_pages(
         step("no page is open")
         with opened(url, OPEN_PAGES):
             watched = _cpu_per_second(keeper, broker)
-            results.add("page.memory", OURS, rss_mb(pid))
+            results.add("page.memory", OURS, memory_mb(pid))
         results.add("page.cpu", OURS, 100 * max(watched - alone, 0.0) / busy)
         results.add("page.busy", OURS, 100 * watched)
         results.add("page.busy", WITHOUT, 100 * alone)
@@ -229,9 +224,3 @@ def _read(answer: http.client.HTTPResponse) -> None:
             pass
     except (OSError, AttributeError, ValueError):
         return  # closed by the other thread
-
-
-def rss_mb(pid: int) -> float:
-    """What a process has in memory, in MB."""
-    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    return int(found[1]) * 1024 / 1e6 if found else 0.0

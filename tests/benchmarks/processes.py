@@ -39,10 +39,7 @@ class Waiter(Protocol):
 
 
 def run_together(
-    function: Callable[..., Any],
-    arguments: Sequence[tuple[Any, ...]],
-    *,
-    deadline_seconds: float = DEADLINE_SECONDS,
+    function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], *, deadline_seconds: float = DEADLINE_SECONDS
 ) -> list[Any]:
     """Calls ``function(barrier, *arguments[i])`` in one process each; returns what they returned, in any order.
 
@@ -154,6 +151,20 @@ def cpu_seconds(pid: int) -> float:
     """CPU time of a process so far, user's and system's, of all of its threads; in steps of 10 ms."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def memory_mb(pid: int, field: str = "VmRSS") -> float:
+    """Return a process's memory in MB (10⁶ bytes): resident, or the highest so far, ``VmHWM``; 0 if it has ended."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return next((int(line.split()[1]) * 1024 / 1e6 for line in text.splitlines() if line.startswith(f"{field}:")), 0.0)
+
+
+def tree_memory_mb(pid: int) -> float:
+    """Return the resident memory of a process and of those that it started."""
+    return sum(map(memory_mb, tree_of(pid)))
 
 
 def tree_of(pid: int) -> list[int]:

@@ -58,11 +58,6 @@ CASES = (
 )
 
 
-def steps(sizes: Sizes) -> int:
-    """How often `measure` calls back."""
-    return sizes.restarts * len(CASES)
-
-
 def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], None]) -> None:
     """Adds a sample of each row for each restart; calls `step` after each."""
     for number in range(sizes.restarts):

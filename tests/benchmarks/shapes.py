@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from . import celery_app, clients
+from . import clients
 from .clients import Content, Timing
 from .kombu_api import Exchange, Queue
 from .peers import Peer, our_broker
 from .processes import BenchError, Waiter, run_alone
 from .results import Results
 from .targets import OURS, RABBITMQ, REDIS
-from .workloads import PUBLISHERS, Comparison, Sizes, a_queue, publish_together, rate, some_queues, work
+from .workloads import PUBLISHERS, Comparison, Sizes, a_queue, acks, consume_all, publish_together, rate, some_queues
 
 FAN = 10
 """The queues of a fan-out."""
@@ -35,7 +35,7 @@ def message_sizes(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> N
     for key, (body_bytes, count) in bodies(sizes).items():
         with a_queue(peer, f"sizes-{key}") as name:
             published: Timing = run_alone(clients.publish, peer, name, count, "", (), Content(body_bytes=body_bytes))
-            consumed = _consume_all(peer, name, count)
+            consumed = consume_all(peer, name, count)
         each = body_bytes / 1e6 if key.endswith("MB") else 1
         results.add(f"sizes.publish{key}", peer.name, rate(published) * each)
         results.add(f"sizes.consume{key}", peer.name, rate(consumed) * each)
@@ -46,15 +46,8 @@ def prefetch(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
         count = sizes.consume if limit > 1 else sizes.consume // 4
         with a_queue(peer, f"prefetch{limit}") as name:
             publish_together(peer, name, count // PUBLISHERS)
-            consumed = _consume_all(peer, name, count // PUBLISHERS * PUBLISHERS, limit)
+            consumed = consume_all(peer, name, count // PUBLISHERS * PUBLISHERS, limit)
         results.add(f"prefetch.consume{limit}", peer.name, rate(consumed))
-
-
-def _consume_all(peer: Peer, name: str | list[str], count: int, prefetch_count: int = 100) -> Timing:
-    timing: Timing = run_alone(clients.consume, peer, name, count, prefetch_count)
-    if timing.messages != count:
-        raise BenchError(f"{timing.messages} deliveries of {count} messages")
-    return timing
 
 
 def fan_out(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
@@ -63,7 +56,7 @@ def fan_out(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
         exchange = f"{names[0]}-exchange"
         run_alone(bind, peer, exchange, names)
         published: Timing = run_alone(clients.publish, peer, _KEY, count, exchange)
-        consumed = _consume_all(peer, names, FAN * count)
+        consumed = consume_all(peer, names, FAN * count)
     results.add("fanout.publish", peer.name, rate(published))
     results.add("fanout.deliver", peer.name, rate(consumed))
 
@@ -97,7 +90,7 @@ def _use_most_queues(sizes: Sizes, results: Results, folder: Path) -> None:
 def _use_queues(key: str, names: list[str], peer: Peer, sizes: Sizes, results: Results) -> None:
     count = max(sizes.publish, 2 * len(names))
     published: Timing = run_alone(clients.publish, peer, names[0], count, "", names)
-    consumed = _consume_all(peer, names, count)
+    consumed = consume_all(peer, names, count)
     results.add(f"queues.publish{key}", peer.name, rate(published))
     results.add(f"queues.consume{key}", peer.name, rate(consumed))
 
@@ -124,14 +117,6 @@ def consume_priorities(barrier: Waiter, peer: Peer, name: str, count: int) -> tu
         barrier, peer, name, count, look=lambda message: seen.append(message.properties["priority"])
     )
     return timing, seen
-
-
-def acks(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
-    for key, is_late in (("early", False), ("late", True)):
-        with a_queue(peer, f"acks-{key}") as name:
-            run = celery_app.Run(peer, name, sizes.tasks, str(folder / f"{name}.json"), acks_late=is_late)
-            run_alone(celery_app.send, run)
-            results.add(f"acks.{key}", peer.name, rate(work(run, folder / f"{name}.log")))
 
 
 COMPARED: dict[str, Comparison] = {

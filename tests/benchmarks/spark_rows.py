@@ -16,10 +16,9 @@ from typing import Any
 
 from celery import Celery
 
-from .backlog import kilobytes
 from .clients import Timing
 from .peers import broker_pid, our_broker
-from .processes import BenchError, Waiter, run_alone, run_together, server, wait_at_rest, wait_until
+from .processes import BenchError, Waiter, memory_mb, run_alone, run_together, server, wait_at_rest, wait_until
 from .results import Results
 from .targets import OURS, TWO
 from .workloads import Sizes, rate
@@ -33,19 +32,10 @@ PADDING = "x" * 180
 _ROUNDS = 3
 
 
-def rounds(sizes: Sizes) -> int:
-    return min(sizes.rounds, _ROUNDS)
-
-
-def steps(sizes: Sizes) -> int:
-    """How often `measure` calls back."""
-    return 2 * rounds(sizes)
-
-
 def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], None]) -> None:
     """Measures everything about Spark; calls `step` with a word of progress as it goes."""
     texts = []
-    for number in range(rounds(sizes)):
+    for number in range(min(sizes.rounds, _ROUNDS)):
         home = folder / f"spark{number}"
         with our_broker(home) as peer:
             found = run_alone(spark, peer.url, str(home), sizes.spark)
@@ -136,7 +126,7 @@ def spark(barrier: Waiter, url: str, home: str, rows: int) -> dict[str, float]:
 
 def _resident(store: Path) -> tuple[float, float]:
     """The highest memory so far of the broker and of this process, MB (10⁶ bytes)."""
-    return kilobytes(_broker(store), "VmHWM") * 1024 / 1e6, kilobytes(os.getpid(), "VmHWM") * 1024 / 1e6
+    return memory_mb(_broker(store), "VmHWM"), memory_mb(os.getpid(), "VmHWM")
 
 
 def _broker(store: Path) -> int:

@@ -16,9 +16,8 @@ from kombu_opendata.transport.publish_request import encode
 from kombu_opendata.url import parse
 
 from . import clients
-from .backlog import memory_mb
-from .peers import Peer, broker_pid, our_broker
-from .processes import BenchError, Waiter, cpu_seconds, run_alone, run_together
+from .peers import Peer, our_broker, server_pid
+from .processes import BenchError, Waiter, cpu_seconds, memory_mb, run_alone, run_together
 from .results import Results
 from .targets import OURS
 from .workloads import Sizes
@@ -27,29 +26,23 @@ WRITERS = 2
 _LOOK_SECONDS = 0.05
 
 
-def steps(sizes: Sizes) -> int:
-    """How often `measure` calls back."""
-    return sizes.staged_rounds
-
-
 def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], None]) -> None:
     """Measures jobs of so many rows, each on a new broker."""
     for number in range(sizes.staged_rounds):
         with our_broker(folder / f"staging{number}") as peer:
-            _round(peer, folder / f"staging{number}" / "store", sizes.staged, results)
+            _round(peer, sizes.staged, results)
         step(f"staged batches, round {number + 1}")
 
 
-def _round(peer: Peer, store: Path, rows: int, results: Results) -> None:
+def _round(peer: Peer, rows: int, results: Results) -> None:
     queue = "bench-staging"
     run_alone(clients.declare, peer, queue)
     connection = BrokerConnection(parse(peer.url))
     connection.connect()
     client = StagingClient(connection)
     target = client.staging_target()
-    broker = broker_pid(store)
-    assert broker is not None
-    before = memory_mb(store, "VmRSS")
+    broker = server_pid(peer)
+    before = memory_mb(broker)
     each = rows // WRITERS
     began = time.monotonic()
     written = run_together(write, [(target, number, each, queue) for number in range(WRITERS)])
@@ -66,13 +59,13 @@ def _round(peer: Peer, store: Path, rows: int, results: Results) -> None:
     first.start()
     highest = before
     while (job := client.job_status("bench")).state == "routing":
-        highest = max(highest, memory_mb(store, "VmRSS"))
+        highest = max(highest, memory_mb(broker))
         if time.monotonic() - committing > 900:
             raise BenchError(f"{job.routed:,} of {rows:,} rows are routed after 900 s")
         time.sleep(_LOOK_SECONDS)
     results.add("staging.route", OURS, rows / (time.monotonic() - committing))
     results.add("staging.routecpu", OURS, 1e6 * (cpu_seconds(broker) - cpu) / rows)
-    results.add("staging.memory", OURS, max(highest, memory_mb(store, "VmRSS")) - before)
+    results.add("staging.memory", OURS, max(highest, memory_mb(broker)) - before)
     first.join(60)
     results.remarks.append(
         f"Staged batches: {rows:,} rows took {time.monotonic() - began:.1f} s from the first write to the last queue."

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from . import broker_cpu, device_writes, disk_samples, latency, report
+from . import broker_cpu, disk, latency, report
 from .broker_cpu import Spent
 from .clients import Timing
 from .processes import BenchError
@@ -104,16 +104,16 @@ def test_broker_cpu_is_that_between_the_first_start_and_the_last_end() -> None:
 
 def test_the_device_is_found_by_its_numbers() -> None:
     text = "   7 0 loop0 0 0 0 0 0 0 9 0 0 0 0\n 254 0 vda 5 1 2 1 3 1 11582424 48 0 1 6 1 8 40 14 63 3\n"
-    assert device_writes.bytes_of_device(text, 254, 0) == 11582424 * 512
-    assert device_writes.bytes_of_device(text, 0, 29) is None
+    assert disk.bytes_of_device(text, 254, 0) == 11582424 * 512
+    assert disk.bytes_of_device(text, 0, 29) is None
 
 
 def test_the_largest_disk_is_compared_with_the_records_of_its_moment() -> None:
     load = Timing(100, 1000.0, 1200.0, 0.0)
     sizes = {1050.0: 99_000, 1100.0: 3_000, 1200.0: 4_000, 1201.0: 99_000}
-    samples = [disk_samples.Sample(at, disk, 0) for at, disk in sizes.items()]
-    assert disk_samples.worst_times(samples, load, 2_000) == 3.0
-    assert disk_samples.worst_times(samples[:1], load, 2_000) is None
+    samples = [disk.Sample(at, size, 0) for at, size in sizes.items()]
+    assert disk.worst_times(samples, load, 2_000) == 3.0
+    assert disk.worst_times(samples[:1], load, 2_000) is None
 
 
 def test_the_pages_name_missed_targets_and_their_reasons() -> None:
