@@ -1,4 +1,4 @@
-"""Backups of a store in use, and a restore: how long they take, and how long publishes take meanwhile (ours only)."""
+"""Times of backups of a store in use, of publishes during them, and of a restore (ours only)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _QUIET_SECONDS = 5.0
 
 
 def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], None]) -> None:
-    """Adds a sample of the first backup and of the restore, and one for each later backup; calls `step` after each."""
+    """Add a sample of the first backup and of the restore, and one for each later backup."""
     target, store = folder / "backup" / "target", folder / "backup" / "store"
     with our_broker(folder / "backup") as peer:
         _fill(peer, sizes.backup)

@@ -31,7 +31,7 @@ class Spent(NamedTuple):
 
 
 def measure_round(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
-    """Adds a sample of each row: publishes in four ways into one queue, consumes it, and waits for the afterwork."""
+    """Add a sample of each row: publishes in four ways into one queue, consumes it, and waits for the afterwork."""
     with a_queue(peer, "cpu") as name:
         pid, spent, written = server_pid(peer), _server_cpu(peer), written_bytes(folder)
         count = _publishes(peer, name, sizes, results)
@@ -41,7 +41,7 @@ def measure_round(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> N
             raise BenchError(f"{taken} deliveries of {count} messages")
         time.sleep(AFTERWORK_SECONDS)
         if server_pid(peer) != pid:
-            raise BenchError("the broker was started again meanwhile")
+            raise BenchError("the broker was restarted during the round")
         results.add("cpu.all", peer.name, (_server_cpu(peer) - spent) / count * 1e6)
         now = written_bytes(folder)
         if written is not None and now is not None:
@@ -51,7 +51,7 @@ def measure_round(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> N
 
 
 def _publishes(peer: Peer, name: str, sizes: Sizes, results: Results) -> int:
-    """Publishes in each way; returns how many messages the queue has then."""
+    """Publish in each way; returns how many messages the queue has then."""
     streaming = unconfirmed(peer)
     count = 0
     for key, client, publishers, messages in (
@@ -82,7 +82,7 @@ def _together(
 
 
 def _spend(barrier: Waiter, peer: Peer, name: str, function: Callable[..., Timing], *arguments: int) -> Spent:
-    """Calls a client's function; what it does before it waits for the others is not measured."""
+    """Call a client's function; what it does before it waits for the others is not measured."""
     start = _Start(barrier, peer)
     timing = function(start, peer, name, *arguments)
     return Spent(timing.messages, start.spent, _server_cpu(peer))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -35,7 +35,8 @@ _PROCESSES = 4
 _SECONDS = {5: 5.0, 50: 8.0, 500: 12.0}
 _PREFETCH = 100
 _MESSAGES = 5_000
-_BODY = bytes(200)
+BODY = bytes(200)
+CONSUME = Consume(0, 1, "tag", "q", False, False, {})
 Step = Callable[[str], None]
 
 
@@ -134,7 +135,7 @@ def connected(url: str, stack: ExitStack) -> BrokerConnection:
 def _publish_until(connection: BrokerConnection, until: float) -> list[float]:
     taken = []
     while (began := time.monotonic()) < until:
-        connection.io.publish(Publish(0, 0, "", "q", _BODY, {}, 0, 1))
+        connection.io.publish(Publish(0, 0, "", "q", BODY, {}, 0, 1))
         taken.append(time.monotonic() - began)
     return taken
 
@@ -145,21 +146,30 @@ def fill(barrier: Waiter, url: str, messages: int) -> None:
         connection = connected(url, stack)
         failures: list[Any] = []
         for _ in range(messages):
-            connection.pipeline.publish(Publish(0, 0, "", "q", _BODY, {}, 0, 1), failures)
+            connection.pipeline.publish(Publish(0, 0, "", "q", BODY, {}, 0, 1), failures)
         connection.pipeline.flush()
 
 
 def consume(barrier: Waiter, url: str, messages: int) -> float:
-    """Consume and acknowledge messages one by one; returns how long that took."""
+    """Consume and acknowledge messages one by one; return the seconds."""
     with ExitStack() as stack:
         connection = connected(url, stack)
         connection.call(Qos(0, 1, _PREFETCH))
         began, done = time.monotonic(), 0
-        connection.consume(Consume(0, 1, "tag", "q", False, False, {}))
+        connection.consume(CONSUME)
         while done < messages:
-            if not connection.events:
-                connection.drain(60)
-            delivery: Any = connection.events.popleft()
-            connection.settle(1, Outcome.ACK, [delivery[2:5]])
-            done += 1
+            done += settle_arrived(connection, 60)
         return time.monotonic() - began
+
+
+def settle_arrived(connection: BrokerConnection, seconds: float) -> int:
+    """Wait for a delivery, acknowledge all that have arrived, one by one, and return their number."""
+    with suppress(TimeoutError):
+        if not connection.events:
+            connection.drain(seconds)
+    count = 0
+    while connection.events:
+        delivery: Any = connection.events.popleft()
+        connection.settle(1, Outcome.ACK, [delivery[2:5]])
+        count += 1
+    return count

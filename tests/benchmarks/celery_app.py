@@ -1,6 +1,6 @@
 """The measured Celery producer, worker and caller: an app with trivial tasks that note their times.
 
-`celery_pool` is the application that ``celery -A`` loads for a worker in a process of its own.
+`celery_pool` is the application that ``celery -A`` loads for a worker in another process.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class _Counter:
 # ---------------------------------------------------------------------- the worker
 @contextmanager
 def worker(run: Run, log: Path, *arguments: str) -> Iterator[Any]:
-    """Run a worker in a process group of its own."""
+    """Run a worker in a new process group."""
     command = [sys.executable, "-m", "celery", "-A", "tests.benchmarks.celery_pool", "worker", "-l", "WARNING"]
     environment = {**os.environ, RUN: json.dumps(asdict(run))}
     with server([*command, *arguments], log=str(log), env=environment) as process:

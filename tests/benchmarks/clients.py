@@ -1,4 +1,4 @@
-"""What a measured Kombu client does. Each function runs in a process of its own and returns plain numbers.
+"""The measured Kombu clients. Each function runs in a new process and returns plain numbers.
 
 A message is what Celery sends for ``add(2, 2)``: a JSON body and a few headers, published to the default exchange
 with the queue's name. Consumers take messages with ``on_message``, as Celery's worker does.
@@ -27,7 +27,7 @@ BODY = [[2, 2], {}, {"callbacks": None, "errbacks": None, "chain": None, "chord"
 HEADERS = {"lang": "py", "task": "bench.add", "id": "5a3f1f6e-7d7e-4f7b-9a55-0f1f6e7d7e4f", "retries": 0}
 WARM_UP = 50
 _RANDOM_BYTES = 8 << 20
-logging.getLogger("amqp").setLevel(logging.ERROR)  # or it tells of each message for a channel that is being closed
+logging.getLogger("amqp").setLevel(logging.ERROR)  # it logs each message for a channel that is being closed
 TIMEOUT_SECONDS = 120.0
 LATENCY_SECONDS = 5.0
 
@@ -43,7 +43,7 @@ class Timing(NamedTuple):
 
 @dataclass(frozen=True)
 class Content:
-    """What is published, if it is not Celery's message."""
+    """The content of messages, if it is not Celery's."""
 
     body_bytes: int = 0
     """The length of random bodies, of which no two that are near each other are alike; 0 for Celery's."""
@@ -77,7 +77,7 @@ def connected(peer: Peer) -> Iterator[Any]:
 
 
 def declare(barrier: Waiter, peer: Peer, *names: str) -> None:
-    """Makes empty durable queues."""
+    """Make empty durable queues."""
     with connected(peer) as connection:
         for name in names:
             queue = Queue(name, durable=True, queue_arguments=peer.arguments)(connection.default_channel)
@@ -86,35 +86,30 @@ def declare(barrier: Waiter, peer: Peer, *names: str) -> None:
 
 
 def delete(barrier: Waiter, peer: Peer, *names: str) -> None:
-    """Removes queues with all that waits in them."""
+    """Remove queues with their messages."""
     with connected(peer) as connection:
         for name in names:
             Queue(name, durable=True)(connection.default_channel).delete()
 
 
 def depth(barrier: Waiter, peer: Peer, name: str) -> int:
-    """How many messages wait in a queue."""
+    """Return the number of messages that wait in a queue."""
     with connected(peer) as connection:
         return waiting_in(connection, peer, name)
 
 
 def waiting_in(connection: Any, peer: Peer, name: str) -> int:
-    """How many messages wait in a queue, asked on a connection that is open."""
+    """Return the number of messages that wait in a queue, by an open connection."""
     # Not a passive declare: to Kombu's Redis transport an empty queue does not exist.
     declared = connection.default_channel.queue_declare(name, durable=True, auto_delete=False, arguments=peer.arguments)
     return int(declared.message_count)
 
 
 def publish(
-    barrier: Waiter,
-    peer: Peer,
-    name: str,
-    count: int,
-    exchange: str = "",
-    keys: Sequence[str] = (),
+    barrier: Waiter, peer: Peer, name: str, count: int, exchange: str = "", keys: Sequence[str] = (),
     content: Content | None = None,
-) -> Timing:
-    """Publishes `count` messages one at a time; the warm-up ones come from the same number.
+) -> Timing:  # fmt: skip
+    """Publish `count` messages one at a time; the warm-up ones come from the same number.
 
     They go to the queue called `name`, or in turn to routing keys of an exchange.
     """
@@ -138,7 +133,7 @@ def publish(
 
 
 def publish_seconds(barrier: Waiter, peer: Peer, count: int, exchange: str, keys: Sequence[str]) -> list[float]:
-    """How long each of `count` publishes took, one after another; fewer if they take more than some seconds."""
+    """Return the seconds of each of `count` publishes, or of fewer if they take too long."""
     until = time.perf_counter() + LATENCY_SECONDS
     taken = []
     with connected(peer) as connection, connection.Producer(serializer="json") as producer:
@@ -152,23 +147,18 @@ def publish_seconds(barrier: Waiter, peer: Peer, count: int, exchange: str, keys
 
 
 def flush(channel: Any) -> None:
-    """Wait until the broker has what was published without waiting; only our channels can."""
+    """Wait until the broker has all publishes; only our channels can."""
     if hasattr(channel, "flush"):
         channel.flush()
 
 
 def consume(
-    barrier: Waiter,
-    peer: Peer,
-    name: str | Sequence[str],
-    count: int,
-    prefetch: int = 100,
-    consumers: int = 1,
+    barrier: Waiter, peer: Peer, name: str | Sequence[str], count: int, prefetch: int = 100, consumers: int = 1,
     look: Callable[[Any], None] | None = None,
-) -> Timing:
-    """Consumes and acks at least `count` messages of one or more queues (the last batch may bring more).
+) -> Timing:  # fmt: skip
+    """Consume and ack at least `count` messages of one or more queues (the last batch may bring more).
 
-    Each consumer has a channel of its own. The stretch ends when these are closed, and so with the last ack processed.
+    Each consumer has a channel. The stretch ends when these are closed, and so with the last ack processed.
     `look` is called with each message.
     """
     seen = 0
@@ -182,12 +172,12 @@ def consume(
 
     with connected(peer) as connection:
         channels = [connection.channel() for _ in range(consumers)]
-        made = [_consumer(connection, channel, name, take, prefetch) for channel in channels]
+        made = [consumer(connection, channel, name, take, prefetch) for channel in channels]
         gc.collect()
         barrier.wait()
         start, cpu = time.monotonic(), time.process_time()
-        for consumer in made:
-            consumer.consume()
+        for each in made:
+            each.consume()
         while seen < count:
             connection.drain_events(timeout=TIMEOUT_SECONDS)
         for channel in channels:
@@ -196,20 +186,21 @@ def consume(
     return timing
 
 
-def _consumer(
+def consumer(
     connection: Any, channel: Any, name: str | Sequence[str], take: Callable[[Any], None], prefetch: int
 ) -> Any:
-    queues = [Queue(one, durable=True) for one in ([name] if isinstance(name, str) else name)]
-    consumer = connection.Consumer(queues, channel=channel, on_message=take, auto_declare=False)
-    consumer.qos(prefetch_count=prefetch)
-    return consumer
+    """Return a consumer of queues that does not consume yet."""
+    queues = [Queue(queue, durable=True) for queue in ([name] if isinstance(name, str) else name)]
+    made = connection.Consumer(queues, channel=channel, on_message=take, auto_declare=False)
+    made.qos(prefetch_count=prefetch)
+    return made
 
 
 def keep_consuming(ready: Event, over: Event, peer: Peer, name: str, consumers: int, prefetch: int) -> None:
-    """Consumes and acks with so many consumers until it is over."""
+    """Consume and ack with several consumers until it is over."""
     with connected(peer) as connection:
         for _ in range(consumers):
-            _consumer(connection, connection.channel(), name, lambda message: message.ack(), prefetch).consume()
+            consumer(connection, connection.channel(), name, lambda message: message.ack(), prefetch).consume()
         ready.set()
         while not over.is_set():
             with suppress(TimeoutError):
@@ -217,7 +208,7 @@ def keep_consuming(ready: Event, over: Event, peer: Peer, name: str, consumers: 
 
 
 def keep_connected(ready: Event, over: Event, peer: Peer, count: int) -> None:
-    """Holds so many connections, which do nothing, until it is over."""
+    """Hold idle connections until it is over."""
     with ExitStack() as stack:
         for _ in range(count):
             stack.enter_context(connected(peer))
@@ -226,13 +217,13 @@ def keep_connected(ready: Event, over: Event, peer: Peer, count: int) -> None:
 
 
 def first_delivery(barrier: Waiter, peer: Peer, name: str) -> float:
-    """Seconds from the start of connecting to the first message in the callback."""
+    """Return the seconds from the start of connecting to the first message in the callback."""
     start = time.monotonic()
     return _take_one(peer, name) - start
 
 
 def first_delivery_at(barrier: Waiter, peer: Peer, name: str, ready_path: str) -> float:
-    """When the first message is in the callback, of a server that will be started when the file exists."""
+    """Return the time of the first message, of a server that will be started when the file exists."""
     with Connection(peer.url) as connection:
         errors = (OSError, *connection.connection_errors, *connection.channel_errors)
     Path(ready_path).touch()
@@ -247,7 +238,7 @@ def first_delivery_at(barrier: Waiter, peer: Peer, name: str, ready_path: str) -
 
 
 def _take_one(peer: Peer, name: str) -> float:
-    """When the first message is in the callback."""
+    """The time of the first message in the callback."""
     taken: list[float] = []
 
     def take(message: Any) -> None:
@@ -263,7 +254,7 @@ def _take_one(peer: Peer, name: str) -> float:
 
 
 def first_connect(barrier: Waiter, peer: Peer) -> float:
-    """Seconds until a new client has a channel; the import of the transport is not in it."""
+    """Return the seconds until a new client has a channel, without the import of the transport."""
     if peer.url.startswith("opendata"):
         importlib.import_module("kombu_opendata")
     connection = Connection(peer.url, transport_options=dict(peer.options))

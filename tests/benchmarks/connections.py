@@ -1,4 +1,4 @@
-"""5,000 TLS connections, each with a consumer of a queue of its own (ours only).
+"""5,000 TLS connections, each with a consumer and its queue (ours only).
 
 They connect as fast as they can while a neighbour publishes and consumes. Then messages are published to random ones
 of the queues, at a rate and one after another. The clients are plain sockets that four processes watch by epoll, so
@@ -30,10 +30,10 @@ from kombu_opendata.protocol.messages import (
     PublishConfirm,
     Qos,
     Settle,
-)
+)  # fmt: skip
 
 from ..support.certificates import Authority
-from ..support.processes import Children
+from ..support.processes import children
 from ..support.served import ServedBroker
 from . import servers
 from .processes import BenchError, Waiter, memory_mb, run_together
@@ -49,38 +49,32 @@ _NEIGHBOUR_RATE = 100
 
 
 def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], None]) -> None:
-    """Adds a sample of each row; calls `step` at the end."""
+    """Add a sample of each row."""
     place = folder / "connections"
     place.mkdir()
     issued = Authority(place).issue("broker", "127.0.0.1")
-    started = Children()
     port = servers.free_ports(1)[0]
     options = [f"--tls-cert={issued.chain}", f"--tls-key={issued.key}"]
-    try:
+    with children() as started:
         broker = ServedBroker(place, "--store", f"{place}/store", "--listen", f"tcp:127.0.0.1:{port}", *options)
         started.add(broker)
         before = memory_mb(broker.pid)
-        each = sizes.connections // _PROCESSES
-        watched: dict[str, Any] = {}
+        watched: dict[str, float] = {}
         watcher = threading.Thread(target=_watch, args=(broker.pid, place, watched))
         watcher.start()
-        arguments = [(port, str(place), number, each) for number in range(_PROCESSES)]
+        arguments = [(port, str(place), number, sizes.connections // _PROCESSES) for number in range(_PROCESSES)]
         arguments.append((port, str(place), -1, sizes.connections))
         answers = run_together(clients, arguments, deadline_seconds=4 * _SECONDS)
         watcher.join()
-    finally:
-        started.clean_up()
-    found = next(answer for answer in answers if answer is not None)
-    results.add("connections.memory", OURS, watched["resident"])
-    results.add("connections.each", OURS, 1e3 * (watched["resident"] - before) / sizes.connections)
-    results.add("connections.connect", OURS, found["connect"])
-    results.add("connections.neighbour", OURS, found["neighbour_p99"])
-    results.add("connections.p50", OURS, found["p50"])
-    results.add("connections.p99", OURS, found["p99"])
+    memory, times = watched["resident"], next(answer for answer in answers if answer is not None)
+    results.add("connections.memory", OURS, memory)
+    results.add("connections.each", OURS, 1e3 * (memory - before) / sizes.connections)
+    for key in ("connect", "neighbour", "p50", "p99"):
+        results.add(f"connections.{key}", OURS, times[key])
     step(f"{sizes.connections} connections")
 
 
-def _watch(pid: int, place: Path, found: dict[str, Any]) -> None:
+def _watch(pid: int, place: Path, found: dict[str, float]) -> None:
     """Note the memory when all are connected and have got messages."""
     until = time.monotonic() + 3 * _SECONDS
     while not (place / "done").exists() and time.monotonic() < until:
@@ -120,7 +114,7 @@ class Client:
         return list(self._reader.feed(data))
 
     def consume(self) -> None:
-        """Consume a queue of its own."""
+        """Consume the connection's queue."""
         declared = DeclareQueue(2, self.queue, True, False, False, {}, False)
         qos, consume = Qos(3, 1, 10), Consume(4, 1, "tag", self.queue, False, False, {})
         self.sock.sendall(frame(declared) + frame(qos) + frame(consume))
@@ -189,7 +183,7 @@ def _publisher(barrier: Waiter, port: int, folder: Path, context: ssl.SSLContext
     (folder / "done").touch()
     return {
         "connect": connect,
-        "neighbour_p99": quantiles(storm, n=100)[98] if len(storm) > 1 else storm[0],
+        "neighbour": quantiles(storm, n=100)[98] if len(storm) > 1 else storm[0],
         "p50": median(taken),
         "p99": quantiles(taken, n=100)[98],
     }

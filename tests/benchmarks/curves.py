@@ -1,6 +1,6 @@
-"""How our broker's rates, times and memory change with one size at a time, from none to the largest (ours only).
+"""Curves of our broker's rates, times and memory along one size at a time, from none to the largest (ours only).
 
-Each point has a broker and a store of its own. The broker is at rest when the point is measured: compactions of what
+Each point has a new broker and store. The broker is at rest when the point is measured: compactions of what
 was published to get there are over.
 """
 
@@ -19,9 +19,9 @@ from kombu_opendata import QueueClient
 from kombu_opendata.errors import OpenDataError
 
 from . import clients
-from .curve_rows import BINDINGS_EACH, CURVES, PROCESSES, SMALL_PREFETCH, Curve
+from .curve_rows import CURVES, Curve
 from .disk import bytes_in
-from .peers import Peer, broker_pid, our_broker
+from .peers import Peer, our_broker, server_pid
 from .processes import BenchError, beside, cpu_seconds, end, memory_mb, run_alone, run_together, wait_at_rest
 from .results import Results
 from .workloads import PUBLISHERS, Sizes, publish_together, rate, unconfirmed
@@ -29,6 +29,10 @@ from .workloads import PUBLISHERS, Sizes, publish_together, rate, unconfirmed
 QUEUE = "bench-curves"
 EXCHANGE = "bench-topic"
 _FILLERS = 4
+#: of each of many consumers, and the processes that these share
+SMALL_PREFETCH, PROCESSES = 10, 2
+#: of a queue
+BINDINGS_EACH = 100
 #: messages of one fill
 _FILL = 1_000_000
 _REST_SECONDS = 3600.0
@@ -48,22 +52,19 @@ class Place:
     exchange: str = ""
     keys: Sequence[str] = (QUEUE,)
     fills: bool = False
-    """Whether the consumed messages are published for that, as the measured publishes go elsewhere."""
+    """The consumed messages are published for that, as the measured publishes go elsewhere."""
     consumers: int = 1
     prefetch: int = 100
-    meanwhile: Callable[[], AbstractContextManager[None]] = nullcontext
-    """What goes on while rates are measured."""
+    during_rates: Callable[[], AbstractContextManager[None]] = nullcontext
+    """The context in which rates are measured."""
     during_publishes: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def pid(self) -> int:
-        pid = broker_pid(self.store)
-        if pid is None:
-            raise BenchError(f"no broker runs on {self.store}")
-        return pid
+        return server_pid(self.peer)
 
 
 def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], None]) -> None:
-    """Measures all points; one that fails is reported, and the others go on."""
+    """Measure all points; one that fails is reported, and the others continue."""
     for curve in CURVES:
         for size in _sizes_of(curve, sizes):
             try:
@@ -90,7 +91,7 @@ def _measure_point(curve: Curve, place: Place, sizes: Sizes, results: Results) -
         keeper.status()
         _PREPARE[curve.key](place)
         waiting = run_alone(clients.depth, place.peer, QUEUE)
-        with place.meanwhile():
+        with place.during_rates():
             if place.size >= _RESTS_FROM:
                 wait_at_rest(place.pid(), seconds=_REST_SECONDS)
             if curve.stores:
@@ -130,14 +131,10 @@ def _sample(place: Place, sizes: Sizes, add: Callable[[str, float], None]) -> No
 
 
 def _rate(
-    place: Place,
-    quantity: str,
-    count: int,
-    function: Callable[..., clients.Timing],
-    arguments: Sequence[tuple[Any, ...]],
-    add: Callable[[str, float], None],
-) -> None:
-    """A rate, and what a message costs the broker meanwhile."""
+    place: Place, quantity: str, count: int, function: Callable[..., clients.Timing],
+    arguments: Sequence[tuple[Any, ...]], add: Callable[[str, float], None],
+) -> None:  # fmt: skip
+    """Add a rate, and the broker's CPU for a message."""
     before = cpu_seconds(place.pid())
     timings = run_together(function, arguments)
     add(quantity, rate(*timings))
@@ -150,19 +147,15 @@ def _publisher(place: Place, number: int, each: int) -> tuple[Any, ...]:
     return place.peer, QUEUE, each, place.exchange, [*place.keys[first:], *place.keys[:first]][:each]
 
 
-# ------------------------------------------------------------ what grows
+# ------------------------------------------------------------ the sizes
 def fill(peer: Peer, count: int) -> None:
-    """Publishes as fast as that goes."""
+    """Publish as fast as possible."""
     for start in range(0, count, _FILL):
         publishers = _FILLERS if count >= 1000 * _FILLERS else 1
         each, more = divmod(min(_FILL, count - start), publishers)
         publish_together(unconfirmed(peer), QUEUE, each, publishers)
         if more:
             publish_together(unconfirmed(peer), QUEUE, more, 1)
-
-
-def _wait(place: Place) -> None:
-    fill(place.peer, place.size)
 
 
 def _settle(place: Place) -> None:
@@ -196,11 +189,11 @@ def _consume(place: Place) -> None:
 
 
 def _connect(place: Place) -> None:
-    place.meanwhile = partial(beside, clients.keep_connected, place.peer, place.size)
+    place.during_rates = partial(beside, clients.keep_connected, place.peer, place.size)
 
 
-_PREPARE = {
-    "backlog": _wait,
+_PREPARE: dict[str, Callable[[Place], None]] = {
+    "backlog": lambda place: fill(place.peer, place.size),
     "history": _settle,
     "queues": _declare,
     "bindings": _bind,

@@ -25,28 +25,28 @@ QUEUE = "bench-floor"
 
 
 def measure_publish(sizes: Sizes, results: Results, folder: Path) -> None:
-    """Adds the CPU of a client that publishes."""
+    """Add the CPU of a client that publishes."""
     for _ in range(sizes.rounds):
         published, _consumed = run_alone(round_trip, sizes.publish)
         results.add("publish.cpu", MEMORY, cpu_microseconds(published))
 
 
 def measure_consume(sizes: Sizes, results: Results, folder: Path) -> None:
-    """Adds the CPU of a client that consumes."""
+    """Add the CPU of a client that consumes."""
     for _ in range(sizes.rounds):
         _published, consumed = run_alone(round_trip, sizes.consume)
         results.add("consume.cpu", MEMORY, cpu_microseconds(consumed))
 
 
 def round_trip(barrier: Waiter, messages: int) -> tuple[Timing, Timing]:
-    """Publishes and consumes; the in-memory queues live as long as this process."""
+    """Publish and consumes; the in-memory queues live as long as this process."""
     with clients.connected(PEER) as connection:
         Queue(QUEUE, durable=True)(connection.default_channel).declare()
     return clients.publish(barrier, PEER, QUEUE, messages), clients.consume(barrier, PEER, QUEUE, messages)
 
 
 def measure_celery(sizes: Sizes, results: Results, folder: Path) -> None:
-    """Adds the rates of ``apply_async`` and of a solo worker in the same process."""
+    """Add the rates of ``apply_async`` and of a solo worker in the same process."""
     for number in range(sizes.rounds):
         sent, worked = run_alone(send_and_work, sizes.tasks, str(folder / f"floor-{number}.json"))
         results.add("celery.send", MEMORY, rate(sent))
@@ -55,7 +55,7 @@ def measure_celery(sizes: Sizes, results: Results, folder: Path) -> None:
 
 
 def send_and_work(barrier: Waiter, tasks: int, path: str) -> tuple[Timing, Timing]:
-    """Sends tasks, and runs a worker until it has executed all of them."""
+    """Send tasks, and runs a worker until it has executed all of them."""
     run = celery_app.Run(PEER, QUEUE, tasks, path)
     sent, executed = celery_app.send(barrier, run), count(1)
 

@@ -1,4 +1,4 @@
-"""History: the first pages of lists over many messages, and what the log costs consumers.
+"""History: the first pages of lists over many messages, and the cost of the log to consumers.
 
 The store is made through the engine, as fast as that goes: the messages look like Celery's, nine tenths are settled.
 Pages are asked for in the engine as well, so that what is measured is the query and not the machine's sockets, and
@@ -26,7 +26,7 @@ from kombu_opendata.storage.state.store_state import Queue, QueueSettings
 from tests.support.clock import ManualClock
 
 from . import clients, machine
-from .peers import Peer, broker_with
+from .peers import broker_with
 from .processes import run_alone
 from .results import Results
 from .targets import OURS, WITHOUT
@@ -63,7 +63,7 @@ def headers_of(number: int) -> dict[str, str]:
 
 
 async def publish(engine: Engine, queues: list[Queue], first: int, count: int) -> None:
-    """Publish so many messages in turn to the queues; nothing waits for the disk."""
+    """Publish messages in turn to the queues; nothing waits for the disk."""
     now = engine.clock.now_ms()
     for number in range(first, first + count):
         engine.operations.publish(
@@ -73,7 +73,7 @@ async def publish(engine: Engine, queues: list[Queue], first: int, count: int) -
 
 
 async def settle(engine: Engine, queue: Queue, count: int) -> None:
-    """Claim and acknowledge so many; the tasks of one in a hundred fail, half of which are rejected."""
+    """Claim and acknowledge messages; the tasks of one in a hundred fail, half of which are rejected."""
     for number in range(count):
         entry, loading = engine.loader.next_entry(queue, engine.clock.now_ms())
         while loading:
@@ -90,7 +90,7 @@ async def settle(engine: Engine, queue: Queue, count: int) -> None:
 
 
 class Filler:
-    """Brings a store to so many messages, indexed; of each batch nine tenths are settled."""
+    """A filler of a store with indexed messages; of each batch nine tenths are settled."""
 
     def __init__(self, engine: Engine, clock: ManualClock) -> None:
         self._engine, self._clock = engine, clock
@@ -120,7 +120,7 @@ class Filler:
 
 
 def pages(messages: int, clock: ManualClock, began_ms: int) -> dict[str, tuple[str, dict[str, Any]]]:
-    """What is asked for: a list and its filters, by a text that names it."""
+    """Return the measured lists and their filters, by name."""
     middle = (began_ms + clock.now_ms()) // 2
     one = messages // 3
     found: dict[str, tuple[str, dict[str, Any]]] = {
@@ -133,7 +133,7 @@ def pages(messages: int, clock: ManualClock, began_ms: int) -> dict[str, tuple[s
         "a rare task": (query.MESSAGES, {"headers": {"task": [RARE_TASK]}}),
         "a customer": (query.MESSAGES, {"headers": {"customer": ["77"]}}),
         "a task's id": (query.MESSAGES, {"headers": {"id": [headers_of(one)["id"]]}}),
-        "no such id": (query.MESSAGES, {"headers": {"id": ["nobody's"]}}),
+        "no such id": (query.MESSAGES, {"headers": {"id": ["unknown"]}}),
         "up to a time": (query.MESSAGES, {"lte": middle}),
         "a queue, up to a time": (query.MESSAGES, {"queues": ["q1"], "lte": middle}),
         "a queue, a task, failed": (
@@ -161,7 +161,7 @@ async def ask(engine: Engine, kind: str, filters: dict[str, Any], order: str) ->
 
 
 class Page(NamedTuple):
-    """What the first pages of one list took."""
+    """The times of the first pages of one list."""
 
     name: str
     order: str
@@ -182,8 +182,19 @@ async def ask_all(engine: Engine, clock: ManualClock, began_ms: int, messages: i
     return found
 
 
+class Failures(NamedTuple):
+    """The number of failures, and times in ms: warm, cold, and the longest block of the event loop."""
+
+    counted: int
+    page: float
+    groups: float
+    first_page: float
+    first_groups: float
+    blocked: float
+
+
 async def ask_failures(engine: Engine) -> Failures:
-    """What the first page of failures and their groups take, which are asked for once before."""
+    """Measure the first page of failures and their groups, after a first request of each."""
     filters = failure_query.check_filters()
     view = engine.failures
     page, groups, counted = [], [], 0
@@ -198,17 +209,6 @@ async def ask_failures(engine: Engine) -> Failures:
             counted = sum(group.count for group in found.groups)
     warm = statistics.median(page[1:]), statistics.median(groups[1:])
     return Failures(counted, *warm, page[0], groups[0], 1000 * longest[0])
-
-
-class Failures(NamedTuple):
-    """How many there are, and what was measured, in ms: warm, cold, and how long the event loop was blocked at most."""
-
-    counted: int
-    page: float
-    groups: float
-    first_page: float
-    first_groups: float
-    blocked: float
 
 
 @asynccontextmanager
@@ -255,31 +255,18 @@ async def _measure_pages(
             await engine.close()
 
 
-# ---------------------------------------------------------------------- consumers
-def _consume(peer: Peer, series: str, sizes: Sizes, results: Results) -> None:
-    count = _CONSUMES * sizes.consume
-    publish_together(peer, "bench-history", count // PUBLISHERS)
-    results.add("history.consume", series, rate(run_alone(clients.consume, peer, "bench-history", count)))
-
-
-# ---------------------------------------------------------------------- all of it
-def steps(sizes: Sizes) -> int:
-    """How often `measure` calls back."""
-    return 2 + 2 * sizes.rounds
-
-
 def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], None]) -> None:
-    """Measures everything about history."""
+    """Measure pages of large stores, and consumers with history and without."""
     (small, large), failed = asyncio.run(_measure_pages(folder, sizes.history, results.remarks, step))
     results.add("history.failures", OURS, failed.page)
     results.add("history.groups", OURS, failed.groups)
+    slowest, of_tenth = (max(page.milliseconds for page in pages if page.single) for pages in (large, small))
+    results.add("history.page", OURS, slowest)
+    results.add("history.growth", OURS, slowest / of_tenth)
     results.remarks.append(
         f"Failures: {failed.counted:,}; the first time, a page took {failed.first_page:.0f} ms and groups "
         f"{failed.first_groups:.0f} ms. The event loop was blocked for at most {failed.blocked:.1f} ms."
     )
-    slowest, of_tenth = (max(page.milliseconds for page in pages if page.single) for pages in (large, small))
-    results.add("history.page", OURS, slowest)
-    results.add("history.growth", OURS, slowest / of_tenth)
     results.remarks.append(
         f"History: the time for the first page from {sizes.history:,} messages and then from a tenth of them, with the "
         "CPU time in parentheses."
@@ -290,11 +277,12 @@ def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], 
             f"({page.cpu_milliseconds:.1f} ms), {before.milliseconds:.1f} ms ({before.cpu_milliseconds:.1f} ms)."
         )
     with broker_with(folder / "with") as ours, broker_with(folder / "without", "--history-days", "0") as without:
-        for peer in (ours, without):
+        turns, count = [(without, WITHOUT), (ours, OURS)], _CONSUMES * sizes.consume
+        for peer, _series in turns:
             run_alone(clients.declare, peer, "bench-history")
-        turns = [(without, WITHOUT), (ours, OURS)]
         for _ in range(sizes.rounds):
             for peer, series in turns:
-                _consume(peer, series, sizes, results)
+                publish_together(peer, "bench-history", count // PUBLISHERS)
+                results.add("history.consume", series, rate(run_alone(clients.consume, peer, "bench-history", count)))
                 step("consume + ack, history on and off")
             turns.reverse()

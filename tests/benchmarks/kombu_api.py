@@ -1,4 +1,4 @@
-"""Kombu's names as `Any`: the package says it is typed, but most of its functions are not."""
+"""Kombu's names as `Any`: the package is marked as typed, but most of its functions are not."""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from . import clients
-from .kombu_api import Queue
 from .peers import Peer
 from .processes import BenchError, Waiter, run_together
 from .results import Results, percentile
@@ -24,6 +23,7 @@ from .workloads import Sizes, a_queue
 
 PREFETCH = 10
 PERCENTILES = {"p50": 50.0, "p99": 99.0, "p999": 99.9}
+STAGES = ("200", "10", "50", "90")
 _FIXED_RATE = 200.0
 #: from the start of both processes to the first publish that counts
 _LEAD_SECONDS = 0.2
@@ -34,14 +34,14 @@ _PR_SET_TIMERSLACK = 29
 
 
 class Load(NamedTuple):
-    """What a publisher sends: so many messages, so many a second; 0 means as fast as they are confirmed."""
+    """A publisher's messages, and its rate a second; 0 is as fast as they are confirmed."""
 
     messages: int
     rate: float
 
 
 class Sent(NamedTuple):
-    """What the publisher saw; `late` publishes began when the next one was due, or later."""
+    """The publisher's times; `late` publishes began when the next one was due, or later."""
 
     start: float
     end: float
@@ -49,28 +49,28 @@ class Sent(NamedTuple):
 
 
 class Handled(NamedTuple):
-    """What the consumer saw: the latency of each message in seconds, and when it had acked the last one."""
+    """The latency of each message in seconds, and the time of the last ack."""
 
     latencies: list[float]
     end: float
 
 
 def measure_capacities(peers: Sequence[Peer], sizes: Sizes, results: Results) -> None:
-    """Measures how many messages a second go from one publisher to one consumer, and says what rates follow."""
+    """Measure the messages a second from one publisher to one consumer, and report the rates that follow."""
     for _ in range(min(sizes.rounds, _CAPACITY_ROUNDS)):
         for peer in peers:
             sent, handled = _run(peer, Load(sizes.publish, 0.0))
             seconds = max(sent.end, handled.end) - sent.start
             results.add("latency.capacity", peer.name, sizes.publish / seconds)
-    for stage in ("10", "50", "90"):
+    for stage in STAGES[1:]:
         each = ", ".join(f"{stage_rate(stage, peer.name, results):,.0f}/s ({peer.title})" for peer in peers)
         whose = "the smaller capacity, for all brokers" if stage == "50" else "the broker's own capacity"
         results.remarks.append(f"Latency: {stage} % of {whose}: {each}.")
 
 
 def measure_round(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
-    """Adds a sample of each percentile at each rate."""
-    for stage in ("200", "10", "50", "90"):
+    """Add a sample of each percentile at each rate."""
+    for stage in STAGES:
         rate = stage_rate(stage, peer.name, results)
         load = Load(max(sizes.latency, int(rate * sizes.latency_seconds)), rate)
         sent, handled = _run(peer, load)
@@ -80,15 +80,15 @@ def measure_round(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> N
 
 
 def stage_rate(stage: str, name: str, results: Results) -> float:
-    """Messages a second of a stage: 200, or a share of the broker's own capacity; at 50 % of the smallest one.
+    """Return the messages a second of a stage: 200, or a share of the broker's capacity; at 50 % of the smallest one.
 
     Raises:
         BenchError: the capacity was not measured.
     """
     if stage == "200":
         return _FIXED_RATE
-    measured = {one: results.median("latency.capacity", one) for one in TITLES}
-    capacities = {one: capacity for one, capacity in measured.items() if capacity is not None}
+    measured = {series: results.median("latency.capacity", series) for series in TITLES}
+    capacities = {series: capacity for series, capacity in measured.items() if capacity is not None}
     if name not in capacities:
         raise BenchError(f"the capacity of {TITLES[name]} was not measured")
     capacity = min(capacities.values()) if stage == "50" else capacities[name]
@@ -96,23 +96,23 @@ def stage_rate(stage: str, name: str, results: Results) -> float:
 
 
 def _run(peer: Peer, load: Load) -> tuple[Sent, Handled]:
-    """Publishes and consumes in two processes."""
+    """Publish and consume in two processes."""
     with a_queue(peer, "latency") as name:
         answers = run_together(_side, [(side, peer, name, load) for side in (_consume, _publish)])
-    (sent,) = (one for one in answers if isinstance(one, Sent))
-    (handled,) = (one for one in answers if isinstance(one, Handled))
+    (sent,) = (answer for answer in answers if isinstance(answer, Sent))
+    (handled,) = (answer for answer in answers if isinstance(answer, Handled))
     if len(handled.latencies) != load.messages:
         raise BenchError(f"{len(handled.latencies)} deliveries of {load.messages} messages")
     return sent, handled
 
 
-def _side(barrier: Waiter, side: Any, peer: Peer, name: str, load: Load) -> Sent | Handled:
-    answer: Sent | Handled = side(barrier, peer, name, load)
-    return answer
+def _side(barrier: Waiter, side: Any, peer: Peer, name: str, load: Load) -> Any:
+    return side(barrier, peer, name, load)
 
 
 def _publish(barrier: Waiter, peer: Peer, name: str, load: Load) -> Sent:
-    _wake_up_in_time()
+    if sys.platform == "linux":  # a sleep may take up to 50 µs longer, unless a thread asks for less
+        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
     with clients.connected(peer) as connection, connection.Producer(serializer="json") as producer:
 
         def send(due: float) -> None:
@@ -146,19 +146,10 @@ def _consume(barrier: Waiter, peer: Peer, name: str, load: Load) -> Handled:
 
     with clients.connected(peer) as connection:
         channel = connection.channel()
-        queue = Queue(name, durable=True)
-        consumer = connection.Consumer([queue], channel=channel, on_message=take, auto_declare=False)
-        consumer.qos(prefetch_count=PREFETCH)
-        consumer.consume()
+        clients.consumer(connection, channel, name, take, PREFETCH).consume()
         gc.collect()
         barrier.wait()
         while len(latencies) < load.messages:
             connection.drain_events(timeout=clients.TIMEOUT_SECONDS)
         channel.close()
         return Handled(latencies, time.monotonic())
-
-
-def _wake_up_in_time() -> None:
-    """Linux lets a sleep take up to 50 µs longer, unless a thread asks for less."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)

@@ -27,7 +27,7 @@ class Peer:
     version: str = ""
     options: dict[str, Any] = field(default_factory=dict)
     results_url: str = ""
-    """Where a Celery app that uses this broker keeps its results: Redis, for the peers."""
+    """The result backend of a Celery app that uses this broker: Redis, for the peers."""
     arguments: dict[str, Any] = field(default_factory=dict)
     """Of the queues that a measurement declares."""
     pid: int = 0
@@ -45,7 +45,7 @@ def embedded(folder: Path) -> Peer:
 
 @contextmanager
 def running(names: Collection[str], folder: Path, results: Results) -> Iterator[list[Peer]]:
-    """Starts the brokers named; notes in `results` those this machine does not have and those that did not start."""
+    """Start the named brokers; note in `results` those that are missing or did not start."""
     with ExitStack() as stack:
         peers = []
         if OURS in names:
@@ -71,13 +71,13 @@ def running(names: Collection[str], folder: Path, results: Results) -> Iterator[
 
 @dataclass(frozen=True)
 class _Kind:
-    """How a broker's server is found and run."""
+    """The program of a broker's server, and the Python packages of its clients."""
 
     package: str
     find: Callable[[], str | None]
     run: Callable[..., AbstractContextManager[servers.Started]]
     modules: tuple[str, ...] = ()
-    """What Kombu's transport imports."""
+    """The imports of Kombu's transport."""
     options: dict[str, Any] = field(default_factory=dict)
     """Of the transport."""
 
@@ -157,7 +157,7 @@ def broker_pid(store: Path) -> int | None:
 
 
 def stop(store: Path) -> None:
-    """Stops the embedded broker of this folder, if one runs."""
+    """Stop the embedded broker of this folder, if one runs."""
     pid = broker_pid(store)
     if pid is not None:
         end(pid)

@@ -53,7 +53,7 @@ THEMES = (
 
 
 def draw(results: Results, folder: Path) -> list[Picture]:
-    """Draws what was measured; pictures of an earlier run in this folder are removed."""
+    """Draw what was measured; pictures of an earlier run in this folder are removed."""
     folder.mkdir(exist_ok=True)
     for old in folder.glob("*-light.svg"):
         old.unlink()
@@ -107,7 +107,7 @@ def _saved(picture: Picture, paint: Paint, folder: Path) -> Picture:
 
 
 def _panels(count: int, height: float, heights: Sequence[float] | None = None) -> tuple[Figure, list[Axes]]:
-    """A figure with so many panels, in rows of `COLUMNS`."""
+    """A figure with panels in rows of `COLUMNS`."""
     rows = math.ceil(count / COLUMNS)
     figure = Figure(
         figsize=(_PANEL_WIDTH * min(count, COLUMNS), height), layout=ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.08)
@@ -179,7 +179,7 @@ def _curve(results: Results, curve: Curve, theme: Theme) -> Figure:
 
 
 def _place(size: int, points: Sequence[tuple[int, object]]) -> float:
-    """Where a size stands on a logarithmic axis; none at all stands a decade before the smallest other one."""
+    """The place of a size on a logarithmic axis; zero is a decade before the smallest other size."""
     return math.log10(size or min((one for one, _samples in points if one), default=1) / 10)
 
 

@@ -1,7 +1,7 @@
-"""Runs functions in fresh processes, and several of them together from behind a barrier.
+"""Functions in fresh processes, several of them behind a barrier; servers; CPU and memory of process trees.
 
-Results travel through a queue and not through standard output: an embedded broker that a measured
-client starts may outlive it and would keep an inherited pipe open.
+Results travel through a queue and not through standard output: an embedded broker that a measured client starts may
+outlive it and would keep an inherited pipe open.
 """
 
 from __future__ import annotations
@@ -20,28 +20,27 @@ from pathlib import Path
 from typing import Any, Protocol
 
 _SPAWN = multiprocessing.get_context("spawn")
-
 DEADLINE_SECONDS = 900.0
-
-#: a process is at rest if it took at most so many seconds of CPU in each of the last seconds, so many of them
-_QUIET_CPU = 0.1
-_QUIET_SECONDS = 5
+#: a process is at rest if it took at most this CPU in each of the last seconds
+_QUIET_CPU, _QUIET_SECONDS = 0.1, 5
+_GONE = (FileNotFoundError, ProcessLookupError)
 
 
 class BenchError(Exception):
-    """A measurement could not be made; the text says which and why."""
+    """A measurement could not be made; the text has the measurement and the reason."""
 
 
 class Waiter(Protocol):
-    """The part of a barrier that a measured function sees."""
+    """The part of a barrier that a measured function uses."""
 
     def wait(self) -> Any: ...
 
 
+# ---------------------------------------------------------------------- functions
 def run_together(
     function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], *, deadline_seconds: float = DEADLINE_SECONDS
 ) -> list[Any]:
-    """Calls ``function(barrier, *arguments[i])`` in one process each; returns what they returned, in any order.
+    """Call ``function(barrier, *arguments[i])`` in one process each; return their results, in any order.
 
     Raises:
         BenchError: one of them failed, died or exceeded the deadline; the others are ended.
@@ -49,7 +48,7 @@ def run_together(
     barrier = _SPAWN.Barrier(len(arguments), timeout=60.0)
     answers: Any = _SPAWN.Queue()
     children: list[BaseProcess] = [
-        _SPAWN.Process(target=_child, args=(answers, barrier, function, one)) for one in arguments
+        _SPAWN.Process(target=_child, args=(answers, barrier, function, given)) for given in arguments
     ]
     try:
         for child in children:
@@ -66,13 +65,13 @@ def run_together(
 
 
 def run_alone(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls ``function(barrier, *arguments)`` in a process of its own and returns what it returned."""
+    """Call ``function(barrier, *arguments)`` in a new process and return its result."""
     return run_together(function, [arguments])[0]
 
 
 @contextmanager
 def beside(function: Callable[..., None], *arguments: Any) -> Iterator[None]:
-    """Runs ``function(ready, over, *arguments)`` meanwhile in a process of its own.
+    """Run ``function(ready, over, *arguments)`` in another process during the block.
 
     It sets the event `ready`, and returns soon after the event `over` was set.
 
@@ -112,8 +111,7 @@ def _collect(answers: Any, children: Sequence[BaseProcess], deadline_seconds: fl
         try:
             good, value = answers.get(timeout=1.0)
         except queue.Empty:
-            dead = [child.exitcode for child in children if child.exitcode not in (None, 0)]
-            if dead:
+            if dead := [child.exitcode for child in children if child.exitcode not in (None, 0)]:
                 raise BenchError(f"a client process died with exit code {dead[0]}") from None
             if time.monotonic() > until:
                 raise BenchError(f"clients did not finish within {deadline_seconds:.0f} s") from None
@@ -124,8 +122,57 @@ def _collect(answers: Any, children: Sequence[BaseProcess], deadline_seconds: fl
     return results
 
 
+# ---------------------------------------------------------------------- readings
+def is_running(pid: int) -> bool:
+    """Check that a process exists and has not exited, as a zombie has."""
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0] != "Z"
+    except _GONE:
+        return False
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU time of a process so far, user's and system's, of all of its threads; in steps of 10 ms."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def tree_of(pid: int) -> list[int]:
+    """Return a process and those that it started and that still run."""
+    pids = [pid]
+    with suppress(*_GONE):  # it exits just now
+        for children in Path(f"/proc/{pid}/task").glob("*/children"):
+            pids += [below for child in children.read_text().split() for below in tree_of(int(child))]
+    return pids
+
+
+def tree_cpu_seconds(pid: int) -> float:
+    """Return the CPU time so far of a process and of those that it started and that still run."""
+    seconds = 0.0
+    for member in tree_of(pid):
+        with suppress(*_GONE):
+            seconds += cpu_seconds(member)
+    return seconds
+
+
+def memory_mb(pid: int, field: str = "VmRSS") -> float:
+    """Return a process's memory in MB (10⁶ bytes): resident, or the highest so far, ``VmHWM``; 0 if it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+    except _GONE:
+        return 0.0
+    return next((int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith(f"{field}:")), 0.0)
+
+
+def tree_memory_mb(pid: int) -> float:
+    """Return the resident memory of a process and of those that it started."""
+    return sum(map(memory_mb, tree_of(pid)))
+
+
+# ---------------------------------------------------------------------- waits
 def wait_until(condition: Callable[[], Any], what: str, *, seconds: float, poll_seconds: float = 0.05) -> None:
-    """Waits for `condition` to become true.
+    """Wait for `condition` to become true.
 
     Raises:
         BenchError: it did not within `seconds`.
@@ -137,60 +184,10 @@ def wait_until(condition: Callable[[], Any], what: str, *, seconds: float, poll_
         time.sleep(poll_seconds)
 
 
-def is_running(pid: int) -> bool:
-    """Whether this process exists and has not exited (a zombie has)."""
-    try:
-        os.kill(pid, 0)
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:
-            return stat.read().rpartition(")")[2].split()[0] != "Z"
-    except (ProcessLookupError, FileNotFoundError):
-        return False
-
-
-def cpu_seconds(pid: int) -> float:
-    """CPU time of a process so far, user's and system's, of all of its threads; in steps of 10 ms."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def memory_mb(pid: int, field: str = "VmRSS") -> float:
-    """Return a process's memory in MB (10⁶ bytes): resident, or the highest so far, ``VmHWM``; 0 if it has ended."""
-    try:
-        text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
-    except (FileNotFoundError, ProcessLookupError):
-        return 0.0
-    return next((int(line.split()[1]) * 1024 / 1e6 for line in text.splitlines() if line.startswith(f"{field}:")), 0.0)
-
-
-def tree_memory_mb(pid: int) -> float:
-    """Return the resident memory of a process and of those that it started."""
-    return sum(map(memory_mb, tree_of(pid)))
-
-
-def tree_of(pid: int) -> list[int]:
-    """A process and those that it started and that still run."""
-    found = [pid]
-    with suppress(FileNotFoundError, ProcessLookupError):  # it exits just now
-        for children in Path(f"/proc/{pid}/task").glob("*/children"):
-            found += [one for child in children.read_text().split() for one in tree_of(int(child))]
-    return found
-
-
-def tree_cpu_seconds(pid: int) -> float:
-    """CPU time so far of a process and of those that it started and that still run."""
-    found = 0.0
-    for one in tree_of(pid):
-        with suppress(FileNotFoundError, ProcessLookupError):
-            found += cpu_seconds(one)
-    return found
-
-
 def wait_at_rest(pid: int, *, seconds: float = 180.0) -> None:
-    """Waits until a process and those that it started take next to no CPU.
+    """Wait until a process and those that it started take next to no CPU, so that compactions are over.
 
-    What is measured then is not beside the compaction of what was written.
-
-    One that has exited is at rest, too, as an embedded broker that nobody is connected to.
+    A process that has exited is at rest, too, as an embedded broker without clients.
 
     Raises:
         BenchError: it still worked after `seconds`.
@@ -206,18 +203,17 @@ def wait_at_rest(pid: int, *, seconds: float = 180.0) -> None:
         time.sleep(1.0)
 
 
+# ---------------------------------------------------------------------- servers
 def end(pid: int, *, with_signal: int = signal.SIGTERM, grace_seconds: float = 30.0) -> float:
-    """Ends one process, by force after the grace time; returns the seconds that took."""
+    """End a process, by force after the grace time; return the seconds that took."""
     start = time.perf_counter()
-    try:
+    with suppress(ProcessLookupError):
         os.kill(pid, with_signal)
         try:
             wait_until(lambda: not is_running(pid), f"exit of {pid}", seconds=grace_seconds, poll_seconds=0.002)
         except BenchError:
             os.kill(pid, signal.SIGKILL)
             wait_until(lambda: not is_running(pid), f"exit of {pid} after SIGKILL", seconds=10.0)
-    except ProcessLookupError:
-        pass
     return time.perf_counter() - start
 
 
@@ -225,33 +221,18 @@ def end(pid: int, *, with_signal: int = signal.SIGTERM, grace_seconds: float = 3
 def server(
     command: Sequence[str], *, log: str, env: dict[str, str] | None = None, user: str | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Runs a server in a process group of its own, perhaps as another user; ends the whole group on the way out."""
+    """Run a server in a new process group, perhaps as another user; end the whole group on the way out."""
+    other: dict[str, Any] = {} if user is None else {"cwd": "/", "user": user, "group": user, "extra_groups": []}
     with open(log, "ab") as output:
         process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env=env,
-            start_new_session=True,
-            cwd=None if user is None else "/",
-            user=user,
-            group=user,
-            extra_groups=None if user is None else [],
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, start_new_session=True, **other
         )
     try:
         yield process
     finally:
-        _end_group(process)
-
-
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    for number, seconds in ((signal.SIGTERM, 30.0), (signal.SIGKILL, 10.0)):
-        try:
-            os.killpg(process.pid, number)
-            process.wait(seconds)
-        except ProcessLookupError:
-            break
-        except subprocess.TimeoutExpired:
-            continue
-    process.wait()
+        for number, seconds in ((signal.SIGTERM, 30.0), (signal.SIGKILL, 10.0)):
+            with suppress(ProcessLookupError, subprocess.TimeoutExpired):
+                os.killpg(process.pid, number)
+                process.wait(seconds)
+                break
+        process.wait()

@@ -1,12 +1,11 @@
-"""How long it takes until 500 clients, each with a consumer, are served again by the broker's successor (ours only).
+"""The time until 500 clients, each with a consumer, are served again by the broker's successor (ours only).
 
 The broker is killed. It is started again at the same place, or its standby takes over. Each client has a connection, a
-queue and a consumer of its own. It is served when it has published a message and got it.
+queue and a consumer. It is served when it has published a message and got it.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import random
@@ -14,6 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ from kombu_opendata.protocol.messages import Consume, DeclareQueue, Outcome, Pub
 from kombu_opendata.url import parse
 
 from ..support.certificates import Authority
-from ..support.processes import Children
+from ..support.processes import children
 from ..support.served import ServedBroker
 from ..support.users import user_table, write_users
 from . import servers
@@ -42,7 +42,7 @@ _SECONDS = 60.0
 
 
 class Case(NamedTuple):
-    """One row: how the clients connect, and who serves them again."""
+    """One row: the clients' connections, and the broker that serves them again."""
 
     row: str
     tls: bool = False
@@ -59,7 +59,7 @@ CASES = (
 
 
 def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], None]) -> None:
-    """Adds a sample of each row for each restart; calls `step` after each."""
+    """Add a sample of each row for each restart."""
     for number in range(sizes.restarts):
         for case in CASES:
             place = folder / f"{case.row}-{number}"
@@ -69,36 +69,29 @@ def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], 
 
 
 def _round(case: Case, folder: Path) -> float:
-    ports = servers.free_ports(2 if case.standby else 1)
-    options = _options(case, folder)
-    started = Children()
+    ports, options = servers.free_ports(2 if case.standby else 1), _options(case, folder)
+    with children() as started:
 
-    def start(port: int) -> ServedBroker:
-        place = folder / f"{len(list(folder.iterdir()))}"
-        place.mkdir()
-        listen = ("--listen", f"tcp:127.0.0.1:{port}", "--store", f"file://{folder}/store")
-        broker = ServedBroker(place, *listen, *options)
-        started.add(broker)
-        return broker
+        def start(port: int) -> ServedBroker:
+            place = folder / f"{len(list(folder.iterdir()))}"
+            place.mkdir()
+            listen = ("--listen", f"tcp:127.0.0.1:{port}", "--store", f"file://{folder}/store")
+            broker = ServedBroker(place, *listen, *options)
+            started.add(broker)
+            return broker
 
-    try:
         active = start(ports[0])
         if case.standby:
             start(ports[1])
         hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
-        each = CLIENTS // _PROCESSES
-        urls = [
-            [_url(case, hosts, number) for number in range(first, first + each)] for first in range(0, CLIENTS, each)
-        ]
+        urls = [_url(case, hosts, number) for number in range(CLIENTS)]
         ready = [folder / f"ready{number}" for number in range(_PROCESSES)]
         killing = threading.Thread(target=_kill_when, args=(ready, active, None if case.standby else start, ports[0]))
         killing.start()
-        arguments = list(zip(urls, map(str, ready), [str(folder)] * _PROCESSES, strict=True))
+        arguments = [(urls[n::_PROCESSES], str(ready[n]), str(folder)) for n in range(_PROCESSES)]
         served = run_together(clients, arguments, deadline_seconds=3 * _SECONDS)
         killing.join()
         return float(max(served)) - float((folder / "killed").read_text())
-    finally:
-        started.clean_up()
 
 
 def _options(case: Case, folder: Path) -> list[str]:
@@ -136,7 +129,7 @@ def _kill_when(ready: list[Path], active: ServedBroker, start: Callable[[int], S
 # ------------------------------------------------------------ the clients
 def clients(barrier: Waiter, urls: list[str], ready: str, folder: str) -> float:
     """Connect, wait until the broker was killed, and be served again; returns when the last one was."""
-    logging.getLogger("kombu_opendata").setLevel(logging.ERROR)  # each says that its connection is lost, and back
+    logging.getLogger("kombu_opendata").setLevel(logging.ERROR)  # each logs the loss of its connection
     tls = {"ca_certs": f"{folder}/ca.pem"} if urls[0].startswith("opendatas") else None
     options = Options(tls=tls, connect_timeout=5.0, reconnect_timeout=_SECONDS, heartbeat=60.0)
     with ExitStack() as stack:
@@ -181,20 +174,5 @@ def _be_served_again(connection: BrokerConnection, queue: str) -> float:
 
 
 def _all_at_once(function: Callable[..., float], connections: list[tuple[BrokerConnection, str]]) -> list[float]:
-    answers: list[float] = []
-    errors: list[BaseException] = []
-
-    def run(connection: BrokerConnection, queue: str) -> None:
-        try:
-            answers.append(function(connection, queue))
-        except BaseException as exc:
-            errors.append(exc)
-
-    threads = [threading.Thread(target=functools.partial(run, *one)) for one in connections]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
-    return answers
+    with ThreadPoolExecutor(len(connections)) as pool:
+        return list(pool.map(lambda connection: function(*connection), connections))

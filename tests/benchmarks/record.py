@@ -19,7 +19,7 @@ _CHANGEABLE = ("backlog", "peers_backlog", "curve_backlog")
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """What one run measured of one workload.
+    """The measurements of one workload in one run.
 
     Attributes:
         facts: of the machine, as :func:`.machine.facts` gives them.

@@ -42,7 +42,7 @@ def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], 
             run_alone(begin, peer, f"bench-beside-{number}")
             live(OURS)
             if run_alone(is_done, peer, f"bench-beside-{number}"):
-                results.remarks.append("A replay ended before the traffic beside it, so its round says too little.")
+                results.remarks.append("A replay ended before the traffic beside it, so its round is not comparable.")
             run_alone(clients.delete, peer, f"bench-replay-{number}", f"bench-beside-{number}")
         results.remarks.append(
             f"Replay of {sizes.replay:,} messages without other traffic: {', '.join(rates)} messages/s."

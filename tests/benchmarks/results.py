@@ -62,7 +62,7 @@ class Results:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest of the values that at least so many percent of them do not exceed (the nearest rank).
+    """Return the smallest value that at least `percent` of the values do not exceed (the nearest rank).
 
     Raises:
         ValueError: there are no values.

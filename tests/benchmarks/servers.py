@@ -1,4 +1,4 @@
-"""RabbitMQ, Redis and PostgreSQL from the distribution's packages, each on ports and in a folder of its own."""
+"""RabbitMQ, Redis and PostgreSQL from the distribution's packages, each on its own ports and folder."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from .kombu_api import Connection
 from .processes import BenchError, server, wait_until
 
 RABBITMQ_PATHS = ("/usr/lib/rabbitmq/bin/rabbitmq-server", "/opt/rabbitmq/sbin/rabbitmq-server")
-"""Looked at before ``PATH``: Debian's wrapper there changes the user and takes no folders of ours."""
+"""Tried in place of ``PATH``: Debian's wrapper there changes the user and takes no folders of ours."""
 
 
 class Started(NamedTuple):
@@ -27,44 +27,33 @@ class Started(NamedTuple):
 
 
 def find_rabbitmq() -> str | None:
-    """The server's own start script, or None."""
+    """Return the server's own start script."""
     if shutil.which("erl") is None or shutil.which("epmd") is None:
         return None
     return next((path for path in RABBITMQ_PATHS if os.access(path, os.X_OK)), None)
 
 
 def find_redis() -> str | None:
-    """The Redis server's program, or None."""
     return shutil.which("redis-server")
 
 
 def find_postgres() -> str | None:
-    """The PostgreSQL server's program beside those that it needs, the newest one of Debian's or that on ``PATH``."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: float(path.parts[-3]))
-    return str(found[-1]) if found else shutil.which("postgres")
+    """Return the newest PostgreSQL server of Debian's, or that on ``PATH``."""
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: float(path.parts[-3]))
+    return str(programs[-1]) if programs else shutil.which("postgres")
 
 
 @contextmanager
 def rabbitmq(program: str, folder: Path, port: int = 0) -> Iterator[Started]:
-    """Runs a RabbitMQ node without plugins, on this port or a free one."""
+    """Run a RabbitMQ node without plugins, on this port or a free one."""
     free_port, epmd_port, dist_port = free_ports(3)
     port = port or free_port
-    env = _rabbitmq_settings(folder, port, epmd_port, dist_port)
-    url = f"amqp://guest:guest@127.0.0.1:{port}//"
-    epmd = [shutil.which("epmd") or "epmd", "-port", str(epmd_port), "-address", "127.0.0.1"]
-    log = folder / "server.log"
-    with server(epmd, log=str(folder / "epmd.log")), server([program], log=str(log), env=env) as process:
-        properties = _wait_for_answer(url, process, log)
-        yield Started(url, str(properties.get("version", "?")), process.pid)
-
-
-def _rabbitmq_settings(folder: Path, port: int, epmd_port: int, dist_port: int) -> dict[str, str]:
     for name in ("home", "mnesia", "log"):
         (folder / name).mkdir(exist_ok=True)
     (folder / "rabbitmq.conf").write_text(f"listeners.tcp.1 = 127.0.0.1:{port}\n", encoding="ascii")
     (folder / "plugins").write_text("[].\n", encoding="ascii")
     (folder / "env.conf").touch()
-    return {
+    env = {
         "PATH": os.environ.get("PATH", os.defpath),
         "LANG": "C.UTF-8",
         "HOME": str(folder / "home"),
@@ -79,28 +68,30 @@ def _rabbitmq_settings(folder: Path, port: int, epmd_port: int, dist_port: int) 
         "RABBITMQ_LOG_BASE": str(folder / "log"),
         "RABBITMQ_PID_FILE": str(folder / "pid"),
     }
+    epmd = [shutil.which("epmd") or "epmd", "-port", str(epmd_port), "-address", "127.0.0.1"]
+    url = f"amqp://guest:guest@127.0.0.1:{port}//"
+    with (
+        server(epmd, log=str(folder / "epmd.log")),
+        _answering([program], folder, url, _amqp_version, env) as started,
+    ):
+        yield started
 
 
 @contextmanager
 def redis(program: str, folder: Path, port: int = 0, *, sync: str) -> Iterator[Started]:
-    """Runs a Redis server with an append-only file, synced as ``appendfsync`` says, or with ``no`` without a file."""
+    """Run a Redis server with an append-only file, synced by ``appendfsync``, or with ``no`` without a file."""
     port = port or free_ports(1)[0]
-    url = f"redis://127.0.0.1:{port}/0"
-    log = folder / "server.log"
     command = [
         *(program, "--bind", "127.0.0.1", "--port", str(port), "--dir", str(folder), "--daemonize", "no"),
         *("--save", "", "--appendonly", "no" if sync == "no" else "yes", "--appendfsync", sync),
     ]
-    with server(command, log=str(log)) as process:
-        _wait_for_answer(url, process, log)
-        with Connection(url) as connection:
-            version = connection.default_channel.client.info("server")["redis_version"]
-        yield Started(url, str(version), process.pid)
+    with _answering(command, folder, f"redis://127.0.0.1:{port}/0", _redis_version) as started:
+        yield started
 
 
 @contextmanager
 def postgres(program: str, folder: Path, port: int = 0) -> Iterator[Started]:
-    """Runs a PostgreSQL server with a database of its own and default settings, so with ``fsync``."""
+    """Run a PostgreSQL server with a new database and default settings, so with ``fsync``."""
     port = port or free_ports(1)[0]
     programs, data, log = Path(program).parent, folder / "data", folder / "server.log"
     user = _make_readable(folder) if os.geteuid() == 0 else None
@@ -111,21 +102,15 @@ def postgres(program: str, folder: Path, port: int = 0) -> Iterator[Started]:
         if process.returncode:
             raise BenchError(f"initdb failed:\n{_tail(log)}")
     command = [program, "-D", str(data), "-p", str(port), "-c", "listen_addresses=127.0.0.1", "-k", ""]
+    check = [str(programs / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(port)]
     with server(command, log=str(log), user=user) as process:
-        asked = [str(programs / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(port)]
-
-        def ready() -> bool:
-            if process.poll() is not None:
-                raise BenchError(f"{program} exited with {process.returncode} while starting:\n{_tail(log)}")
-            return subprocess.run(asked, check=False).returncode == 0
-
-        wait_until(ready, f"an answer of {program}", seconds=90.0, poll_seconds=0.2)
+        _wait_for_answer(process, log, lambda: subprocess.run(check, check=False).returncode == 0)
         version = subprocess.check_output([program, "--version"], text=True).split()[2]
         yield Started(f"sqla+postgresql+psycopg2://bench@127.0.0.1:{port}/postgres", version, process.pid)
 
 
 def _make_readable(folder: Path) -> str:
-    """The user that the server runs as instead of root, which it refuses, now can work in this folder."""
+    """Let the user work in this folder that the server runs as, because it refuses root."""
     user = "postgres"
     try:
         shutil.chown(folder, user)
@@ -135,35 +120,54 @@ def _make_readable(folder: Path) -> str:
     return user
 
 
-def _tail(log: Path) -> str:
-    return log.read_text(encoding="utf-8", errors="replace")[-800:]
+def _amqp_version(connection: Any) -> object:
+    return connection.connection.server_properties.get("version", "?")
 
 
-def _wait_for_answer(url: str, process: Any, log: Path) -> dict[str, Any]:
-    """Waits until the server accepts a client; returns what it says about itself (AMQP only)."""
-    answer: dict[str, Any] = {}
+def _redis_version(connection: Any) -> object:
+    return connection.default_channel.client.info("server")["redis_version"]
 
-    def ready() -> bool:
-        if process.poll() is not None:
-            raise BenchError(f"{process.args[0]} exited with {process.returncode} while starting:\n{_tail(log)}")
+
+@contextmanager
+def _answering(
+    command: list[str], folder: Path, url: str, version: Callable[[Any], object], env: dict[str, str] | None = None
+) -> Iterator[Started]:
+    """Run a server that accepts Kombu's clients."""
+    log, versions = folder / "server.log", list[str]()
+
+    def is_ready() -> bool:
         try:
             with Connection(url, connect_timeout=2) as connection:
                 connection.connect()
                 _ = connection.default_channel
-                answer.update(getattr(connection.connection, "server_properties", {}))
+                versions.append(str(version(connection)))
         except connection.connection_errors + connection.channel_errors:
             return False
         return True
 
-    wait_until(ready, f"an answer of {process.args[0]}", seconds=90.0, poll_seconds=0.2)
-    return answer
+    with server(command, log=str(log), env=env) as process:
+        _wait_for_answer(process, log, is_ready)
+        yield Started(url, versions[-1], process.pid)
+
+
+def _wait_for_answer(process: Any, log: Path, is_ready: Callable[[], bool]) -> None:
+    def check() -> bool:
+        if process.poll() is not None:
+            raise BenchError(f"{process.args[0]} exited with {process.returncode} while starting:\n{_tail(log)}")
+        return is_ready()
+
+    wait_until(check, f"an answer of {process.args[0]}", seconds=90.0, poll_seconds=0.2)
+
+
+def _tail(log: Path) -> str:
+    return log.read_text(encoding="utf-8", errors="replace")[-800:]
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on now."""
+    """Return ports without a listener."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     try:
-        return [int(one.getsockname()[1]) for one in sockets]
+        return [int(listener.getsockname()[1]) for listener in sockets]
     finally:
-        for one in sockets:
-            one.close()
+        for listener in sockets:
+            listener.close()

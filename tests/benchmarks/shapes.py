@@ -22,7 +22,7 @@ _KEY = "all"
 
 
 def bodies(sizes: Sizes) -> dict[str, tuple[int, int]]:
-    """By the rows' names: bytes of a body, and how many messages a round publishes."""
+    """Return the bytes of a body and the messages of a round, by the rows' names."""
     return {
         "100B": (100, sizes.consume // 2),
         "10kB": (10_000, sizes.consume // 4),
@@ -62,7 +62,7 @@ def fan_out(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
 
 
 def bind(barrier: Waiter, peer: Peer, exchange: str, names: list[str]) -> None:
-    """Binds queues to an exchange; in Redis a direct one, as a fanout one stores nothing there."""
+    """Bind queues to an exchange; in Redis a direct one, as a fanout one stores nothing there."""
     kind = "direct" if peer.name == REDIS else "fanout"
     with clients.connected(peer) as connection:
         channel = connection.default_channel
@@ -79,7 +79,7 @@ def many_queues(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> Non
 
 
 def _use_most_queues(sizes: Sizes, results: Results, folder: Path) -> None:
-    """All rounds at once, as making so many queues, and deleting them one by one, takes longer than a round."""
+    """Measure all rounds together, as making and deleting the queues takes longer than a round."""
     with our_broker(folder) as own:
         names = [f"bench-queues-{number}" for number in range(sizes.queues)]
         run_alone(clients.declare, own, *names)
@@ -111,7 +111,7 @@ def priorities(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None
 
 
 def consume_priorities(barrier: Waiter, peer: Peer, name: str, count: int) -> tuple[Timing, list[int]]:
-    """Consumes messages; also gives their priorities, in the order of the deliveries."""
+    """Consume messages; also gives their priorities, in the order of the deliveries."""
     seen: list[int] = []
     timing = clients.consume(
         barrier, peer, name, count, look=lambda message: seen.append(message.properties["priority"])

@@ -33,7 +33,7 @@ _ROUNDS = 3
 
 
 def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], None]) -> None:
-    """Measures everything about Spark; calls `step` with a word of progress as it goes."""
+    """Measure everything about Spark."""
     texts = []
     for number in range(min(sizes.rounds, _ROUNDS)):
         home = folder / f"spark{number}"
@@ -67,7 +67,7 @@ def row(number: int) -> dict[str, Any]:
 
 
 def send(barrier: Waiter, url: str, count: int) -> Timing:
-    """Sends rows one by one, the first outside of what is measured: it opens the connection."""
+    """Send rows one by one, the first outside of what is measured: it opens the connection."""
     app = Celery("bench", broker=url, set_as_current=False)
     app.send_task(TASK, kwargs=row(0))
     barrier.wait()

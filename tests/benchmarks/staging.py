@@ -27,7 +27,7 @@ _LOOK_SECONDS = 0.05
 
 
 def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], None]) -> None:
-    """Measures jobs of so many rows, each on a new broker."""
+    """Measure jobs, each on a new broker."""
     for number in range(sizes.staged_rounds):
         with our_broker(folder / f"staging{number}") as peer:
             _round(peer, sizes.staged, results)
@@ -95,7 +95,7 @@ def write(
 
 
 def _first(peer: Peer, queue: str, committed: float, results: Results) -> None:
-    """When a consumer has the first message, seconds after the commit was sent."""
+    """Add the seconds from the commit to the first message of a consumer."""
     connection = BrokerConnection(parse(peer.url))
     connection.connect()
     connection.set_prefetch(1, 1)
