@@ -1,1 +1,1 @@
-"""How effects become durable: journal, checkpoints, recovery."""
+"""Durability of effects: journal, checkpoints and recovery."""

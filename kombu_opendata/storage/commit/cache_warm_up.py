@@ -1,4 +1,4 @@
-"""Before recovery from a bucket: many requests at once, so that recovery makes few of them one after the other."""
+"""Cache warm-up before a recovery from a bucket, by many parallel requests instead of a sequence of few."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..slatedb.store_reads import Reads
 from ..state.store_state import StoreState
 from . import recovery
 
-#: kinds that recovery reads, and whose blocks in a small table have those of the others, too
+#: kinds that recovery reads; in a small table, their blocks also hold the records of the other kinds
 _SPREAD = [
     keys.RecordKind.ACTIVE, keys.RecordKind.DONE, keys.RecordKind.FAILED, keys.RecordKind.CONFIG,
     keys.RecordKind.PRODUCER, keys.RecordKind.LEASES, keys.RecordKind.HISTORY_LOG, keys.RecordKind.QUEUE_COUNTS,
@@ -23,18 +23,18 @@ _ROWS = 1000
 
 
 async def warm_up(store: Reads) -> None:
-    """Fill the caches with what recovery reads piece by piece: first the tables' indexes, then a block of each kind.
+    """Fill the caches with the records that recovery reads: first the tables' indexes, then a block of each kind.
 
-    A request to a bucket takes long, but many take no longer than one.
+    One request to a bucket takes long, but many parallel requests take no longer than one.
     """
     await store.scan(b"", None, limit=1, read_ahead_bytes=1 << 14)
     await store.scan_many([keys.kind_range(kind) for kind in _SPREAD], 1)
 
 
 async def warmed_cache(url: str, instance: str, settings: SlateSettings, clock: Clock) -> BlockCache:
-    """A cache with what recovery will read, while another process is still the writer.
+    """Return a cache with the records that recovery will read, while another process is still the writer.
 
-    What is only in the WAL is left out: the next writer reads that into memory when it opens the database.
+    Changes that are only in the WAL are left out: the next writer loads these when it opens the database.
 
     Raises:
         StoreError: the database can't be read.

@@ -1,8 +1,8 @@
 """A checkpoint: one atomic SlateDB batch that brings the store to the state in memory.
 
-The batch is made from the state without a turn of the event loop in between. Then the few records that need the old
-value are added (:mod:`.checkpoint_deletions`), and the batch is written and flushed. The batch has
-the journal's position, too.
+The batch is built from the state without a turn of the event loop in between. The few records that depend on their old
+value are added next (:mod:`.checkpoint_deletions`), and the batch is written and flushed. The batch also contains the
+journal's position.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ T = TypeVar("T")
 
 
 def snapshot(state: StoreState, batch: WriteBatch, position: int | None, now: int) -> Dirty:
-    """Add everything that changed to ``batch``; the returned Dirty says what needs the store's old values."""
+    """Add all changed records to ``batch``; the returned Dirty lists the changes that need the store's old values."""
     dirty, state.dirty = state.dirty, Dirty()
-    again = dirty.deleted_queues.keys() & state.queues.keys()
-    dirty.redeclared = {name: _records_of(state.queues[name]) for name in again}
-    for name in state.changed & state.queues.keys():  # there may be very many, of which few have changed
+    redeclared = dirty.deleted_queues.keys() & state.queues.keys()
+    dirty.redeclared = {name: _records_of(state.queues[name]) for name in redeclared}
+    for name in state.changed & state.queues.keys():  # there may be thousands, of which few have changed
         _put_queue(state.queues[name], batch)
         dirty.touched.append(state.queues[name])
     state.changed.clear()
@@ -74,7 +74,7 @@ def snapshot(state: StoreState, batch: WriteBatch, position: int | None, now: in
 
 
 def _put_or_delete(batch: WriteBatch, key: bytes, record: T | None, encode: Callable[[T], bytes]) -> None:
-    """Put the record, or delete the key where there is none."""
+    """Put the record, or delete the key if the record is None."""
     if record is None:
         batch.delete(key)
     else:
@@ -83,7 +83,7 @@ def _put_or_delete(batch: WriteBatch, key: bytes, record: T | None, encode: Call
 
 def _put_queue(queue: Queue, batch: WriteBatch) -> None:
     messages = queue.messages
-    if messages.dirty or messages.dropped:  # everything that is counted changes a bucket
+    if messages.dirty or messages.dropped:  # every counted event changes a bucket
         _put_counts(queue, batch)
     for number in messages.dirty:
         bucket = messages.buckets[number]
@@ -169,17 +169,17 @@ def _put_sessions(state: StoreState, dirty: Dirty, batch: WriteBatch, now: int) 
 def _leases(name: str, now: int, groups: Mapping[str, list[QueueEntry]]) -> SessionLeases:
     held = {queue: [entry.id for entry in entries] for queue, entries in groups.items()}
     deadlines = {queue: [entry.deadline for entry in entries] for queue, entries in groups.items()}
-    deadlines = {queue: found for queue, found in deadlines.items() if any(found)}
+    deadlines = {queue: values for queue, values in deadlines.items() if any(values)}
     return SessionLeases(name, now, held, deadlines)
 
 
 def _records_of(queue: Queue) -> frozenset[bytes]:
-    """The keys of a queue that was declared since the last checkpoint."""
+    """Return the keys of a queue that was declared since the last checkpoint."""
     name = queue.name
-    found = {keys.config_key(name), keys.options_key(name), keys.queue_counts_key(name)}
+    queue_keys = {keys.config_key(name), keys.options_key(name), keys.queue_counts_key(name)}
     if queue.overrides != NO_OVERRIDES:
-        found.add(keys.overrides_key(name))
-    found.update(keys.active_key(name, number) for number in queue.messages.dirty)
+        queue_keys.add(keys.overrides_key(name))
+    queue_keys.update(keys.active_key(name, number) for number in queue.messages.dirty)
     for which in LISTS:
-        found.update(bucket_key(name, which, number) for number in queue.settled_list(which).dirty)
-    return frozenset(found)
+        queue_keys.update(bucket_key(name, which, number) for number in queue.settled_list(which).dirty)
+    return frozenset(queue_keys)

@@ -1,4 +1,4 @@
-"""The records of a checkpoint that depend on the store's old values: attempts, deleted queues, unneeded messages."""
+"""Checkpoint records that depend on the store's old values: attempts, deleted queues, unneeded messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..state.log_retention_state import LogState
 from ..state.store_state import DeletedQueue, Dirty, StoreState
 from .route_counts import RouteCounts, portions
 
-#: messages whose counts are brought up to date in one turn of the event loop
+#: messages whose counts are updated in one turn of the event loop
 _COUNTS_PER_TURN = 250
 
 
@@ -25,9 +25,9 @@ async def resolve(
     fresh: Mapping[int, bytes],
     state: StoreState,
 ) -> set[int]:
-    """Add what depends on the store's old values: attempts records, deleted queues, counts of queues, garbage.
+    """Add the records that depend on the store's old values: attempts, deleted queues, counts of queues, garbage.
 
-    ``fresh`` are the payloads in the batch. Returns the messages that are deleted.
+    ``fresh`` are the payloads in the batch. Returns the ids of the deleted messages.
     """
     counts = RouteCounts(store)
     await counts.load(sorted(dirty.whole_attempts))
@@ -39,22 +39,22 @@ async def resolve(
         batch.put(key, attempts.encode([*(attempts.decode(key, old) if old else ()), *consumers][-65_535:]))
     garbage = list(dirty.garbage)
     for name, incarnations in dirty.deleted_queues.items():
-        # Only the first is in the store: the others came and went since the last checkpoint.
+        # Only the first is in the store: the others were declared and deleted since the last checkpoint.
         kept = dirty.redeclared.get(name, frozenset())
         stored = await _delete_queue_records(name, incarnations[0], kept, batch, store)
         garbage += (incarnations[0].ids | stored) - incarnations[0].dead_letters
         garbage += [id for deleted in incarnations[1:] for id in deleted.ids - deleted.dead_letters]
-    gone = await _count(garbage, dirty, batch, store, fresh, counts, state.log)
+    deleted_ids = await _count(garbage, dirty, batch, store, fresh, counts, state.log)
     if dirty.log:
         state.log.put_into(batch)
-    state.staged.collected(gone, batch)
-    return gone
+    state.staged.collected(deleted_ids, batch)
+    return deleted_ids
 
 
 async def _delete_queue_records(
     name: str, deleted: DeletedQueue, kept: Set[bytes], batch: WriteBatch, store: Reads
 ) -> set[int]:
-    """Delete a queue's records except those that were just put (``kept``); returns the settled messages."""
+    """Delete a queue's records except those that were just put (``kept``); return the ids of its settled messages."""
     ids: set[int] = set()
     gone = [key(name) for key in (keys.config_key, keys.options_key, keys.queue_counts_key, keys.overrides_key)]
     for prefix, known in (
@@ -83,11 +83,11 @@ async def _count(
     counts: RouteCounts,
     log: LogState,
 ) -> set[int]:
-    """Bring the counts of queues that need a message up to date, and delete the messages that no queue needs any more.
+    """Update the counts of queues that need a message, and delete the messages that no queue needs.
 
-    Payload, metadata and attempts go together. A message that is in several queues, or in chunks, or that was moved,
-    has an entry in a routes block, which counts the queues left. Where the log keeps what no queue needs, the entry
-    says so instead. Returns what was deleted.
+    Payload, metadata and attempts are deleted together. A message that is in several queues, or in chunks, or that was
+    moved, has an entry in a routes block, which counts the remaining queues. If the log keeps a message that no queue
+    needs, its entry marks it as kept instead. Returns the ids of the deleted messages.
     """
     new, changes = dirty.routes, _changes(garbage, dirty)
     gone, kept = set(), 0
@@ -117,7 +117,7 @@ async def _count(
 
 
 def _changes(garbage: list[int], dirty: Dirty) -> dict[int, int]:
-    """By how much the number of queues of each message changes."""
+    """Return the change in the number of queues of each message."""
     changes = dict.fromkeys(dirty.routes, 0) | dirty.joined
     changes.update(dict.fromkeys(dirty.outdated - changes.keys(), 0))
     for id, lost in Counter(garbage).items():
@@ -133,7 +133,7 @@ def _delete_message(id: int, chunks: int, batch: WriteBatch) -> None:
 
 
 async def _chunks(id: int, store: Reads, envelope: bytes | None) -> int:
-    """The number of chunk records of a message; ``envelope`` is given if it is in the batch."""
+    """Return the number of chunk records of a message; ``envelope`` is given if it is in the batch."""
     if envelope is not None:
         return payload.chunk_count(envelope)
     key = keys.payload_key(id)

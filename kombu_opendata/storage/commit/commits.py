@@ -1,8 +1,8 @@
-"""Commits: effects become durable in the journal at once, and in the store with the next checkpoint.
+"""Commits: effects become durable in the journal immediately, and in the store with the next checkpoint.
 
-With a journal (a local folder) a commit is synchronous and takes a tenth of a millisecond; checkpoints follow in the
-background. Without one (an object store, memory) every commit is a checkpoint. Either way no change may be shown to
-anybody before the commit that covers it has returned.
+With a journal (a local folder) a commit is synchronous and takes 0.1 ms; checkpoints follow in the background. Without
+one (an object store, memory) every commit is a checkpoint. In both cases no client may see a change before the commit
+that covers it has returned.
 """
 
 from __future__ import annotations
@@ -28,49 +28,52 @@ from . import checkpoint, checkpoint_deletions
 from .journal import Journal
 from .measurements import EngineFigures, stopwatch
 
-#: journal bytes that publishes leave for settlements, so that consumers go on when the disk is full
+#: journal bytes reserved for settlements, so that consumers continue when the disk is full
 RESERVED_BYTES = 4 << 20
-#: a batch of this size is written at once; writing it takes about five times as much memory
+#: a batch of this size is written immediately; writing it takes about five times as much memory
 LARGE_BATCH_BYTES = 2 << 20
-#: with so many bytes in the batch, publishes had better wait for the checkpoint under way
+#: at this size of the batch, publishes should wait for the current checkpoint
 FULL_BATCH_BYTES = 3 << 20
 
 
 class Participant(Protocol):
-    """A service with records of its own that the same checkpoints write."""
+    """A service with separate records that the same checkpoints write."""
 
     @property
     def is_dirty(self) -> bool:
-        """Whether a checkpoint has anything to write."""
+        """True if a checkpoint has records to write."""
 
     def snapshot(self, batch: WriteBatch) -> None:
-        """Add everything that changed to a checkpoint's batch."""
+        """Add all changed records to a checkpoint's batch."""
 
     async def before_deletion(self, ids: Set[int], batch: WriteBatch) -> None:
-        """The checkpoint deletes these messages; their records can still be read, and others added to its batch."""
+        """Prepare for the deletion of messages by the checkpoint.
+
+        Their records can still be read, and other records can be added to the batch.
+        """
 
     def end_flush(self) -> None:
-        """The checkpoint is in the store."""
+        """Release the data that the completed checkpoint wrote to the store."""
 
 
 class Commits:
-    """Makes the changes of one instance durable.
+    """The commits and checkpoints of one instance.
 
     Attributes:
         effects: the changes since the last commit; always the same list.
-        needs_sync: a client waits for an answer, so the commit must survive a power loss.
+        needs_sync: a client waits for a reply, so the commit must survive a power loss.
         sync_soon: as ``needs_sync``, but a sync with the next checkpoint is early enough.
         new_bytes: the size of the payloads in ``effects``.
         batch: records for the next checkpoint.
-        text_bytes: of what tasks reported, which the next checkpoint adds to the batch.
-        checkpointing: is held during a checkpoint: the dirty sets are cleared, but the store lacks the changes.
-        tidying: is held while the memtable is written out or the store is reopened. Taken before ``checkpointing``.
-        count: appends to the journal, or batches where there is no journal.
+        text_bytes: the size of the tasks' reports that the next checkpoint adds to the batch.
+        checkpointing: held during a checkpoint: the dirty sets are cleared, but the store lacks the changes.
+        tidying: held while the memtable is flushed or the store is reopened. Acquired before ``checkpointing``.
+        count: the number of appends to the journal, or of batches if there is no journal.
         is_large: set while the next checkpoint's batch is large; only with a journal.
-        released_upto: the number of the last journal record that the store has.
-        on_full: called with True when the next checkpoint's batch is full, and with False when it is not any more.
+        released_upto: the number of the last journal record that the store contains.
+        on_full: called with True when the next checkpoint's batch becomes full, and with False when it has room again.
         watches: sets to which checkpoints add the messages that they delete.
-        failure: the error after which nothing can be committed.
+        failure: the error after which no commit is possible.
     """
 
     def __init__(
@@ -100,7 +103,7 @@ class Commits:
         self.checkpointing = asyncio.Lock()
         self.tidying = asyncio.Lock()
         self._waiting_since: float | None = None
-        self._waiting = 0  # checkpoints that wait or are under way
+        self._waiting = 0  # checkpoints that wait or run
         self.count = 0
         self.is_large = asyncio.Event()
         self.released_upto: int | None = None
@@ -111,7 +114,7 @@ class Commits:
 
     # ------------------------------------------------------------------ the next commit
     def check_room(self, size: int) -> None:
-        """Refuse a change that would use the last of the journal.
+        """Refuse a change that would use the reserve of the journal.
 
         Raises:
             StoreFull: the disk is full, or the store accepts no writes.
@@ -128,12 +131,12 @@ class Commits:
             )
 
     def apply(self, effect: Effect) -> None:
-        """Change the state, which the next commit makes durable."""
+        """Apply an effect to the state; the next commit makes it durable."""
         effect.apply(self._state)
         self.effects.append(effect)
 
     def stage(self, id: int, metadata: bytes, envelope: bytes) -> None:
-        """Put a new message's metadata and payload in the batch of the next checkpoint."""
+        """Add a new message's metadata and payload to the batch of the next checkpoint."""
         put = self.batch.put
         for key, value in message_rows(id, metadata, envelope):
             put(key, value)
@@ -143,7 +146,7 @@ class Commits:
             self.on_full(True)
 
     def stage_all(self, records: Iterable[NewMessage]) -> None:
-        """Put the records of new messages in the batch of the next checkpoint."""
+        """Add the records of new messages to the batch of the next checkpoint."""
         for record in records:
             if record.uri:
                 self.batch.put(keys.metadata_key(record.id), record.metadata)
@@ -154,11 +157,11 @@ class Commits:
 
     # ------------------------------------------------------------------ the journal
     def commit_journal(self) -> None:
-        """Make all effects so far survive the end of the process, and a power loss if a client waits for an answer.
+        """Make the pending effects survive the end of the process, and a power loss if a client waits for a reply.
 
         Raises:
-            StoreFull: no room; the effects stay pending and must not be shown.
-            StoreError: the disk or a checkpoint failed, now or before; the engine must be given up.
+            StoreFull: no room; the effects stay pending and must not be visible to clients.
+            StoreError: the disk or a checkpoint failed, now or earlier; the engine must be abandoned.
         """
         assert self._journal is not None
         if self.failure is not None:
@@ -177,7 +180,7 @@ class Commits:
             else:
                 self._journal.sync()
         except StoreUnwritable as exc:
-            self.failure = exc  # the journal may have the effects, so nothing may write them again
+            self.failure = exc  # the journal may contain the effects, so they must not be written again
             raise
         if count:
             self.count += 1
@@ -190,7 +193,7 @@ class Commits:
         self._figures.committed(stopwatch() - began, count, size)
 
     async def commit(self) -> None:
-        """Make all effects so far durable in any kind of store."""
+        """Make the pending effects durable in any kind of store."""
         if self._journal is not None:
             self.needs_sync = True
             self.commit_journal()
@@ -201,28 +204,29 @@ class Commits:
     async def checkpoint(self) -> None:
         """Bring the store to the state in memory, in one atomic batch.
 
-        If its caller is cancelled, a checkpoint goes on: the changes that it took from the dirty sets are nowhere else.
+        A checkpoint continues if its caller is cancelled: the changes that it took from the dirty sets exist nowhere
+        else.
 
         Raises:
-            StoreError: the store failed for good; the engine must be given up.
+            StoreError: the store failed permanently; the engine must be abandoned.
         """
         await asyncio.shield(asyncio.get_running_loop().create_task(self._checkpoint()))
 
     async def checkpoint_ended(self) -> None:
-        """Wait for the checkpoint under way, if there is one.
+        """Wait for the current checkpoint, if there is one.
 
         Raises:
-            StoreError: it failed; the engine must be given up.
+            StoreError: it failed; the engine must be abandoned.
         """
         async with self.checkpointing:
             if self.failure is not None:
                 raise self.failure
 
     async def catch_up(self) -> None:
-        """Have the store be as the state in memory is now.
+        """Bring the store to the state in memory, with a checkpoint if one is needed.
 
         Raises:
-            StoreError: the store failed for good; the engine must be given up.
+            StoreError: the store failed permanently; the engine must be abandoned.
         """
         if self.is_dirty:
             await self.checkpoint()
@@ -231,7 +235,7 @@ class Commits:
 
     def unwatch(self, watch: set[int]) -> None:
         """Stop adding deleted messages to a set."""
-        self.watches = [one for one in self.watches if one is not watch]
+        self.watches = [other for other in self.watches if other is not watch]
 
     async def _checkpoint(self) -> None:
         clock = asyncio.get_running_loop().time
@@ -279,7 +283,7 @@ class Commits:
             self.released_upto = position
 
     async def _write(self, batch: WriteBatch, position: int | None, now: int) -> list[Queue]:
-        """Write everything that changed; returns the queues among it."""
+        """Write all changes; return the queues that changed."""
         dirty = checkpoint.snapshot(self._state, batch, position, now)
         for participant in self.participants:
             participant.snapshot(batch)
@@ -306,7 +310,7 @@ class Commits:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether there is anything for a checkpoint to write."""
+        """True if a checkpoint has records to write."""
         journal, state = self._journal, self._state
         if self.effects or state.dirty or state.results.is_dirty or state.staged.is_dirty:
             return True
@@ -323,12 +327,12 @@ class Commits:
 
     @property
     def waiting_seconds(self) -> float:
-        """How long a checkpoint has been waiting or under way without any end of one; 0 if there is none."""
+        """The seconds for which a checkpoint has been waiting or running without completion; 0 if there is none."""
         if self._waiting_since is None:
             return 0.0
         return asyncio.get_running_loop().time() - self._waiting_since
 
     @property
     def stalled_seconds(self) -> float:
-        """How long no commit has ended although one is wanted; 0 with a journal, whose commits don't wait."""
+        """The seconds for which a requested commit has not completed; 0 with a journal, whose commits don't wait."""
         return self.waiting_seconds if self._journal is None else 0.0

@@ -1,15 +1,14 @@
-"""The commit journal: holds every commit from its answer until SlateDB has it (docs/rfcs/0003-journal.md).
+"""The commit journal: holds every commit from its reply until SlateDB contains it (docs/rfcs/0003-journal.md).
 
-On a local folder a commit is one append to a preallocated file, synced (``RWF_DSYNC`` or ``fdatasync``), about a tenth
-of what a SlateDB flush with fsync costs. The engine moves the journal's content into SlateDB in the background and
-releases it. :mod:`.journal_segment` has the files, and
-:mod:`.journal_records` the records in them.
+On a local folder a commit is one append to a preallocated file, synced (``RWF_DSYNC`` or ``fdatasync``), at about a
+tenth of the cost of a SlateDB flush with fsync. The engine moves the journal's content into SlateDB in the background
+and releases it. :mod:`.journal_segment` defines the files, and :mod:`.journal_records` the records in them.
 
-Damage and a torn tail look alike, and mean opposite things. What a crash of the process can tear is the last record,
-which was not confirmed, so it is left out. A damaged record that complete records follow was confirmed, or what follows
-was: recovery refuses the journal rather than drop it. Only a power loss can tear more: the records since the last sync,
-in any order. So each commit says how many records before it were not synced (:class:`..effects.sessions.SyncedTime`),
-which shows of a damaged record whether it was on the disk.
+Corruption and a torn write look alike, and require opposite reactions. A crash of the process can tear only the last
+record, which was not confirmed, so it is left out. If complete records follow a damaged record, it or they were
+confirmed: recovery refuses the journal rather than drop it. Only a power loss can tear more: the records since the last
+sync, in any order. So each commit states how many records before it were not synced
+(:class:`..effects.sessions.SyncedTimeEffect`), which shows of a damaged record whether it was on the disk.
 """
 
 from __future__ import annotations
@@ -30,21 +29,21 @@ from .journal_segment import HEADER_BYTES, Segment
 log = logging.getLogger(__name__)
 
 SEGMENT_BYTES = 16 << 20
-#: makes a write return when it is durable, as a ``fdatasync`` after it would; Linux has it, but not each file system
+#: the flag of a write that returns when it is durable, as with a ``fdatasync``; Linux has it, but not each file system
 _DSYNC: int = getattr(os, "RWF_DSYNC", 0)
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
-#: of a record's payload: how many records before it were not synced when it was written; None if it does not say so
+#: returns, from a record's payload, the number of unsynced records before it when it was written; None if unknown
 Unsynced = Callable[[bytes], int | None]
 
 
 class Journal:
-    """An append-only log in a folder of its own.
+    """An append-only log in its own folder.
 
     Args:
-        folder: created if it is not there.
-        segment_bytes: size of a segment; a larger record gets a segment of its own size.
-        max_bytes: how much may wait for the store; a larger journal refuses appends.
-        sync: False leaves out every fsync: a power loss may then lose answered messages.
+        folder: created if it does not exist.
+        segment_bytes: size of a segment; a larger record gets a segment of the size that it needs.
+        max_bytes: the largest size of the segments that wait for the store; a larger journal refuses appends.
+        sync: False leaves out every fsync: a power loss may then lose confirmed messages.
 
     Raises:
         StoreUnwritable: the folder can't be created or written.
@@ -62,7 +61,7 @@ class Journal:
         self._spare: Segment | None = None
         self._offset = 0
         self._dirty = False
-        self._spare_numbers = itertools.count()  # two threads may allocate at once
+        self._spare_numbers = itertools.count()  # two threads may allocate at the same time
         self.sequence = 0
         self._synced = 0
         try:
@@ -73,7 +72,7 @@ class Journal:
 
     # ------------------------------------------------------------------ recovery
     def replay(self, after: int, unsynced: Unsynced | None = None) -> Iterator[tuple[int, bytes]]:
-        """Yield (sequence, payload) of every record after ``after``, oldest first. Call once, before append.
+        """Yield (sequence, payload) of every record after ``after``, oldest first. Call it once, before :meth:`append`.
 
         Args:
             after: the store's position: records up to it may be damaged or missing.
@@ -111,14 +110,14 @@ class Journal:
                 self._check_end(segment, data, end)
 
     def _was_synced(self, later: list[JournalRecord], unsynced: Unsynced | None) -> bool:
-        """Whether the record before these was on the disk: it was not torn by a power loss, but damaged later."""
+        """Return True if the record before these was on the disk: no power loss tore it, and it was damaged later."""
         if unsynced is None:
             return True
         counts = ((record.sequence, unsynced(record.payload)) for record in later)
         return any(count is not None and sequence - 1 - count > self.sequence for sequence, count in counts)
 
     def _check_end(self, segment: Segment, data: bytes, end: int) -> None:
-        """Refuse a last record that is surely damaged, and report one that may be torn."""
+        """Refuse a last record that is certainly damaged, and log one that may be torn."""
         state = begun_record(data, end, self.sequence + 1)
         if state == "damaged":
             raise self._damage(segment, end, "its sequence number was changed")
@@ -141,7 +140,7 @@ class Journal:
     # ------------------------------------------------------------------ writing
     @property
     def room(self) -> int:
-        """The largest record that can surely be appended now, in bytes."""
+        """The size in bytes of the largest record that can certainly be appended."""
         if not self._segments:
             return 0
         left = self._segments[-1].size - self._offset - RECORD_BYTES
@@ -150,16 +149,18 @@ class Journal:
 
     @property
     def unsynced(self) -> int:
-        """How many of the last records a power loss may tear."""
+        """The number of the last records that a power loss may tear."""
         return self.sequence - self._synced
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of the segments that the store does not hold yet, the current one included."""
+        """Bytes of the segments that the store does not contain yet, the current one included."""
         return sum(segment.size for segment in self._segments)
 
     def start(self) -> None:
-        """Begin a fresh segment after :meth:`replay`. What was replayed is synced first: a killed broker may not have.
+        """Begin a new segment after :meth:`replay`.
+
+        The replayed records are synced first, because a killed broker may not have synced them.
 
         Raises:
             StoreFull: no space.
@@ -174,14 +175,14 @@ class Journal:
         """Append one record; it survives the end of this process, but a power loss only after :meth:`sync`.
 
         Args:
-            sync: call :meth:`sync`, with which one call of the system does both where it can.
+            sync: also call :meth:`sync`; one system call does both if the system supports it.
 
         Returns:
             Its sequence number.
 
         Raises:
             StoreFull: no room; nothing was written.
-            StoreUnwritable: the disk failed. Its content is unknown, so give the journal up.
+            StoreUnwritable: the disk failed. Its content is unknown, so abandon the journal.
         """
         need = RECORD_BYTES + len(payload)
         if self._offset + need > self._segments[-1].size:
@@ -206,7 +207,7 @@ class Journal:
         return sequence
 
     def _append_synced(self, parts: tuple[bytes, bytes], need: int) -> bool:
-        """Write and sync with one call, 20 to 30 µs faster than two; returns whether that was done."""
+        """Write and sync with one call, 20 to 30 µs faster than two; return True if the system supports it."""
         if not self._has_dsync:
             return False
         try:
@@ -221,7 +222,7 @@ class Journal:
         """Make every appended record survive a power loss.
 
         Raises:
-            StoreUnwritable: the disk failed. Its content is unknown, so give the journal up.
+            StoreUnwritable: the disk failed. Its content is unknown, so abandon the journal.
         """
         if self._dirty and self._sync:
             try:
@@ -232,10 +233,10 @@ class Journal:
         self._dirty = False
 
     def release(self, upto: int) -> None:
-        """Remove the segments with records up to ``upto`` only: the store has these.
+        """Delete the segments that only have records up to ``upto``: the store contains these.
 
-        They are not used again: a message in them may hold the bytes of a record, which recovery would find behind the
-        end of the later use.
+        Segments are not reused: a message in them may contain the bytes of a record, which recovery would read behind
+        the end of the later use.
         """
         while len(self._segments) > 1 and self._segments[1].first <= upto + 1:
             old = self._segments.pop(0)
@@ -244,17 +245,17 @@ class Journal:
 
     @property
     def has_spare(self) -> bool:
-        """Whether the next segment is allocated."""
+        """True if the next segment is allocated."""
         return self._spare is not None
 
     def prepare_spare(self, size: int = 0) -> bool:
-        """Allocate the next segment ahead of need, of at least ``size`` bytes. May take tens of milliseconds.
+        """Allocate the next segment in advance, of at least ``size`` bytes. May take tens of milliseconds.
 
         Returns:
             False when there is no space for it.
         """
         size = max(size, self.segment_bytes)
-        if (spare := self._spare) is not None:  # read once: the main thread may use it meanwhile
+        if (spare := self._spare) is not None:  # read once: the main thread may use it in parallel
             if spare.size >= size:
                 return True
             self._spare = None
@@ -262,23 +263,23 @@ class Journal:
         if self.waiting_bytes + size > self.max_bytes:
             return False
         try:
-            made = self._allocate(size)
+            segment = self._allocate(size)
         except StoreFull:
             return False
         if (spare := self._spare) is not None and spare.size >= size:
-            made.discard()  # another thread made or released one meanwhile
+            segment.discard()  # another thread allocated or released one in parallel
             return True
-        self._spare = made
+        self._spare = segment
         if spare is not None:
             spare.discard()
         return True
 
     def make_room(self, need: int) -> bool:
-        """Try to get ``need`` bytes of :attr:`room` by allocating now; returns whether there are as many."""
+        """Allocate a segment to get ``need`` bytes of :attr:`room`; return True if this succeeded."""
         return self.prepare_spare(need + HEADER_BYTES + RECORD_BYTES) and self.room >= need
 
     def close(self) -> None:
-        """Close the files; the records stay."""
+        """Close the files; the records remain."""
         self.sync()
         for segment in [*self._segments, *([self._spare] if self._spare else [])]:
             os.close(segment.fd)
@@ -297,7 +298,7 @@ class Journal:
         self._continue_in(segment)
 
     def _spare_of(self, size: int) -> Segment | None:
-        """Take the spare if it is large enough."""
+        """Take the spare segment if it is large enough."""
         if self._spare is None or self._spare.size < size:
             return None
         segment, self._spare = self._spare, None

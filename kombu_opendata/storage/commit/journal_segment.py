@@ -10,7 +10,7 @@ number      8      u64, the segment's number
 first       8      u64, sequence number of its first record
 ==========  =====  =======================================================
 
-All integers little endian. Records follow, back to back; :mod:`.journal` has their bytes.
+All integers are little endian. Records follow, back to back; :mod:`.journal_records` defines their bytes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Segment:
 
     @classmethod
     def allocate(cls, path: Path, size: int, *, sync: bool) -> Segment:
-        """A new file full of zeros: overwriting written blocks needs no change of file metadata at a sync.
+        """Create a file full of zeros: overwriting written blocks needs no change of file metadata at a sync.
 
         Raises:
             OSError: the disk is full or failed; there is no file then.
@@ -63,7 +63,7 @@ class Segment:
 
     @classmethod
     def open(cls, path: Path) -> Segment | None:
-        """The segment in a file; None, and the file is removed, if it was never used.
+        """Open the segment in a file; remove the file and return None if it was never used.
 
         Raises:
             OSError: the file can't be opened.
@@ -91,7 +91,7 @@ class Segment:
         return None
 
     def begin(self, folder: Path, number: int, first: int, *, sync: bool) -> None:
-        """Make it segment ``number`` of a journal, whose first record will have the sequence number ``first``."""
+        """Make the file segment ``number`` of a journal, with ``first`` as the sequence number of its first record."""
         self.number, self.first = number, first
         os.pwrite(self.fd, encode_header(number, first), 0)
         if sync:
@@ -103,18 +103,18 @@ class Segment:
             sync_folder(folder)
 
     def discard(self) -> None:
-        """Close and remove the file."""
+        """Close and delete the file."""
         os.close(self.fd)
         self.path.unlink(missing_ok=True)
 
 
 def file_name(number: int) -> str:
-    """The name of a segment's file."""
+    """Return the name of a segment's file."""
     return f"{number:016d}.journal"
 
 
 def encode_header(number: int, first: int) -> bytes:
-    """The header of a segment."""
+    """Encode the header of a segment."""
     return _HEADER.pack(MAGIC, VERSION, 0, number, first)
 
 
@@ -127,12 +127,15 @@ class SegmentHeader(NamedTuple):
     first: int
 
     def is_sound(self, path: Path, version: int = VERSION) -> bool:
-        """Whether this version could have written it to this file; the other fields are checked with the records."""
+        """Return True if this version could have written the header to this file.
+
+        The other fields are checked with the records.
+        """
         return self.version == version and not self.reserved and path.name == file_name(self.number)
 
 
 def parse_header(data: bytes) -> SegmentHeader | None:
-    """The header at the start of a segment's bytes; None if there is none."""
+    """Decode the header at the start of a segment's bytes; return None if there is none."""
     if len(data) < HEADER_BYTES or data[:4] != MAGIC:
         return None
     return SegmentHeader(*_HEADER.unpack_from(data)[1:])

@@ -1,6 +1,6 @@
-"""The storage's own figures: histograms of commits and checkpoints, and the age of a queue's messages.
+"""Metrics of the storage: histograms of commits and checkpoints, and the age of a queue's messages.
 
-An observation is a bisection and two additions; nothing here is done per message.
+An observation is a bisection and two additions; no work is done per message.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ COUNTS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 
 BYTES = tuple(float(1 << power) for power in range(8, 29, 2))  # 256 bytes to 256 MiB
 #: messages between two yields of :meth:`Standing.look`; about a tenth of a millisecond
 _PIECE = 2000
-#: messages of one bucket that are read; the others, which only a transient queue has, count as ready
+#: messages of one bucket that are read; further ones, which only a transient queue has, count as ready
 _MAX_OF_BUCKET = 10_000
 
 
 class Histogram:
-    """How many observed values were in each range.
+    """The number of observed values in each range.
 
     Attributes:
         bounds: the upper bound of each range, ascending; one more range has no bound.
         counts: the number of values in each range; not cumulative.
-        sum: of all values.
+        sum: the sum of all values.
     """
 
     __slots__ = ("bounds", "counts", "sum")
@@ -47,7 +47,7 @@ class Histogram:
 
 
 class LastCheckpoint(NamedTuple):
-    """When a checkpoint ended, ms since the epoch, and how long and how large it was."""
+    """The end of a checkpoint in ms since the epoch, its duration and its size."""
 
     at_ms: int
     seconds: float
@@ -58,11 +58,11 @@ class EngineFigures:
     """The histograms of one engine.
 
     Attributes:
-        commit_seconds: from the first byte of a commit until it is durable.
+        commit_seconds: the time from the first byte of a commit until it is durable.
         commit_effects, commit_bytes: the size of a commit; without a journal the bytes of its batch.
-        checkpoint_seconds, checkpoint_bytes: of the batches that SlateDB got.
-        last_checkpoint: the one that ended last; None before the first.
-        slow_commits: how many took longer than ``slow_seconds`` since :meth:`take_slow`.
+        checkpoint_seconds, checkpoint_bytes: the duration and size of the batches that were written to SlateDB.
+        last_checkpoint: the checkpoint that ended last; None before the first.
+        slow_commits: the number of commits longer than ``slow_seconds`` since :meth:`take_slow`.
     """
 
     __slots__ = (
@@ -98,15 +98,15 @@ class EngineFigures:
         self.checkpoint_bytes.observe(size)
 
     def take_mean(self) -> float:
-        """How many seconds a commit took since the last call, on average; 0 if there was none."""
+        """Return the mean duration of the commits since the last call, in seconds; 0 if there was none."""
         (seconds, count), self._seen = self._seen, (self.commit_seconds.sum, sum(self.commit_seconds.counts))
         return (self._seen[0] - seconds) / max(self._seen[1] - count, 1)
 
     def take_slow(self) -> tuple[int, float]:
-        """How many commits were slow since the last call, and how many seconds the slowest took."""
-        found = self.slow_commits, self.slowest_seconds
+        """Return the number of slow commits since the last call, and the duration of the slowest in seconds."""
+        slow = self.slow_commits, self.slowest_seconds
         self.slow_commits, self.slowest_seconds = 0, 0.0
-        return found
+        return slow
 
 
 class Standing:
@@ -115,8 +115,9 @@ class Standing:
     Attributes:
         available: the number of messages, visible or not.
         delayed: the number of those that are not visible yet.
-        oldest_at_ms, newest_at_ms: when the message that has been ready longest, or shortest, became ready: when it
-            was published, when its eta or retry delay ended, or, if it returned at once, its claim; 0 if none is ready.
+        oldest_at_ms, newest_at_ms: the time since which the message that has been ready longest, or shortest, is ready:
+            its publish, the end of its ETA or retry delay, or, if it returned immediately, its claim; 0 if none is
+            ready.
     """
 
     __slots__ = ("available", "delayed", "newest_at_ms", "oldest_at_ms")
@@ -126,31 +127,31 @@ class Standing:
 
     @property
     def ready(self) -> int:
-        """The number that can be delivered now."""
+        """The number of messages that can be delivered now."""
         return self.available - self.delayed
 
     @classmethod
     def of(cls, messages: QueueState, now: int) -> Standing:
-        """The figures of a queue, in one step."""
-        found = cls()
-        for _ in found.look(messages, now):
+        """Return the standing of a queue, in one step."""
+        standing = cls()
+        for _ in standing.look(messages, now):
             pass
-        return found
+        return standing
 
     def look(self, messages: QueueState, now: int) -> Iterator[None]:
-        """Read a queue in pieces: a caller that reads many queues gives other tasks a turn at each yield.
+        """Read a queue in pieces: a caller that reads many queues yields to other tasks after each piece.
 
-        Where delayed messages of a cold bucket have become visible since it left memory, their number is an estimate.
+        If delayed messages of a cold bucket have become visible since it left memory, their number is an estimate.
         """
-        passed = 0
+        piece = 0
         for bucket in list(messages.buckets.values()):
             if not bucket.available:
                 continue
             for entry in islice(bucket.available.values(), _MAX_OF_BUCKET):
                 self._see(entry.visible_at, now)
-            passed += min(len(bucket.available), _MAX_OF_BUCKET)
-            if passed >= _PIECE:
-                passed = 0
+            piece += min(len(bucket.available), _MAX_OF_BUCKET)
+            if piece >= _PIECE:
+                piece = 0
                 yield
         for summary in list(messages.cold.values()):
             self.delayed += summary.delayed_at(now)
@@ -158,9 +159,9 @@ class Standing:
                 self._see(summary.first_visible_at, now)
             if summary.last_visible_at <= now:
                 self._see(summary.last_visible_at, now)
-            passed += 1
-            if passed >= _PIECE:
-                passed = 0
+            piece += 1
+            if piece >= _PIECE:
+                piece = 0
                 yield
         self.available = len(messages)
         self.delayed = min(self.delayed, self.available)

@@ -1,19 +1,19 @@
-"""Makes a database in a local folder survive a power loss: syncs its files, and heals it at the next opening.
+"""Power-loss safety for a database in a local folder: sync of its files, and repair at the next opening.
 
 SlateDB's local store moves finished files into place and never calls fsync, so after a power loss any new file may be
-empty, torn or missing. This module syncs them and records a *sync point* beside the folder: which files are synced.
+empty, torn or missing. This module syncs them and records a *sync point* beside the folder: the list of synced files.
 
 ================  ====================================================================================
 ``<db>.sync``     the last sync point, JSON with a checksum, replaced atomically
-``<db>.lost/``    the files that :func:`heal_after_power_loss` took out of the database
+``<db>.lost/``    the files that :func:`heal_after_power_loss` moved out of the database
 ================  ====================================================================================
 
 Files are immutable once they are in place, and those of ``manifest``, ``compactions`` and ``wal`` are numbered. A
-numbered file above the recorded one holds nothing that was answered for; after a power loss it is taken out, and
-SlateDB opens the rest: the state at the sync point. A file is listed before the files that it refers to (a manifest
+numbered file above the recorded one contains no confirmed change; after a power loss it is moved out, and SlateDB
+opens the rest: the state at the sync point. A file is listed before the files that it refers to (a manifest
 before its tables), so a recorded manifest never names an unsynced file.
 
-The kernel's boot id tells a power loss from a crash of the process. A writer that does not sync must call
+The kernel's boot id distinguishes a power loss from a crash of the process. A writer that does not sync must call
 :func:`forget` before it writes, or its files would count as torn after the next boot.
 """
 
@@ -44,13 +44,13 @@ _BOUNDARY_NAME = re.compile(r"\w+\.boundary")
 
 @dataclass(frozen=True, slots=True)
 class SyncPoint:
-    """Which files are on the disk for sure.
+    """The list of files that are certainly on the disk.
 
     Attributes:
-        boot_id: of the system that ran at that time.
+        boot_id: the boot id of the system at that time.
         highest: folder → name of its highest numbered file.
         tables: the names of the files in ``compacted``.
-        clean: the database was closed and nothing was written after this point.
+        clean: the database was closed and not written after this point.
         power_lost: a power loss came before this point, and no broker has continued the journal since.
     """
 
@@ -75,26 +75,26 @@ class Healing:
 
 
 def current_boot_id() -> str:
-    """The kernel's id of this boot.
+    """Return the kernel's id of this boot.
 
     Raises:
-        errors.StartError: the system has none, so a power loss can't be told from a crash.
+        errors.StartError: the system has no boot id, so a power loss can't be distinguished from a crash.
     """
-    found = boot_id()
-    if not found:
+    value = boot_id()
+    if not value:
         raise errors.StartError(f"{BOOT_ID_FILE} can't be read: switch the syncing of the store off on this system")
-    return found
+    return value
 
 
 def sync_tree(
     db_folder: Path, since: SyncPoint | None, *, boot_id: str | None = None, power_lost: bool = False
 ) -> SyncPoint:
-    """Sync the files in `db_folder` that are new since the point `since`, or all if it is None, and record it.
+    """Sync the files in `db_folder` that are new since the point `since`, or all if it is None, and record the point.
 
     Call it after the flush that it must cover.
 
     Raises:
-        errors.StoreFull: the disk is full; the point before still holds.
+        errors.StoreFull: the disk is full; the previous point remains valid.
         errors.StoreError: the disk failed.
     """
     known = since or SyncPoint("")
@@ -102,8 +102,8 @@ def sync_tree(
         new: dict[str, list[str]] = {}
         highest = dict(known.highest)
         for name in NUMBERED:
-            found = _names(db_folder / name, _NUMBERED_NAME)
-            new[name] = [n for n in found if n > known.highest.get(name, "")]
+            names = _names(db_folder / name, _NUMBERED_NAME)
+            new[name] = [n for n in names if n > known.highest.get(name, "")]
             if new[name]:
                 highest[name] = max(new[name])
         tables = frozenset(_names(db_folder / _TABLES, _TABLE_NAME))
@@ -117,23 +117,23 @@ def sync_tree(
 
 
 def mark_clean(db_folder: Path, *, boot_id: str | None = None) -> None:
-    """Sync everything and record that the database is closed."""
+    """Sync all files and record that the database is closed."""
     point = sync_tree(db_folder, None, boot_id=boot_id)
     with _translated(db_folder):
         _record(db_folder, replace(point, clean=True))
 
 
 def forget(db_folder: Path) -> None:
-    """Remove the sync point: from here on the folder's writer does not sync."""
+    """Remove the sync point: from now on the folder's writer does not sync."""
     with _translated(db_folder):
         sync_file(db_folder).unlink(missing_ok=True)
         _sync(db_folder.parent)
 
 
 def lost_power(db_folder: Path, point: SyncPoint | None, boot_id: str) -> bool:
-    """Whether the journal may end with torn records.
+    """Return True if the journal may end with torn records.
 
-    A crash between the healing and the first record of the next broker changes nothing about that.
+    A crash between the repair and the first record of the next broker does not change the result.
     """
     if point is None:
         return False
@@ -141,10 +141,10 @@ def lost_power(db_folder: Path, point: SyncPoint | None, boot_id: str) -> bool:
 
 
 def heal_after_power_loss(db_folder: Path, *, boot_id: str | None = None) -> Healing:
-    """Take out the files that a power loss may have torn. Call it before every opening of the database.
+    """Move out the files that a power loss may have torn. Call it before every opening of the database.
 
-    If the system was not booted since the last sync point, nothing is taken out: a process that dies tears no file.
-    In every case the remaining files are synced and recorded, so a second call finds nothing to do.
+    If the system was not booted since the last sync point, no file is moved: a process that dies tears no file. In
+    every case the remaining files are synced and recorded, so a second call has no effect.
 
     Raises:
         errors.StoreFull: the disk is full.
@@ -161,7 +161,7 @@ def heal_after_power_loss(db_folder: Path, *, boot_id: str | None = None) -> Hea
 
 
 def read_sync_point(db_folder: Path) -> SyncPoint | None:
-    """The recorded point; None if there is none.
+    """Return the recorded point; None if there is none.
 
     Raises:
         errors.StoreError: it does not decode.
@@ -180,13 +180,16 @@ def read_sync_point(db_folder: Path) -> SyncPoint | None:
 
 
 def sync_file(db_folder: Path) -> Path:
-    """Where the sync point of `db_folder` is."""
+    """Return the path of the sync point of `db_folder`."""
     return db_folder.with_name(db_folder.name + ".sync")
 
 
-# ---- taking out
+# ---- moving files out
 def _is_clean(db_folder: Path, point: SyncPoint) -> bool:
-    """Whether nothing was written after the closing. A reader may have: ending its checkpoint writes a manifest."""
+    """Return True if the database was not written after it was closed.
+
+    A reader may have written a manifest when its checkpoint ended.
+    """
     newest = max(_names(db_folder / "manifest", _NUMBERED_NAME), default="")
     return point.clean and newest <= point.highest.get("manifest", "")
 
@@ -198,7 +201,7 @@ def _take_out(db_folder: Path, point: SyncPoint) -> list[str]:
         for name in _names(db_folder / folder, _NUMBERED_NAME)
         if name > point.highest.get(folder, "")
     ]
-    # These bound what the collector deleted; they may be torn, or name a manifest that is taken out.
+    # These bound the collector's deletions; they may be torn, or name a manifest that is moved out.
     moved += [f"{_COLLECTOR}/{name}" for name in _names(db_folder / _COLLECTOR, _BOUNDARY_NAME)]
     with _translated(db_folder):
         for name in sorted(moved):
@@ -211,9 +214,9 @@ def _take_out(db_folder: Path, point: SyncPoint) -> list[str]:
 
 
 def _folders_to_cut(db_folder: Path, point: SyncPoint) -> Iterable[str]:
-    """The folders with files to take out.
+    """Return the folders with files to move out.
 
-    If the recorded manifest is gone, a newer one was in place when the collector ran, and is the only one.
+    If the recorded manifest does not exist, a newer one was in place when the collector ran, and is the only one.
     """
     recorded = point.highest.get("manifest")
     if recorded is not None and not (db_folder / "manifest" / recorded).exists():
@@ -223,13 +226,15 @@ def _folders_to_cut(db_folder: Path, point: SyncPoint) -> Iterable[str]:
 
 # ---- the sync point's file
 def _encode(point: SyncPoint) -> bytes:
-    """The point as JSON; the last field is the CRC-32 of the JSON of the others."""
+    """Encode the point as JSON; the last field is the CRC-32 of the JSON of the others."""
     fields = {**asdict(point), "tables": sorted(point.tables)}
     return json.dumps(fields | {"checksum": zlib.crc32(json.dumps(fields).encode())}).encode()
 
 
 def _decode(data: bytes) -> SyncPoint:
-    """The point in a file. Earlier versions wrote no checksum; a byte that was changed makes it another text.
+    """Decode the point in a file.
+
+    Earlier versions wrote no checksum; a changed byte in such a file changes its text.
 
     Raises:
         ValueError, KeyError, TypeError: the bytes are not those of a point.
@@ -246,7 +251,7 @@ def _decode(data: bytes) -> SyncPoint:
 
 # ---- files
 def _names(folder: Path, pattern: re.Pattern[str]) -> list[str]:
-    """The names in `folder` that match, sorted; files that SlateDB is still writing have other names."""
+    """Return the matching names in `folder`, sorted; files that SlateDB is still writing have other names."""
     try:
         with os.scandir(folder) as entries:
             return sorted(e.name for e in entries if pattern.fullmatch(e.name))
@@ -255,7 +260,7 @@ def _names(folder: Path, pattern: re.Pattern[str]) -> list[str]:
 
 
 def _sync_files(db_folder: Path, new: dict[str, list[str]], *, every_folder: bool = False) -> None:
-    """Sync the files, then the folders that hold them. The collector may have deleted a file since it was listed."""
+    """Sync the files, then their folders. The collector may have deleted a file since it was listed."""
     for folder, names in new.items():
         for name in names:
             _sync(db_folder / folder / name)
@@ -294,7 +299,7 @@ def _record(db_folder: Path, point: SyncPoint) -> None:
 
 @contextmanager
 def _translated(db_folder: Path) -> Iterator[None]:
-    """Turn the operating system's errors into ours, with the folder's name."""
+    """Translate the operating system's errors to those of this package, with the folder's name."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,7 @@
-"""Measures the messages of a queue that counts bytes. Its records have no sizes, so this reads the payloads."""
+"""Measurement of the messages of a queue that counts bytes.
+
+The queue's records have no sizes, so the payloads are read.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,11 @@ from ..state.queue_state import QueueState
 
 
 async def measure(store: Reads, messages: QueueState) -> None:
-    """Count the bytes of a queue's messages. Publishes and deliveries may go on meanwhile."""
+    """Count the bytes of a queue's messages. Publishes and deliveries may continue during the count."""
     messages.count_bytes(True)
     seen: set[int] = set()
     measured: dict[int, Summary] = {}
-    while True:  # others may be loaded, or put out of memory, meanwhile
+    while True:  # other buckets may be loaded or evicted during the reads
         loaded = (*messages.available.values(), *messages.in_flight.values())
         entries = [entry for entry in loaded if not entry.size and entry.id not in seen]
         cold = {

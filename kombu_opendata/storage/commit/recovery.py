@@ -1,4 +1,4 @@
-"""Recovery: builds the state from SlateDB's records and the effects in the journal that they lack."""
+"""Recovery: rebuilds the state from SlateDB's records and the effects in the journal that they lack."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Row = tuple[bytes, bytes]
 
 
 async def check_header(store: SlateStore, instance: str, now: int) -> None:
-    """Give a new store its header; check that an existing store has this version's format.
+    """Write the header of a new store; check that an existing store has this version's format.
 
     Raises:
         UnsupportedFormat: the store has another format.
@@ -67,7 +67,7 @@ async def rebuild(
     """Fill an empty state with the store's records and these commits, which follow the store's journal position.
 
     Args:
-        history: gets the rows of the effects, after those of the store's log.
+        history: receives the rows of the effects, after those of the store's log.
 
     Raises:
         CorruptRecord: a record does not decode.
@@ -101,7 +101,7 @@ async def rebuild(
 
 
 async def read_journal(store: SlateStore, journal: Journal | None, *, power_lost: bool = False) -> list[Commit]:
-    """The commits that the store does not have yet.
+    """Return the commits that the store does not contain yet.
 
     Args:
         power_lost: the records since the last sync may be torn.
@@ -121,7 +121,7 @@ async def _rows(store: Reads, prefix: bytes) -> list[Row]:
     return [row async for rows in store.scan_batches(*keys.prefix_range(prefix)) for row in rows]
 
 
-#: what :func:`_load_settings` reads at once, because a request to a bucket takes long
+#: kinds that :func:`_load_settings` reads in parallel, because a request to a bucket takes long
 _SETTINGS = (
     keys.RecordKind.OPTIONS, keys.RecordKind.CONFIG, keys.RecordKind.ARCHIVED_FAILED, keys.RecordKind.QUEUE_COUNTS,
     keys.RecordKind.EXCHANGE, keys.RecordKind.BINDING, keys.RecordKind.PRODUCER, keys.RecordKind.REMOVAL,
@@ -135,9 +135,9 @@ _PARTS = 16
 
 
 async def _load_settings(store: Reads, state: StoreState) -> None:
-    """The newest time, message ids, queues with their settled lists, exchanges, bindings, sessions' last calls."""
-    found = await asyncio.gather(*(_rows(store, kind.prefix) for kind in _SETTINGS))
-    stored, configs, archived, counts, exchanges, bindings, producers, removals, changes = found
+    """Load the newest time, message ids, queues with settled lists, exchanges, bindings and sessions' last calls."""
+    rows_by_kind = await asyncio.gather(*(_rows(store, kind.prefix) for kind in _SETTINGS))
+    stored, configs, archived, counts, exchanges, bindings, producers, removals, changes = rows_by_kind
     await _load_marks(store, state)
     await _load_queues(store, state, stored, dict(configs))
     for key, value in changes:
@@ -179,14 +179,14 @@ async def _load_queues(store: Reads, state: StoreState, stored: Iterable[Row], c
     first_done: dict[str, int] = {}
     first_failed: dict[str, int] = {}
     for key, value in stored:
-        name, found = keys.parse(key).name or "", options.decode(key, value)
+        name, record = keys.parse(key).name or "", options.decode(key, value)
         limits = config.decode(keys.config_key(name), configs.get(keys.config_key(name), b""))
         kept = QueueSettings(
-            limits.max_attempts, limits.done_retention_seconds, found.failed_retention_seconds, found.lease_seconds,
-            found.arguments,
+            limits.max_attempts, limits.done_retention_seconds, record.failed_retention_seconds, record.lease_seconds,
+            record.arguments,
         )  # fmt: skip
         state.declare_queue(name, kept)
-        first_done[name], first_failed[name] = found.first_done_bucket, found.first_failed_bucket
+        first_done[name], first_failed[name] = record.first_done_bucket, record.first_failed_bucket
 
     async def load_lists(which: ListName, firsts: dict[str, int], names: list[str]) -> None:
         async with aclosing(_tails(store, which, names[0], names[-1])) as tails:
@@ -207,10 +207,10 @@ async def _load_queues(store: Reads, state: StoreState, stored: Iterable[Row], c
 async def _tails(
     store: Reads, which: ListName, first_name: str, last_name: str
 ) -> AsyncGenerator[tuple[str, bytes, bytes], None]:
-    """The last bucket of this settled list of each queue from ``first_name`` to ``last_name``: its name and the record.
+    """Yield the queue's name and the last record of this settled list, from ``first_name`` to ``last_name``.
 
-    There may be thousands of queues with one bucket each, and queues with thousands of buckets. So all records are
-    read in order, but the rest of a list is left out after a read that had nothing else.
+    There may be thousands of queues with one bucket each, and queues with thousands of buckets. So all records are read
+    in order, but the rest of a list is skipped after a read that had no other list.
     """
     start, end = bucket_key(first_name, which, 0), keys.prefix_range(bucket_key(last_name, which, 0))[1]
     while True:
@@ -239,7 +239,10 @@ async def _tails(
 
 
 def _load_archives(state: StoreState, rows: Iterable[Row]) -> None:
-    """The tails of the lists of archived messages, which few queues have. The records come by queue and bucket."""
+    """Load the tails of the lists of archived messages, which few queues have.
+
+    The records are in order of queue and bucket.
+    """
     first: dict[str, int] = {}
     last: dict[str, tuple[bytes, bytes]] = {}
     for key, value in rows:
@@ -253,7 +256,7 @@ def _load_archives(state: StoreState, rows: Iterable[Row]) -> None:
 
 
 async def _load_active(store: Reads, state: StoreState, wanted: Wanted, now: int) -> None:
-    """The queues' buckets: loaded if the journal or a lease needs them, else as a summary."""
+    """Load the queues' buckets: with their messages if the journal or a lease needs them, else as a summary."""
     tails: dict[str, tuple[int, bytes, bytes]] = {}
     prefix: bytes | None = None
     queue: Queue | None = None
@@ -288,20 +291,20 @@ async def _load_active(store: Reads, state: StoreState, wanted: Wanted, now: int
 
 
 async def _load_sessions(store: Reads, state: StoreState) -> None:
-    """Who holds the messages in flight, and when these expire: their entries don't say so.
+    """Load the sessions and the deadlines of the messages in flight, which their entries do not contain.
 
     A lease without a holder belongs to the empty session. All sessions' names are kept until the journal is applied,
-    because its claims and acks may be of any session.
+    because its claims and acks may belong to any session.
     """
     for key, value in await _rows(store, keys.RecordKind.LEASES.prefix):
         session = key[2:]
-        found = leases.decode(key, value)
-        state.session_names[session] = found.consumer
-        for queue_name, ids in found.held.items():
+        record = leases.decode(key, value)
+        state.session_names[session] = record.consumer
+        for queue_name, ids in record.held.items():
             queue = state.queues.get(queue_name)
             if queue is None:
                 continue
-            for id, deadline in zip(ids, found.deadlines.get(queue_name) or repeat(0), strict=False):
+            for id, deadline in zip(ids, record.deadlines.get(queue_name) or repeat(0), strict=False):
                 entry = queue.messages.in_flight.get(id)
                 if entry is not None:
                     entry.session, entry.deadline = session, deadline
@@ -311,7 +314,7 @@ async def _load_sessions(store: Reads, state: StoreState) -> None:
 
 
 def _forget_idle_sessions(state: StoreState) -> None:
-    """Forget the names of sessions without a lease or a publish. A session that resumes gives its name again."""
+    """Forget the names of sessions without a lease or a publish. A session that resumes sends its name again."""
     running = state.running.by_session
     for session in state.session_names.keys() - state.leases.keys() - state.producers.keys() - running.keys():
         del state.session_names[session]
@@ -319,17 +322,17 @@ def _forget_idle_sessions(state: StoreState) -> None:
 
 
 async def _load_dead_letters(store: Reads, state: StoreState) -> None:
-    """The dead letters that are not published yet, the oldest first."""
-    found = []
+    """Load the dead letters that are not published yet, oldest first."""
+    letters = []
     for key, value in await _rows(store, keys.RecordKind.DEAD_LETTER.prefix):
         parsed = keys.parse(key)
-        found.append(((parsed.name or "", parsed.id or 0), dead_letter.decode(key, value)))
-    found.sort(key=lambda item: (item[1].at_ms, item[0][1]))
-    state.dead_letters.update(found)
+        letters.append(((parsed.name or "", parsed.id or 0), dead_letter.decode(key, value)))
+    letters.sort(key=lambda item: (item[1].at_ms, item[0][1]))
+    state.dead_letters.update(letters)
 
 
 async def _load_cursors(store: Reads, state: StoreState) -> None:
-    """How far routing in the background has come."""
+    """Load the routing cursors of the queues."""
     for key, value in await _rows(store, keys.RecordKind.CURSOR.prefix):
         name = keys.parse(key).name or ""
         if name in state.queues:
@@ -337,7 +340,7 @@ async def _load_cursors(store: Reads, state: StoreState) -> None:
 
 
 async def _load_settled(store: Reads, state: StoreState, commits: list[Commit]) -> None:
-    """The buckets of settled lists from which the journal's effects take messages."""
+    """Load the buckets of settled lists from which the journal's effects take messages."""
     wanted = {place for effects in commits for effect in effects for place in effect.settled_buckets()}
     for name, which, number in wanted:
         queue = state.queues.get(name)

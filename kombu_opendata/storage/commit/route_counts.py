@@ -21,7 +21,7 @@ _PER_TURN = 250
 
 
 class RouteCounts:
-    """The counts in the blocks that were loaded. :meth:`put_into` adds the changes to a batch."""
+    """The counts in the loaded blocks. :meth:`put_into` adds the changes to a batch."""
 
     def __init__(self, store: Reads) -> None:
         self._store = store
@@ -53,7 +53,7 @@ class RouteCounts:
                     self._blocks[block] = routes_block.read(key, value)
 
     def get(self, id: int) -> int:
-        """The number of queues that the message is in, or how the log keeps it; 0 if it has no entry.
+        """Return the number of queues that the message is in, or the mark of a kept message; 0 if it has no entry.
 
         Its block must be loaded, here and in the methods below.
         """
@@ -64,18 +64,18 @@ class RouteCounts:
         """Set the number of queues that the message is in; 0 removes its entry.
 
         Raises:
-            RequestError: more queues than can be counted.
+            RequestError: the message is in more queues than can be counted.
         """
         if count > MAX_COUNT:
             raise RequestError(f"message {id} is in {count} queues; at most {MAX_COUNT} are counted", message_id=id)
         self._put(id, count)
 
     def is_kept(self, id: int) -> bool:
-        """Whether the log keeps the message although no queue needs it."""
+        """Return True if the log keeps the message although no queue needs it."""
         return self.get(id) >= KEPT_IN_CHUNKS
 
     def keep(self, id: int, *, in_chunks: bool) -> None:
-        """Note that no queue needs the message any more, and that the log keeps it."""
+        """Record that no queue needs the message, and that the log keeps it."""
         self._put(id, KEPT_IN_CHUNKS if in_chunks else KEPT)
 
     def _put(self, id: int, count: int) -> None:
@@ -89,7 +89,7 @@ class RouteCounts:
         self._changed.add(number)
 
     async def put_into(self, batch: WriteBatch) -> None:
-        """Add the blocks that changed to the batch, and forget all blocks."""
+        """Add the changed blocks to the batch, and clear all blocks."""
         for turn, number in enumerate(sorted(self._changed)):
             if turn % _PER_TURN == _PER_TURN - 1:
                 await asyncio.sleep(0)
@@ -102,7 +102,7 @@ class RouteCounts:
 
 
 def portions(ids: list[int]) -> Iterator[list[int]]:
-    """The ids, which are sorted, in lists whose blocks fit in memory together."""
+    """Split the sorted ids into lists whose blocks fit in memory together."""
     start, first, blocks = 0, -1, 0
     for place, id in enumerate(ids):
         if id >> BLOCK_BITS != first:
@@ -116,7 +116,7 @@ def portions(ids: list[int]) -> Iterator[list[int]]:
 
 
 def _runs(blocks: list[int]) -> Iterator[tuple[int, int]]:
-    """(first, last) of the blocks that are near each other."""
+    """Yield (first, last) of the blocks that are near each other."""
     position = 0
     while position < len(blocks):
         last = position

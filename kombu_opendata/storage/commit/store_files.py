@@ -1,4 +1,4 @@
-"""The files of a local store: recovered after a power loss, synced, and deleted once nobody needs them."""
+"""The files of a local store: recovery after a power loss, sync, and deletion of unneeded ones."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ log = logging.getLogger(__name__)
 
 
 async def prepare(url: str, instance: str, folder: Path, *, sync: bool, room_bytes: int, seconds: float) -> bool:
-    """Prepare to open the database in ``folder``: put aside files that a power loss damaged, make room on a full disk.
+    """Prepare to open the database in ``folder``: move out files that a power loss damaged, free space on a full disk.
 
     An open database must write before it may delete, and its compactor uses the space that was freed.
 
     Args:
-        room_bytes: with less free space than this, garbage is deleted first.
-        seconds: how long deleting may take.
+        room_bytes: if less space is free, garbage is deleted first.
+        seconds: the time limit of the deletion.
 
     Returns:
         Whether a power loss may have torn the end of the journal.
@@ -46,9 +46,9 @@ async def prepare(url: str, instance: str, folder: Path, *, sync: bool, room_byt
 
 
 class StoreFiles:
-    """Syncs the files of an open store.
+    """The sync of an open store's files.
 
-    A thread does it, and goes on if its caller is cancelled, so a lock keeps two of them apart.
+    A thread performs the sync and continues if its caller is cancelled, so a lock prevents two syncs at the same time.
 
     Args:
         folder: the database's; None for a store that is not local.
@@ -62,7 +62,7 @@ class StoreFiles:
         self._is_closed = False
 
     async def sync(self) -> bool:
-        """Make all writes so far survive a power loss; returns whether they do: not if the disk is full."""
+        """Make all earlier writes survive a power loss; return False if the disk is full."""
         if self._folder is not None and self._sync:
             return await self._try_record(self._folder)
         return True
@@ -76,7 +76,7 @@ class StoreFiles:
         return True
 
     def _record(self, folder: Path, *, closed: bool = False) -> None:
-        """Sync in a thread; a sync that comes after the closing one does nothing."""
+        """Sync in a thread; a sync after the closing one has no effect."""
         with self._recording:
             if closed:
                 power_loss.mark_clean(folder)
@@ -85,9 +85,9 @@ class StoreFiles:
             self._is_closed = self._is_closed or closed
 
     async def end(self, admin: SlateAdmin, seconds: float) -> None:
-        """Finish after the database was closed: delete all garbage, and record that the rest is on the disk.
+        """Finish after the database was closed: delete all garbage, and record the remaining files as synced.
 
-        Nothing is deleted before it is recorded what is needed instead, so not on a full disk.
+        No file is deleted before its replacement is recorded, so none is deleted on a full disk.
         """
         if self._folder is None or not await self.sync():
             return
