@@ -1,1 +1,1 @@
-"""Effects: the changes that commits consist of, the entries of the journal (docs/rfcs/0003-journal.md)."""
+"""Effects: the changes that a commit consists of, and the entries of the journal (docs/rfcs/0003-journal.md)."""

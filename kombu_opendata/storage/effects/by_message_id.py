@@ -1,4 +1,4 @@
-"""Effects of calls that name messages by id, whoever holds them: extend, delay, delete, archive."""
+"""Effects of calls that select messages by id, regardless of their leases: extend, delay, delete, archive."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .deliveries import MessagesEffect
 
 
 class ExtendEffect(MessagesEffect, tag=44):
-    """in flight: leases that nobody renews end at a given time."""
+    """in flight: the leases end at a given time unless they are renewed."""
 
     lease_until_ms: int
 
@@ -22,7 +22,7 @@ class ExtendEffect(MessagesEffect, tag=44):
 
 
 class DelayEffect(MessagesEffect, tag=45):
-    """available: visible from a given time on."""
+    """available: the messages are visible from a given time on."""
 
     visible_at_ms: int
 
@@ -55,7 +55,7 @@ class DeleteEffect(MessagesEffect, tag=46):
 
 
 class ArchiveEffect(MessagesEffect, tag=47):
-    """available → done, by an operator who never claimed the messages."""
+    """available → done, by an operator without a claim on the messages."""
 
     operator: str
 

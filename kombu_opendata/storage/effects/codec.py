@@ -1,4 +1,4 @@
-"""A commit's effects as the payload of a journal record: a msgpack array of them."""
+"""The journal record of a commit: its effects as a msgpack array."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _decoder = msgspec.msgpack.Decoder(list[Stored])
 
 
 def decode(payload: bytes) -> Commit:
-    """The effects of a journal record.
+    """Decode the effects of a journal record.
 
     Raises:
         CorruptRecord: the bytes are not effects that this version knows.
@@ -60,7 +60,7 @@ def decode(payload: bytes) -> Commit:
 
 
 def unsynced(payload: bytes) -> int | None:
-    """How many records before this one were not synced when it was written; None if it does not say so."""
+    """Return the number of unsynced records before this one when it was written; None if the record lacks it."""
     with contextlib.suppress(CorruptRecord):
         last = decode(payload)[-1:]
         if last and isinstance(last[0], SyncedTimeEffect) and last[0].unsynced >= 0:

@@ -1,4 +1,4 @@
-"""Effects of deliveries: claim, ack, return, fail, renew; and the removal of messages that were not delivered."""
+"""Effects of deliveries: claim, ack, return, fail, renew; and the removal of undelivered messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class MessagesEffect(Effect):
 
 
 def _buckets_of(queue: str, pairs: list[int]) -> Iterable[tuple[str, int]]:
-    """The buckets in ``pairs``."""
+    """Return the buckets in ``pairs``."""
     return {(queue, bucket) for bucket in pairs[1::2]}
 
 
@@ -59,7 +59,7 @@ class ClaimEffect(Effect, tag=3):
 class ClaimAgainEffect(ClaimEffect, tag=3):
     """A claim of messages of which some were delivered before.
 
-    It has their number, because an entry that has left memory no longer tells.
+    It contains the number of these, because the summary of a cold bucket no longer shows it.
     """
 
     redelivered: int = 0
@@ -72,23 +72,23 @@ class ClaimAgainEffect(ClaimEffect, tag=3):
 class AckEffect(MessagesEffect, tag=4):
     """in flight → done.
 
-    ``runs`` says what became of the tasks of all these messages, or of none: a flat list state, runtime in µs, process
-    id, state, …
+    ``runs`` contains the outcomes of the tasks of all these messages, or is empty: a flat list state, runtime in µs,
+    process id, state, …
     """
 
-    runs: list[int] = []  # noqa: RUF012 - a field's default; nobody changes it
+    runs: list[int] = []  # noqa: RUF012 - a field's default; never changed
 
     def apply(self, state: StoreState) -> None:
         at, queue, history = self.at_ms, state.queues[self.queue], state.history
-        messages, told = queue.messages, iter(self.runs) if self.runs else None
+        messages, fields = queue.messages, iter(self.runs) if self.runs else None
         for id in self.pairs[::2]:
             entry = messages.in_flight[id]
             if history is not None:
                 consumer = state.session_names.get(entry.session, "")
-                if told is None:
+                if fields is None:
                     history.ended(entry, consumer, at, ACKED)
                 else:
-                    history.ended(entry, consumer, at, ACKED, next(told), next(told), next(told))
+                    history.ended(entry, consumer, at, ACKED, next(fields), next(fields), next(fields))
             state.unlease(entry)
             messages.settle(entry)
             queue.done.append(id, at, entry.attempts)
@@ -98,7 +98,7 @@ class AckEffect(MessagesEffect, tag=4):
 
 
 class ReturnEffect(MessagesEffect, tag=5):
-    """in flight → available, at once."""
+    """in flight → available, immediately."""
 
     costs_attempt: bool
     consumer: str
@@ -113,7 +113,7 @@ class ReturnEffect(MessagesEffect, tag=5):
         visible_at_ms: int = 0,
         lease_expired: bool = False,
     ) -> ReturnEffect:
-        """The shortest form of this effect."""
+        """Build the shortest form of this effect."""
         if lease_expired:
             return ReturnExpiredEffect(queue, at_ms, pairs, costs_attempt, consumer, visible_at_ms, True)
         if visible_at_ms:
@@ -211,7 +211,7 @@ class RemoveEffect(Effect, tag=7):
 
     @staticmethod
     def of(queue: str, pairs: list[int], reason: str, at_ms: int, why: str) -> RemoveEffect:
-        """The shortest form of this effect."""
+        """Build the shortest form of this effect."""
         if why == reason:
             return RemoveEffect(queue, pairs, reason, at_ms)
         return RemoveForEffect(queue, pairs, reason, at_ms, why)
@@ -240,7 +240,7 @@ class RemoveEffect(Effect, tag=7):
 
 
 class RemoveForEffect(RemoveEffect, tag=7):
-    """As :class:`RemoveEffect`, with the reason for the messages' history, if it is not that of the dead letters."""
+    """As :class:`RemoveEffect`, with a reason for the messages' history that differs from that of the dead letters."""
 
     why: str = ""
 
@@ -249,9 +249,9 @@ class RemoveForEffect(RemoveEffect, tag=7):
 
 
 class RenewEffect(Effect, tag=8):
-    """All leases of a session are renewed, each for its queue's lease from ``at_ms``.
+    """All leases of a session are renewed, each for the lease duration of its queue from ``at_ms``.
 
-    The journal of an older version may have no ``at_ms``: then all end at ``lease_until_ms``.
+    The journal of an older version may have no ``at_ms``: then all leases end at ``lease_until_ms``.
     """
 
     session: bytes

@@ -1,4 +1,4 @@
-"""The effect of handling failures: that they were run again or dismissed."""
+"""The effect of handling failures: their tasks were retried, or they were archived."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from .effect import Effect
 
 
 class HandleFailuresEffect(Effect, tag=65):
-    """Failed attempts were run again, in the same commit, or dismissed.
+    """Failed attempts were retried, in the same commit, or archived.
 
-    ``rows`` is a flat list attempt's number, new message id, …; the ids are 0 if they were dismissed.
+    ``rows`` is a flat list attempt's number, new message id, …; the ids are 0 if the attempts were archived.
     """
 
     how: int

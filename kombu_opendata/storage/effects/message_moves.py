@@ -1,7 +1,7 @@
 """Effects that move stored messages: routing in the background, redrive, moves between queues, archiving, deletion.
 
-Each message that comes into a queue gets an entry in its routes block, even if its count is 1: it means that another
-queue, or an earlier stay in this one, may have written the message's attempts.
+Each message that is added to a queue gets an entry in its routes block, even if its count is 1: the entry means that
+another queue, or this one before, may have written the message's attempts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _KINDS: dict[ListName, int] = {"done": DONE, "failed": FAILED, "archived_failed"
 
 
 class RouteEffect(Effect, tag=41):
-    """A queue's cursor advanced: ``rows`` are new in the queue, except those in ``taken``, which were settled there."""
+    """A queue's cursor advanced: ``rows`` are new in the queue, except those in ``taken``, which were settled in it."""
 
     queue: str
     cursor: Cursor
@@ -58,7 +58,7 @@ class RouteEffect(Effect, tag=41):
 
 
 class MoveSettledEffect(Effect, tag=42):
-    """Settled messages become available in ``target``, or are deleted if that is empty."""
+    """Settled messages become available in ``target``, or are deleted if ``target`` is empty."""
 
     queue: str
     at_ms: int
@@ -96,7 +96,7 @@ class MoveSettledEffect(Effect, tag=42):
 
 
 class MoveWaitingEffect(MessagesEffect, tag=75):
-    """Available messages are available in ``target``, too; those in ``pairs``, all or none, leave their queue."""
+    """Available messages become available in ``target``, too; those in ``pairs``, all or none, leave their queue."""
 
     target: str
     rows: list[QueueRow]
@@ -121,7 +121,7 @@ class MoveWaitingEffect(MessagesEffect, tag=75):
 
 
 class ArchiveFailedEffect(Effect, tag=54):
-    """Failed messages of one bucket are archived; ``rows`` is a flat list id, failed at, attempts, …"""
+    """Failed messages of one bucket are archived. ``rows`` is a flat list id, failed at, attempts, id, … of them."""
 
     queue: str
     bucket: int
@@ -129,7 +129,7 @@ class ArchiveFailedEffect(Effect, tag=54):
 
     @classmethod
     def of(cls, queue: str, bucket: int, rows: Iterable[SettledEntry]) -> ArchiveFailedEffect:
-        """The effect for these entries of the bucket."""
+        """Build the effect for these entries of the bucket."""
         return cls(queue, bucket, [field for row in rows for field in row])
 
     def apply(self, state: StoreState) -> None:
@@ -144,7 +144,7 @@ class ArchiveFailedEffect(Effect, tag=54):
 
 
 def _check_for_doubles(state: StoreState, name: str) -> None:
-    """Messages came into a queue past its cursor, which must not add them again."""
+    """Make the queue's cursor check for messages that were added past its position, which it must not add again."""
     cursor = state.cursors.get(name)
     if cursor is not None and not cursor.is_done and not cursor.checks:
         state.cursors[name] = cursor._replace(checks=True)
@@ -156,6 +156,6 @@ def _add(state: StoreState, queue: Queue, row: QueueRow, at: int, more: int) -> 
     visible_at = row.visible_at_ms
     known_at = max(at, min(visible_at, at + 1))
     entry = queue.messages.add(row.bucket, row.id, row.priority, visible_at, row.deadline_ms, known_at, row.size)
-    entry.claimed_at = at  # a message visible from the next millisecond can be claimed at once, at that time
+    entry.claimed_at = at  # a message visible from the next millisecond can be claimed immediately, at that time
     joined = state.dirty.joined
     joined[row.id] = joined.get(row.id, 0) + more

@@ -1,4 +1,4 @@
-"""Effects of publishes: message ids, new messages, idempotency keys, dead letters that were sent."""
+"""Effects of publishes: message ids, new messages, idempotency keys, published dead letters."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def add_message(
     size: int = 0,
     headers: dict[str, str] | None = None,
 ) -> None:
-    """Add one message to its queues. It expires at its ``deadline`` or the queue's, if that is sooner."""
+    """Add one message to its queues. It expires at its ``deadline`` or at the queue's, whichever is sooner."""
     if state.history is not None:
         state.history.published(id, places, headers)
     for name, bucket in places:
         queue = state.queues[name]
-        ends = deadline
+        expires_at = deadline
         if queue.limits.message_ttl_ms >= 0:
-            ends = queue.limits.deadline(deadline, visible, now)
-        queue.messages.add(bucket, id, priority, visible, ends, now, size).received_at = now
+            expires_at = queue.limits.deadline(deadline, visible, now)
+        queue.messages.add(bucket, id, priority, visible, expires_at, now, size).received_at = now
         queue.counts.published += 1
     if large or len(places) > 1:
         state.dirty.routes[id] = len(places)
@@ -53,9 +53,9 @@ class ReserveIdsEffect(Effect, tag=1):
 
 
 class PublishEffect(Effect, tag=2):
-    """A message came into queues; ``priority`` is the stored one, lower first.
+    """A message was added to queues; ``priority`` is the stored one, lower first.
 
-    ``queues`` is the number of queues that got it, transient ones included, for the answer to the session's publish
+    ``queues`` is the number of queues that received it, transient ones included, for the reply to the session's publish
     ``seq``.
     """
 
@@ -93,10 +93,10 @@ class PublishEffect(Effect, tag=2):
             state.dirty.producers.add(session)
 
     def metadata(self) -> bytes:
-        """The value of its metadata record.
+        """Encode the value of its metadata record.
 
         Raises:
-            InvalidMessage: the headers don't fit.
+            InvalidMessage: the headers are too large.
         """
         return metadata.encode(
             self.id, self.created_at_ms, self.received_at_ms, self.visible_at_ms, self.retention_seconds, self.headers
@@ -107,7 +107,7 @@ class PublishEffect(Effect, tag=2):
 
 
 class DeadLetterSentEffect(Effect, tag=40):
-    """A dead letter was published, in the same commit, or no queue gets it."""
+    """A dead letter was published, in the same commit, or no queue receives it."""
 
     queue: str
     id: int
@@ -121,7 +121,7 @@ class DeadLetterSentEffect(Effect, tag=40):
 
 
 class SentWithKeyEffect(Effect, tag=43):
-    """Messages were sent under an idempotency key; ``name`` is its hash, ``queues`` those of each message."""
+    """Messages were published under an idempotency key; ``name`` is its hash, ``queues`` those of each message."""
 
     name: bytes
     ids: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Effects of a session's bookkeeping, and the time of a commit."""
+"""Effects on a session's state, and the time of a commit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .effect import Effect
 
 
 class NameSessionEffect(Effect, tag=15):
-    """A session's consumer name."""
+    """The consumer name of a session was set."""
 
     session: bytes
     name: str
@@ -19,7 +19,7 @@ class NameSessionEffect(Effect, tag=15):
 
 
 class ForgetSessionEffect(Effect, tag=16):
-    """A session ended and holds nothing: it can't repeat its publishes or calls any more."""
+    """A session ended without leases: it can no longer repeat its publishes or calls."""
 
     session: bytes
 
@@ -34,7 +34,7 @@ class ForgetSessionEffect(Effect, tag=16):
 
 
 class TimeEffect(Effect, tag=17):
-    """The last effect of each commit: its time is the latest one in this and all earlier commits."""
+    """The last effect of each commit: its time is the latest in this and all earlier commits."""
 
     at_ms: int
 
@@ -43,7 +43,7 @@ class TimeEffect(Effect, tag=17):
 
 
 class SyncedTimeEffect(TimeEffect, tag=17):
-    """How many records of the journal before this commit's own a power loss could tear when this one was written."""
+    """The number of journal records before this commit's that a power loss could tear when it was written."""
 
     unsynced: int = -1
 

@@ -16,7 +16,7 @@ from .publishes import add_message
 
 
 class CommitStagedEffect(Effect, tag=48):
-    """The messages of a job's batches exist, with the ids from ``first_id`` on; none is routed yet."""
+    """The messages of a job's batches were created, with the ids from ``first_id`` on; none is routed yet."""
 
     job_id: str
     at_ms: int
@@ -29,13 +29,13 @@ class CommitStagedEffect(Effect, tag=48):
 
 
 class RouteStagedEffect(StagedChunk, Effect, tag=49):
-    """Rows of a job were put into queues: the fields of a chunk, and the routes.
+    """Rows of a job were added to queues: the fields of a chunk, and the routes.
 
-    It has the rows' block of the index, as in the batch object, so applying it needs no object.
+    It contains the rows' block of the index, as in the batch object, so applying it needs no object.
 
     Attributes:
         targets: lists of queues.
-        runs: flat list target, rows, target, rows, …; target -1 for rows that no queue gets.
+        runs: flat list target, rows, target, rows, …; target -1 for rows without a queue.
         places: queue → flat list bucket, rows, bucket, rows, …
     """
 
@@ -47,7 +47,7 @@ class RouteStagedEffect(StagedChunk, Effect, tag=49):
     def of(
         cls, chunk: StagedChunk, targets: list[list[str]], runs: list[int], places: dict[str, list[int]]
     ) -> RouteStagedEffect:
-        """The effect for a chunk's rows."""
+        """Build the effect for a chunk's rows."""
         return cls(
             chunk.job_id, chunk.first_id, chunk.at_ms, chunk.received_at_ms, chunk.path, chunk.offset, chunk.rows,
             chunk.block, chunk.payload, targets, runs, places,
@@ -57,7 +57,7 @@ class RouteStagedEffect(StagedChunk, Effect, tag=49):
         self.apply_block(state, decode(self) if self.block else None)
 
     def apply_block(self, state: StoreState, block: IndexBlock | None) -> None:
-        """As :meth:`apply`, with the block decoded; None if its rows are damaged."""
+        """Apply the effect with its decoded block; None if the block's rows are damaged."""
         id, dropped, received = self.first_id, 0, self.received_at_ms
         is_inline, targets = bool(self.payload), self.targets
         numbers = {name: spread(buckets) for name, buckets in self.places.items()}
@@ -82,7 +82,7 @@ class RouteStagedEffect(StagedChunk, Effect, tag=49):
 
 
 def _rows(chunk: StagedChunk, block: IndexBlock) -> Iterator[tuple[int, int, int, int]]:
-    """The stored priority (lower first), visible time, deadline and size of each row."""
+    """Yield the stored priority (lower first), visible time, deadline and size of each row."""
     received = chunk.received_at_ms
     priorities, visible, ttls = map(each, (block.priority, block.visible_at_ms, block.ttl_ms))
     for priority, visible_at, ttl, length in zip(priorities, visible, ttls, block.lengths, strict=False):

@@ -7,7 +7,7 @@ from .effect import Effect
 
 
 class StoreResultEffect(Effect, tag=50):
-    """A result (if there is a ``name``), a chord's part (if there is a ``group``), or both."""
+    """A result (if there is a ``name``), a chord's part (if there is a ``group``), or both were stored."""
 
     name: bytes
     kind: int
@@ -26,7 +26,7 @@ class StoreResultEffect(Effect, tag=50):
 
 
 class ForgetResultsEffect(Effect, tag=51):
-    """Results that nobody needs any more are deleted."""
+    """Unneeded results are deleted."""
 
     names: list[bytes]
 
@@ -35,8 +35,9 @@ class ForgetResultsEffect(Effect, tag=51):
 
 
 class OpenChordEffect(Effect, tag=52):
-    """More is known of a chord: its ``size`` (-1: unknown), ``added`` more tasks; ``again`` replaces an earlier chord.
+    """A chord was declared or extended.
 
+    ``size`` is its size (-1: unknown), ``added`` the number of further tasks; ``again`` replaces an earlier chord.
     ``body`` is the task id of its callback.
     """
 

@@ -1,4 +1,4 @@
-"""Effects of tasks: one begins, one that began ends, and what became of those whose messages are settled next."""
+"""Effects on task runs: start, end, and the outcomes of tasks whose messages are settled next."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..state.store_state import StoreState
 from .deliveries import MessagesEffect
 from .effect import Effect
 
-#: of a task that failed, by its place in the effect: exception, error, traceback; its name, if it is known
+#: by the place of a failed task in the effect: exception, error, traceback; its name, if it is known
 Failures = dict[int, tuple[str, ...]]
 
 
 class StartEffect(MessagesEffect, tag=60):
-    """in flight → done, while the task runs: as an Ack, but the attempt goes on."""
+    """in flight → done, while the task runs: as :class:`AckEffect`, but the attempt continues."""
 
     def apply(self, state: StoreState) -> None:
         at, queue = self.at_ms, state.queues[self.queue]
@@ -38,7 +38,7 @@ class StartEffect(MessagesEffect, tag=60):
 
 
 class FinishEffect(Effect, tag=61):
-    """Started tasks have ended. ``runs`` is a flat list id, token, state, runtime in µs, process id, id, …"""
+    """Started tasks have ended. ``runs`` is a flat list id, token, state, runtime in µs, process id, id, … of them."""
 
     queue: str
     at_ms: int
@@ -54,16 +54,16 @@ class FinishEffect(Effect, tag=61):
 
 
 class FinishFailedEffect(FinishEffect, tag=61):
-    """As :class:`FinishEffect`, where some failed."""
+    """As :class:`FinishEffect`, with failed tasks."""
 
-    failures: Failures = {}  # noqa: RUF012 - a field's default; nobody changes it
+    failures: Failures = {}  # noqa: RUF012 - a field's default; never changed
 
     def apply(self, state: StoreState) -> None:
         self._finish(state, self.failures)
 
 
 class NoteReportsEffect(Effect, tag=62):
-    """What became of tasks whose messages are settled by the following effects of the same commit.
+    """The outcomes of tasks whose messages are settled by the following effects of the same commit.
 
     ``runs`` is as in :class:`FinishEffect`.
     """
@@ -82,16 +82,16 @@ class NoteReportsEffect(Effect, tag=62):
 
 
 class NoteFailuresEffect(NoteReportsEffect, tag=62):
-    """As :class:`NoteReportsEffect`, where some failed."""
+    """As :class:`NoteReportsEffect`, with failed tasks."""
 
-    failures: Failures = {}  # noqa: RUF012 - a field's default; nobody changes it
+    failures: Failures = {}  # noqa: RUF012 - a field's default; never changed
 
     def apply(self, state: StoreState) -> None:
         self._note(state, self.failures)
 
 
 def finish(state: StoreState, lease: Lease, at: int, report: TaskReport) -> RunningTask | None:
-    """End a started task; returns what was known of it, or None if it does not run."""
+    """End a started task; return its record, or None if it does not run."""
     ended = state.running.end(lease)
     if ended is None:
         return None
@@ -102,7 +102,7 @@ def finish(state: StoreState, lease: Lease, at: int, report: TaskReport) -> Runn
 
 
 def reports_in(runs: list[int], failures: Failures) -> Iterator[tuple[int, int, TaskReport]]:
-    """Message id, token and report of each run."""
+    """Yield message id, token and report of each run."""
     fields = iter(runs)
     for place, (id, token, task_state, runtime, pid) in enumerate(zip(*[fields] * 5, strict=True)):
         texts = failures.get(place, _NO_TEXTS) if failures else _NO_TEXTS
