@@ -1,1 +1,1 @@
-"""Background work of the engine: retention, collection of garbage, the size limit, routing cursors."""
+"""Background work of the engine: retention, garbage collection, the size limit, routing cursors."""

@@ -1,8 +1,8 @@
-"""Background routing: the cursors that bring stored messages into a queue (docs/rfcs/0006-replay.md).
+"""Background routing: the cursors that route stored messages to a queue (docs/rfcs/0006-replay.md).
 
-A cursor walks the metadata log in order of message ids. A step reads and filters without blocking anything, and then
-applies its rows in one go while no checkpoint is under way: so no message that it adds can have been collected in
-between, and its position and its rows are in one commit.
+A cursor reads the metadata log in order of message ids. A step reads and filters without blocking other calls, and then
+applies its rows in one turn of the event loop while no checkpoint is running: so no message that it adds can have been
+collected in between, and its position and its rows are in one commit.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from .routing_reader import Accepts, CursorReader, MatchedRows, accept_all
 
 #: approximate journal bytes of one row
 _ROW_BYTES = 40
-#: how long after its start a finished cursor restarts when its queue is bound
+#: time after its start within which a finished cursor restarts when its queue is bound
 LATE_BINDING_MS = 30_000
 
 
 class Step(NamedTuple):
-    """The messages that a step added, how many it examined, whether the cursor is done, whether the queue is full."""
+    """The messages that a step added, the number that it examined, and flags for a finished cursor and a full queue."""
 
     ids: list[int]
     seen: int
@@ -38,7 +38,7 @@ class Step(NamedTuple):
 
 
 class Router:
-    """Advances the cursors of one instance. Steps of one cursor must not overlap."""
+    """The routing cursors of one instance. Steps of one cursor must not overlap."""
 
     def __init__(
         self, store: SlateStore, state: StoreState, clock: Clock, commits: Commits, buckets: SettledBuckets
@@ -48,12 +48,12 @@ class Router:
         self._buckets = buckets
         self._readers: dict[str, CursorReader] = {}
 
-    # ------------------------------------------------------------------ cursors begin and end
+    # ------------------------------------------------------------------ start and end of cursors
     def start(self, queue: Queue, cursor: Cursor) -> None:
-        """Give a queue a cursor; a finished one is replaced.
+        """Start a cursor for a queue; a finished one is replaced.
 
         Raises:
-            PreconditionFailed: one is not finished.
+            PreconditionFailed: the queue has an unfinished cursor.
         """
         old = self._state.cursors.get(queue.name)
         if old is not None and not old.is_done:
@@ -67,7 +67,7 @@ class Router:
         self._set(queue, cursor)
 
     def stop(self, queue: Queue) -> bool:
-        """End a queue's cursor at its position; returns whether there was an unfinished one."""
+        """End a queue's cursor at its position; return True if there was an unfinished one."""
         cursor = self._state.cursors.get(queue.name)
         if cursor is None or cursor.is_done:
             return False
@@ -75,7 +75,7 @@ class Router:
         return True
 
     def bound(self, name: str) -> None:
-        """The queue's filter matches more messages now: examine all of them again, up to the newest.
+        """Restart a queue's cursor after a binding was added, so that it examines all messages up to the newest again.
 
         This applies only to a queue that was declared with a start, until shortly after its cursor has finished:
         clients bind after they declare, and others publish in between. Messages in the queue are not added again.
@@ -103,7 +103,7 @@ class Router:
         """Advance a queue's cursor; this blocks the event loop for about ``seconds`` at a time.
 
         Raises:
-            StoreFull: the journal is full; try later.
+            StoreFull: the journal is full; try again later.
             CorruptRecord, StoreError: the store can't be read.
         """
         cursor, queue = self._state.cursors.get(name), self._state.queues.get(name)
@@ -112,7 +112,7 @@ class Router:
             return Step([], 0, True)
         reader = self._readers.get(name)
         if reader is None:
-            # The newest messages are not in the store yet, nor the rows of staged jobs that were routed last.
+            # The store lacks the newest messages and the rows of staged jobs that were routed last.
             await self._commits.catch_up()
             if self._state.cursors.get(name) != cursor or self._state.queues.get(name) is not queue:
                 return Step([], 0, False)
@@ -120,35 +120,35 @@ class Router:
         await reader.fill(queue, cursor)
         if not self._is_current(reader, queue, cursor):
             if self._readers.get(name) is not reader:
-                reader.close()  # it was forgotten during the read
+                reader.close()  # it was removed during the read
             return Step([], 0, False)
-        found = reader.select(queue, cursor, seconds, accepts)
-        await stored_messages.measure(self._store, queue, found.rows)
+        matched = reader.select(queue, cursor, seconds, accepts)
+        await stored_messages.measure(self._store, queue, matched.rows)
         if queue.limits.counts_bytes:
-            found = found.cut(_fitting(found.rows, accepts))
-        async with self._buckets.settled_down(found.rows):
-            return await self._take_over(reader, queue, cursor, found)
+            matched = matched.cut(_fitting(matched.rows, accepts))
+        async with self._buckets.settled_down(matched.rows):
+            return await self._take_over(reader, queue, cursor, matched)
 
     def forget(self, name: str) -> None:
-        """Drop the reader of this queue's cursor."""
+        """Remove the reader of this queue's cursor."""
         reader = self._readers.pop(name, None)
         if reader is not None:
             reader.close()
 
     def close(self) -> None:
-        """Drop all readers."""
+        """Remove all readers."""
         for name in list(self._readers):
             self.forget(name)
 
     def prune(self) -> None:
-        """Drop the readers of cursors that are done or whose queues are gone."""
+        """Remove the readers of cursors that are done or whose queues were deleted."""
         for name in list(self._readers):
             cursor = self._state.cursors.get(name)
             if cursor is None or cursor.is_done:
                 self.forget(name)
 
     def _is_current(self, reader: CursorReader, queue: Queue, cursor: Cursor) -> bool:
-        """Whether the cursor did not change while the store was read."""
+        """Return True if the cursor did not change while the store was read."""
         state, name = self._state, queue.name
         return (
             self._readers.get(name) is reader
@@ -157,7 +157,7 @@ class Router:
         )  # fmt: skip
 
     async def _take_over(self, reader: CursorReader, queue: Queue, cursor: Cursor, found: MatchedRows) -> Step:
-        """Add the messages to the queue. No checkpoint is under way, so the store has everything that is not dirty."""
+        """Add the messages to the queue. No checkpoint is running, so the store has all records that are not dirty."""
         membership = reader.membership
         try:
             if membership is not None and cursor.again:
@@ -184,16 +184,16 @@ class Router:
     def _sort_out(
         self, reader: CursorReader, queue: Queue, cursor: Cursor, rows: list[QueueRow]
     ) -> tuple[list[QueueRow], list[Taken]]:
-        """The rows that the queue gets, and which of them are taken from its settled lists."""
+        """Return the rows that are added to the queue, and those of them that are taken from its settled lists."""
         assert reader.block is not None
         letters, membership, collected = self._state.dead_letters, reader.membership, reader.block.collected
         at = self._clock.now_ms()
-        kept: list[QueueRow] = []
+        accepted: list[QueueRow] = []
         taken: dict[tuple[ListName, int], list[int]] = {}
         present: dict[tuple[ListName, int], set[int]] = {}
         for row in rows:
             id = row.id
-            # A pending dead letter of this queue relies on the message as it was.
+            # A pending dead letter of this queue relies on the unchanged message.
             if id in collected or (queue.name, id) in letters:
                 continue
             if membership is not None:
@@ -205,12 +205,12 @@ class Router:
                 if place is not None and id in _ids_at(queue, place, present):
                     taken.setdefault(place, []).append(id)
                     stored_messages.after_lease(row, at)
-            kept.append(row)
-        return kept, [Taken(which, number, ids) for (which, number), ids in taken.items()]
+            accepted.append(row)
+        return accepted, [Taken(which, number, ids) for (which, number), ids in taken.items()]
 
 
 def _fitting(rows: list[QueueRow], accepts: Accepts) -> int:
-    """How many of the first rows fit a queue that counts bytes."""
+    """Return the number of the first rows that fit a queue that counts bytes."""
     size = 0
     for number, row in enumerate(rows):
         size += row.size
@@ -220,7 +220,7 @@ def _fitting(rows: list[QueueRow], accepts: Accepts) -> int:
 
 
 def _ids_at(queue: Queue, place: tuple[ListName, int], known: dict[tuple[ListName, int], set[int]]) -> set[int]:
-    """The messages in a bucket of a settled list, which is in memory."""
+    """Return the messages in a bucket of a settled list, which is in memory."""
     if place not in known:
         known[place] = {row.message_id for row in rows_at_hand(queue, *place)}
     return known[place]

@@ -1,4 +1,4 @@
-"""How many bytes an instance's tables take, how many of them can be deleted, and when deleting them is worthwhile."""
+"""Disk use of an instance's tables, the part of it that can be deleted, and the threshold for a deletion."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..slatedb.replaced_tables import DiskUse, SlateAdmin
 
 log = logging.getLogger(__name__)
 
-#: more often than a compaction's checkpoint expires, so that each is seen
+#: shorter than the lifetime of a compaction's checkpoint, so that each is seen
 READ_SECONDS = 10.0
 BUCKET_READ_SECONDS = 60.0
 #: an idle store keeps garbage below this: collecting it writes a small table, which may cause another compaction
@@ -19,11 +19,11 @@ _WORTH_BYTES = 1 << 20
 
 
 class DiskSpace:
-    """Reads a database's manifest now and then.
+    """The disk use of a database, read from its manifest periodically.
 
     Attributes:
-        use: the figures of the last reading; None before the first.
-        freed_bytes: of tables that nothing refers to any more, and that may still exist.
+        use: the disk use at the last reading; None before the first.
+        freed_bytes: the size of unreferenced tables, which may still exist.
     """
 
     def __init__(self, admin: SlateAdmin, clock: Clock) -> None:
@@ -33,7 +33,7 @@ class DiskSpace:
         self.freed_bytes = 0
 
     async def read(self) -> None:
-        """Read the figures again. If that fails, log it and keep the old ones."""
+        """Read the disk use again. If that fails, log the error and keep the old values."""
         try:
             use = await self._admin.disk_use(self._clock.now_ms())
         except StoreError as exc:
@@ -48,15 +48,15 @@ class DiskSpace:
 
     @property
     def is_held(self) -> bool:
-        """Whether a checkpoint keeps tables that could be deleted otherwise."""
+        """True if a checkpoint keeps tables that could be deleted otherwise."""
         return bool(self._held)
 
     def collected(self) -> None:
-        """The tables that nothing refers to were deleted."""
+        """Reset the size of unreferenced tables after their deletion."""
         self.freed_bytes = 0
 
     def report(self) -> dict[str, Any]:
-        """For the status call; times in ms since the epoch, 0 means never."""
+        """Return the disk use for the status call; times in ms since the epoch, 0 means never."""
         use = self.use
         if use is None:
             use = DiskUse(0, 0, {}, ())

@@ -1,4 +1,4 @@
-"""Makes SlateDB poll an idle bucket less often.
+"""Less frequent polls of SlateDB for an idle bucket.
 
 SlateDB's writer, its compactor and the compactor's worker each poll the bucket every few seconds (6,000 requests an
 hour), and the interval is fixed when the database is opened. So an idle database is reopened with longer intervals. It
@@ -15,16 +15,16 @@ from ..slatedb.store_writer import MayOpen, SlateStore
 
 log = logging.getLogger(__name__)
 
-#: steps in a row with so many commits, after which the store is no longer idle
+#: consecutive steps with at least ``_BUSY_COMMITS`` commits after which the store is no longer idle
 _BUSY_STEPS = 3
 _BUSY_COMMITS = 10
 
 
 class IdleStore:
-    """Watches whether a store is written to, and reopens it when that changes.
+    """The poll intervals of a store, which is reopened when it becomes idle or busy.
 
     Attributes:
-        is_idle: whether SlateDB rarely polls the bucket now.
+        is_idle: True while SlateDB rarely polls the bucket.
     """
 
     def __init__(self, store: SlateStore, settings: SlateSettings, idle_seconds: float) -> None:
@@ -34,10 +34,10 @@ class IdleStore:
         self.is_idle = False
 
     def change(self, commits: int) -> SlateSettings | None:
-        """The settings that the store should be reopened with now; None to leave it. To be called every few seconds.
+        """Return the settings for reopening the store; None to leave it open. Call it every few seconds.
 
         Args:
-            commits: since the last call.
+            commits: the number of commits since the last call.
         """
         now = asyncio.get_running_loop().time()
         if commits:
@@ -50,7 +50,7 @@ class IdleStore:
         return None
 
     async def reopen(self, settings: SlateSettings, may_open: MayOpen | None = None) -> None:
-        """Reopen the store with these settings, unless a read is under way. No write may be under way.
+        """Reopen the store with these settings, unless a read is running. No write may be running.
 
         Raises:
             StoreFenced: another process writes to it.

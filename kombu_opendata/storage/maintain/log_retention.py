@@ -1,9 +1,10 @@
-"""Retention of the metadata log: how long it keeps messages that no queue needs any more, for queues to come.
+"""Retention of the metadata log: it keeps messages that no queue needs for queues that are declared later.
 
-By default a message goes with the last queue that needs it. With a retention, a checkpoint notes instead that the log
-keeps the message (:mod:`.records.routes_block`), and the sweep, a cursor over the metadata log, deletes it after its
-time. The cursor's position is stored in the same batch as its deletions. Below that position the log keeps nothing: a
-message that its last queue removes there is deleted at once. So no message is forgotten, whenever the broker crashes.
+By default a message is deleted with the last queue that needs it. With a retention, a checkpoint instead marks the
+message as kept by the log (:mod:`.records.routes_block`), and the sweep, a cursor over the metadata log, deletes it
+after the retention. The cursor's position is stored in the same batch as its deletions. Below that position the log
+keeps no message: a message that its last queue removes there is deleted immediately. So every message is deleted, even
+if the broker crashes.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from ..slatedb.store_writer import SlateStore
 from ..state.message_deadlines import stored_deadline
 from ..state.store_state import StoreState
 
-#: messages of one step, during which no checkpoint is made, and of one pass
+#: messages of one step, during which no checkpoint runs, and of one pass
 _STEP_ROWS = 500
 _PASS_ROWS = 100_000
 #: messages that one checkpoint deletes
 _GARBAGE_PER_CHECKPOINT = 10_000
-#: how often a log with unlimited retention is swept, for messages that are past their own deadlines
+#: interval of the sweeps of a log with unlimited retention, for messages that are past their own deadlines
 _ROUND_MS = 24 * 3_600_000
 
 
 class LogSweep:
-    """Deletes messages of the log after their retention."""
+    """The deletion of messages from the log after their retention."""
 
     def __init__(self, store: SlateStore, state: StoreState, commits: Commits) -> None:
         self._store, self._state, self._commits = store, state, commits
@@ -49,7 +50,7 @@ class LogSweep:
         self._state.dirty.log = True
 
     async def sweep(self, now: int) -> int:
-        """Make one bounded pass; returns how many messages the next checkpoint deletes."""
+        """Make one bounded pass; return the number of messages that the next checkpoint deletes."""
         deleted = looked = 0
         while (stored := self._state.log.record) is not None and now >= self._next_at_ms and looked < _PASS_ROWS:
             began = asyncio.get_running_loop().time()
@@ -59,11 +60,11 @@ class LogSweep:
             looked += _STEP_ROWS
             if len(self._state.dirty.outdated) >= _GARBAGE_PER_CHECKPOINT:
                 await self._commits.checkpoint()
-            await asyncio.sleep(asyncio.get_running_loop().time() - began)  # leaves half of the time to others
+            await asyncio.sleep(asyncio.get_running_loop().time() - began)  # leaves half of the time to other tasks
         return deleted
 
     async def _step(self, stored: LogRetention, now: int) -> int:
-        """Sweep the next messages. No checkpoint may be under way, so that the store's route counts are current."""
+        """Sweep the next messages. No checkpoint may be running, so that the store's route counts are current."""
         start, end = keys.metadata_key(stored.position), keys.kind_range(keys.RecordKind.METADATA)[1]
         rows = await self._store.scan(start, end, limit=_STEP_ROWS)
         position, due, is_over = stored.position, [], len(rows) < _STEP_ROWS
@@ -82,13 +83,13 @@ class LogSweep:
         return len(outdated)
 
     async def _kept(self, ids: list[int]) -> list[int]:
-        """Those of these messages that only the log keeps, in order."""
+        """Return those of these messages that only the log keeps, in order."""
         counts = RouteCounts(self._store)
         await counts.load(ids)
         return [id for id in ids if counts.is_kept(id)]
 
     async def drop_oldest(self, count: int) -> int:
-        """Delete the oldest messages that only the log keeps, before the end of their retention; returns how many."""
+        """Delete the oldest messages that only the log keeps, before the end of their retention; return the number."""
         dropped = 0
         rows: list[tuple[bytes, bytes]] = []
         position, end = 0, keys.kind_range(keys.RecordKind.METADATA)[1]
@@ -106,7 +107,7 @@ class LogSweep:
         return dropped
 
     def _move(self, stored: LogRetention, position: int, now: int, *, is_over: bool) -> None:
-        """Note that the messages below ``position`` were swept; ``is_over``: there are no more."""
+        """Record that the messages below ``position`` were swept; ``is_over``: there are no more."""
         if is_over and not stored.retention_ms:
             self._set(None)
         elif is_over and stored.retention_ms == FOREVER:
@@ -120,7 +121,7 @@ class LogSweep:
 
 
 def _ends_at(retention_ms: int, key: bytes, value: bytes) -> float:
-    """When a message that no queue needs is due for deletion, ms since the epoch."""
+    """Return the time at which a message that no queue needs is deleted, in ms since the epoch."""
     if not retention_ms:
         return 0
     if retention_ms != FOREVER:

@@ -1,4 +1,4 @@
-"""Removes done and failed messages after their retention, and whatever no queue needs any more.
+"""Retention: removes done and failed messages after it, and other records that are no longer needed.
 
 A sweep reads whole buckets from the head of a list. Its changes become part of the next checkpoint; after a crash
 before that, the next sweep repeats them.
@@ -22,16 +22,16 @@ from ..state.store_state import Queue, StoreState
 
 #: most buckets of one list that one sweep removes, so that a sweep never blocks for long
 _BUCKETS_PER_SWEEP = 200
-#: how long a sweep blocks the event loop at a time, as there may be very many queues
+#: time for which a sweep blocks the event loop, as there may be thousands of queues
 _PIECE_SECONDS = 0.001
 #: messages that one checkpoint collects when a long backlog is removed
 _GARBAGE_PER_CHECKPOINT = 10_000
-#: how long a publish counter is remembered after its session's last publish
+#: time for which a publish counter is stored after its session's last publish
 PRODUCER_RETENTION_MS = 24 * 3_600_000
 
 
 class Sweeper(Protocol):
-    """Removes records of its own after their retention."""
+    """A service that removes its own records after their retention."""
 
     async def sweep(self, now: int) -> object:
         """Remove a bounded number of records that are past their retention."""
@@ -39,7 +39,7 @@ class Sweeper(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Collector:
-    """Removes messages of one instance's queues after their retention; the sweepers remove the other records."""
+    """The retention of messages in one instance's queues; the sweepers remove the other records."""
 
     _state: StoreState
     _clock: Clock
@@ -50,7 +50,7 @@ class Collector:
     _sweepers: Sequence[Sweeper]
 
     async def sweep(self) -> int:
-        """One pass over all queues; returns how many settled messages were removed."""
+        """Make one pass over all queues; return the number of settled messages that were removed."""
         now, time = self._clock.now_ms(), asyncio.get_running_loop().time
         removed, began = 0, time()
         for queue in list(self._state.queues.values()):
@@ -73,7 +73,7 @@ class Collector:
         return done + await self._sweep_list(queue, "failed", options.failed_retention_seconds, now)
 
     async def expire(self, queue: Queue, now: int) -> int:
-        """Remove messages past their deadline, also from queues without a consumer; returns how many."""
+        """Remove messages past their deadline, also from queues without a consumer; return their number."""
         messages = queue.messages
         removed = self._operations.remove(queue, messages.expired(now), "expired")
         while (number := messages.cold.due(now)) is not None and self._state.queues.get(queue.name) is queue:
@@ -83,7 +83,7 @@ class Collector:
         return removed
 
     async def drop_oldest(self, queue: Queue, is_too_long: Callable[[], bool]) -> int:
-        """Remove the oldest available messages while the queue is too long; returns how many."""
+        """Remove the oldest available messages while the queue is too long; return their number."""
         dropped = 0
         while is_too_long() and self._state.queues.get(queue.name) is queue:
             entry, cold = queue.messages.oldest()
@@ -122,7 +122,7 @@ class Collector:
     def _remove(
         self, queue: Queue, which: ListName, rows: list[settled.SettledEntry], expired: list[settled.SettledEntry]
     ) -> tuple[int, bool]:
-        """Take the expired rows out of the first bucket; returns how many, and whether to go on with the next."""
+        """Remove the expired rows from the first bucket; return their number, and True if the next bucket follows."""
         log = queue.settled_list(which)
         left = rows[len(expired) :]
         if left and len(expired) * 10 < len(rows):
@@ -133,10 +133,10 @@ class Collector:
         return len(expired), log.first != number
 
     def _forget_producers(self, now: int) -> None:
-        """Drop the state of sessions that disconnected long ago without closing."""
+        """Remove the state of sessions that disconnected long ago without closing."""
         state = self._state
         before = now - PRODUCER_RETENTION_MS
         for session in state.producers.keys() | state.removals.keys():
-            did = state.producers.get(session), state.removals.get(session)
-            if session not in state.leases and all(last is None or last.at_ms < before for last in did):
+            calls = state.producers.get(session), state.removals.get(session)
+            if session not in state.leases and all(last is None or last.at_ms < before for last in calls):
                 self._operations.forget_session(session)

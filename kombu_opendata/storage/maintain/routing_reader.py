@@ -1,4 +1,4 @@
-"""What a routing cursor keeps in memory: a block of the metadata log, and which of its messages belong in the queue."""
+"""The data that a routing cursor keeps in memory: a block of the metadata log, and the matches in it for the queue."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from ..state.message_deadlines import TTL_HEADER
 from ..state.queue_buckets import QueueRow
 from ..state.store_state import Queue, StoreState
 
-#: ids whose membership in a queue is in memory at a time
+#: ids whose membership in a queue is in memory at the same time
 _WINDOW_IDS = 1 << 16
-#: most messages that one step adds, and how many it examines between two readings of the clock
+#: most messages that one step adds, and messages that it examines between two readings of the clock
 _STEP_ROWS = 512
 _CLOCK_ROWS = 16
-#: a record with more may have long texts, which take a filter long: the clock is read for each
+#: a larger record may have long texts, which are slow to filter: the clock is read for each
 _LONG_BYTES = 1024
 
-#: combinations of headers whose match is cached, and the most characters that the headers of one may have
+#: combinations of headers whose match is cached, and the most characters of the headers of one combination
 _VERDICTS_KEPT = 4096
 _VERDICT_TEXT = 256
 
-#: whether a queue accepts this many more messages, with this many bytes in total
+#: returns True if a queue accepts this many more messages, with this many bytes in total
 Accepts = Callable[[int, int], bool]
 
 
 def accept_all(_messages: int, _bytes: int) -> bool:
-    """No limit."""
+    """Accept all messages."""
     return True
 
 
 class MatchedRows(NamedTuple):
-    """The messages of a part of a block that belong in a queue: rows, places in the block, where to continue."""
+    """The messages of a part of a block that match a queue: rows, places in the block, where to continue."""
 
     rows: list[QueueRow]
     places: list[int]
@@ -51,14 +51,14 @@ class MatchedRows(NamedTuple):
     is_full: bool = False
 
     def cut(self, count: int) -> MatchedRows:
-        """The same, where the queue accepts only this many rows."""
+        """Return the first ``count`` rows, for a queue that accepts no more."""
         if count >= len(self.rows):
             return self
         return MatchedRows(self.rows[:count], self.places[:count], self.places[count], self.rows[count].id, True)
 
 
 class CursorFilter:
-    """Whether a stored message belongs in a queue, by its metadata headers.
+    """The filter of a cursor, which matches stored messages to a queue by their metadata headers.
 
     Attributes:
         decode: decodes metadata, with only the headers that the filter and a row of the queue need.
@@ -74,22 +74,22 @@ class CursorFilter:
         self._known: dict[metadata.Pairs, int | None] = {}
 
     def priority_in(self, pairs: metadata.Pairs) -> int | None:
-        """The stored priority in the queue of a message with these headers; None if it does not belong there."""
+        """Return the stored priority in the queue of a message with these headers; None if it does not match."""
         known = self._known
         if pairs in known:
             return known[pairs]
         headers = dict(pairs)
         matches = self._own.matches(headers) and (self._further is None or self._further.matches(headers))
-        found = priority_of(headers) if matches else None
+        priority = priority_of(headers) if matches else None
         if sum(len(text) for _name, text in pairs) <= _VERDICT_TEXT:
             if len(known) >= _VERDICTS_KEPT:
                 known.clear()
-            known[pairs] = found
-        return found
+            known[pairs] = priority
+        return priority
 
 
 class CursorReader:
-    """Reads for one cursor.
+    """The reader of one cursor.
 
     ``block.rows[next:]`` are all metadata records from the cursor's position up to ``block.upto``.
     """
@@ -99,7 +99,7 @@ class CursorReader:
         self._clock, self._commits = clock, commits
         self._blocks = BlockReader(store, commits)
         self.next = 0
-        self.membership: Membership | None = None  # of the messages that may be in the queue already
+        self.membership: Membership | None = None  # of messages that may already be in the queue
         self._filter: CursorFilter | None = None
 
     @property
@@ -123,7 +123,7 @@ class CursorReader:
             self.membership = None
 
     async def fill(self, queue: Queue, cursor: Cursor) -> None:
-        """Read the next block if needed, and which of its messages are in the queue already."""
+        """Read the next block if needed, and which of its messages are already in the queue."""
         block = self.block
         if block is None or block.is_stale or (self.next_id is None and block.upto < cursor.end):
             start = cursor.position
@@ -158,8 +158,8 @@ class CursorReader:
         places: list[int] = []
         while index < len(block):
             key, value = block[index]
-            looks = index % _CLOCK_ROWS == 0 or len(value) > _LONG_BYTES
-            if len(rows) >= _STEP_ROWS or (looks and index > self.next and loop.time() > ends_at):
+            checks_clock = index % _CLOCK_ROWS == 0 or len(value) > _LONG_BYTES
+            if len(rows) >= _STEP_ROWS or (checks_clock and index > self.next and loop.time() > ends_at):
                 break
             if wanted is not None and id_of(key) not in wanted:
                 break

@@ -1,16 +1,17 @@
-"""Keeps a store below a size limit: above it, the oldest settled messages go before their retention is over.
+"""Size limit of a store: above it, the oldest settled messages are removed before their retention is over.
 
-The size of the tables says little about the live data in them, as overwritten and deleted records stay until a
+The size of the tables is only an upper bound of the live data, as overwritten and deleted records remain until a
 compaction. So a store above the limit is compacted completely before it is measured, and the effect of a removal is
 measured only after another compaction. A round has three steps:
 
 1. Above the limit, compact all tables in the background (minutes for many GB).
-2. Measure. If the live data is more than 90 % of the limit, remove as many settled messages as the excess makes up, by
+2. Measure. If the live data is more than 90 % of the limit, remove settled messages of the size of the excess, by
    the average size of a message: first those that only the log keeps, then the oldest done ones, then failed ones.
-3. Begin the next round when the store has grown by 5 % of the limit; or at once, if it was above the limit and there
-   were enough settled messages left.
+3. Begin the next round when the store has grown by 5 % of the limit; or immediately, if it was above the limit and
+   enough settled messages were left.
 
-Without enough disk space to compact everything, the tables count as they are, and again only after they have grown.
+Without enough disk space for a full compaction, the current size of the tables counts, and again only after they have
+grown.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ from .log_retention import LogSweep
 _TARGET = 0.9
 _GROWTH = 0.05
 _ROOM = 1.5
-#: most messages that one step removes, and how many of them go with one checkpoint
+#: most messages that one step removes, and most that one checkpoint removes
 _PER_STEP, _PER_CHECKPOINT = 200_000, 10_000
 
 #: the lists that are cut, in this order
 _LISTS: tuple[ListName, ...] = ("done", "failed")
-#: how often a step tries to find the compactor idle
+#: attempts of a step to find the compactor idle
 _TRIES = 5
 
 
@@ -52,13 +53,13 @@ class SizeLimit:
     """The limit of one engine's store.
 
     Args:
-        tidy: writes all deletions into tables; returns whether there was room for it.
-        settings: of the store while it is in use, not idle.
+        tidy: writes all deletions into tables; returns False if the disk is full.
+        settings: the settings of the store while it is in use, not idle.
 
     Attributes:
         limit_bytes: 0 means no limit.
-        removed: messages that were removed early, since the start.
-        removed_at_ms: when the last ones were; 0 means never.
+        removed: the number of messages that were removed early, since startup.
+        removed_at_ms: the time of the last early removal; 0 means never.
         is_stuck: the store is too large, and removing all settled messages would not be enough.
     """
 
@@ -88,22 +89,22 @@ class SizeLimit:
         self.removed = 0
         self.removed_at_ms = 0
         self.is_stuck = False
-        self._compaction = ""  # the id of the last one
+        self._compaction = ""  # the id of the last compaction
         self._next_bytes = 0
         self._to_remove = 0
 
     @property
     def size_bytes(self) -> int:
-        """The tables and the objects of staged batches."""
+        """The size of the tables and of the objects of staged batches."""
         use = self._disk_space.use
-        staged = sum(one.bytes for one in self._state.staged.objects.values())
+        staged = sum(batch.bytes for batch in self._state.staged.objects.values())
         return staged + (use.live_bytes if use is not None else 0)
 
     async def step(self) -> int:
-        """Continue the round, or begin one; returns how many messages were removed.
+        """Continue the round, or begin one; return the number of removed messages.
 
         Raises:
-            StoreError: the store failed for good.
+            StoreError: the store failed permanently.
         """
         if not self.limit_bytes:
             return 0
@@ -122,7 +123,7 @@ class SizeLimit:
 
     # ------------------------------------------------------------------ measuring
     def _has_room(self) -> bool:
-        """Whether the disk can hold all tables twice, and new writes meanwhile."""
+        """Return True if the disk can hold all tables twice, and new writes."""
         folder = self._store.location.folder
         return folder is None or shutil.disk_usage(folder).free > _ROOM * self.size_bytes
 
@@ -131,11 +132,11 @@ class SizeLimit:
         if store.settings != self._settings:
             return  # the store is idle, and the compactor rarely polls
         poll_seconds = store.settings.compactor_poll_ms / 1000
-        if not await self._tidy():  # deletions are in tables then
+        if not await self._tidy():  # now the deletions are in tables
             return
         for _ in range(_TRIES):
-            with contextlib.suppress(StoreError):  # a compaction that began just now, for one: retry
-                async with self._commits.tidying, self._commits.checkpointing:  # nothing else is flushed now
+            with contextlib.suppress(StoreError):  # for example, a compaction that just began: retry
+                async with self._commits.tidying, self._commits.checkpointing:  # no other flush is running
                     manifest = await store.admin.manifest_at_rest()
                     if manifest is not None and len(manifest.unsorted) == 1:
                         await store.flush_memtable(keys.STORE_HEADER_KEY)  # a single table is not compacted, two are
@@ -148,14 +149,14 @@ class SizeLimit:
     async def _is_compacted(self) -> bool:
         try:
             ended = await self._store.admin.is_compacted(self._compaction)
-        except StoreError:  # a passing failure of the store
+        except StoreError:  # a temporary failure of the store
             return False
         if ended is None:
             return False
         self._compaction = ""
         if ended:
             await self._disk_space.read()
-        return ended  # if not, it conflicted with another one: retry at the next step
+        return ended  # False: it conflicted with another compaction; retry at the next step
 
     def _decide(self) -> None:
         """Decide how many messages to remove, and when the next round begins."""
@@ -166,7 +167,7 @@ class SizeLimit:
         messages = settled + sum(len(queue.messages) + len(queue.messages.in_flight) for queue in queues)
         wanted = math.ceil(messages * max(size - target, 0) / size) if size else 0
         self._to_remove = min(settled, wanted)
-        # Waiting messages are the excess then: compacting them again after each done message would free nothing.
+        # The excess consists of waiting messages: another compaction after each done message would free no space.
         self.is_stuck = size > self.limit_bytes and settled < wanted
         again = size > self.limit_bytes and not self.is_stuck and self._has_room()
         self._next_bytes = 0 if again else size + int(_GROWTH * self.limit_bytes)
@@ -186,7 +187,9 @@ class SizeLimit:
                         continue
                     oldest = rows[: self._to_remove - removed]
                     self._buckets.take(queue, which, rows, len(oldest))
-                    self._state.dirty.outdated.update(row.message_id for row in oldest)  # nor does the log keep them
+                    self._state.dirty.outdated.update(
+                        row.message_id for row in oldest
+                    )  # the log does not keep them either
                 removed += len(oldest)
                 newest_at_ms = max(newest_at_ms, oldest[-1].settled_at_ms)
                 if len(self._state.dirty.garbage) >= _PER_CHECKPOINT:
@@ -197,13 +200,13 @@ class SizeLimit:
         if removed:
             self.removed += removed
             self.removed_at_ms = self._clock.now_ms()
-            # Their history goes with them.
+            # Their history is removed with them.
             await self._history.sweep(newest_at_ms + self._history.retention_ms)
             await self._commits.checkpoint()
         return removed
 
     async def _by_age(self, which: ListName) -> list[tuple[int, str, Queue]]:
-        """The queues that have settled messages, as a heap ordered by the time of their oldest."""
+        """Return the queues that have settled messages, as a heap ordered by the time of their oldest."""
         heap: list[tuple[int, str, Queue]] = []
         for queue in list(self._state.queues.values()):
             settled = queue.settled_list(which)
@@ -221,7 +224,7 @@ class SizeLimit:
         return heap
 
     def report(self) -> dict[str, Any]:
-        """For the status call; a time of 0 means never."""
+        """Return the size and the limit for the status call; a time of 0 means never."""
         return {
             "limit_bytes": self.limit_bytes,
             "size_bytes": self.size_bytes,
