@@ -1,4 +1,4 @@
-"""What the history knows of failures, read once and kept while there is room: facts never change."""
+"""Cache of the history's facts of failures, which never change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...records.history_log import FAILED as GIVEN_UP
 from ..lists.reader import ListReader
 from .failure import ACKNOWLEDGED, DELIVERY_LIMIT, FAILED, STATES, Facts, Failure, OpenFailure
 
-#: failures whose facts stay in memory, which takes up some 20 MB
+#: failures whose facts stay in memory, in about 20 MB
 KEPT = 65_536
 #: failures whose facts are read in one turn of the event loop
 READ_AT_ONCE = 100
@@ -26,49 +26,49 @@ _V = TypeVar("_V")
 
 
 class FactsCache:
-    """The facts of one instance's failures, first in, first out."""
+    """The facts of one instance's failures, evicted in the order of insertion."""
 
     def __init__(self) -> None:
         self._listed: OrderedDict[_Place, Facts] = OrderedDict()  # of messages in lists
         self._acknowledged: OrderedDict[int, Failure] = OrderedDict()  # by the number of the attempt
         self._texts: dict[str, str] = {}  # one copy of each name
-        self._reading = asyncio.Lock()  # scans that run together then read each failure once
+        self._reading = asyncio.Lock()  # parallel scans read each failure once
 
     def clear(self) -> None:
-        """Forget all; they can be read again."""
-        for kept in (self._listed, self._acknowledged, self._texts):
-            kept.clear()
+        """Clear the cache; the facts can be read again."""
+        for cache in (self._listed, self._acknowledged, self._texts):
+            cache.clear()
 
     async def of(self, reader: ListReader, some: Sequence[OpenFailure]) -> list[Failure]:
-        """These failures with their facts, at most :data:`READ_AT_ONCE`."""
-        found = {one.open.place: one for one in await self.acknowledged(reader, [
-            one.place for one in some if one.kind == ACKNOWLEDGED
+        """Return these failures with their facts, at most :data:`READ_AT_ONCE`."""
+        failures = {failure.open.place: failure for failure in await self.acknowledged(reader, [
+            failure.place for failure in some if failure.kind == ACKNOWLEDGED
         ])}  # fmt: skip
-        listed = await self._of_listed(reader, [one for one in some if one.kind != ACKNOWLEDGED])
+        listed = await self._of_listed(reader, [failure for failure in some if failure.kind != ACKNOWLEDGED])
         return [
-            Failure(one, found[one.place].facts if one.kind == ACKNOWLEDGED else listed[one])
-            for one in some if one.kind != ACKNOWLEDGED or one.place in found
+            Failure(failure, failures[failure.place].facts if failure.kind == ACKNOWLEDGED else listed[failure])
+            for failure in some if failure.kind != ACKNOWLEDGED or failure.place in failures
         ]  # fmt: skip
 
     async def acknowledged(self, reader: ListReader, numbers: Sequence[int]) -> list[Failure]:
-        """The attempts with these numbers, in this order, without those that the log does not have.
+        """Return the attempts with these numbers, in this order, without those that the log does not have.
 
-        One that was not acknowledged is of the kind :data:`.FAILED`.
+        An attempt that was not acknowledged is of the kind :data:`.FAILED`.
         """
         cache = self._acknowledged
-        found = {number: cache[number] for number in numbers if number in cache}
-        if len(found) < len(numbers):
+        failures = {number: cache[number] for number in numbers if number in cache}
+        if len(failures) < len(numbers):
             async with self._reading:
-                unknown = [number for number in numbers if number not in found]
+                unknown = [number for number in numbers if number not in failures]
                 for start in range(0, len(unknown), READ_AT_ONCE):
-                    found |= await self._read_attempts(reader, unknown[start : start + READ_AT_ONCE])
+                    failures |= await self._read_attempts(reader, unknown[start : start + READ_AT_ONCE])
                     await asyncio.sleep(0)
-        return [found[number] for number in numbers if number in found]
+        return [failures[number] for number in numbers if number in failures]
 
     async def _read_attempts(self, reader: ListReader, numbers: Sequence[int]) -> dict[int, Failure]:
         cache = self._acknowledged
-        found = {number: cache[number] for number in numbers if number in cache}  # read by another scan meanwhile
-        rows = await reader.attempts([number for number in numbers if number not in found])
+        results = {number: cache[number] for number in numbers if number in cache}  # maybe read by another scan
+        rows = await reader.attempts([number for number in numbers if number not in results])
         headers = await _headers(reader, {row.message_id for row in rows.values()})
         collected = [number for number, row in rows.items() if row.message_id not in headers]
         failures = await reader.failures([number for number in collected if rows[number].state & DETAILED])
@@ -78,31 +78,33 @@ class FactsCache:
                 headers[row.message_id] = {"task": known.task}
             kind = ACKNOWLEDGED if row.outcome & ~MANUAL == ACKED else FAILED
             place = OpenFailure(row.ended_at_ms, row.message_id, row.queue, kind, number, row.number)
-            cache[number] = found[number] = Failure(place, self._facts(number, row, headers.get(row.message_id, {})))
+            cache[number] = results[number] = Failure(place, self._facts(number, row, headers.get(row.message_id, {})))
         _shrink(cache)
-        return found
+        return results
 
     async def _of_listed(self, reader: ListReader, some: Sequence[OpenFailure]) -> dict[OpenFailure, Facts]:
         cache = self._listed
-        found = {one: cache[one[:3]] for one in some if one[:3] in cache}
-        if len(found) < len(some):
+        facts = {failure: cache[failure[:3]] for failure in some if failure[:3] in cache}
+        if len(facts) < len(some):
             async with self._reading:
-                found |= await self._read_listed(reader, [one for one in some if one not in found])
-        return found
+                facts |= await self._read_listed(reader, [failure for failure in some if failure not in facts])
+        return facts
 
     async def _read_listed(self, reader: ListReader, some: Sequence[OpenFailure]) -> dict[OpenFailure, Facts]:
         cache = self._listed
-        found = {one: cache[one[:3]] for one in some if one[:3] in cache}  # read by another scan meanwhile
-        unknown = [one for one in some if one not in found]
+        results = {
+            failure: cache[failure[:3]] for failure in some if failure[:3] in cache
+        }  # maybe read by another scan
+        unknown = [failure for failure in some if failure not in results]
         numbers = await _numbers(reader, unknown)
         rows = await reader.attempts(set(numbers.values()))
-        headers = await _headers(reader, {one.message_id for one in unknown})
-        for one in unknown:
-            number = numbers.get(one, -1)
-            facts = self._facts(number, rows.get(number), headers.get(one.message_id, {}))
-            cache[one[:3]] = found[one] = facts
+        headers = await _headers(reader, {failure.message_id for failure in unknown})
+        for failure in unknown:
+            number = numbers.get(failure, -1)
+            facts = self._facts(number, rows.get(number), headers.get(failure.message_id, {}))
+            cache[failure[:3]] = results[failure] = facts
         _shrink(cache)
-        return found
+        return results
 
     def _facts(self, number: int, row: Attempt | None, headers: dict[str, str]) -> Facts:
         if len(self._texts) > KEPT:
@@ -123,7 +125,7 @@ def _shrink(cache: OrderedDict[_K, _V]) -> None:
 
 
 def _reason(row: Attempt) -> str:
-    """What the worker said, else what the broker did."""
+    """Return the worker's reason, else the broker's."""
     state = TASK_STATES[row.state & ~DETAILED]
     if state in STATES:
         return state
@@ -135,12 +137,12 @@ async def _headers(reader: ListReader, ids: Iterable[int]) -> dict[int, dict[str
 
 
 async def _numbers(reader: ListReader, some: Iterable[OpenFailure]) -> dict[OpenFailure, int]:
-    """The number of the attempt that put each of these messages into the failed list, if the index has it."""
-    by_place = {one[:3]: one for one in some}
-    found: dict[OpenFailure, int] = {}
+    """Return the number of the attempt that moved each of these messages to the failed list, if the index has it."""
+    by_place = {failure[:3]: failure for failure in some}
+    numbers: dict[OpenFailure, int] = {}
     for events in (await reader.events({id for _at, id, _queue in by_place})).values():
         for event in events:
-            one = by_place.get((event.at_ms, event.message_id, event.queue))
-            if one is not None and event.what & ~MANUAL in _SETTLED:
-                found[one] = event.attempt
-    return found
+            failure = by_place.get((event.at_ms, event.message_id, event.queue))
+            if failure is not None and event.what & ~MANUAL in _SETTLED:
+                numbers[failure] = event.attempt
+    return numbers

@@ -1,4 +1,4 @@
-"""What a failure is: where it stands, and what the history says of it."""
+"""Failures: their position among all, and their facts from the history."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ...state.settled_list import ListName
 
 FAILED, ARCHIVED, ACKNOWLEDGED = "failed", "archived", "acknowledged"
 KINDS = (FAILED, ACKNOWLEDGED, ARCHIVED)
-#: the settled lists of the kinds that are in one
+#: the settled lists of the kinds that have one
 LIST_OF: dict[str, ListName] = {FAILED: "failed", ARCHIVED: "archived_failed"}
 
 DELIVERY_LIMIT = "delivery_limit"
 #: states of tasks that failed, which are the reasons of their failures
 STATES = tuple(state.name.lower() for state in TASKS_FAILED)
-#: what failures can be grouped by
+#: dimensions by which failures can be grouped
 DIMENSIONS = ("task", "exception", "queue", "reason", "worker")
 
 
@@ -30,12 +30,12 @@ class FailurePosition(NamedTuple):
 
 
 class OpenFailure(NamedTuple):
-    """A failure that nobody has handled; such tuples are in the order of their positions.
+    """A failure that was not handled yet; such tuples are in the order of their positions.
 
     Attributes:
-        at_ms: when the message's last attempt ended.
+        at_ms: the end of the message's last attempt.
         place: the bucket of the failed list that has the message, or the number of the acknowledged attempt.
-        attempts: how often the message was claimed.
+        attempts: the number of claims of the message.
     """
 
     at_ms: int
@@ -51,9 +51,9 @@ class OpenFailure(NamedTuple):
 
 
 class Facts(msgspec.Struct, frozen=True, gc=False):
-    """What the history knows of a failure; it never changes.
+    """The history's facts of a failure; they never change.
 
-    ``number`` is that of the last attempt in the log, -1 if it is not there; ``detailed`` says that it has an error.
+    ``number`` is that of the last attempt in the log, -1 if it is not there; ``detailed`` is True if it has an error.
     """
 
     number: int = -1
@@ -67,7 +67,7 @@ class Facts(msgspec.Struct, frozen=True, gc=False):
 
 
 class Failure(NamedTuple):
-    """A failure and what is known of it."""
+    """A failure and its facts."""
 
     open: OpenFailure
     facts: Facts

@@ -1,4 +1,4 @@
-"""Checks the filters of failures, and makes and reads the cursors of their pages."""
+"""The filters of failures, with their checks, and the cursors of their pages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .failure import ACKNOWLEDGED, DELIVERY_LIMIT, DIMENSIONS, FAILED, KINDS, ST
 
 #: message ids and task ids of one call, as for other calls that take such lists
 _MAX_IDS = 100_000
-#: the most ids that the index is asked for
+#: the most ids that are looked up in the index
 SEARCHED = 1000
 FOREVER = 1 << 62
 _CURSOR_VERSION = 1
@@ -25,7 +25,7 @@ REASONS = (*STATES, DELIVERY_LIMIT)
 
 
 class FailureFilterValues(NamedTuple):
-    """The filters of failures: one must have a value of each field that is neither empty nor None.
+    """The filters of failures: a failure must have a value of each field that is neither empty nor None.
 
     The value "" stands for failures without a task, an exception, a reason or a worker.
 
@@ -47,9 +47,9 @@ class FailureFilterValues(NamedTuple):
     handled: bool = False
 
     def match(self, one: Failure) -> bool:
-        """Whether a failure matches all but the selector."""
+        """Return True if a failure matches all filters but the selector."""
         place, facts = one
-        # of a collected message only the index knew the headers
+        # only the index has the headers of a collected message
         is_trusted = place.kind == ACKNOWLEDGED and not facts.task_id
         return (
             self.since_ms <= place.at_ms <= self.until_ms
@@ -64,11 +64,11 @@ class FailureFilterValues(NamedTuple):
 
     @property
     def has_few_task_ids(self) -> bool:
-        """Whether there are task ids, so few that the index is asked for them."""
+        """True if there are task ids, and few enough to look them up in the index."""
         return self.task_ids is not None and len(self.task_ids) <= SEARCHED
 
     def digest(self) -> str:
-        """A digest of the filters; not of the times, which may be given otherwise."""
+        """Return a digest of the filters; not of the times, which may differ between pages."""
         parts = [sorted(part) if isinstance(part, frozenset) else part for part in self[:8]]
         text = repr((parts, self.selector.text if self.selector else "", self.handled))
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
@@ -89,12 +89,12 @@ def check_filters(
     lte: int | None = None,
     handled: bool = False,
 ) -> FailureFilterValues:
-    """The filters, without duplicate values.
+    """Return the filters, without duplicate values.
 
     Raises:
         InvalidFilter: a kind or a reason that does not exist, or too many values.
     """
-    found = FailureFilterValues(
+    values = FailureFilterValues(
         _unique(queues),
         _unique(kinds),
         _unique(tasks),
@@ -108,13 +108,13 @@ def check_filters(
         FOREVER if lte is None else lte,
         handled,
     )
-    _check_values(found)
+    _check_values(values)
     for time in (gte, lte):
         if time is not None and not -FOREVER < time <= FOREVER:
             raise InvalidFilter("a time must be in milliseconds since the epoch, below 2⁶²", value=time)
     if handled:
-        return found._replace(kinds=(ACKNOWLEDGED,))
-    return found if found.kinds else found._replace(kinds=(FAILED, ACKNOWLEDGED))
+        return values._replace(kinds=(ACKNOWLEDGED,))
+    return values if values.kinds else values._replace(kinds=(FAILED, ACKNOWLEDGED))
 
 
 def _check_values(found: FailureFilterValues) -> None:
@@ -136,13 +136,13 @@ def _unique(given: Iterable[str]) -> tuple[str, ...]:
 
 
 def check_dimensions(by: Iterable[str]) -> tuple[str, ...]:
-    """What failures are grouped by.
+    """Return the dimensions by which failures are grouped.
 
     Raises:
-        InvalidFilter: there is no such thing, or none is given.
+        InvalidFilter: a dimension does not exist, or none is given.
     """
     chosen = tuple(dict.fromkeys(by))
-    unknown = [one for one in chosen if one not in DIMENSIONS]
+    unknown = [name for name in chosen if name not in DIMENSIONS]
     if unknown or not chosen:
         wrong = f"failures are not grouped by {unknown[0]!r}" if unknown else "failures are grouped by something"
         raise InvalidFilter(f"{wrong}: use any of {', '.join(DIMENSIONS)}", value=(unknown or [""])[0])
@@ -160,7 +160,7 @@ def check_bucket(filters: FailureFilterValues, bucket_ms: int, now_ms: int) -> N
 
 
 def check_page(order: str, limit: int) -> bool:
-    """Whether the order is descending.
+    """Return True if the order is descending.
 
     Raises:
         InvalidFilter, LimitOutOfRange: an invalid order or limit.
@@ -188,27 +188,27 @@ _decode = msgspec.msgpack.Decoder(_Cursor).decode
 
 
 def make_cursor(filters: FailureFilterValues, at: FailurePosition, *, descending: bool) -> str:
-    """The cursor of a position in a list."""
+    """Encode the cursor of a position in a list."""
     packed = _encode(_Cursor(_CURSOR_VERSION, filters.digest(), descending, *at))
     return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
 
 
 def read_cursor(text: str, filters: FailureFilterValues, *, descending: bool) -> FailurePosition:
-    """The position that a cursor denotes.
+    """Decode the position of a cursor.
 
     Raises:
         MalformedCursor, CursorVersionMismatch, CursorOfOtherFilters: not a cursor of this list.
     """
     try:
         raw = base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        found = _decode(raw)
+        cursor = _decode(raw)
     except (ValueError, binascii.Error) as exc:
         wrong = f"{text[:80]!r} is not a cursor: use that of a page, unchanged"
         raise MalformedCursor(wrong, cursor=text[:80]) from exc
-    if found.version != _CURSOR_VERSION:
-        wrong = f"a cursor of version {found.version}, this broker uses version {_CURSOR_VERSION}: start again"
-        raise CursorVersionMismatch(wrong, version=found.version, supported=_CURSOR_VERSION)
-    if (found.digest, found.descending) != (filters.digest(), descending):
+    if cursor.version != _CURSOR_VERSION:
+        wrong = f"a cursor of version {cursor.version}, this broker uses version {_CURSOR_VERSION}: start again"
+        raise CursorVersionMismatch(wrong, version=cursor.version, supported=_CURSOR_VERSION)
+    if (cursor.digest, cursor.descending) != (filters.digest(), descending):
         wrong = "the cursor belongs to other filters or another order: use it with those of the first page"
         raise CursorOfOtherFilters(wrong)
-    return FailurePosition(found.at_ms, found.message_id, found.queue)
+    return FailurePosition(cursor.at_ms, cursor.message_id, cursor.queue)

@@ -1,4 +1,4 @@
-"""Searches by id: the history says when a message failed, so that only a part of its failed list is read."""
+"""Searches by id: the history has the time of a message's failure, so that only a part of its failed list is read."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .streams import FailureWindow
 
 
 async def narrowed(reader: ListReader, filters: FailureFilterValues, window: FailureWindow) -> FailureWindow:
-    """The part of the window in which the messages of the filters failed; all of it if that is not known."""
+    """Return the part of the window in which the messages of the filters failed; all of it if that is unknown."""
     ids = await _message_ids(reader, filters)
     if ids is None or not 0 < len(ids) <= SEARCHED:
         return window
     by_id = await reader.events(ids)
     if not all(by_id.values()):
-        return window  # of a message from before there was a history
+        return window  # a message is older than the history
     times = [event.at_ms for some in by_id.values() for event in some if event.what & ~MANUAL in (FAILED, REJECTED)]
     since_ms, until_ms = min(times, default=1), max(times, default=0)
     return window._replace(since_ms=max(window.since_ms, since_ms), until_ms=min(window.until_ms, until_ms))
@@ -30,7 +30,7 @@ async def _message_ids(reader: ListReader, filters: FailureFilterValues) -> froz
         return filters.ids
     hashes = [value_hashes.hash_of(value_hashes.HEADER, "id", id) for id in filters.task_ids]
     source = await values_source(reader.store, reader.view, MESSAGES, hashes, descending=False)
-    found: set[int] = set()
+    ids: set[int] = set()
     async for some in walk(source, 0, MAX_MESSAGE_ID - 1, descending=False):
-        found.update(some)
-    return frozenset(found)
+        ids.update(some)
+    return frozenset(ids)

@@ -1,7 +1,7 @@
-"""Streams of open failures in the order of time, some at a time, and several streams as one.
+"""Streams of open failures in the order of time, in batches, and their merge.
 
 A later batch of a stream never has a time before (or, descending, after) those of an earlier one. Within a millisecond,
-failures are in the order of message ids and queues; :func:`merged` sees to it.
+:func:`merged` orders failures by message ids and queues.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from .facts import FactsCache
 from .failure import ACKNOWLEDGED, ARCHIVED, FAILED, STATES, OpenFailure
 from .query import FOREVER, SEARCHED, FailureFilterValues
 
-#: attempts that are looked for at first
+#: size of the first search for attempts
 _FIRST = 128
-#: failures that make a batch of several streams; the last one may be smaller
+#: least size of a batch of merged streams; the last batch may be smaller
 _LEAST = 100
 
 Stream = AsyncGenerator[list[OpenFailure], None]
 
 
 class FailureWindow(NamedTuple):
-    """The times of the failures that are wanted, both included, and the order."""
+    """The range of times of the failures, both ends included, and the order."""
 
     since_ms: int
     until_ms: int
@@ -43,18 +43,18 @@ class FailureWindow(NamedTuple):
 
 
 async def in_failed_list(buckets: SettledBuckets, queue: Queue, window: FailureWindow) -> Stream:
-    """The messages of a queue's failed list, which is in the order of time."""
+    """Yield the messages of a queue's failed list, which is in the order of time."""
     log = queue.failed
     number = await _first_bucket(buckets, queue, window)
     while log.first <= number <= log.tail:
         rows = await buckets.read(queue, "failed", number)
-        found = [
+        failures = [
             OpenFailure(row.settled_at_ms, row.message_id, queue.name, FAILED, number, row.attempts)
             for row in rows if window.has(row.settled_at_ms)
         ]  # fmt: skip
-        if rows and not found and _is_past(rows[0].settled_at_ms, window):
+        if rows and not failures and _is_past(rows[0].settled_at_ms, window):
             return
-        yield found[::-1] if window.descending else found
+        yield failures[::-1] if window.descending else failures
         number += -1 if window.descending else 1
         if not window.descending:
             number = max(number, log.first)
@@ -65,7 +65,7 @@ def _is_past(at_ms: int, window: FailureWindow) -> bool:
 
 
 async def _first_bucket(buckets: SettledBuckets, queue: Queue, window: FailureWindow) -> int:
-    """A bucket before which there is nothing in the window, in its order; found by bisection."""
+    """Find by bisection a bucket before which, in the window's order, no failure is in the window."""
     log = queue.failed
     low, high = log.first, log.tail
     bound = window.until_ms if window.descending else window.since_ms
@@ -73,7 +73,7 @@ async def _first_bucket(buckets: SettledBuckets, queue: Queue, window: FailureWi
         middle = (low + high + window.descending) // 2
         rows = await buckets.read(queue, "failed", middle)
         if not rows:
-            break  # emptied by hand: begin with the whole rest
+            break  # emptied by an operator: begin with all remaining buckets
         if window.descending:
             low, high = (middle, high) if rows[0].settled_at_ms <= bound else (low, middle - 1)
         else:
@@ -82,21 +82,21 @@ async def _first_bucket(buckets: SettledBuckets, queue: Queue, window: FailureWi
 
 
 async def in_archive(buckets: SettledBuckets, queue: Queue, window: FailureWindow) -> Stream:
-    """The archived failed messages of a queue, which are in the order of archiving: all of them at once."""
+    """Yield the archived failed messages of a queue, which are in the order of archiving: all of them in one batch."""
     which: ListName = "archived_failed"
     log = queue.settled_list(which)
-    found = [
+    failures = [
         OpenFailure(row.settled_at_ms, row.message_id, queue.name, ARCHIVED, number, row.attempts)
         for number in range(log.first, log.tail + 1)
         for row in await buckets.read(queue, which, number) if window.has(row.settled_at_ms)
     ]  # fmt: skip
-    yield sorted(found, reverse=window.descending)
+    yield sorted(failures, reverse=window.descending)
 
 
 async def acknowledged(
     reader: ListReader, facts: FactsCache, handled: HandledFailures, filters: FailureFilterValues, window: FailureWindow
 ) -> Stream:
-    """The acknowledged attempts of failed tasks, found by the index; all but those of other values."""
+    """Yield the acknowledged attempts of failed tasks in the index, without those of other values."""
     wanted = _attempt_filters(filters)
     low = await reader.first_attempt_since(window.since_ms) if window.since_ms else 0
     high = await reader.first_attempt_since(window.until_ms + 1) if window.until_ms < FOREVER else reader.log.end[0]
@@ -107,15 +107,18 @@ async def acknowledged(
     async with aclosing(attempt_numbers(reader, wanted, way, _FIRST)) as portions:
         async for numbers in portions:
             some = [number for number in numbers if (number in handled) == filters.handled]
-            found = await facts.acknowledged(reader, some)
-            yield [one.open for one in found if one.open.kind == ACKNOWLEDGED and one.facts.reason in wanted.states]
+            failures = await facts.acknowledged(reader, some)
+            yield [
+                failure.open for failure in failures
+                if failure.open.kind == ACKNOWLEDGED and failure.facts.reason in wanted.states
+            ]  # fmt: skip
 
 
 def _attempt_filters(filters: FailureFilterValues) -> AttemptFilters:
-    """The filters that the index of attempts knows; the others are checked later.
+    """Return the filters that the index of attempts supports; the others are checked later.
 
-    Nearly all attempts are acknowledged, so asking the index for that would only cost time. It does not know which have
-    no value.
+    Nearly all attempts are acknowledged, so a search for these would only cost time. The index has no entries for
+    attempts without a value.
     """
     headers = [("task", _known(filters.tasks))] if _known(filters.tasks) else []
     if filters.task_ids is not None and filters.has_few_task_ids:
@@ -132,15 +135,15 @@ def _attempt_filters(filters: FailureFilterValues) -> AttemptFilters:
 
 
 def _known(values: tuple[str, ...]) -> tuple[str, ...]:
-    """What the index can be asked for; nothing if failures without a value are wanted, too."""
+    """Return the values to look up in the index; none if failures without a value match, too."""
     return () if "" in values else values
 
 
 async def merged(streams: Sequence[Stream], *, descending: bool) -> Stream:
-    """The failures of all streams, in order."""
+    """Yield the failures of all streams, in order."""
     sign = -1 if descending else 1
-    bounds = [(float("-inf"), number) for number in range(len(streams))]  # a heap of those that have not ended
-    waiting: list[OpenFailure] = []  # those that come last are first
+    bounds = [(float("-inf"), number) for number in range(len(streams))]  # a heap of the streams that have not ended
+    waiting: list[OpenFailure] = []  # in reverse order
     is_sorted = True
     while bounds:
         bound, number = bounds[0]

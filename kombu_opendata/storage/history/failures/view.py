@@ -1,4 +1,4 @@
-"""The view of one instance's failures: pages, groups, and all of them in order for a bulk."""
+"""The view of one instance's failures: pages, groups, and an ordered scan for bulk operations."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from .query import FailureFilterValues
 from .search_by_id import narrowed
 from .streams import FailureWindow, Stream
 
-#: failures that a page and a count look at: beyond, a page ends early and a count says that it is not complete
+#: failures that a page and a count examine: beyond, a page ends early and a count is marked as incomplete
 _MOST_FOR_PAGE = 50_000
 _MOST_FOR_GROUPS = 500_000
 _MOST_GROUPS = 1000
-#: where a failure has the values of what it is grouped by
+#: attribute of a failure for each dimension
 _PLACES = {name: "open.queue" if name == "queue" else f"facts.{name}" for name in DIMENSIONS}
 
-#: which queues are shown
+#: returns True if a queue is shown
 Shows = Callable[[str], bool]
 
 
 class FailureSlice(NamedTuple):
     """Failures, and the position after which the next page begins; None at the end.
 
-    ``texts`` has the errors of those that have one, by the number of the attempt.
+    ``texts`` has the errors of detailed failures, by the number of the attempt.
     """
 
     items: list[Failure]
@@ -61,11 +61,11 @@ class GroupCount:
             start = one.at_ms // bucket_ms * bucket_ms
             self.over_time[start] = self.over_time.get(start, 0) + 1
         self.acknowledged += one.kind == ACKNOWLEDGED
-        self.first_at_ms = one.at_ms  # they come in the order of time, the newest first
+        self.first_at_ms = one.at_ms  # failures are added in the order of time, newest first
 
 
 class GroupCounts(NamedTuple):
-    """The groups, the largest first; whether all failures were counted and all groups are here."""
+    """The groups, the largest first; ``complete`` if all failures were counted and no group is left out."""
 
     groups: list[GroupCount]
     complete: bool
@@ -79,38 +79,38 @@ class FailureView:
         self._facts = FactsCache()
 
     def free_memory(self) -> None:
-        """Forget what can be read again from the store."""
+        """Clear the cache of facts, which can be read again from the store."""
         self._facts.clear()
 
     async def page(
         self, filters: FailureFilterValues, shows: Shows, limit: int, after: FailurePosition | None, *, descending: bool
     ) -> FailureSlice:
-        """A page of the failures that match, in queues that are shown."""
-        found: list[Failure] = []
-        looked, following = 0, None
+        """Return a page of the failures that match, in queues that are shown."""
+        failures: list[Failure] = []
+        examined, following = 0, None
         async with aclosing(self.scan(filters, shows, after, descending=descending)) as some:
             async for matching, last, count in some:
-                looked += count
-                found += matching
-                if len(found) > limit:
-                    found = found[:limit]
-                    following = found[-1].open.position
+                examined += count
+                failures += matching
+                if len(failures) > limit:
+                    failures = failures[:limit]
+                    following = failures[-1].open.position
                     break
-                if looked >= _MOST_FOR_PAGE:
+                if examined >= _MOST_FOR_PAGE:
                     following = last
                     break
-        return await self._with_texts(found, following)
+        return await self._with_texts(failures, following)
 
     async def _with_texts(self, found: list[Failure], following: FailurePosition | None) -> FailureSlice:
-        """The page with the errors, up to the first failure that does not fit."""
+        """Return the page with the errors, up to the first failure that does not fit."""
         texts: dict[int, TaskFailure] = {}
         size = 0
         async with self._history.reading(indexed=False) as reader:
             for start in range(0, len(found), READ_AT_ONCE):
                 some = found[start : start + READ_AT_ONCE]
-                texts |= await reader.failures([one.facts.number for one in some if one.facts.detailed])
-                for at, one in enumerate(some, start):
-                    text = texts.get(one.facts.number)
+                texts |= await reader.failures([failure.facts.number for failure in some if failure.facts.detailed])
+                for at, failure in enumerate(some, start):
+                    text = texts.get(failure.facts.number)
                     size += len(text.error) + len(text.traceback) if text is not None else 0
                     if size > PAGE_BYTES and at:
                         return FailureSlice(found[:at], found[at - 1].open.position, texts)
@@ -119,28 +119,28 @@ class FailureView:
     async def groups(
         self, filters: FailureFilterValues, shows: Shows, by: tuple[str, ...], bucket_ms: int = 0
     ) -> GroupCounts:
-        """Counts of the failures that match by the values of these dimensions, and in buckets of time if there are."""
-        found: dict[tuple[str, ...], GroupCount] = {}
+        """Count the failures that match by the values of these dimensions, and by time if ``bucket_ms`` is not 0."""
+        groups: dict[tuple[str, ...], GroupCount] = {}
         values_of = attrgetter(*(_PLACES[name] for name in by))
-        looked = 0
+        examined = 0
         async with aclosing(self.scan(filters, shows, None, descending=True)) as some:
             async for matching, _last, count in some:
-                for one in matching:
-                    values = values_of(one) if len(by) > 1 else (values_of(one),)
-                    group = found.get(values)
+                for failure in matching:
+                    values = values_of(failure) if len(by) > 1 else (values_of(failure),)
+                    group = groups.get(values)
                     if group is None:
-                        group = found[values] = GroupCount(values, one.open.at_ms)
-                    group.add(one.open, bucket_ms)
-                looked += count
-                if looked >= _MOST_FOR_GROUPS:
+                        group = groups[values] = GroupCount(values, failure.open.at_ms)
+                    group.add(failure.open, bucket_ms)
+                examined += count
+                if examined >= _MOST_FOR_GROUPS:
                     break
-        largest = sorted(found.values(), key=lambda group: (-group.count, group.values))
-        return GroupCounts(largest[:_MOST_GROUPS], looked < _MOST_FOR_GROUPS and len(largest) <= _MOST_GROUPS)
+        largest = sorted(groups.values(), key=lambda group: (-group.count, group.values))
+        return GroupCounts(largest[:_MOST_GROUPS], examined < _MOST_FOR_GROUPS and len(largest) <= _MOST_GROUPS)
 
     async def scan(
         self, filters: FailureFilterValues, shows: Shows, after: FailurePosition | None, *, descending: bool
     ) -> AsyncGenerator[tuple[list[Failure], FailurePosition, int], None]:
-        """All failures that match, in order, some at a time; with the last position and how many were looked at."""
+        """Yield all failures that match, in ordered batches with the last position and the number of examined ones."""
         window = FailureWindow(filters.since_ms, filters.until_ms, descending)
         if after is not None:
             at = after.at_ms
@@ -150,7 +150,11 @@ class FailureView:
             sources = self._streams(reader, filters, shows, window, listed)
             try:
                 async for batch in streams.merged(sources, descending=descending):
-                    rest = batch if after is None else [one for one in batch if _is_after(one, after, descending)]
+                    rest = (
+                        batch
+                        if after is None
+                        else [failure for failure in batch if _is_after(failure, after, descending)]
+                    )
                     for start in range(0, len(rest), READ_AT_ONCE):
                         some = rest[start : start + READ_AT_ONCE]
                         yield await self._matching(reader, filters, shows, some), some[-1].position, len(some)
@@ -166,36 +170,36 @@ class FailureView:
         window: FailureWindow,
         listed: FailureWindow,
     ) -> list[Stream]:
-        """A stream of each kind and queue that is wanted."""
+        """Return a stream for each kind and queue of the filters."""
         names = [name for name in filters.queues or list(self._state.queues) if shows(name)]
         queues = [self._state.queues[name] for name in names if name in self._state.queues]
-        found: list[Stream] = []
+        sources: list[Stream] = []
         if FAILED in filters.kinds:
-            found += [
+            sources += [
                 streams.in_failed_list(self._buckets, queue, listed)
                 for queue in queues if queue.failed.may_have_since(listed.since_ms)
             ]  # fmt: skip
         if ARCHIVED in filters.kinds:
-            found += [streams.in_archive(self._buckets, queue, listed) for queue in queues]
+            sources += [streams.in_archive(self._buckets, queue, listed) for queue in queues]
         is_possible = not filters.reasons or set(STATES) & set(filters.reasons)
         if ACKNOWLEDGED in filters.kinds and self._history.enabled and is_possible:
             handled = self._state.handled
-            found.append(streams.acknowledged(reader, self._facts, handled, filters, window))
-        return found
+            sources.append(streams.acknowledged(reader, self._facts, handled, filters, window))
+        return sources
 
     async def _matching(
         self, reader: ListReader, filters: FailureFilterValues, shows: Shows, some: list[OpenFailure]
     ) -> list[Failure]:
         if filters.ids is not None:
-            some = [one for one in some if one.message_id in filters.ids]
-        some = [one for one in some if one.kind != ACKNOWLEDGED or shows(one.queue)]
-        found = [one for one in await self._facts.of(reader, some) if filters.match(one)]
+            some = [failure for failure in some if failure.message_id in filters.ids]
+        some = [failure for failure in some if failure.kind != ACKNOWLEDGED or shows(failure.queue)]
+        failures = [failure for failure in await self._facts.of(reader, some) if filters.match(failure)]
         selector = filters.selector
-        if selector is None or not found:
-            return found
-        known = await reader.metadata({one.open.message_id for one in found})
+        if selector is None or not failures:
+            return failures
+        known = await reader.metadata({failure.open.message_id for failure in failures})
         ids = await matching(selector, known.values())
-        return [one for one in found if one.open.message_id in ids]
+        return [failure for failure in failures if failure.open.message_id in ids]
 
 
 def _is_after(one: OpenFailure, after: FailurePosition, descending: bool) -> bool:
