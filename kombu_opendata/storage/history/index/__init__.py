@@ -1,1 +1,1 @@
-"""The index of the history: which messages and attempts have a value, such as a queue or a header."""
+"""The index of the history: the messages and attempts that have a value, such as a queue or a header."""

@@ -1,7 +1,7 @@
-"""The index of an instance: its parts in memory, its head, and the records that the next checkpoint writes.
+"""The index of an instance: its parts in memory, its head, and the records for the next checkpoint.
 
 Records become visible at the end of their checkpoint. So a reader first takes the parts in memory and then reads the
-store; an entry found in both counts once. Replaced records are removed after the last read that began before.
+store; an entry in both counts once. Replaced records are removed after the end of the last read that began before.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Index:
     """The index of one instance.
 
     Attributes:
-        open: the part that new rows go to.
-        frozen: complete parts, whose records are being made or written.
+        open: the part to which new rows are added.
+        frozen: complete parts, whose records are being built or written.
         head: the stored head.
-        planned: the head after everything that is queued is written.
+        planned: the head after all queued records are written.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Index:
     # ------------------------------------------------------------------ reading
     @contextmanager
     def reading(self) -> Iterator[View]:
-        """A view of the index as it is now; its records stay until the end of the block."""
+        """Open a view of the current index; its records remain until the end of the block."""
         token = next(self._tokens)
         self._readers[token] = self._era
         try:
@@ -74,11 +74,11 @@ class Index:
 
     # ------------------------------------------------------------------ writing
     def queue(self, rows: Iterable[Row]) -> None:
-        """Write records that no reader knows yet, or remove ones that no reader needs, with the next checkpoint."""
+        """Queue records for the next checkpoint: new ones that no reader uses yet, or removals of unneeded ones."""
         self._queued += rows
 
     def take_runs(self, count: int) -> int:
-        """Reserve numbers for new runs; returns the first."""
+        """Reserve numbers for new runs; return the first."""
         first = self.planned.run
         self.planned = self.planned._replace(run=first + count)
         return first
@@ -99,27 +99,27 @@ class Index:
         self._retiring += gone
 
     def keep_from(self, attempt: int) -> None:
-        """Note that older attempts are no longer in the log."""
+        """Record that older attempts are no longer in the log."""
         self.planned = self.planned._replace(kept=max(self.planned.kept, attempt))
 
     @property
     def stored_head(self) -> IndexHead:
-        """The stored head after the checkpoint under way, if there is one."""
+        """The stored head after the current checkpoint, if there is one."""
         return self._flushing[0] if self._flushing else self.head
 
     @property
     def unstored(self) -> list[Part]:
-        """The parts that are still only in memory then."""
+        """The parts that are only in memory after the current checkpoint."""
         written = self._flushing[1] if self._flushing else []
         return [*(part for part in self.frozen if part not in written), self.open]
 
     @property
     def is_dirty(self) -> bool:
-        """Whether a checkpoint has anything to write."""
+        """True if a checkpoint has records to write."""
         return bool(self._queued or self._obsolete) or self.planned != self.stored_head
 
     def snapshot(self, batch: WriteBatch) -> None:
-        """Put the queued records and the head into a checkpoint's batch."""
+        """Add the queued records and the head to a checkpoint's batch."""
         self._retire()
         if not self.is_dirty:
             self._flushing = None
@@ -135,7 +135,7 @@ class Index:
         self._written, self._retiring = [], []
 
     def end_flush(self) -> None:
-        """The checkpoint is in the store."""
+        """Publish the records of the completed checkpoint to readers."""
         if self._flushing is None:
             return
         self.head, written, retiring = self._flushing
@@ -147,13 +147,13 @@ class Index:
         self._retire()
 
     def _retire(self) -> None:
-        """Queue the removal of obsolete records that no reader uses, some with each checkpoint."""
+        """Queue the removal of obsolete records that no reader uses, a limited number with each checkpoint."""
         oldest = min(self._readers.values(), default=self._era)
         room = _DELETES_PER_CHECKPOINT - len(self._queued)
         while room > 0 and self._obsolete and self._obsolete[0].era < oldest:
-            gone = self._obsolete[0].keys
-            self._queued += ((key, None) for key in gone[:room])
-            del gone[:room]
+            obsolete_keys = self._obsolete[0].keys
+            self._queued += ((key, None) for key in obsolete_keys[:room])
+            del obsolete_keys[:room]
             room = _DELETES_PER_CHECKPOINT - len(self._queued)
-            if not gone:
+            if not obsolete_keys:
                 del self._obsolete[0]

@@ -1,7 +1,7 @@
-"""A part of the index in memory: positions by value, and events of messages; it becomes records when it is large.
+"""A part of the index in memory: positions by value, and events of messages; converted to records when it is large.
 
 Most values of a message (roughly all but its ids) recur together in other messages. So positions are collected for
-*groups* of values, and per value only when the part becomes records. That saves most of the work.
+*groups* of values, and per value only when the part is converted to records. That saves most of the work.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from ...records import history_index, history_trail, keys
 from ...records.history_index import ATTEMPTS, MESSAGES, SEGMENT_BITS, PostingRun
 from ...records.history_trail import BLOCK_BITS, TrailEvent
 
-#: a value with at most this many positions in a part goes into its run; one with more gets postings of its own
+#: a value with at most this many positions in a part is added to its run; one with more gets its own postings
 RARE = 4
-#: how many of the highest bits of a hash select the page of a new run
+#: number of the highest bits of a hash that select the page of a new run
 PAGE_BITS = 6
 _PAGE_SHIFT = 64 - PAGE_BITS
 #: rare values of one step
@@ -44,11 +44,11 @@ class Part:
         if single:
             known = self._single[space]
             for hash in single:
-                found = known.get(hash)
-                if found is None:
+                positions = known.get(hash)
+                if positions is None:
                     known[hash] = [position]
                 else:
-                    found.append(position)
+                    positions.append(position)
 
     def event(self, event: TrailEvent) -> None:
         """Add an event of a message."""
@@ -59,27 +59,27 @@ class Part:
             events.append(event)
 
     def find(self, space: int, hash: int) -> list[int]:
-        """The positions of a value, unordered."""
-        found = list(self._single[space].get(hash, ()))
+        """Return the positions of a value, unordered."""
+        positions = list(self._single[space].get(hash, ()))
         for group, lists in self._groups.items():
             if hash in group:
-                found += lists[space]
-        return found
+                positions += lists[space]
+        return positions
 
-    # ------------------------------------------------------------------ becoming records
+    # ------------------------------------------------------------------ conversion to records
     def write(self, number: int, runs: tuple[int, int], into: list[Row]) -> Iterator[list[PostingRun]]:
-        """Put the part's records into ``into``, a few with each step; the last step yields the new runs."""
+        """Append the part's records to ``into``, a few with each step; the last step yields the new runs."""
         for block, events in self.events.items():
             into.append((keys.history_trail_key(block, number), history_trail.encode(events)))
             yield []
-        made: list[PostingRun] = []
+        new_runs: list[PostingRun] = []
         touched = {block >> (SEGMENT_BITS - BLOCK_BITS) for block in self.events}
         for space, run in zip((MESSAGES, ATTEMPTS), runs, strict=True):
             writer = _SpaceWriter(space, number, run, into, touched if space == MESSAGES else ())
             for _ in self._write_space(space, writer):
                 yield []
-            made += writer.made
-        yield made
+            new_runs += writer.made
+        yield new_runs
 
     def _write_space(self, space: int, writer: _SpaceWriter) -> Iterator[None]:
         single = self._single[space]
@@ -112,7 +112,7 @@ class _SpaceWriter:
 
     def __init__(self, space: int, part: int, run: int, into: list[Row], touched: Iterable[int]) -> None:
         self._space, self._part, self._run, self._into = space, part, run, into
-        # Also segments without postings: by these records the sweep finds what it may have to remove.
+        # Segments without postings are included: the sweep needs these records to find index entries for removal.
         self._segments: dict[int, list[int]] = {segment: [] for segment in touched}
         self.pages: list[tuple[list[int], list[int]]] = [([], []) for _ in range(1 << PAGE_BITS)]
         self.made: list[PostingRun] = []
@@ -147,7 +147,7 @@ class _SpaceWriter:
 
 
 def _by_segment(positions: list[int]) -> Iterator[tuple[int, list[int]]]:
-    """The positions grouped by their segments, which are usually few."""
+    """Yield the positions grouped by their segments, which are usually few."""
     positions.sort()
     start, end = 0, len(positions)
     while start < end:

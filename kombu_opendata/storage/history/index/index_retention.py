@@ -1,6 +1,6 @@
-"""Removes old attempts from the history, and index records of messages that are gone.
+"""Retention of the history: removes old attempts, and index records of deleted messages.
 
-Each call does a bounded part and continues where the last one ended.
+Each call removes a bounded part and continues where the last one ended.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .value_runs import Merger
 
 #: chunks of the log that one sweep removes
 _CHUNKS = 500
-#: failures of tasks that one sweep removes, and how many are read at a time
+#: failures of tasks that one sweep removes, and that one read returns
 _FAILURES = 20_000
 _FAILURES_AT_ONCE = 500
 #: segments that are examined before the next checkpoint, and the most rounds of this per sweep
@@ -31,7 +31,7 @@ _READS = 32
 
 
 class Sweep:
-    """Removes old history of one engine, and merges its runs."""
+    """The removal of one engine's old history, and the merge of its runs."""
 
     def __init__(
         self,
@@ -51,17 +51,17 @@ class Sweep:
         self._next_segment = 0
 
     async def begin(self) -> None:
-        """Remove the records that a crash left behind."""
+        """Remove incomplete records that remained after a crash."""
         async with self._lock:
             await self._merger.remove_orphans()
 
     async def merge_some(self) -> bool:
-        """Merge some runs if there are many; returns whether it did."""
+        """Merge some runs if there are many; return True if runs were merged."""
         async with self._lock:
             return await self._merger.merge_some()
 
     async def sweep(self, now: int) -> None:
-        """Remove a part of the old attempts and of the index of messages that are gone."""
+        """Remove a part of the old attempts and of the index of deleted messages."""
         async with self._lock:
             await self._sweep_log(now - self._retention_ms)
             await self._sweep_attempts()
@@ -71,13 +71,13 @@ class Sweep:
     async def _sweep_log(self, limit_ms: int) -> None:
         """Remove indexed chunks whose last attempt ended before ``limit_ms``.
 
-        A chunk without attempts goes with those before it: its rows are in the index.
+        A chunk without attempts is removed with those before it: its rows are in the index.
         """
         index = self._index
         start, end = keys.kind_range(keys.RecordKind.HISTORY_LOG)
         end = min(end, keys.history_log_key(index.head.attempt, index.head.row))
-        gone: list[Row] = []
-        kept = index.planned.kept
+        removals: list[Row] = []
+        first_kept = index.planned.kept
         batches = self._store.scan_batches(start, end, batch=16, read_ahead_bytes=1 << 16)
         async with aclosing(batches) as reading:
             async for rows in reading:
@@ -85,18 +85,18 @@ class Sweep:
                     count = history_log.attempts_of(key, value)
                     if count and history_log.ended_at(key, value, count - 1) >= limit_ms:
                         break
-                    gone.append((key, None))
-                    kept = max(kept, (keys.parse(key).numbers or (0,))[0] + count)
+                    removals.append((key, None))
+                    first_kept = max(first_kept, (keys.parse(key).numbers or (0,))[0] + count)
                 else:
-                    if len(gone) < _CHUNKS:
+                    if len(removals) < _CHUNKS:
                         continue
                 break
-        index.queue(gone)
-        index.keep_from(kept)
-        await self._sweep_failures(kept)
+        index.queue(removals)
+        index.keep_from(first_kept)
+        await self._sweep_failures(first_kept)
 
     async def _sweep_failures(self, kept: int) -> None:
-        """Remove what is known of the failures of attempts that are no longer in the log."""
+        """Remove the failures of attempts that are no longer in the log."""
         start, _end = keys.kind_range(keys.RecordKind.TASK_FAILURE)
         batches = self._store.scan_batches(start, keys.task_failure_key(kept), batch=_FAILURES_AT_ONCE)
         async with aclosing(batches) as reading:
@@ -131,7 +131,7 @@ class Sweep:
                 self._next_segment = 0
                 return
             living = await self.living_segments(min(by_segment), max(by_segment))
-            # The last one may have more parts: it is examined again, unless it is the only one.
+            # The last segment may have more parts: it is examined again, unless it is the only one.
             self._next_segment = max(by_segment) + (len(by_segment) == 1)
             for segment, records in by_segment.items():
                 if segment not in living:
@@ -150,17 +150,17 @@ class Sweep:
         self._index.queue((key, None) for key, _value in rows)
 
     async def living_segments(self, low: int, high: int) -> Set[int]:
-        """The segments from ``low`` to ``high`` that have a message or may still get one."""
+        """Return the segments from ``low`` to ``high`` that have a message or may still receive one."""
         newest = self._state.next_id >> SEGMENT_BITS
         held = {*self._payloads.pending_metadata, *self._payloads.flushing_metadata}
-        found = {id >> SEGMENT_BITS for id in held}
-        found |= set(range(max(low, newest), high + 1))
-        unknown = [segment for segment in range(low, min(high + 1, newest)) if segment not in found]
+        living = {id >> SEGMENT_BITS for id in held}
+        living |= set(range(max(low, newest), high + 1))
+        unknown = [segment for segment in range(low, min(high + 1, newest)) if segment not in living]
         for start in range(0, len(unknown), _READS):
             some = unknown[start : start + _READS]
             first = await asyncio.gather(*(self._has_message(segment) for segment in some))
-            found.update(segment for segment, has in zip(some, first, strict=True) if has)
-        return found
+            living.update(segment for segment, has in zip(some, first, strict=True) if has)
+        return living
 
     async def _has_message(self, segment: int) -> bool:
         first = segment * SEGMENT_SIZE
@@ -169,7 +169,7 @@ class Sweep:
 
 
 def _records_of(segments: Iterable[tuple[bytes, bytes]]) -> Iterable[Row]:
-    """The removals of these segment records and their postings."""
+    """Yield the removals of these segment records and their postings."""
     for key, value in segments:
         space, segment, part = keys.parse(key).numbers or (0, 0, 0)
         for hash in history_index.decode_segment(key, value):

@@ -1,8 +1,8 @@
-"""Adds the log to the index, a few milliseconds at a time, in the background or before a query.
+"""The indexer: adds the log to the index, a few milliseconds at a time, in the background or before a query.
 
 The indexer takes closed chunks from memory, or else from the store, and adds them to a part in memory, where queries
-find them. A part that is large enough becomes records. The next checkpoint writes these together with the place up to
-which the log is indexed; after a crash, indexing resumes there.
+find them. A part that is large enough is converted to records. The next checkpoint writes these together with the place
+up to which the log is indexed; after a crash, indexing resumes there.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from .index_part import Group, Part, Row
 from .kept_headers import CollectedHeaders
 from .value_hashes import Hashes, Values
 
-#: messages and attempts after which a part becomes records
+#: messages and attempts after which a part is converted to records
 PART_ROWS = 8192
 #: most parts whose records wait for a checkpoint
 _MAX_FROZEN = 2
-#: how long the event loop is blocked at a time
+#: time for which the event loop is blocked
 PIECE_SECONDS = 0.004
 #: steps between two readings of the clock
 _STEPS = 16
@@ -43,7 +43,7 @@ _NOTHING = Values((), ())
 
 
 class Indexer:
-    """Indexes the log of one instance, which the index has up to ``place``, in memory or in the store."""
+    """The indexer of one instance's log, which is indexed up to ``place``, in memory or in the store."""
 
     def __init__(
         self,
@@ -70,9 +70,9 @@ class Indexer:
         attempt, row = self._log.end
         return attempt - self.place[0] + row - self.place[1]
 
-    # ------------------------------------------------------------------ in pieces
+    # ------------------------------------------------------------------ steps
     async def catch_up(self) -> None:
-        """Index everything until now, yielding to other tasks in between."""
+        """Index the log up to now, yielding to other tasks in between."""
         log = self._log
         log.close_chunk()
         target = log.end
@@ -83,7 +83,7 @@ class Indexer:
             await asyncio.sleep(0)
 
     async def work(self, seconds: float, *, may_read: bool = True) -> bool:
-        """Index for about this long; returns whether there is more to do.
+        """Index for about this time; return True if there is more to index.
 
         Without ``may_read``, a chunk that needs a read from the store waits.
         """
@@ -113,7 +113,10 @@ class Indexer:
             return True
 
     def _next_work(self) -> Iterator[bool] | None:
-        """Index the chunk whose headers are in memory; else freeze the open part if kept headers wait for it."""
+        """Return the steps that index the chunk whose headers are in memory.
+
+        Without such a chunk, the steps freeze the open part if kept headers wait for it.
+        """
         gathering, self._gathering = self._gathering, None
         if gathering is not None:
             return self._index_chunk(gathering.chunk, gathering.found)
@@ -121,7 +124,7 @@ class Indexer:
         return self._freeze(part) if part.attempted and self._collected.are_many else None
 
     async def _next_chunk(self) -> LogChunk | None:
-        """The closed chunk at our place."""
+        """Return the closed chunk at the indexer's place."""
         log = self._log
         if log.open.place == self.place:
             return None
@@ -150,17 +153,17 @@ class Indexer:
 
     # ------------------------------------------------------------------ headers
     async def _read_some(self, gathering: _Gathering) -> None:
-        """Read the headers of the next messages; those of collected messages are in records of their own."""
+        """Read the headers of the next messages; those of collected messages have their own records."""
         ids = gathering.take()
         try:
             await self._read(gathering, ids)
         except BaseException:
-            gathering.wanted += reversed(ids)  # read them next time
+            gathering.wanted += reversed(ids)  # read them in the next call
             raise
 
     async def _read(self, gathering: _Gathering, ids: list[int]) -> None:
-        for id, found in (await read_metadata(self._store, self._payloads, ids)).items():
-            gathering.found[id] = self.hashes.headers(found.headers)
+        for id, record in (await read_metadata(self._store, self._payloads, ids)).items():
+            gathering.found[id] = self.hashes.headers(record.headers)
         gathering.missing.update(id for id in ids if id not in gathering.found)
         if not gathering.wanted and gathering.missing:
             for id, pairs in (await self._collected.find(gathering.missing)).items():
@@ -175,13 +178,13 @@ class Indexer:
 
     # ------------------------------------------------------------------ indexing
     def _index_chunk(self, chunk: LogChunk, read: dict[int, Values]) -> Iterator[bool]:
-        """Index one chunk, a row at each step; yields whether the step was a long one."""
+        """Index one chunk, a row at each step; yield True if the step was a long one."""
         part = self._index.open
         values_of = self.hashes.headers
         for id, headers in chunk.headers.items():
-            found = values_of(headers) if headers is not None else read.get(id, _NOTHING)
-            read[id] = self._remember(id, found)
-            part.add(MESSAGES, id, *found)
+            values = values_of(headers) if headers is not None else read.get(id, _NOTHING)
+            read[id] = self._remember(id, values)
+            part.add(MESSAGES, id, *values)
             yield False
         for queue, ids in chunk.routed.items():
             group = (self.hashes(value_hashes.QUEUE, queue),)
@@ -203,13 +206,13 @@ class Indexer:
         groups: dict[tuple[str, str, int, int, str], tuple[Group, Group]] = {}
         for number, row in enumerate(chunk.attempts, chunk.first_attempt):
             id = row.message_id
-            found = read.get(id, _NOTHING)
+            values = read.get(id, _NOTHING)
             which = (row.queue, row.consumer, row.outcome, row.state, row.exception)
-            both = groups.get(which)
-            if both is None:
-                both = groups[which] = self._groups(*which)
-            own, settled = both
-            part.add(ATTEMPTS, number, *found)
+            groups_of_row = groups.get(which)
+            if groups_of_row is None:
+                groups_of_row = groups[which] = self._groups(*which)
+            own, settled = groups_of_row
+            part.add(ATTEMPTS, number, *values)
             part.add(ATTEMPTS, number, own, (value_hashes.message_hash(id),))
             if settled:
                 part.add(MESSAGES, id, settled)
@@ -218,7 +221,7 @@ class Indexer:
             yield False
 
     def _groups(self, queue: str, consumer: str, outcome: int, state: int, exception: str) -> tuple[Group, Group]:
-        """The values of such attempts, and the ones that they add to their messages."""
+        """Return the values of such attempts, and those that they add to their messages."""
         hash_of = self.hashes
         code = outcome & ~MANUAL
         own = [
@@ -238,24 +241,24 @@ class Indexer:
         return tuple(own), (hash_of(value_hashes.SETTLED, status), hash_of(value_hashes.SETTLED, status, queue))
 
     def _freeze(self, part: Part) -> Iterator[bool]:
-        """Make a part's records."""
+        """Convert a part to records."""
         index = self._index
         index.frozen.append(part)
         index.open = Part()
         place = self.place
         rows: list[Row] = []
         first = index.take_runs(2)
-        made: list[PostingRun] = []
+        new_runs: list[PostingRun] = []
         for runs in part.write(index.planned.part, (first, first + 1), rows):
-            made = runs
+            new_runs = runs
             yield True
-        index.wrote(part, rows, made, place)
+        index.wrote(part, rows, new_runs, place)
 
 
 class _Gathering:
-    """The header values of a chunk's messages, except those whose headers the chunk has.
+    """The header values of a chunk's messages, except those whose headers are in the chunk.
 
-    Reading them takes longest, so it is done in pieces, too. Cached values are copied, as the cache may drop them.
+    Reading them takes longest, so it is done in pieces, too. Cached values are copied, as the cache may evict them.
     """
 
     def __init__(self, chunk: LogChunk, known: Mapping[int, Values]) -> None:
@@ -265,10 +268,10 @@ class _Gathering:
         ids |= {row.message_id for row in chunk.attempts if row.message_id not in new}
         self.found = {id: known[id] for id in ids if id in known}
         self.wanted = sorted(ids - self.found.keys(), reverse=True)
-        self.missing: set[int] = set()  # have no metadata
+        self.missing: set[int] = set()  # messages without metadata
 
     def take(self) -> list[int]:
-        """The next ids, which are close enough to each other for one read."""
+        """Take the next ids, which are close enough to each other for one read."""
         wanted = self.wanted
         ids = [wanted.pop()]
         while wanted and len(ids) < _READ_AT_ONCE and wanted[-1] - ids[-1] <= _MAX_GAP:

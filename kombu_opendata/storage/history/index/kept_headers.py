@@ -1,9 +1,9 @@
-"""Keeps headers of messages that are collected before the stored index has their attempts.
+"""Headers of messages that are collected before the stored index has their attempts.
 
-Attempts are found by the headers of their messages, which the index gets from the metadata, again after a crash. So the
-checkpoint that deletes the metadata of such messages puts their headers into records of their own, and the checkpoint
-that stores the index up to their attempts deletes these. Nearly all messages were indexed long before; they cost only
-a few set operations.
+Attempts are searched by the headers of their messages, which the indexer reads from the metadata, again after a crash.
+So the checkpoint that deletes the metadata of such messages writes their headers into separate records, and the
+checkpoint that stores the index up to their attempts deletes these. Nearly all messages were indexed long before; they
+cost only a few set operations.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from ...slatedb.store_writer import SlateStore
 from ...state.history_log import HistoryLog
 from .history_index import Index
 
-#: most messages of one record, and the bytes of headers after which it ends
+#: most messages of one record, and the bytes of headers at which it ends
 RECORD_MESSAGES = 4096
 _RECORD_BYTES = 1 << 20
 #: messages whose metadata is read in one turn of the event loop
 _READ_AT_ONCE = 256
 #: messages whose headers are decoded in one turn of the event loop
 _FOUND_AT_ONCE = 128
-#: records that stay in memory after a search
+#: records that remain in memory after a search
 _TABLES = 4
-#: records at which the open part of the index becomes records before it is full
+#: number of records at which the open part of the index is frozen before it is full
 _MANY = 16
 
 
@@ -59,11 +59,11 @@ class CollectedHeaders:
 
     @property
     def are_many(self) -> bool:
-        """Whether the records take so much space that the index should be stored soon, so that they go."""
+        """True if the records use so much space that the index should be stored soon, which deletes them."""
         return len(self._records) >= _MANY
 
     async def load(self) -> None:
-        """Find the records in the store.
+        """Load the list of records in the store.
 
         Raises:
             CorruptRecord: a record does not decode.
@@ -79,7 +79,7 @@ class CollectedHeaders:
 
     # ------------------------------------------------------------------ checkpoints
     def snapshot(self, batch: WriteBatch) -> None:
-        """Delete the records that are not needed after this checkpoint, when the log and the index are in the batch."""
+        """Delete the records that are not needed after this checkpoint, whose batch has the log and the index."""
         self._end = self._log.open.first_attempt
         upto = self._index.stored_head.attempt
         while self._records and self._records[0].attempt <= upto:
@@ -88,17 +88,17 @@ class CollectedHeaders:
             batch.delete(key)
 
     async def keep(self, gone: Set[int], batch: WriteBatch) -> None:
-        """Store the headers of those of these messages whose headers the stored index may still need.
+        """Store the headers of those of these messages for which the stored index may still need them.
 
         Args:
-            gone: the messages that ``batch`` deletes. Nothing happens to them any more, so all their attempts are
-                before the end of the log at the snapshot.
+            gone: the messages that ``batch`` deletes. They no longer change, so all their attempts are before the
+                end of the log at the snapshot.
 
         Raises:
             StoreError: the store can't be read.
         """
         ids = sorted(self._needed(gone))
-        found: list[tuple[int, bytes]] = []
+        entries: list[tuple[int, bytes]] = []
         size = 0
         for start in range(0, len(ids), _READ_AT_ONCE):
             some = ids[start : start + _READ_AT_ONCE]
@@ -107,17 +107,17 @@ class CollectedHeaders:
                 part = _headers_of(id, stored.get(id))
                 if not part:
                     continue
-                found.append((id, part))
+                entries.append((id, part))
                 size += len(part)
-                if len(found) >= RECORD_MESSAGES or size >= _RECORD_BYTES:
-                    self._put(found, batch)
-                    found, size = [], 0
+                if len(entries) >= RECORD_MESSAGES or size >= _RECORD_BYTES:
+                    self._put(entries, batch)
+                    entries, size = [], 0
             await asyncio.sleep(0)
-        if found:
-            self._put(found, batch)
+        if entries:
+            self._put(entries, batch)
 
     def _needed(self, gone: Set[int]) -> set[int]:
-        """Those that may have attempts that the index will not have when the checkpoint is stored."""
+        """Return the messages with attempts that the index may not have when the checkpoint is stored."""
         if not gone:
             return set()
         needed = self._log.attempted(gone)
@@ -126,33 +126,36 @@ class CollectedHeaders:
         return needed
 
     def _put(self, found: list[tuple[int, bytes]], batch: WriteBatch) -> None:
-        """Add a record. It is noted before it is written, as a reader that misses the metadata searches here next."""
+        """Add a record.
+
+        It is registered before it is written, as a reader that misses the metadata searches here next.
+        """
         key = keys.history_headers_key(self._end, found[0][0])
         batch.put(key, history_headers.encode(found))
         self._note(key, [id for id, _part in found])
 
     # ------------------------------------------------------------------ search
     async def find(self, ids: Iterable[int]) -> dict[int, Pairs]:
-        """The kept headers of these messages, by id.
+        """Return the kept headers of these messages, by id.
 
         Raises:
             CorruptRecord: a record does not decode.
         """
         wanted = set(ids)
         in_order = sorted(wanted)
-        found: dict[int, Pairs] = {}
+        headers: dict[int, Pairs] = {}
         for record in [record for record in self._records if _overlaps(record, in_order)]:
             table = await self._table(record.key)
             if table is None:
                 continue
             for id in wanted.intersection(table.ids):
-                found[id] = table.find(id)
-                if len(found) % _FOUND_AT_ONCE == 0:
+                headers[id] = table.find(id)
+                if len(headers) % _FOUND_AT_ONCE == 0:
                     await asyncio.sleep(0)
-        return found
+        return headers
 
     async def _table(self, key: bytes) -> HeaderTable | None:
-        """A record; None while the checkpoint that writes it is under way, as the metadata is still there then."""
+        """Return a record; None until the checkpoint that writes it is complete, as the metadata exists until then."""
         table = self._tables.get(key)
         if table is None:
             value = await self._store.get(key)
@@ -165,13 +168,13 @@ class CollectedHeaders:
 
 
 def _overlaps(record: _Stored, ids: Sequence[int]) -> bool:
-    """Whether one of these sorted messages may be in the record."""
+    """Return True if one of these sorted messages may be in the record."""
     at = bisect_left(ids, record.first)
     return at < len(ids) and ids[at] <= record.last
 
 
 def _headers_of(id: int, record: bytes | None) -> bytes:
-    """The headers in a metadata record; empty if there are none or the record is damaged."""
+    """Return the headers in a metadata record; empty if there are none or the record is damaged."""
     if record is None:
         return b""
     try:

@@ -1,7 +1,7 @@
-"""Hashes of the values that history is searched by: a header's text, a queue, a status, a consumer, …
+"""Hashes of the values by which history is searched, such as a header's text, a queue, a status or a consumer.
 
 Records are compared with the filter after a search, so a collision of hashes (64 bits) matters only for the attempts of
-collected messages, whose headers are gone.
+collected messages, whose headers were deleted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 #: a cache is emptied when it has this many entries
 _REMEMBERED = 65_536
 _LAYOUTS = 256
-#: messages by which a layout decides which headers repeat, and the most different values of such a header
+#: messages from which a layout determines the repeating headers, and the most different values of such a header
 _SAMPLE = 32
 _REPEATING = 16
 
@@ -29,24 +29,24 @@ class Values(NamedTuple):
 
 
 class Hashes:
-    """Makes the hashes of values."""
+    """The hashes of values, with a cache."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[bytes, str, str], int] = {}
         self._layouts: dict[tuple[str, ...], _HeaderLayout] = {}
 
     def __call__(self, kind: bytes, name: str, text: str = "") -> int:
-        """The hash of a value: its kind, a name, and a text where the kind has one."""
+        """Return the hash of a value: its kind, a name, and a text where the kind has one."""
         key = (kind, name, text)
-        found = self._known.get(key)
-        if found is None:
+        value = self._known.get(key)
+        if value is None:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
-            found = self._known[key] = hash_of(kind, name, text)
-        return found
+            value = self._known[key] = hash_of(kind, name, text)
+        return value
 
     def headers(self, headers: Mapping[str, str]) -> Values:
-        """The hashes of a message's headers."""
+        """Return the hashes of a message's headers."""
         names = tuple(headers)
         layout = self._layouts.get(names)
         if layout is None:
@@ -57,7 +57,7 @@ class Hashes:
 
 
 class _HeaderLayout:
-    """Messages with headers of these names. A sample shows which of the headers repeat; these are hashed once."""
+    """Messages with headers of these names. A sample shows the headers that repeat; these are hashed once."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names
@@ -85,8 +85,8 @@ class _HeaderLayout:
         return Values(group, tuple(single))
 
     def _sample(self, seen: list[set[str]], texts: tuple[str, ...]) -> Values:
-        for one, text in zip(seen, texts, strict=True):
-            one.add(text)
+        for values, text in zip(seen, texts, strict=True):
+            values.add(text)
         self._sampled += 1
         if self._sampled >= _SAMPLE:
             self._decide(seen)
@@ -103,7 +103,7 @@ class _HeaderLayout:
 
 
 def hash_of(kind: bytes, name: str, text: str = "") -> int:
-    """The hash of a value; the length keeps name and text apart."""
+    """Return the hash of a value; the length separates name and text."""
     data = _prefix(kind, name) + text.encode("utf-8", "surrogatepass")
     return int.from_bytes(blake2b(data, digest_size=8).digest(), "big")
 
@@ -114,5 +114,5 @@ def _prefix(kind: bytes, name: str) -> bytes:
 
 
 def message_hash(id: int) -> int:
-    """The hash of an attempt's message: different for each id, and evenly spread."""
+    """Return the hash of an attempt's message: different for each id, and evenly distributed."""
     return (id + 1) * 0x9E37_79B9_7F4A_7C15 & 0xFFFF_FFFF_FFFF_FFFF

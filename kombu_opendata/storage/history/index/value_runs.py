@@ -1,4 +1,4 @@
-"""Runs of rare values: searching them, and merging them to keep their number low."""
+"""Runs of rare values: their search, and their merge, which limits their number."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ...records.history_index import ATTEMPTS, MESSAGES, SEGMENT_BITS, PostingRu
 from ...slatedb.store_writer import SlateStore
 from .history_index import Index, View
 
-#: how many runs of a level are merged into one of the next
+#: number of runs of a level that are merged into one of the next
 FAN_IN = 16
-#: from this level on a merged run has more page bits, so that pages keep their size
+#: from this level on a merged run has more page bits, which keeps the size of pages constant
 _SPLIT_LEVEL = 2
 _SPLIT_BITS = 4
 _MAX_PAGE_BITS = 16
@@ -23,12 +23,12 @@ _READS = 16
 
 
 async def look_up(store: SlateStore, view: View, space: int, hashes: Iterable[int]) -> dict[int, list[int]]:
-    """The positions of rare values in all runs, by hash, unordered."""
-    found: dict[int, list[int]] = {hash: [] for hash in hashes}
+    """Return the positions of rare values in all runs, by hash, unordered."""
+    positions_by_hash: dict[int, list[int]] = {hash: [] for hash in hashes}
     wanted: dict[tuple[int, int], list[int]] = {}
     for run in view.runs:
         if run.space == space:
-            for hash in found:
+            for hash in positions_by_hash:
                 wanted.setdefault((run.number, hash >> (64 - run.page_bits)), []).append(hash)
     places = list(wanted)
     for start in range(0, len(places), _READS):
@@ -36,27 +36,27 @@ async def look_up(store: SlateStore, view: View, space: int, hashes: Iterable[in
         pages = await _pages(store, space, some)
         for place, (page_hashes, positions) in zip(some, pages, strict=True):
             for hash in wanted[place]:
-                found[hash] += _find(page_hashes, positions, hash)
-    return found
+                positions_by_hash[hash] += _find(page_hashes, positions, hash)
+    return positions_by_hash
 
 
 def _find(hashes: array[int], positions: array[int], hash: int) -> list[int]:
-    """The positions of a hash. Searching for its bytes is many times as fast as ``array.index``."""
+    """Return the positions of a hash. Searching for its bytes is many times as fast as ``array.index``."""
     wanted, raw = array("Q", (hash,)).tobytes(), hashes.tobytes()
-    found = []
+    matches = []
     at = raw.find(wanted)
     while at >= 0:
         place, off = divmod(at, len(wanted))
         if not off:
-            found.append(positions[place])
+            matches.append(positions[place])
         at = raw.find(wanted, at + 1)
-    return found
+    return matches
 
 
 async def _pages(
     store: SlateStore, space: int, places: Iterable[tuple[int, int]]
 ) -> list[tuple[array[int], array[int]]]:
-    """Hashes and positions of these (run, page) pairs; empty for a page that does not exist."""
+    """Return hashes and positions of these (run, page) pairs; empty for a page that does not exist."""
     page_keys = [keys.history_page_key(space, *place) for place in places]
     return [
         history_index.decode_page(key, value) if value is not None else (array("Q"), array("Q"))
@@ -65,11 +65,11 @@ async def _pages(
 
 
 class Merger:
-    """Merges runs, without the positions of removed messages and attempts.
+    """The merge of runs, without the positions of removed messages and attempts.
 
     Args:
         saved: waits until the queued records are in the store.
-        alive: the segments in a range that still have messages.
+        alive: returns the segments in a range that still have messages.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Merger:
         self._next = 0
 
     async def merge_some(self) -> bool:
-        """Merge the runs of one level if there are enough; returns whether it did."""
+        """Merge the runs of one level if there are enough; return True if runs were merged."""
         by_level: dict[tuple[int, int], list[PostingRun]] = {}
         for run in self._index.head.runs:
             same = by_level.setdefault((run.space, run.level), [])
@@ -106,14 +106,14 @@ class Merger:
             await self.merge([run], run.level)
 
     async def _living(self, runs: list[PostingRun]) -> Set[int]:
-        """The segments of these runs that have messages or attempts."""
+        """Return the segments of these runs that have messages or attempts."""
         low, high = min(run.low for run in runs) >> SEGMENT_BITS, max(run.high for run in runs) >> SEGMENT_BITS
         if runs[0].space == MESSAGES:
             return await self._alive(low, high)
         return set(range(max(low, self._index.planned.kept >> SEGMENT_BITS), high + 1))
 
     async def merge(self, runs: list[PostingRun], level: int) -> None:
-        """Merge these runs into one, without removed positions; into none if nothing is left."""
+        """Merge these runs into one, without removed positions; into none if no position remains."""
         space = runs[0].space
         bits = runs[0].page_bits
         more = _SPLIT_BITS if level > runs[0].level and level >= _SPLIT_LEVEL else 0
@@ -121,22 +121,22 @@ class Merger:
         living = await self._living(runs)
         for page in range(1 << bits) if living else ():
             pages = await _pages(self._store, space, [(run.number, page) for run in runs])
-            for one in pages:
-                out.add(*one, living)
+            for columns in pages:
+                out.add(*columns, living)
                 await asyncio.sleep(0)
             out.end_page()
             if out.size > _PIECE_BYTES:
                 self._index.queue(out.take())
                 await self._saved()
-        gone = [
+        old_keys = [
             keys.history_page_key(space, run.number, page) for run in runs for page in range(1 << run.page_bits)
         ]  # fmt: skip
         self._index.queue(out.take())
-        self._index.replace_runs(runs, out.runs(), gone)
+        self._index.replace_runs(runs, out.runs(), old_keys)
         await self._saved()  # the next merge uses the stored head
 
     async def remove_orphans(self) -> None:
-        """Remove the pages of runs whose merge was interrupted by a crash. To be called before any merge."""
+        """Remove the pages of runs whose merge was interrupted by a crash. Call it before any merge."""
         known = {(run.space, run.number) for run in self._index.planned.runs}
         for space in (MESSAGES, ATTEMPTS):
             number = 0
@@ -154,7 +154,7 @@ class Merger:
 
 
 class _Output:
-    """A run that is being made."""
+    """A merged run under construction."""
 
     def __init__(self, space: int, number: int, level: int, bits: int) -> None:
         self._space, self._number, self._level, self._bits = space, number, level, bits
@@ -164,19 +164,19 @@ class _Output:
         self.size = 0
 
     def add(self, hashes: array[int], positions: array[int], living: Set[int]) -> None:
-        """Add a page of a run that is merged."""
+        """Add a page of an input run."""
         shift = 64 - self._bits
         into = self._pages
         for hash, position in zip(hashes, positions, strict=True):
             if position >> SEGMENT_BITS in living:
-                found = into.get(hash >> shift)
-                if found is None:
-                    found = into[hash >> shift] = (array("Q"), array("Q"))
-                found[0].append(hash)
-                found[1].append(position)
+                columns = into.get(hash >> shift)
+                if columns is None:
+                    columns = into[hash >> shift] = (array("Q"), array("Q"))
+                columns[0].append(hash)
+                columns[1].append(position)
 
     def end_page(self) -> None:
-        """Make records, after the page of all runs was added."""
+        """Build records, after the page of all runs was added."""
         for number, (hashes, positions) in self._pages.items():
             value = history_index.encode_page(hashes, positions)
             self._rows.append((keys.history_page_key(self._space, self._number, number), value))
@@ -186,12 +186,12 @@ class _Output:
         self._pages = {}
 
     def take(self) -> list[tuple[bytes, bytes | None]]:
-        """The records made since the last call."""
+        """Take the records that were built since the last call."""
         rows, self._rows, self.size = self._rows, [], 0
         return rows
 
     def runs(self) -> list[PostingRun]:
-        """The run, unless it is empty."""
+        """Return the run, unless it is empty."""
         if not self._entries:
             return []
         return [PostingRun(self._space, self._number, self._level, self._bits, self._low, self._high, self._entries)]
