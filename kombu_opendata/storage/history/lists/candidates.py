@@ -1,6 +1,6 @@
 """The messages and attempts that match a filter, in order.
 
-The index gives the candidates; without a filter, everything is a candidate. Each one is then checked itself.
+The index returns the candidates; without a filter, all items are candidates. Each candidate is then checked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .query import ListFilters, ListPosition
 from .reader import ListReader, QueueStatusRow
 from .sources import AllOf, AnyOf, CandidateSource, Fixed, values_source, walk
 
-#: candidates that are checked together: at first, and at most
+#: candidates of one batch: of the first batch, and at most
 _FIRST_BATCH = 128
 MAX_BATCH = 1000
 
@@ -38,7 +38,7 @@ class MessageRecord(NamedTuple):
 
 
 class MessageEvent(NamedTuple):
-    """The message of an attempt; the envelope is None unless requested, and with an error: it can't be read."""
+    """The message of an attempt; the envelope is None unless requested, or if it can't be read because of ``error``."""
 
     metadata: Metadata
     envelope: bytes | None = None
@@ -46,9 +46,10 @@ class MessageEvent(NamedTuple):
 
 
 class AttemptRecord(NamedTuple):
-    """An attempt that ended. ``event`` is None until its message is read, and for a collected message.
+    """An attempt that ended.
 
-    ``failure`` is None until the texts of a ``detailed`` one are read.
+    ``event`` is None until its message is read, and for a collected message. ``failure`` is None until the texts of a
+    ``detailed`` attempt are read.
     """
 
     number: int
@@ -99,7 +100,7 @@ class NumberRange(NamedTuple):
 async def messages(
     reader: ListReader, filters: ListFilters, way: NumberRange, wanted: int
 ) -> AsyncGenerator[list[MessageRecord], None]:
-    """The messages that match, some at a time."""
+    """Yield the messages that match, in batches."""
     source = await _message_source(reader, filters, way.descending)
     if source is None:
         everything = reader.stored_messages(
@@ -112,13 +113,13 @@ async def messages(
         return
     async with aclosing(_portions(source, way, wanted)) as portions:
         async for ids in portions:
-            found = await reader.metadata(ids)
-            yield await _matching(reader, filters, [found[id] for id in ids if id in found])
+            metadata = await reader.metadata(ids)
+            yield await _matching(reader, filters, [metadata[id] for id in ids if id in metadata])
             await asyncio.sleep(0)
 
 
 async def _portions(source: CandidateSource, way: NumberRange, wanted: int) -> AsyncGenerator[list[int], None]:
-    """Candidates in batches of growing size, which begins with the number that is wanted."""
+    """Yield candidates in batches of growing size; the first has the number of wanted items."""
     size = min(wanted, _FIRST_BATCH)
     waiting: list[int] = []
     async with aclosing(walk(source, way.start, way.stop, descending=way.descending)) as walking:
@@ -134,26 +135,26 @@ async def _portions(source: CandidateSource, way: NumberRange, wanted: int) -> A
 
 
 async def _matching(reader: ListReader, filters: ListFilters, some: list[Metadata]) -> list[MessageRecord]:
-    """The messages that match, with their statuses."""
+    """Return the messages that match, with their statuses."""
     has_headers = filters.header_test()
     passed = [
-        one for one in some
-        if filters.has_time(one.received_at_ms) and (not filters.headers or has_headers(one.headers))
+        message for message in some
+        if filters.has_time(message.received_at_ms) and (not filters.headers or has_headers(message.headers))
     ]  # fmt: skip
-    statuses = await reader.statuses(one.message_id for one in passed)
-    found = [MessageRecord(one, statuses[one.message_id]) for one in passed]
+    statuses = await reader.statuses(message.message_id for message in passed)
+    records = [MessageRecord(message, statuses[message.message_id]) for message in passed]
     if not filters.queues and not filters.statuses:
-        return found
+        return records
     queues, statuses_wanted = frozenset(filters.queues), frozenset(filters.statuses)
 
     def is_wanted(status: QueueStatusRow) -> bool:
         return (not queues or status.queue in queues) and (not statuses_wanted or status.status in statuses_wanted)
 
-    return [one for one in found if any(map(is_wanted, one.queues))]
+    return [message for message in records if any(map(is_wanted, message.queues))]
 
 
 async def _message_source(reader: ListReader, filters: ListFilters, descending: bool) -> CandidateSource | None:
-    """Candidates, a superset of the matching messages; None means all messages."""
+    """Return candidates, a superset of the matching messages; None means all messages."""
     hash_of = value_hashes.hash_of
     sources: list[CandidateSource] = []
     if filters.ids:
@@ -170,7 +171,10 @@ async def _message_source(reader: ListReader, filters: ListFilters, descending: 
 
 
 async def _status_source(reader: ListReader, filters: ListFilters, descending: bool) -> CandidateSource:
-    """Messages with any of the statuses in any of the queues; the index has the settled ones, memory the others."""
+    """Return messages with any of the statuses in any of the queues.
+
+    The index has the settled ones, memory the others.
+    """
     hash_of = value_hashes.hash_of
     sources: list[CandidateSource] = []
     now = [status for status in filters.statuses if status in (AVAILABLE, IN_FLIGHT)]
@@ -189,9 +193,9 @@ async def _status_source(reader: ListReader, filters: ListFilters, descending: b
 
 # ---------------------------------------------------------------------- attempts
 def attempt_dimensions(filters: ListFilters) -> list[list[int]]:
-    """The hashes that attempts are searched by: an attempt must have one of each inner list."""
+    """Return the hashes by which attempts are searched: an attempt must have one of each inner list."""
     hash_of = value_hashes.hash_of
-    found = [
+    dimensions = [
         [hash_of(value_hashes.QUEUE, name) for name in filters.queues],
         [hash_of(value_hashes.OUTCOME, outcome) for outcome in filters.outcomes],
         [hash_of(value_hashes.CONSUMER, name) for name in filters.consumers],
@@ -201,19 +205,19 @@ def attempt_dimensions(filters: ListFilters) -> list[list[int]]:
         [hash_of(value_hashes.EXCEPTION, name) for name in filters.exceptions],
         *([hash_of(value_hashes.HEADER, name, text) for text in texts] for name, texts in filters.headers),
     ]
-    return [dimension for dimension in found if dimension]
+    return [dimension for dimension in dimensions if dimension]
 
 
 async def attempts(
     reader: ListReader, filters: ListFilters, way: NumberRange, wanted: int
 ) -> AsyncGenerator[list[AttemptRecord], None]:
-    """The attempts that match, some at a time."""
+    """Yield the attempts that match, in batches."""
     matches = _attempt_test(filters)
     if not attempt_dimensions(filters):
         everything = reader.all_attempts(way.start, way.stop, descending=way.descending)
         async with aclosing(everything) as stored:
             async for some in stored:
-                yield [one for number, row in some if matches(one := AttemptRecord.of(number, row))]
+                yield [record for number, row in some if matches(record := AttemptRecord.of(number, row))]
                 await asyncio.sleep(0)
         return
     async with aclosing(attempt_numbers(reader, filters, way, wanted)) as portions:
@@ -227,7 +231,7 @@ async def attempts(
 async def attempt_numbers(
     reader: ListReader, filters: ListFilters, way: NumberRange, wanted: int
 ) -> AsyncGenerator[list[int], None]:
-    """The numbers of the attempts that the index has for filters with a dimension: a superset of those that match."""
+    """Yield the numbers of the attempts in the index for filters with a dimension: a superset of those that match."""
     sources: list[CandidateSource] = []
     for hashes in attempt_dimensions(filters):
         sources.append(await values_source(reader.store, reader.view, ATTEMPTS, hashes, descending=way.descending))
@@ -237,7 +241,7 @@ async def attempt_numbers(
 
 
 def _attempt_test(filters: ListFilters) -> Callable[[AttemptRecord], bool]:
-    """Make a function that returns whether an attempt matches all but the headers, with a look-up for each field."""
+    """Build a function that matches an attempt against all filters but the headers, with a look-up for each field."""
     queues, outcomes, consumers = map(frozenset, (filters.queues, filters.outcomes, filters.consumers))
     ids, states, exceptions = frozenset(filters.ids), frozenset(filters.states), frozenset(filters.exceptions)
 
@@ -257,8 +261,15 @@ def _attempt_test(filters: ListFilters) -> Callable[[AttemptRecord], bool]:
 
 
 async def _with_headers(reader: ListReader, filters: ListFilters, found: list[AttemptRecord]) -> list[AttemptRecord]:
-    """The attempts whose messages have the headers. For collected messages, the index has decided."""
+    """Return the attempts whose messages have the headers.
+
+    The index has already matched those of collected messages.
+    """
     if not filters.headers or not found:
         return found
-    known, has_headers = await reader.metadata({one.message_id for one in found}), filters.header_test()
-    return [one for one in found if one.message_id not in known or has_headers(known[one.message_id].headers)]
+    known, has_headers = await reader.metadata({attempt.message_id for attempt in found}), filters.header_test()
+    return [
+        attempt
+        for attempt in found
+        if attempt.message_id not in known or has_headers(known[attempt.message_id].headers)
+    ]

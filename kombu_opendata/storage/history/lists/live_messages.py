@@ -16,9 +16,9 @@ from ...state.store_state import Queue
 
 AVAILABLE, IN_FLIGHT, RUNNING = "available", "in_flight", "running"
 
-#: buckets that are examined before other tasks get their turn
+#: buckets that are examined in one turn of the event loop
 _PIECE = 2000
-#: buckets that are read at a time
+#: buckets of one read
 _READS = 32
 
 Rows = dict[int, active.AvailableMessage]
@@ -33,19 +33,19 @@ class ColdBuckets:
         self._ranges: dict[str, _Ranges] = {}
 
     async def rows(self, queue: Queue, number: int) -> Rows:
-        """The available messages of a bucket by id."""
+        """Return the available messages of a bucket by id."""
         place = (queue.name, number)
         await self._load((place,))
         return self._read[place]
 
     async def read(self, messages: Iterable[tuple[Queue, int]]) -> None:
-        """Read the buckets that may have these messages, many at a time."""
+        """Read the buckets that may have these messages, several in one read."""
         wanted = [(queue.name, number) for queue, id in messages for number in await self._covering(queue, id)]
         for start in range(0, len(wanted), _READS):
             await self._load(wanted[start : start + _READS])
 
     async def find(self, queue: Queue, id: int) -> active.AvailableMessage | None:
-        """A message, if it is in one of the queue's cold buckets."""
+        """Return a message, if it is in one of the queue's cold buckets."""
         for number in await self._covering(queue, id):
             row = (await self.rows(queue, number)).get(id)
             if row is not None:
@@ -53,7 +53,7 @@ class ColdBuckets:
         return None
 
     async def _covering(self, queue: Queue, id: int) -> list[int]:
-        """The cold buckets that may have a message."""
+        """Return the cold buckets that may have a message."""
         if not queue.messages.cold:
             return []
         ranges = self._ranges.get(queue.name)
@@ -87,14 +87,14 @@ class _Ranges(NamedTuple):
         return cls(buckets, list(accumulate((bucket[1] for bucket in buckets), max)))
 
     def covering(self, id: int) -> list[int]:
-        """The buckets that may have a message."""
-        found = []
+        """Return the buckets that may have a message."""
+        numbers = []
         at = bisect_left(self.buckets, (id + 1,)) - 1
         while at >= 0 and self.highest[at] >= id:
             if self.buckets[at][1] >= id:
-                found.append(self.buckets[at][2])
+                numbers.append(self.buckets[at][2])
             at -= 1
-        return found
+        return numbers
 
 
 class Live:
@@ -111,7 +111,7 @@ class Live:
 
     @classmethod
     async def of(cls, queues: Iterable[Queue], statuses: Sequence[str], cold: ColdBuckets, *, descending: bool) -> Live:
-        """The messages of these queues with these statuses."""
+        """Return the messages of these queues with these statuses."""
         live = cls(cold, descending=descending)
         for queue in queues:
             await live._add_queue(queue, statuses)
@@ -124,7 +124,7 @@ class Live:
         if AVAILABLE not in statuses:
             return
         unread = self._unread
-        # Cold buckets first: a message that is loaded meanwhile is seen twice rather than never.
+        # Cold buckets first: a message that is loaded during the loop is seen twice rather than never.
         for count, (number, summary) in enumerate(list(messages.cold.items()), 1):
             order = -(summary.highest_id >> SEGMENT_BITS) if self._descending else summary.lowest_id >> SEGMENT_BITS
             heapq.heappush(unread, (order, len(unread), number, queue))
@@ -139,7 +139,7 @@ class Live:
             masks[segment] = masks.get(segment, 0) | 1 << (id & OFFSET_MASK)
 
     async def at(self, bound: int) -> tuple[int, int] | None:
-        """The next segment from ``bound`` on that has messages, and a mask of their offsets."""
+        """Return the next segment from ``bound`` on that has messages, and a mask of their offsets."""
         while True:
             segment = self._next(bound)
             if not self._unread:

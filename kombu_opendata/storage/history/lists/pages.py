@@ -1,6 +1,6 @@
-"""Lists messages and attempts: a page at a time, in either order and direction.
+"""Pages of messages and attempts, in either order and direction.
 
-One item more than the page holds is searched for, to know whether there is another page.
+A page searches for one item more than it holds, which shows that there is another page.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: a page ends before its limit when its headers have more bytes
+#: a page ends before its limit if its headers have more bytes
 PAGE_BYTES = 4 << 20
 
 
@@ -35,66 +35,66 @@ class ListPage(NamedTuple, Generic[T]):
 
 
 async def list_messages(reader: ListReader, filters: ListFilters, paging: Paging) -> ListPage[MessageRecord]:
-    """A page of the messages in the store, ordered by time of receipt and id."""
-    found: list[MessageRecord] = []
+    """Return a page of the messages in the store, ordered by time of receipt and id."""
+    records: list[MessageRecord] = []
     low = await reader.first_message_since(filters.since_ms) if filters.since_ms else 0
     high = await reader.first_message_since(filters.until_ms + 1) if filters.until_ms < _FOREVER else _LAST_ID
     way = _way(paging, low, high - 1)
     if not way.is_empty:
-        async with aclosing(messages(reader, filters, way, paging.limit + 1)) as looked_at:
+        async with aclosing(messages(reader, filters, way, paging.limit + 1)) as batches:
             size = 0
-            async for some in looked_at:
-                found += some
+            async for some in batches:
+                records += some
                 size += sum(map(_size_of, some))
-                if len(found) > paging.limit or size > PAGE_BYTES:
+                if len(records) > paging.limit or size > PAGE_BYTES:
                     break
         if size > PAGE_BYTES:
-            paging = paging._replace(limit=min(paging.limit, _fitting(found)))
-    return _page(query.MESSAGES, found, filters, paging)
+            paging = paging._replace(limit=min(paging.limit, _fitting(records)))
+    return _page(query.MESSAGES, records, filters, paging)
 
 
 async def list_attempts(
     reader: ListReader, filters: ListFilters, paging: Paging, *, bodies: bool = False, tracebacks: bool = False
 ) -> ListPage[AttemptRecord]:
-    """A page of the attempts in the log, ordered by the time when they ended and their numbers.
+    """Return a page of the attempts in the log, ordered by the time of their end and their numbers.
 
     Args:
-        bodies: whether to add the envelopes of the messages.
-        tracebacks: whether to add those of failed tasks.
+        bodies: True adds the envelopes of the messages.
+        tracebacks: True adds the tracebacks of failed tasks.
     """
-    found: list[AttemptRecord] = []
+    records: list[AttemptRecord] = []
     end = reader.log.end[0]
     low = await reader.first_attempt_since(filters.since_ms) if filters.since_ms else 0
     high = await reader.first_attempt_since(filters.until_ms + 1) if filters.until_ms < _FOREVER else end
     way = _way(paging, max(low, reader.first_kept_attempt), min(high, end) - 1)
     if not way.is_empty:
-        async with aclosing(attempts(reader, filters, way, paging.limit + 1)) as looked_at:
-            async for some in looked_at:
-                found += some
-                if len(found) > paging.limit:
+        async with aclosing(attempts(reader, filters, way, paging.limit + 1)) as batches:
+            async for some in batches:
+                records += some
+                if len(records) > paging.limit:
                     break
-    found = await with_events(reader, found[: paging.limit + 1], bodies=bodies, tracebacks=tracebacks)
-    if sum(map(_size_of_attempt, found)) > PAGE_BYTES:
-        paging = paging._replace(limit=max(len(found) - 1, 1))
-    return _page(query.ATTEMPTS, found, filters, paging)
+    records = await with_events(reader, records[: paging.limit + 1], bodies=bodies, tracebacks=tracebacks)
+    if sum(map(_size_of_attempt, records)) > PAGE_BYTES:
+        paging = paging._replace(limit=max(len(records) - 1, 1))
+    return _page(query.ATTEMPTS, records, filters, paging)
 
 
 async def with_events(
     reader: ListReader, found: list[AttemptRecord], *, bodies: bool, tracebacks: bool
 ) -> list[AttemptRecord]:
-    """The attempts with their messages and failures, up to the first one that does not fit a page."""
-    known = await reader.metadata({one.message_id for one in found})
-    failures = await reader.failures([one.number for one in found if one.detailed])
+    """Return the attempts with their messages and failures, up to the first one that does not fit a page."""
+    known = await reader.metadata({attempt.message_id for attempt in found})
+    failures = await reader.failures([attempt.number for attempt in found if attempt.detailed])
     shown: list[AttemptRecord] = []
     size = 0
-    for one in found:
-        about = known.get(one.message_id)
-        if about is not None:
-            one = one._replace(event=await _event(reader, about) if bodies else MessageEvent(about))
-        failure = failures.get(one.number)
+    for attempt in found:
+        message = known.get(attempt.message_id)
+        if message is not None:
+            attempt = attempt._replace(event=await _event(reader, message) if bodies else MessageEvent(message))
+        failure = failures.get(attempt.number)
         if failure is not None:
-            one = one._replace(failure=failure if tracebacks else TaskFailure(failure.error, "", failure.task))
-        shown.append(one)
+            attempt = attempt._replace(failure=failure if tracebacks else TaskFailure(failure.error, "", failure.task))
+        shown.append(attempt)
         size += _size_of_attempt(shown[-1])
         if size > PAGE_BYTES and len(shown) > 1:
             break
@@ -111,7 +111,7 @@ async def _event(reader: ListReader, about: Metadata) -> MessageEvent:
 
 
 def _size_of(one: MessageRecord | MessageEvent) -> int:
-    """The approximate bytes of a message's headers: their characters."""
+    """Return the approximate bytes of a message's headers: their characters."""
     return sum(map(len, chain.from_iterable(one.metadata.header_pairs)))
 
 
@@ -121,10 +121,10 @@ def _size_of_attempt(one: AttemptRecord) -> int:
 
 
 def _fitting(found: list[MessageRecord]) -> int:
-    """How many of these messages fit a page."""
+    """Return the number of these messages that fit a page."""
     size = 0
-    for count, one in enumerate(found):
-        size += _size_of(one)
+    for count, record in enumerate(found):
+        size += _size_of(record)
         if size > PAGE_BYTES:
             return max(count, 1)
     return len(found)
@@ -135,7 +135,7 @@ _LAST_ID = 0x6F << 56
 
 
 def _way(paging: Paging, low: int, high: int) -> NumberRange:
-    """The numbers within the limits of time from the cursor or the beginning, in the direction of the page."""
+    """Return the numbers within the time limits from the cursor or the beginning, in the direction of the page."""
     descending = paging.descending != paging.backward
     if paging.start is not None:
         if descending:

@@ -1,4 +1,4 @@
-"""Checks the arguments of queries (filters, times, orders, limits), and makes and reads the cursors of pages."""
+"""The arguments of queries (filters, times, orders, limits), with their checks, and the cursors of pages."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ class ListFilters(NamedTuple):
     exceptions: tuple[str, ...] = ()
 
     def has_time(self, at_ms: int) -> bool:
-        """Whether a time is within the limits."""
+        """Return True if a time is within the limits."""
         return self.since_ms <= at_ms <= self.until_ms
 
     def header_test(self) -> Callable[[Mapping[str, str]], bool]:
-        """Make a function that returns whether a message's headers match; a look-up for each header, not each value."""
+        """Build a function that matches a message's headers, with a look-up for each header, not for each value."""
         wanted = [(name, frozenset(texts)) for name, texts in self.headers]
         return lambda headers: all(headers.get(name) in texts for name, texts in wanted)
 
@@ -100,12 +100,12 @@ def check_filters(
     gt: int | None = None,
     lt: int | None = None,
 ) -> ListFilters:
-    """The filters, without duplicate values. None and an empty collection both mean no filter.
+    """Return the filters, without duplicate values. None and an empty collection both mean no filter.
 
     Raises:
-        InvalidFilter: a status or an outcome that does not exist, or too many values.
+        InvalidFilter: a status or an outcome does not exist, or there are too many values.
     """
-    found = ListFilters(
+    filters = ListFilters(
         tuple(sorted(set(queues or ()))),
         tuple(sorted(set(statuses or ()))),
         tuple(sorted(set(outcomes or ()))),
@@ -119,28 +119,28 @@ def check_filters(
         tuple(sorted(set(exceptions or ()))),
     )
     for given, known, what in (
-        (found.statuses, MESSAGE_STATUSES, "status"),
-        (found.outcomes, ATTEMPT_OUTCOMES, "outcome"),
-        (found.states, TASK_STATES, "task state"),
+        (filters.statuses, MESSAGE_STATUSES, "status"),
+        (filters.outcomes, ATTEMPT_OUTCOMES, "outcome"),
+        (filters.states, TASK_STATES, "task state"),
     ):
         unknown = sorted(set(given).difference(known))
         if unknown:
             raise InvalidFilter(f"there is no {what} {unknown[0]!r}: use one of {', '.join(known)}", value=unknown[0])
     if any(limit is not None and not -_MAX_MS < limit < _MAX_MS for limit in (gte, lte, gt, lt)):
         raise InvalidFilter("a time must be in milliseconds since the epoch, below 2⁶²")
-    count = sum(map(len, (found.queues, found.ids, found.consumers, found.exceptions)))
-    count += sum(len(texts) for _, texts in found.headers)
+    count = sum(map(len, (filters.queues, filters.ids, filters.consumers, filters.exceptions)))
+    count += sum(len(texts) for _, texts in filters.headers)
     if count > MAX_VALUES:
         raise InvalidFilter(f"{count} filter values: use at most {MAX_VALUES}", limit=MAX_VALUES)
-    if any(not 0 <= id < 1 << 63 for id in found.ids):
+    if any(not 0 <= id < 1 << 63 for id in filters.ids):
         raise InvalidFilter("a message id must be from 0 to 2⁶³ - 1")
-    return found
+    return filters
 
 
 def check_paging(
     kind: str, filters: ListFilters, *, order: str, limit: int, after: str | None, before: str | None
 ) -> Paging:
-    """The page that is requested.
+    """Return the requested page.
 
     Raises:
         LimitOutOfRange, InvalidFilter: an invalid limit or order.
@@ -168,12 +168,12 @@ class TimeBuckets(NamedTuple):
     number: int
 
     def number_of(self, at_ms: int) -> int:
-        """The index of the bucket that has a time."""
+        """Return the index of the bucket that has a time."""
         return (at_ms - self.start_ms) // self.bucket_ms
 
 
 def check_buckets(gte: int, lt: int, bucket_ms: int) -> TimeBuckets:
-    """The buckets of a count, aligned to multiples of their length since the epoch.
+    """Return the buckets of a count, aligned to multiples of their length since the epoch.
 
     Raises:
         InvalidFilter: an empty range of time, or too many buckets.
@@ -196,14 +196,14 @@ def check_buckets(gte: int, lt: int, bucket_ms: int) -> TimeBuckets:
 
 # ---------------------------------------------------------------------- cursors
 def make_cursor(kind: str, filters: ListFilters, *, descending: bool, at: ListPosition) -> str:
-    """The cursor of a position in a list."""
+    """Encode the cursor of a position in a list."""
     order = ORDERS[0] if descending else ORDERS[1]
     packed = _CURSOR.pack(_KINDS[kind], _CURSOR_VERSION, _digest(filters, order), at.at_ms, at.number)
     return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
 
 
 def read_cursor(text: str, kind: str, filters: ListFilters, order: str) -> ListPosition:
-    """The position that a cursor denotes."""
+    """Decode the position of a cursor."""
     try:
         raw = base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (ValueError, binascii.Error) as exc:
@@ -236,6 +236,8 @@ def _malformed(text: str) -> MalformedCursor:
 
 
 def _digest(filters: ListFilters, order: str) -> bytes:
-    """A digest of the filters and the order; not of the limit, which may change from page to page."""
-    fields = tuple(filters) if filters.states or filters.exceptions else filters[:-2]  # as before there were states
+    """Return a digest of the filters and the order; not of the limit, which may change from page to page."""
+    fields = (
+        tuple(filters) if filters.states or filters.exceptions else filters[:-2]
+    )  # compatible with cursors without states
     return hashlib.blake2b(repr((tuple(fields), order)).encode("utf-8", "surrogatepass"), digest_size=8).digest()

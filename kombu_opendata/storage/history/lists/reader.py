@@ -1,4 +1,4 @@
-"""Reads metadata, statuses and attempts for one query, from memory or from the store."""
+"""Reads of metadata, statuses and attempts for one query, from memory or from the store."""
 
 from __future__ import annotations
 
@@ -23,13 +23,16 @@ from ..index.history_index import Index, View
 from .live_messages import AVAILABLE, IN_FLIGHT, RUNNING, ColdBuckets
 
 _READS = 32
-#: trails of a block that are read at once; blocks whose messages were settled over a long time have more
+#: trails of a block in one read; blocks whose messages were settled over a long time have more
 _TRAILS = 16
 _LAST = (1 << 64) - 1
 
 
 class QueueStatusRow(NamedTuple):
-    """The status of a message in one queue. ``at_ms`` is when it was claimed or settled, 0 for an available one."""
+    """The status of a message in one queue.
+
+    ``at_ms`` is the time of its claim or settlement, 0 for an available message.
+    """
 
     queue: str
     status: str
@@ -51,22 +54,22 @@ class ListReader:
         self._state = state
         self._index = index
         self.cold = ColdBuckets(store)
-        self._record: tuple[int, bytes, bytes] | None = None  # the last one that was read
+        self._record: tuple[int, bytes, bytes] | None = None  # the last record that was read
 
     @property
     def first_kept_attempt(self) -> int:
-        """The number of the first attempt that the log still has."""
+        """The number of the first attempt that is still in the log."""
         return self._index.planned.kept
 
     # ------------------------------------------------------------------ metadata
     async def metadata(self, ids: Iterable[int]) -> dict[int, Metadata]:
-        """The metadata by message id, without messages that were collected."""
+        """Return the metadata by message id, without messages that were collected."""
         return await read_metadata(self.store, self.payloads, ids)
 
     async def stored_messages(
         self, start: int, stop: int, *, descending: bool, batch: int
     ) -> AsyncGenerator[list[Metadata], None]:
-        """All messages from ``start`` to ``stop``, both included, in order."""
+        """Yield all messages from ``start`` to ``stop``, both included, in order."""
         payloads = self.payloads
         low, high = (stop, start) if descending else (start, stop)
         held = {**payloads.flushing_metadata, **payloads.pending_metadata}
@@ -89,7 +92,7 @@ class ListReader:
             yield newest
 
     async def first_message_since(self, at_ms: int) -> int:
-        """The id of the first message that was received at this time or later."""
+        """Return the id of the first message that was received at this time or later."""
         payloads = self.payloads
         held = {**payloads.flushing_metadata, **payloads.pending_metadata}
         unsaved = sorted(held)
@@ -105,10 +108,10 @@ class ListReader:
 
     # ------------------------------------------------------------------ statuses of messages
     async def events(self, ids: Iterable[int]) -> dict[int, list[TrailEvent]]:
-        """All events of these messages, in order; the last ones may occur twice."""
-        found: dict[int, list[TrailEvent]] = {id: [] for id in ids}
+        """Return all events of these messages, in order; the last ones may occur twice."""
+        events_by_id: dict[int, list[TrailEvent]] = {id: [] for id in ids}
         by_block: dict[int, list[int]] = {}
-        for id in found:
+        for id in events_by_id:
             by_block.setdefault(id >> BLOCK_BITS, []).append(id)
         blocks = sorted(by_block)
         in_memory = {block: [part.events.get(block, ()) for part in self.view.parts] for block in blocks}
@@ -119,12 +122,12 @@ class ListReader:
                 stored = [history_trail.decode_some(key, value, by_block[block]) for key, value in rows]
                 for events in (*stored, *in_memory[block]):
                     for event in events:
-                        if event.message_id in found:
-                            found[event.message_id].append(event)
-        return found
+                        if event.message_id in events_by_id:
+                            events_by_id[event.message_id].append(event)
+        return events_by_id
 
     async def _trails(self, blocks: list[int]) -> list[list[Pair]]:
-        """The stored trails of these blocks, in their order."""
+        """Return the stored trails of these blocks, in their order."""
         ranges = [(keys.history_trail_key(block, 0), keys.history_trail_key(block + 1, 0)) for block in blocks]
         read = await self.store.scan_many(ranges, _TRAILS)
         for at, rows in enumerate(read):
@@ -133,7 +136,7 @@ class ListReader:
         return read
 
     async def statuses(self, ids: Iterable[int]) -> dict[int, list[QueueStatusRow]]:
-        """The status of each of these messages in each queue that it was routed to."""
+        """Return the status of each of these messages in each queue to which it was routed."""
         last = {id: {event.queue: event for event in events} for id, events in (await self.events(ids)).items()}
         queues = self.queues
         await self.cold.read(
@@ -142,25 +145,25 @@ class ListReader:
             for name, event in by_queue.items()
             if name in queues and _settled(event) is None and queues[name].messages.find(id) is None
         )
-        return {id: [await self._status(id, *one) for one in by_queue.items()] for id, by_queue in last.items()}
+        return {id: [await self._status(id, *status) for status in by_queue.items()] for id, by_queue in last.items()}
 
     async def _status(self, id: int, name: str, last: TrailEvent) -> QueueStatusRow:
         queue = self.queues.get(name)
         if queue is not None:
             entry = queue.messages.in_flight.get(id)
             if entry is not None:
-                who = self._state.session_names.get(entry.session, "")
+                consumer = self._state.session_names.get(entry.session, "")
                 if since := self.running.late_since_ms(entry.session, (name, id, entry.claimed_at)):
-                    return QueueStatusRow(name, RUNNING, entry.attempts, since, who, 0)
-                return QueueStatusRow(name, IN_FLIGHT, entry.attempts, entry.claimed_at, who, 0)
+                    return QueueStatusRow(name, RUNNING, entry.attempts, since, consumer, 0)
+                return QueueStatusRow(name, IN_FLIGHT, entry.attempts, entry.claimed_at, consumer, 0)
             entry = queue.messages.available.get(id)
             if entry is not None:
                 return QueueStatusRow(name, AVAILABLE, entry.attempts, 0, "", entry.visible_at)
         settled = _settled(last)
-        if settled is None and (found := self.running.find(name, id)) is not None:
-            session, task = found
-            who = self._state.session_names.get(session, "")
-            return QueueStatusRow(name, RUNNING, task.number, task.started_at_ms, who, 0)
+        if settled is None and (running := self.running.find(name, id)) is not None:
+            session, task = running
+            consumer = self._state.session_names.get(session, "")
+            return QueueStatusRow(name, RUNNING, task.number, task.started_at_ms, consumer, 0)
         if settled is None and queue is not None:
             row = await self.cold.find(queue, id)
             if row is not None:
@@ -171,34 +174,34 @@ class ListReader:
 
     # ------------------------------------------------------------------ attempts
     async def attempts(self, numbers: Iterable[int]) -> dict[int, Attempt]:
-        """The attempts with these numbers that the log still has."""
-        found = {}
+        """Return those of the attempts with these numbers that are still in the log."""
+        rows = {}
         chunks = list(self.log.chunks)
         in_memory = chunks[0].first_attempt if chunks else self.log.open.first_attempt
         for number in sorted(numbers, reverse=True):
             while chunks and number < chunks[-1].first_attempt:
                 chunks.pop()
             if number >= in_memory:
-                found[number] = chunks[-1].attempts[number - chunks[-1].first_attempt]
+                rows[number] = chunks[-1].attempts[number - chunks[-1].first_attempt]
                 continue
             row = await self._stored_attempt(number)
             if row is not None:
-                found[number] = row
-        return found
+                rows[number] = row
+        return rows
 
     async def failures(self, numbers: Iterable[int]) -> dict[int, TaskFailure]:
-        """The failures of the attempts with these numbers, which have one."""
-        found: dict[int, TaskFailure] = {}
+        """Return the failures of the attempts with these numbers, which have one."""
+        results: dict[int, TaskFailure] = {}
         for chunk in (*self.log.chunks, self.log.open):
-            found |= {number: chunk.failures[number] for number in chunk.failures.keys() & set(numbers)}
-        missing = sorted(set(numbers) - found.keys())
+            results |= {number: chunk.failures[number] for number in chunk.failures.keys() & set(numbers)}
+        missing = sorted(set(numbers) - results.keys())
         for start in range(0, len(missing), _READS):
             some = missing[start : start + _READS]
             records = [keys.task_failure_key(number) for number in some]
             for number, key, value in zip(some, records, await self.store.get_many(records), strict=True):
                 if value is not None:
-                    found[number] = task_failure.decode(key, value)
-        return found
+                    results[number] = task_failure.decode(key, value)
+        return results
 
     async def _stored_attempt(self, number: int) -> Attempt | None:
         record = self._record
@@ -207,7 +210,7 @@ class ListReader:
         return None if record is None else history_log.attempt_at(record[1], record[2], number - record[0])
 
     async def _record_of(self, number: int) -> tuple[int, bytes, bytes] | None:
-        """The stored record that has an attempt, if any: the number of its first attempt, key and value."""
+        """Return the stored record that has an attempt, if any: the number of its first attempt, key and value."""
         start, _end = keys.kind_range(keys.RecordKind.HISTORY_LOG)
         end = keys.history_log_key(number, _LAST)
         for key, value in await self.store.scan(start, end, limit=1, descending=True, read_ahead_bytes=1 << 14):
@@ -219,7 +222,7 @@ class ListReader:
     async def all_attempts(
         self, start: int, stop: int, *, descending: bool
     ) -> AsyncGenerator[list[tuple[int, Attempt]], None]:
-        """All attempts from ``start`` to ``stop``, both included, in order."""
+        """Yield all attempts from ``start`` to ``stop``, both included, in order."""
         log = self.log
         chunks = list(log.chunks)
         place = chunks[0].place if chunks else log.open.place
@@ -244,7 +247,7 @@ class ListReader:
                 yield _cut(rows, start, stop, descending=False)
 
     async def first_attempt_since(self, at_ms: int) -> int:
-        """The number of the first attempt that ended at this time or later."""
+        """Return the number of the first attempt that ended at this time or later."""
         high = self.log.end[0]
         low = min(self.first_kept_attempt, high)
         while low < high:
@@ -258,7 +261,7 @@ class ListReader:
 
 
 def _settled(event: TrailEvent) -> str | None:
-    """The final status that an event gave its message, if any."""
+    """Return the final status of the message after an event, if the event settled it."""
     return SETTLED_BY.get(event.what & ~MANUAL)
 
 

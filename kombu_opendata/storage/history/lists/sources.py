@@ -1,7 +1,8 @@
 """Sources of candidates: for each segment, a mask of the positions that may match.
 
-A source gives the next segment from a bound on, in one direction, and the bounds of successive calls only move that
-way. Values of one dimension are combined by OR; dimensions by AND, skipping the segments that one of them lacks.
+A source returns the next segment from a bound on, in one direction, and the bounds of successive calls only move in
+that direction. Values of one dimension are combined by OR; dimensions by AND, skipping the segments that one of them
+lacks.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ..index.history_index import View
 from ..index.value_runs import look_up
 
 _BATCH = 8
-#: rows that are skipped before the scan restarts further on
+#: rows that are skipped before the scan restarts at the bound
 _MAX_SKIPPED = 64
 
 
@@ -26,7 +27,7 @@ class CandidateSource(Protocol):
     """Candidates by segment."""
 
     async def at(self, bound: int) -> tuple[int, int] | None:
-        """The next segment from ``bound`` on with candidates, and their mask; None if there is none."""
+        """Return the next segment from ``bound`` on with candidates, and their mask; None if there is none."""
         ...
 
 
@@ -126,13 +127,13 @@ class AnyOf:
         self._descending = descending
 
     async def at(self, bound: int) -> tuple[int, int] | None:
-        found = [one for source in self._sources if (one := await source.at(bound)) is not None]
-        if not found:
+        segments = [candidate for source in self._sources if (candidate := await source.at(bound)) is not None]
+        if not segments:
             return None
         best = max if self._descending else min
-        segment = best(one[0] for one in found)
+        segment = best(candidate[0] for candidate in segments)
         mask = 0
-        for at, bits in found:
+        for at, bits in segments:
             if at == segment:
                 mask |= bits
         return segment, mask
@@ -149,13 +150,13 @@ class AllOf:
         while bound >= 0:
             mask = -1
             for source in self._sources:
-                one = await source.at(bound)
-                if one is None:
+                candidate = await source.at(bound)
+                if candidate is None:
                     return None
-                if one[0] != bound:
-                    bound = one[0]
+                if candidate[0] != bound:
+                    bound = candidate[0]
                     break
-                mask &= one[1]
+                mask &= candidate[1]
             else:
                 if mask:
                     return bound, mask
@@ -166,7 +167,7 @@ class AllOf:
 async def values_source(
     store: SlateStore, view: View, space: int, hashes: Sequence[int], *, descending: bool
 ) -> CandidateSource:
-    """The positions that have any of these values."""
+    """Return the positions that have any of these values."""
     positions = [place for part in view.parts for hash in hashes for place in part.find(space, hash)]
     rare = await look_up(store, view, space, hashes)
     positions += [place for places in rare.values() for place in places]
@@ -175,13 +176,13 @@ async def values_source(
 
 
 async def walk(source: CandidateSource, start: int, stop: int, *, descending: bool) -> AsyncGenerator[list[int], None]:
-    """The positions from ``start`` to ``stop``, both included, in order, segment by segment."""
+    """Yield the positions from ``start`` to ``stop``, both included, in order, segment by segment."""
     bound, last = start >> SEGMENT_BITS, stop >> SEGMENT_BITS
     while bound >= 0 and (bound >= last if descending else bound <= last):
-        found = await source.at(bound)
-        if found is None or (found[0] < last if descending else found[0] > last):
+        candidate = await source.at(bound)
+        if candidate is None or (candidate[0] < last if descending else candidate[0] > last):
             return
-        segment, mask = found
+        segment, mask = candidate
         base = segment << SEGMENT_BITS
         low, high = (stop, start) if descending else (start, stop)
         if high < base + OFFSET_MASK:
@@ -194,13 +195,13 @@ async def walk(source: CandidateSource, start: int, stop: int, *, descending: bo
 
 
 def bits_of(mask: int, base: int, *, descending: bool) -> list[int]:
-    """The positions of the bits that are set in a mask."""
+    """Return the positions of the bits that are set in a mask."""
     text = bin(mask)[:1:-1]
-    found = []
+    positions = []
     at = text.find("1")
     while at >= 0:
-        found.append(base + at)
+        positions.append(base + at)
         at = text.find("1", at + 1)
     if descending:
-        found.reverse()
-    return found
+        positions.reverse()
+    return positions
