@@ -22,16 +22,16 @@ from .lists.pages import ListPage, list_attempts, list_messages, with_events
 from .lists.query import ListFilters, Paging, TimeBuckets
 from .lists.reader import ListReader
 
-#: how long attempts are kept
+#: retention of attempts
 DEFAULT_RETENTION_SECONDS = 14 * 86_400.0
-#: how often the background task checks for rows to index, and how long it works then: while messages flow, while they
-#: flow and many rows wait, and when the engine is idle; an idle engine takes only short pauses while rows wait
+#: interval at which the background task checks for rows to index, and duration of its work: while messages flow, while
+#: they flow and many rows wait, and when the engine is idle; an idle engine makes only short pauses while rows wait
 _CHECK_SECONDS = 0.1
 _BUSY_SECONDS = 0.001
 _BEHIND_SECONDS = 0.0025
 _IDLE_SECONDS = 0.02
 _PAUSE_SECONDS = 0.02
-#: rows that wait for indexing, above which the indexer is behind
+#: number of rows that wait for indexing above which the indexer is behind
 _MUCH = 200_000
 
 
@@ -61,7 +61,7 @@ class History:
 
     # ------------------------------------------------------------------ checkpoints
     async def load(self) -> HistoryLog:
-        """The log, which continues where the stored one ends. To be called before the journal is replayed."""
+        """Load the log, which continues where the stored one ends. Call it before the journal is replayed."""
         await self.index.load(self._store)
         await self.collected.load()
         head = self.index.head
@@ -77,19 +77,19 @@ class History:
         return self.log
 
     def snapshot(self, batch: WriteBatch) -> None:
-        """Put everything that is not stored yet into a checkpoint's batch."""
+        """Add all unstored records to a checkpoint's batch."""
         if self.enabled:
             self._saving = self.log.snapshot(batch)
             self.index.snapshot(batch)
             self.collected.snapshot(batch)
 
     async def before_deletion(self, ids: Set[int], batch: WriteBatch) -> None:
-        """Keep the headers of these messages that the index may still need; the checkpoint deletes the messages."""
+        """Store the headers of these messages that the index may still need; the checkpoint deletes the messages."""
         if self.enabled:
             await self.collected.keep(ids, batch)
 
     def end_flush(self) -> None:
-        """The checkpoint is in the store."""
+        """Mark the snapshot as stored; its checkpoint is complete."""
         if self.enabled:
             self.log.saved(self._saving)
             self._saving = []
@@ -97,15 +97,15 @@ class History:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether a checkpoint has anything to write."""
+        """True if a checkpoint has records to write."""
         return self.enabled and (self.log.is_dirty or self.index.is_dirty)
 
-    # ------------------------------------------------------------------ in the background
+    # ------------------------------------------------------------------ background work
     async def run(self) -> None:
         """Index until cancelled, with at most a fortieth of the time while messages flow and half of it otherwise.
 
         Raises:
-            StoreError: the store failed for good.
+            StoreError: the store failed permanently.
         """
         if not self.enabled:
             return
@@ -130,7 +130,7 @@ class History:
     # ------------------------------------------------------------------ reading
     @asynccontextmanager
     async def reading(self, *, indexed: bool) -> AsyncIterator[ListReader]:
-        """A reader of everything until now; ``indexed``: the index has all of it, too."""
+        """Open a reader of the history up to now; ``indexed``: first complete the index, too."""
         if indexed:
             await self.indexer.catch_up()
         self.log.close_chunk()
@@ -138,38 +138,38 @@ class History:
             yield ListReader(self._store, self._state, self._payloads, self.log, self.index, view)
 
     async def list_messages(self, filters: ListFilters, paging: Paging) -> ListPage[MessageRecord]:
-        """See :func:`.pages.list_messages`."""
+        """Return a page of messages, see :func:`.pages.list_messages`."""
         async with self.reading(indexed=True) as reader:
             return await list_messages(reader, filters, paging)
 
     async def list_attempts(
         self, filters: ListFilters, paging: Paging, *, bodies: bool = False, tracebacks: bool = False
     ) -> ListPage[AttemptRecord]:
-        """See :func:`.pages.list_attempts`."""
+        """Return a page of attempts, see :func:`.pages.list_attempts`."""
         async with self.reading(indexed=bool(attempt_dimensions(filters))) as reader:
             return await list_attempts(reader, filters, paging, bodies=bodies, tracebacks=tracebacks)
 
     async def count_messages(self, filters: ListFilters, buckets: TimeBuckets) -> list[int]:
-        """See :mod:`.counts_by_time`; the times of the filters must be within the buckets."""
+        """Count messages, see :mod:`.counts_by_time`; the times of the filters must be within the buckets."""
         async with self.reading(indexed=True) as reader:
             return await count_messages(reader, filters, buckets)
 
     async def count_attempts(self, filters: ListFilters, buckets: TimeBuckets) -> list[int]:
-        """See :mod:`.counts_by_time`; the times of the filters must be within the buckets."""
+        """Count attempts, see :mod:`.counts_by_time`; the times of the filters must be within the buckets."""
         async with self.reading(indexed=bool(attempt_dimensions(filters))) as reader:
             return await count_attempts(reader, filters, buckets)
 
     async def message(self, id: int) -> MessageRecord | None:
-        """A message, if it is in the store."""
+        """Return a message, if it is in the store."""
         async with self.reading(indexed=True) as reader:
-            found = (await reader.metadata([id])).get(id)
-            return None if found is None else MessageRecord(found, (await reader.statuses([id]))[id])
+            metadata = (await reader.metadata([id])).get(id)
+            return None if metadata is None else MessageRecord(metadata, (await reader.statuses([id]))[id])
 
     async def attempt(self, number: int, *, bodies: bool = False) -> AttemptRecord | None:
-        """An attempt, if it ended and is in the log."""
+        """Return an attempt, if it ended and is in the log."""
         async with self.reading(indexed=False) as reader:
             if not reader.first_kept_attempt <= number < self.log.end[0]:
                 return None
             row = (await reader.attempts([number])).get(number)
-            found = [] if row is None else [AttemptRecord.of(number, row)]
-            return next(iter(await with_events(reader, found, bodies=bodies, tracebacks=True)), None)
+            records = [] if row is None else [AttemptRecord.of(number, row)]
+            return next(iter(await with_events(reader, records, bodies=bodies, tracebacks=True)), None)
