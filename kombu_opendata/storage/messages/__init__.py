@@ -1,1 +1,1 @@
-"""Payloads: of new messages, in the cache, and in batch objects."""
+"""Payloads of messages: of new ones, in the cache, and in batch objects."""

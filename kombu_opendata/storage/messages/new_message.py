@@ -1,4 +1,4 @@
-"""The records of a new message, on their way to the store."""
+"""The records of a new message before they are stored."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class NewMessage(NamedTuple):
-    """The metadata record of a message, and its envelope or the payload record that says where the envelope is."""
+    """The metadata record of a message, and its envelope or the payload record with the envelope's place."""
 
     id: int
     metadata: bytes

@@ -14,13 +14,13 @@ from ...staging.folder_url import StagedFolder
 from ..records import keys, payload
 from ..records.payload import Chunks
 
-#: of a large payload, read at the same time
+#: chunks of a large payload that are read at the same time
 _CHUNKS_AT_ONCE = 16
 #: the widest gap in one read of a batch, and the most bytes of one read
 _MAX_GAP_BYTES = 16 << 10
 _MAX_RUN_BYTES = 4 << 20
 
-#: where a payload is: here, in chunk records, or in a batch object
+#: the place of a payload: inline, in chunk records, or in a batch object
 Place = bytes | Chunks | EnvelopePlace
 
 
@@ -32,7 +32,7 @@ class Envelopes(NamedTuple):
 
 
 class ChunkRecords(Protocol):
-    """A store to read from."""
+    """A store of chunk records."""
 
     async def get_many(self, keys: Sequence[bytes], /) -> list[bytes | None]: ...
 
@@ -61,7 +61,7 @@ def size_of(place: Place) -> int:
 
 
 class PayloadReader:
-    """The one way to read payloads from a store. A damaged payload is an error of its message only."""
+    """The reader of payloads in a store. A damaged payload is an error of its message only."""
 
     def __init__(self, store: ChunkRecords, folder: StagedFolder) -> None:
         self._store, self._folder = store, folder
@@ -70,7 +70,7 @@ class PayloadReader:
         """Read payloads by message id; neighbouring ones in a batch with one read, in a thread.
 
         Raises:
-            StoreError: the store or the folder of batches can't be read now; trying again may help.
+            StoreError: the store or the folder of batches can't be read now; a retry may help.
         """
         envelopes = Envelopes({}, {})
         staged: list[tuple[int, EnvelopePlace]] = []

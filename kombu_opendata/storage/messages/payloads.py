@@ -12,17 +12,20 @@ from ..slatedb.store_writer import SlateStore
 from .new_message import NewMessage
 from .payload_reader import PayloadReader, Place, locate, size_of
 
-#: ids are read with one scan if the gaps between them are not wider than this, and there are at least this many
+#: widest gap between the ids of one scan, and the least number of ids for which a scan is used
 _MAX_GAP = 64
 _MIN_RUN = 8
 _SCAN_ROWS = 512
-#: of payloads that one call reads, about
+#: approximate bytes of payloads that one call reads
 _CALL_BYTES = 256 << 10
 _READ_AHEAD_BYTES = 256 << 10
 
 
 def dense_runs(ids: list[int], gap: int = _MAX_GAP) -> Iterator[list[int]]:
-    """Runs of the sorted ids that are worth a scan, with gaps up to ``gap``; the other ids are read one by one."""
+    """Yield runs of the sorted ids that are worth a scan, with gaps up to ``gap``.
+
+    The other ids are read individually.
+    """
     start = 0
     for position in range(1, len(ids) + 1):
         if position == len(ids) or ids[position] - ids[position - 1] > gap:
@@ -32,15 +35,15 @@ def dense_runs(ids: list[int], gap: int = _MAX_GAP) -> Iterator[list[int]]:
 
 
 async def read_sizes(store: Reads, ids: list[int]) -> list[int]:
-    """The sizes of stored payloads in bytes; 0 for a missing one, which its delivery will report."""
-    found: dict[bytes, bytes] = {}
+    """Return the sizes of stored payloads in bytes; 0 for a missing one, which its delivery will report."""
+    records: dict[bytes, bytes] = {}
     for run in dense_runs(sorted(ids)):
         first, last = keys.payload_key(run[0]), keys.payload_key(run[-1]) + b"\0"
-        found.update(await store.scan(first, last, read_ahead_bytes=_READ_AHEAD_BYTES))
+        records.update(await store.scan(first, last, read_ahead_bytes=_READ_AHEAD_BYTES))
     sizes = []
     for id in ids:
         key = keys.payload_key(id)
-        value = found.get(key) or await store.get(key)
+        value = records.get(key) or await store.get(key)
         sizes.append(0 if value is None else size_of(locate(id, value)))
     return sizes
 
@@ -48,16 +51,18 @@ async def read_sizes(store: Reads, ids: list[int]) -> list[int]:
 class Payloads:
     """The payloads in memory, and reads of others.
 
-    ``pending`` are in the journal but not in the store, ``flushing`` are in the checkpoint under way; both stay until
-    the store has them. The rest is a cache of at most ``cache_bytes``, first in, first out.
+    ``pending`` are in the journal but not in the store, ``flushing`` are in the current checkpoint; both remain until
+    the store has them. The other payloads are in a cache of at most ``cache_bytes``, evicted in the order of insertion.
     """
 
     def __init__(self, store: SlateStore, reader: PayloadReader, cache_bytes: int) -> None:
         self._store, self._reader = store, reader
         self._cache_bytes = cache_bytes
         self._size = 0
-        self._mean_bytes = _CALL_BYTES // _SCAN_ROWS  # of the records that were read last
-        self._hot: OrderedDict[int, bytes] = OrderedDict()  # taking the oldest of a plain dict costs its holes
+        self._mean_bytes = _CALL_BYTES // _SCAN_ROWS  # average of the records of the last read
+        self._hot: OrderedDict[int, bytes] = (
+            OrderedDict()
+        )  # removing the oldest item of a plain dict slows down with each removal
         self.pending_staged: dict[int, NewMessage] = {}  # as `pending`, with ids that are not the newest
         self._flushing_staged: dict[int, NewMessage] = {}
         self.pending: dict[int, bytes] = {}
@@ -66,7 +71,7 @@ class Payloads:
         self.flushing_metadata: dict[int, bytes] = {}
 
     def find(self, id: int) -> bytes | None:
-        """The payload of a message, if it is in memory."""
+        """Return the payload of a message, if it is in memory."""
         for held in (self.pending, self._hot, self.flushing):
             envelope = held.get(id)
             if envelope is not None:  # it may be empty
@@ -74,7 +79,7 @@ class Payloads:
         return None
 
     def unstored_metadata(self, id: int) -> bytes | None:
-        """The metadata record of a message, if the store does not have it yet."""
+        """Return the metadata record of a message, if the store does not have it yet."""
         staged = self._unstored_staged(id)
         if staged is not None:
             return staged.metadata
@@ -84,19 +89,19 @@ class Payloads:
         return self.pending_staged.get(id) or self._flushing_staged.get(id)
 
     def drop(self, id: int) -> None:
-        """Drop a payload from the cache: its message was delivered or settled."""
-        gone = self._hot.pop(id, None)
-        if gone is not None:
-            self._size -= len(gone)
+        """Remove a payload from the cache: its message was delivered or settled."""
+        envelope = self._hot.pop(id, None)
+        if envelope is not None:
+            self._size -= len(envelope)
 
     def begin_flush(self) -> None:
-        """A checkpoint begins, with all pending payloads in its batch."""
+        """Begin a checkpoint, with all pending payloads in its batch."""
         self.flushing, self.pending = self.pending, {}
         self._flushing_staged, self.pending_staged = self.pending_staged, {}
         self.flushing_metadata, self.pending_metadata = self.pending_metadata, {}
 
     def end_flush(self, wanted: Iterable[int]) -> None:
-        """The checkpoint is in the store. Of the payloads that it wrote, ``wanted`` go to the cache."""
+        """End a checkpoint, which is in the store. Of the payloads that it wrote, ``wanted`` are added to the cache."""
         flushed, self.flushing = self.flushing, {}
         self._flushing_staged = {}
         self.flushing_metadata = {}
@@ -140,7 +145,7 @@ class Payloads:
         """Load payloads into the cache, in the order of delivery, up to half of its size.
 
         Returns:
-            The errors of those that are missing or damaged, by message id.
+            The errors of missing and damaged payloads, by message id.
 
         Raises:
             StoreError: payloads can't be read now.
@@ -161,7 +166,7 @@ class Payloads:
                 continue
             room -= size_of(place)
             if room < 0 and places:
-                break  # it would evict the first, which a delivery waits for
+                break  # it would evict the first payload, for which a delivery waits
             places[id] = place
         envelopes = await self._reader.read(places)
         for id in places:
@@ -170,13 +175,13 @@ class Payloads:
         return errors | envelopes.errors
 
     def _unstored_uri(self, id: int) -> bytes | None:
-        """The payload record of a staged message, if the store does not have it yet."""
+        """Return the payload record of a staged message, if the store does not have it yet."""
         staged = self._unstored_staged(id)
         return None if staged is None else staged.uri
 
     async def _scan(self, ids: list[int]) -> dict[bytes, bytes]:
-        """The records of ids that are close together, until half the cache is full; ``ids`` are sorted."""
-        found: dict[bytes, bytes] = {}
+        """Return the records of ids that are close together, until half the cache is full; ``ids`` are sorted."""
+        records: dict[bytes, bytes] = {}
         room = self._cache_bytes // 2
         for run in dense_runs(ids):
             first, last = keys.payload_key(run[0]), keys.payload_key(run[-1]) + b"\0"
@@ -185,10 +190,10 @@ class Payloads:
                 read_ahead_bytes=_READ_AHEAD_BYTES, in_thread=True,
             )  # fmt: skip
             async for rows in batches:
-                found.update(rows)
+                records.update(rows)
                 size = sum(len(value) for _key, value in rows)
                 self._mean_bytes = size // len(rows) + 1
                 room -= size
                 if room < 0:
-                    return found
-        return found
+                    return records
+        return records
