@@ -1,1 +1,1 @@
-"""Reads from the store: pages of queues, which messages a queue has, stored messages, the metadata log."""
+"""Reads from the store: pages of queues, membership of messages in queues, stored messages, the metadata log."""

@@ -1,6 +1,6 @@
-"""Tells which messages a queue has and where, including cold buckets and settled lists, which are not in memory.
+"""Membership of messages in a queue, including cold buckets and settled lists, which are not in memory.
 
-The store is read once; from then on the queue reports its changes. So while a membership is attached its answers are
+The store is read once; after that the queue reports its changes. So while a membership is attached its results are
 exact and cost no I/O.
 """
 
@@ -16,14 +16,17 @@ from ..slatedb.store_writer import SlateStore
 from ..state.settled_list import LISTS, ListName, bucket_key
 from ..state.store_state import Queue
 
-#: buckets that are read at a time, so that no scan blocks the event loop for long
+#: buckets of one read, so that no scan blocks the event loop for long
 _BUCKETS = 16
 _ACTIVE_IDS = struct.Struct(f"<Q{active.ENTRY_BYTES - 8}x")
 _SETTLED_IDS = struct.Struct(f"<Q{settled.ENTRY_BYTES - 8}x")
 
 
 class Membership:
-    """Which of the messages ``wanted`` one queue has. Create it with :meth:`of`, and :meth:`detach` it at the end."""
+    """The membership of the messages ``wanted`` in one queue.
+
+    Create it with :meth:`of`, and :meth:`detach` it at the end.
+    """
 
     def __init__(self, store: SlateStore, queue: Queue, wanted: Container[int]) -> None:
         self._store = store
@@ -35,31 +38,34 @@ class Membership:
 
     @classmethod
     async def of(cls, store: SlateStore, commits: Commits, queue: Queue, wanted: Container[int]) -> Membership:
-        """Read which of the messages ``wanted`` are in the queue.
+        """Read the membership of the messages ``wanted`` in the queue.
 
         Raises:
             CorruptRecord: a bucket does not decode.
         """
-        found = cls(store, queue, wanted)
-        async with commits.checkpointing:  # so the store has everything that is not dirty now
-            found._attach()
+        membership = cls(store, queue, wanted)
+        async with commits.checkpointing:  # so the store has all records that are not dirty now
+            membership._attach()
         try:
-            await found._read_cold()
+            await membership._read_cold()
             for which in LISTS:
-                await found._read_settled(which)
+                await membership._read_settled(which)
         except BaseException:
-            found.detach()
+            membership.detach()
             raise
-        return found
+        return membership
 
-    # ------------------------------------------------------------------ answers
+    # ------------------------------------------------------------------ results
     def is_active(self, id: int) -> bool:
-        """Whether the message is available or in flight."""
+        """Return True if the message is available or in flight."""
         messages = self.queue.messages
         return id in messages.available or id in messages.in_flight or self._cold.get(id, -1) in messages.cold
 
     def settled_in(self, id: int) -> tuple[ListName, int] | None:
-        """The settled list and the bucket that got the message, if any; it may have been removed from there since."""
+        """Return the settled list and the bucket to which the message was added, if any.
+
+        The message may have been removed from the bucket since.
+        """
         for which in LISTS:
             bucket = self._settled[which].get(id)
             if bucket is not None:
@@ -129,7 +135,7 @@ class Membership:
 
 
 def _ids(key: bytes, value: bytes, layout: struct.Struct) -> Iterable[int]:
-    """The ids in the first list of a bucket's record; a cold bucket has only that one."""
+    """Return the ids in the first list of a bucket's record; a cold bucket has only that list."""
     count = int.from_bytes(value[:2], "little")
     rows = value[2 : 2 + count * layout.size]
     if len(rows) != count * layout.size:

@@ -1,4 +1,4 @@
-"""Reads the metadata log block by block in order of message ids; the next block is read ahead."""
+"""The metadata log, read in blocks in order of message ids; the next block is read ahead."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MAX_COLLECTED = 100_000
 class MetadataBlock(NamedTuple):
     """All metadata records from some id on and before ``upto``.
 
-    ``collected`` has the messages that were removed from the store since; also some that are not in the block.
+    ``collected`` has the messages that were removed from the store since, including some that are not in the block.
     """
 
     rows: list[Pair]
@@ -37,15 +37,15 @@ class MetadataBlock(NamedTuple):
 
     @property
     def is_stale(self) -> bool:
-        """Whether so many messages were collected that the block should be read again."""
+        """True if so much of the block was collected that it should be read again."""
         return len(self.collected) > _MAX_COLLECTED
 
 
 class BlockReader:
-    """Reads the blocks of one cursor; must be closed.
+    """The reader of one cursor's blocks; must be closed.
 
     Attributes:
-        block: the last one; None before the first, after a failure and after :meth:`close`.
+        block: the last block; None before the first, after a failure and after :meth:`close`.
     """
 
     def __init__(self, store: SlateStore, commits: Commits) -> None:
@@ -57,7 +57,7 @@ class BlockReader:
         self._row_bytes = 0  # average of the last block
 
     async def read(self, start: int, end: int) -> None:
-        """Make ``block`` the one that begins at ``start``, of ids below ``end``, and start reading the one after it.
+        """Set ``block`` to that of ids from ``start`` to below ``end``, and start reading the next one.
 
         Raises:
             CorruptRecord, StoreError: the store can't be read.
@@ -86,14 +86,14 @@ class BlockReader:
             self._ahead = asyncio.create_task(self._read(block.upto, end), name="metadata ahead")
 
     def close(self) -> None:
-        """Drop the block, and the one that is being read."""
+        """Remove the block, and the one that is being read."""
         self._is_closed = True
         self._drop()
         self._abandon()
 
     async def _read(self, start: int, end: int) -> MetadataBlock:
         collected: set[int] = set()
-        async with self._commits.checkpointing:  # a checkpoint under way may delete records that a read still sees
+        async with self._commits.checkpointing:  # a running checkpoint may delete records that a read still sees
             self._commits.watches.append(collected)
         try:
             rows, upto = await read_block(self._store, start, end, self._row_bytes)
@@ -109,7 +109,7 @@ class BlockReader:
             self.block = None
 
     def _abandon(self) -> None:
-        """Drop the block that is being read. The read itself continues, as another call may be waiting for it."""
+        """Remove the block that is being read. The read itself continues, as another call may be waiting for it."""
 
         def end(task: asyncio.Task[MetadataBlock]) -> None:
             if not task.cancelled() and task.exception() is None:
@@ -121,23 +121,23 @@ class BlockReader:
 
 
 async def read_block(store: SlateStore, low: int, high: int, row_bytes: int = 0) -> tuple[list[Pair], int]:
-    """Entries of the metadata log with ``low`` ≤ id < ``high``, and the id up to which they are complete.
+    """Return entries of the metadata log with ``low`` ≤ id < ``high``, and the id up to which they are complete.
 
     Args:
-        row_bytes: average size of an entry; 0 if it is not known and must be measured first.
+        row_bytes: average size of an entry; 0 if it is unknown and must be measured first.
     """
-    found: list[Pair] = []
+    rows: list[Pair] = []
     if not row_bytes:
-        found = await store.scan(
+        rows = await store.scan(
             keys.metadata_key(low), keys.metadata_key(high), limit=_FIRST_ROWS, cache_blocks=False, in_thread=True
         )
-        if len(found) < _FIRST_ROWS:
-            return found, high
-        row_bytes = mean_bytes(found)
-        low = id_of(found[-1][0]) + 1
-        if len(found) >= _BLOCK_ROWS:
-            return found, low
-    size = row_bytes * len(found)
+        if len(rows) < _FIRST_ROWS:
+            return rows, high
+        row_bytes = mean_bytes(rows)
+        low = id_of(rows[-1][0]) + 1
+        if len(rows) >= _BLOCK_ROWS:
+            return rows, low
+    size = row_bytes * len(rows)
     batches = store.scan_batches(
         keys.metadata_key(low),
         keys.metadata_key(high),
@@ -147,13 +147,13 @@ async def read_block(store: SlateStore, low: int, high: int, row_bytes: int = 0)
     )
     async with aclosing(batches) as reading:
         async for part in reading:
-            found += part
+            rows += part
             size += sum(len(value) for _key, value in part)
-            if size >= _BLOCK_BYTES or len(found) >= _BLOCK_ROWS:
-                return found, id_of(found[-1][0]) + 1
-    return found, high
+            if size >= _BLOCK_BYTES or len(rows) >= _BLOCK_ROWS:
+                return rows, id_of(rows[-1][0]) + 1
+    return rows, high
 
 
 def mean_bytes(rows: list[Pair]) -> int:
-    """The average size of a value, at least 1."""
+    """Return the average size of a value, at least 1."""
     return max(sum(len(value) for _key, value in rows) // max(len(rows), 1), 1)

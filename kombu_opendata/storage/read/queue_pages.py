@@ -1,7 +1,7 @@
-"""Shows a queue's messages without claiming or changing them: by state, in pages, by id.
+"""Pages of a queue's messages, without claims or changes: by state, in pages, by id.
 
-Cold buckets are read but not kept in memory. A result was true at some moment of the call; a message that moves
-meanwhile may be missed or shown in its old place. The reads of a call are limited, so a page may be short.
+Cold buckets are read but not kept in memory. A result was true at some moment of the call; a message that moves during
+the call may be missing or shown in its old place. The reads of a call are limited, so a page may be short.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from .stored_messages import read_metadata
 
 AVAILABLE, IN_FLIGHT, DELAYED = "available", "in_flight", "delayed"
 STATES = (AVAILABLE, IN_FLIGHT, DELAYED, *LISTS)
-#: of a message whose task runs: it was acknowledged before, and is in its queue's done list, or is still in flight
+#: state of a message whose task runs: it is acknowledged, and in its queue's done list, or still in flight
 RUNNING = "running"
 #: most buckets that one call reads from the store
 MAX_READS = 256
-#: the newest buckets of a settled list, whose entries are counted, and how many of them are read together
+#: the newest buckets of a settled list, whose entries are counted, and the number of buckets in one read
 _COUNTED = 4096
 _COUNTED_AT_ONCE = 64
 #: a position in a settled list is bucket × this + place
@@ -40,7 +40,7 @@ _PLACES = 1 << 16
 class Row(NamedTuple):
     """A message in a queue and its state there. Times are ms since the epoch; 0 means none.
 
-    ``settled_at_ms`` of a running one is when its task began.
+    ``settled_at_ms`` of a running one is the time at which its task began.
     """
 
     id: int
@@ -55,18 +55,18 @@ class Row(NamedTuple):
 
 
 def is_visible(entry: QueueEntry, now: int) -> bool:
-    """Whether an available message can be delivered; see :meth:`QueueState.peek`."""
+    """Return True if an available message can be delivered; see :meth:`QueueState.peek`."""
     return entry.visible_at <= now or entry.visible_at == entry.claimed_at + 1
 
 
 def row_of(entry: QueueEntry, now: int) -> Row:
-    """The row of a loaded message that is available or delayed."""
+    """Return the row of a loaded message that is available or delayed."""
     state = AVAILABLE if is_visible(entry, now) else DELAYED
     return Row(entry.id, state, entry.priority, entry.visible_at, entry.attempts)
 
 
 def row_in_flight(entry: QueueEntry, running_since_ms: int = 0) -> Row:
-    """The row of a message that a consumer holds, and whose task may run."""
+    """Return the row of a message that is leased to a consumer, and whose task may run."""
     until, state = entry.lease_until, RUNNING if running_since_ms else IN_FLIGHT
     return Row(
         entry.id, state, entry.priority, 0, entry.attempts, entry.claimed_at, until, entry.session, running_since_ms
@@ -74,7 +74,7 @@ def row_in_flight(entry: QueueEntry, running_since_ms: int = 0) -> Row:
 
 
 def row_running(session: bytes, task: RunningTask) -> Row:
-    """The row of a message whose task runs."""
+    """Return the row of a message whose task runs."""
     token, since = task.claimed_at_ms, task.started_at_ms
     return Row(task.message_id, RUNNING, attempts=task.number, token=token, session=session, settled_at_ms=since)
 
@@ -112,12 +112,12 @@ def _may_have_visible(summary: Summary, now: int) -> bool:
 
 
 def in_flight(queue: Queue, after: int, limit: int) -> tuple[list[Row], int]:
-    """The claimed messages with ids above ``after``, and the id to continue after; -1 at the end."""
+    """Return the claimed messages with ids above ``after``, and the id to continue after; -1 at the end."""
     return _cut({id: row_in_flight(entry) for id, entry in queue.messages.in_flight.items() if id > after}, limit)
 
 
 def loaded_row(messages: QueueState, id: int, now: int) -> Row | None:
-    """The row of a message, if it is in memory."""
+    """Return the row of a message, if it is in memory."""
     entry = messages.in_flight.get(id)
     if entry is not None:
         return row_in_flight(entry)
@@ -127,7 +127,7 @@ def loaded_row(messages: QueueState, id: int, now: int) -> Row | None:
 
 @dataclass(frozen=True, slots=True)
 class QueuePages:
-    """Reads the messages of durable queues from memory and from the store."""
+    """The messages of durable queues, read from memory and from the store."""
 
     _store: SlateStore
     _clock: Clock
@@ -136,28 +136,28 @@ class QueuePages:
     _buckets: SettledBuckets
 
     async def waiting(self, queue: Queue, after: int, limit: int, states: tuple[str, ...]) -> tuple[list[Row], int]:
-        """Available or delayed messages with ids above ``after``, and the id to continue after; -1 at the end."""
+        """Return available or delayed messages with ids above ``after``, and the id of the next page; -1 at the end."""
         now = self._clock.now_ms()
-        found: dict[int, Row] = {}
+        rows_by_id: dict[int, Row] = {}
         reads = 0
         parts = sorted(_parts(queue, after, states, now))
         for place, part in enumerate(parts):
-            enough = sorted(id for id in found if id < part.lowest)[:limit]
+            enough = sorted(id for id in rows_by_id if id < part.lowest)[:limit]
             if len(enough) == limit:
-                return [found[id] for id in enough], enough[-1]
+                return [rows_by_id[id] for id in enough], enough[-1]
             if part.summary is not None:
                 if reads >= MAX_READS:
-                    done = sorted(id for id in found if id < part.lowest)
-                    rows = [found[id] for id in done[:limit]]
+                    done = sorted(id for id in rows_by_id if id < part.lowest)
+                    rows = [rows_by_id[id] for id in done[:limit]]
                     return rows, (rows[-1].id if len(done) > limit else parts[place].lowest - 1)
                 reads += 1
             for row in await self.rows_in(queue, part.number, now):
                 if row.id > after and row.state in states:
-                    found.setdefault(row.id, row)
-        return _cut(found, limit)
+                    rows_by_id.setdefault(row.id, row)
+        return _cut(rows_by_id, limit)
 
     async def rows_in(self, queue: Queue, number: int, now: int) -> list[Row]:
-        """The available and delayed messages of one bucket."""
+        """Return the available and delayed messages of one bucket."""
         bucket = queue.messages.buckets.get(number)
         if bucket is None and number in queue.messages.cold:
             key = keys.active_key(queue.name, number)
@@ -172,28 +172,31 @@ class QueuePages:
 
     # ------------------------------------------------------------------ settled lists
     async def settled_rows(self, queue: Queue, which: ListName, position: int, limit: int) -> tuple[list[Row], int]:
-        """A page of a list, the oldest first, and the position to continue from; -1 at the end."""
+        """Return a page of a list, oldest first, and the position to continue from; -1 at the end."""
         log = queue.settled_list(which)
         number, place = divmod(max(position, 0), _PLACES)
         if number < log.first:
             number, place = log.first, 0
-        found: list[Row] = []
+        page: list[Row] = []
         for _ in range(MAX_READS):
             if number > log.tail:
-                return found, -1
+                return page, -1
             rows = await self._buckets.read(queue, which, number)
-            some = rows[place : place + limit - len(found)]
-            found += [_settled_row(entry, which) for entry in some]
+            some = rows[place : place + limit - len(page)]
+            page += [_settled_row(entry, which) for entry in some]
             place += len(some)
             if place < len(rows):
-                return found, number * _PLACES + place
+                return page, number * _PLACES + place
             number, place = number + 1, 0
-            if len(found) >= limit:
+            if len(page) >= limit:
                 break
-        return found, number * _PLACES if number <= log.tail else -1
+        return page, number * _PLACES if number <= log.tail else -1
 
     async def count_settled(self, queue: Queue, which: ListName) -> int:
-        """The length of a list. After a start its newest 4,096 buckets are read once; older ones count as full."""
+        """Return the length of a list.
+
+        After startup its newest 4,096 buckets are read once; older ones count as full.
+        """
         log = queue.settled_list(which)
         while log.unread > (oldest := max(log.first, log.tail - _COUNTED)):
             async with self._commits.checkpointing:
@@ -204,18 +207,19 @@ class QueuePages:
 
     # ------------------------------------------------------------------ one message
     async def metadata_of(self, id: int) -> Metadata | None:
-        """A message's metadata; None if it was collected."""
+        """Return a message's metadata; None if it was collected."""
         return (await self.metadata([id])).get(id)
 
     async def metadata(self, ids: Iterable[int]) -> dict[int, Metadata]:
-        """The metadata by message id, without messages that were collected."""
+        """Return the metadata by message id, without messages that were collected."""
         return await read_metadata(self._store, self._payloads, ids)
 
     async def state_of(self, queue: Queue, id: int, received_at_ms: int, reads: int) -> tuple[Row | None, int]:
-        """Where a message is in a queue, and how many of the allowed reads are left; with none left that is not known.
+        """Return a message's row in a queue, or None if it is unknown, and the number of the remaining reads.
 
         The done and failed lists are ordered by time, and a message is settled after it was received: so the search
-        goes back from the newest bucket until that time. The archive is ordered by the time of archiving.
+        goes back from the newest bucket until that time. The archive is ordered by the time of archiving. With no reads
+        left, the row is unknown.
         """
         now = self._clock.now_ms()
         row = loaded_row(queue.messages, id, now)

@@ -1,4 +1,4 @@
-"""Reads buckets of settled lists: as they are now, or into memory for a move."""
+"""Buckets of settled lists, read in their current state, or loaded into memory for a move."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..state.store_state import Queue, StoreState
 
 
 def rows_at_hand(queue: Queue, which: ListName, number: int) -> list[settled.SettledEntry]:
-    """The entries of a bucket that is in memory."""
+    """Return the entries of a bucket that is in memory."""
     log = queue.settled_list(which)
     rows = log.loaded(number)
     if rows is None:
@@ -25,17 +25,17 @@ def rows_at_hand(queue: Queue, which: ListName, number: int) -> list[settled.Set
 
 @dataclass(frozen=True, slots=True)
 class SettledBuckets:
-    """Reads the settled lists of one instance's queues."""
+    """The settled lists of one instance's queues."""
 
     _store: SlateStore
     _state: StoreState
     _commits: Commits
 
     async def read(self, queue: Queue, which: ListName, number: int) -> list[settled.SettledEntry]:
-        """The rows of one bucket of a list as they are now."""
+        """Return the current rows of one bucket of a list."""
         log = queue.settled_list(which)
         if log.loaded(number) is None:
-            async with self._commits.checkpointing:  # memory may have dropped rows that the store does not have yet
+            async with self._commits.checkpointing:  # memory may have evicted rows that the store does not have yet
                 if log.loaded(number) is None:
                     key = bucket_key(queue.name, which, number)
                     value = await self._store.get(key)
@@ -43,18 +43,21 @@ class SettledBuckets:
         return rows_at_hand(queue, which, number)
 
     async def head(self, queue: Queue, which: ListName) -> list[settled.SettledEntry] | None:
-        """The rows of a list's first bucket; None if it can't be changed now. The caller holds ``checkpointing``."""
+        """Return the rows of a list's first bucket; None if it can't be changed now.
+
+        The caller holds ``checkpointing``.
+        """
         log = queue.settled_list(which)
         while log.first < log.tail:
             key = bucket_key(queue.name, which, log.first)
             value = await self._store.get(key)
             if self._state.queues.get(queue.name) is not queue:
-                return None  # deleted in the meantime, with its lists
+                return None  # deleted during the read, with its lists
             if log.first in log.dirty:
                 return None  # not stored yet: wait for the next sweep
             if value is not None:
                 return settled.decode(key, value)
-            log.drop_first()  # bucket 0 stays when it is empty
+            log.drop_first()  # bucket 0 remains when it is empty
         return rows_at_hand(queue, which, log.tail)
 
     def take(self, queue: Queue, which: ListName, rows: list[settled.SettledEntry], count: int) -> None:
@@ -69,7 +72,7 @@ class SettledBuckets:
             self._state.dirty.queues.add(queue.name)
 
     async def bring(self, queue: Queue, which: ListName, number: int) -> None:
-        """Load a bucket into ``at_hand``, which the caller clears afterwards. No checkpoint may be under way."""
+        """Load a bucket into ``at_hand``, which the caller clears afterwards. No checkpoint may be running."""
         log = queue.settled_list(which)
         if log.loaded(number) is None:
             key = bucket_key(queue.name, which, number)
@@ -79,7 +82,7 @@ class SettledBuckets:
 
     @asynccontextmanager
     async def hold(self, queue: Queue, which: ListName, number: int) -> AsyncIterator[list[settled.SettledEntry]]:
-        """The rows of a bucket, which is in memory until the end of the block. No checkpoint may be under way."""
+        """Return the rows of a bucket, which is in memory until the end of the block. No checkpoint may be running."""
         try:
             await self.bring(queue, which, number)
             yield rows_at_hand(queue, which, number)
@@ -88,10 +91,10 @@ class SettledBuckets:
 
     @asynccontextmanager
     async def settled_down(self, rows: Iterable[QueueRow]) -> AsyncIterator[None]:
-        """Wait until no checkpoint is under way and none of these messages has a removal that is not stored yet.
+        """Wait until no checkpoint is running and none of these messages has a removal that is not stored yet.
 
         The journal does not have the removals of retention: after a crash the messages are there again. So a message
-        may enter a queue (again) only after its removal is stored.
+        may be added to a queue (again) only after its removal is stored.
         """
         ids = {row.id for row in rows}
         while True:

@@ -1,4 +1,4 @@
-"""Reads metadata of stored messages by id and by time, and makes rows of a queue from it."""
+"""Metadata of stored messages, read by id and by time, and its conversion to rows of a queue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..state.message_deadlines import stored_deadline
 from ..state.queue_buckets import QueueRow
 from ..state.store_state import Queue
 
-#: the header with a message's priority, Kombu's way: higher first
+#: the header with a message's priority, as in Kombu: higher first
 PRIORITY = "priority"
 _PRIORITIES = {str(number): 255 - number for number in range(256)}
 _READ_AHEAD_BYTES = 512 << 10
@@ -29,12 +29,12 @@ _AT_ONCE = 32
 
 
 def id_of(metadata_key: bytes) -> int:
-    """The message id in the key of a metadata record."""
+    """Return the message id in the key of a metadata record."""
     return int.from_bytes(metadata_key[-8:], "big")
 
 
 async def first_received_from(store: SlateStore, at_ms: int, low: int, high: int) -> int:
-    """An id in ``low`` … ``high`` before which every message was received before ``at_ms``.
+    """Return an id in ``low`` … ``high`` before which every message was received before ``at_ms``.
 
     Ids ascend with the times of receipt, so a binary search takes as many reads as ``high - low`` has bits.
     """
@@ -49,37 +49,37 @@ async def first_received_from(store: SlateStore, at_ms: int, low: int, high: int
 
 
 async def read_metadata(store: Reads, payloads: Payloads, ids: Iterable[int]) -> dict[int, Metadata]:
-    """The metadata by message id, without messages that were collected."""
-    found = await read_metadata_records(store, payloads, ids)
-    return {id: metadata.decode(keys.metadata_key(id), value) for id, value in found.items()}
+    """Return the metadata by message id, without messages that were collected."""
+    records = await read_metadata_records(store, payloads, ids)
+    return {id: metadata.decode(keys.metadata_key(id), value) for id, value in records.items()}
 
 
 async def read_metadata_records(store: Reads, payloads: Payloads, ids: Iterable[int]) -> dict[int, bytes]:
-    """As :func:`read_metadata`, not decoded."""
+    """Return the records of :func:`read_metadata`, not decoded."""
     wanted = set(ids)
-    found: dict[int, bytes] = {}
+    records: dict[int, bytes] = {}
     for id in wanted:
         value = payloads.unstored_metadata(id)
         if value is not None:
-            found[id] = value
-    missing = sorted(wanted - found.keys())
+            records[id] = value
+    missing = sorted(wanted - records.keys())
     seen: set[int] = set()
     for run in dense_runs(missing, _MAX_GAP):
         first, last = keys.metadata_key(run[0]), keys.metadata_key(run[-1]) + b"\0"
         ahead = min(_READ_AHEAD_BYTES, _USUAL_BYTES * (run[-1] - run[0] + 1))
         async for rows in store.scan_batches(first, last, batch=_SCAN_ROWS, read_ahead_bytes=ahead):
-            found.update((id, value) for key, value in rows if (id := id_of(key)) in wanted)
+            records.update((id, value) for key, value in rows if (id := id_of(key)) in wanted)
         seen.update(run)
     single = [id for id in missing if id not in seen]
     for start in range(0, len(single), _AT_ONCE):
         some = single[start : start + _AT_ONCE]
         values = await store.get_many([keys.metadata_key(id) for id in some])
-        found.update((id, value) for id, value in zip(some, values, strict=True) if value is not None)
-    return found
+        records.update((id, value) for id, value in zip(some, values, strict=True) if value is not None)
+    return records
 
 
 async def matching(selector: Selector, messages: Iterable[Metadata]) -> set[int]:
-    """The ids of the messages whose headers match. Other tasks run after each slice of a millisecond."""
+    """Return the ids of the messages whose headers match. Other tasks run after each slice of a millisecond."""
     time = asyncio.get_running_loop().time
     ends_at, ids = time() + _SLICE_SECONDS, set()
     for message in messages:
@@ -93,20 +93,22 @@ async def matching(selector: Selector, messages: Iterable[Metadata]) -> set[int]
 
 # ---------------------------------------------------------------------- rows of a queue
 def after_lease(row: QueueRow, at: int) -> None:
-    """Give the next lease another token than those before ``at``: the message was leased in this queue before."""
+    """Make the token of the next lease differ from those before ``at``: the message was leased in this queue before."""
     row.visible_at_ms = max(row.visible_at_ms, at + 1)
 
 
 def priority_of(headers: Mapping[str, str]) -> int:
-    """The stored priority (lower first) of a message with these headers; an invalid priority counts as 0."""
+    """Return the stored priority (lower first) of a message with these headers; an invalid priority counts as 0."""
     return _PRIORITIES.get(headers.get(PRIORITY, ""), 255)
 
 
 def row_of(message: Metadata, priority: int, queue: Queue, at: int, visible_at: int | None = None) -> QueueRow | None:
-    """The row of a message that enters the queue at ``at``; None if its deadline is over. Bucket and size are 0.
+    """Return the row of a message that is added to the queue at ``at``; None if its deadline is over.
+
+    Bucket and size are 0.
 
     Args:
-        visible_at: when it becomes visible; None means as it was published.
+        visible_at: the time at which it becomes visible; None means as published.
     """
     deadline = 0
     if message.retention_seconds:
