@@ -1,4 +1,4 @@
-"""Archives failed messages and deletes settled ones, in small steps.
+"""Archiving of failed messages and deletion of settled ones, in small steps.
 
 Each step is one effect, so an interruption leaves every message in exactly one place.
 """
@@ -21,20 +21,20 @@ from ..slatedb.store_writer import SlateStore
 from ..state.settled_list import ListName
 from ..state.store_state import Queue, StoreState
 
-#: deleted messages after which a checkpoint is made, so that it is not large
+#: deleted messages after which a checkpoint is written, so that it is not large
 _GARBAGE_PER_CHECKPOINT = 4096
-#: journal bytes of one row, about
+#: approximate journal bytes of one row
 ROW_BYTES = 60
 
 
 class Selection(NamedTuple):
-    """Selects settled messages that meet all of these conditions.
+    """The conditions that selected settled messages meet.
 
     Attributes:
-        ids: their ids; None for any.
-        selector: matches their metadata headers.
-        before_ms: when they were settled, at the latest, ms since the epoch; exclusive.
-        limit: the most messages; 0 for no limit.
+        ids: the ids of the messages; None for any.
+        selector: matches the metadata headers of the messages.
+        before_ms: the upper bound of the time of settlement, exclusive, in ms since the epoch.
+        limit: the largest number of messages; 0 for no limit.
     """
 
     ids: Collection[int] | None = None
@@ -43,7 +43,7 @@ class Selection(NamedTuple):
     limit: int = 0
 
     def takes(self, row: settled.SettledEntry) -> bool:
-        """Whether a row meets the conditions on ids and time."""
+        """Return True if a row meets the conditions on ids and time."""
         return (self.ids is None or row.message_id in self.ids) and (
             self.before_ms is None or row.settled_at_ms < self.before_ms
         )
@@ -51,7 +51,7 @@ class Selection(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SettledMoves:
-    """Archives and deletes settled messages of one instance's queues."""
+    """Archiving and deletion of settled messages of one instance's queues."""
 
     _store: SlateStore
     _state: StoreState
@@ -61,19 +61,19 @@ class SettledMoves:
     _buckets: SettledBuckets
 
     async def archive_failed(self, queue: Queue, selection: Selection, go_on: Callable[[int], bool]) -> int:
-        """Archive failed messages of a queue; returns how many. They keep their records until somebody deletes them.
+        """Archive failed messages of a queue; return their number. They keep their records until they are deleted.
 
         Args:
-            go_on: gets the number so far after each step; returns whether to continue.
+            go_on: called with the total number after each step; returns False to stop.
 
         Raises:
-            StoreFull: the journal is full; messages that were archived before stay so.
+            StoreFull: the journal is full; messages that were archived before remain archived.
             CorruptRecord, StoreError: the store can't be read.
         """
         log, archived, limit = queue.failed, 0, selection.limit
         for number in range(log.first, log.tail + 1):
-            async with self._commits.checkpointing, self._buckets.hold(queue, "failed", number) as found:
-                rows = await self._matching([row for row in found if selection.takes(row)], selection.selector)
+            async with self._commits.checkpointing, self._buckets.hold(queue, "failed", number) as entries:
+                rows = await self._matching([row for row in entries if selection.takes(row)], selection.selector)
                 if self._state.queues.get(queue.name) is not queue:
                     break
                 rows = rows[: limit - archived] if limit else rows
@@ -89,21 +89,23 @@ class SettledMoves:
     async def _matching(
         self, rows: list[settled.SettledEntry], selector: Selector | None
     ) -> list[settled.SettledEntry]:
-        """The rows of the messages whose headers the selector matches."""
+        """Return the rows of the messages whose headers the selector matches."""
         if selector is None:
             return rows
-        found = await read_metadata(self._store, self._payloads, [row.message_id for row in rows])
-        ids = await matching(selector, found.values())
+        metadata = await read_metadata(self._store, self._payloads, [row.message_id for row in rows])
+        ids = await matching(selector, metadata.values())
         return [row for row in rows if row.message_id in ids]
 
     async def delete(self, queue: Queue, which: ListName, selection: Selection, go_on: Callable[[int], bool]) -> int:
-        """Delete settled messages of a queue; returns how many. Their records go unless another queue has them.
+        """Delete settled messages of a queue; return their number.
+
+        Their records are deleted unless another queue has them.
 
         Args:
-            go_on: gets the number so far after each step; returns whether to continue.
+            go_on: called with the total number after each step; returns False to stop.
 
         Raises:
-            StoreFull: the journal is full; messages that were deleted before stay so.
+            StoreFull: the journal is full; messages that were deleted before remain deleted.
             CorruptRecord, StoreError: the store can't be read.
         """
         log, deleted = queue.settled_list(which), 0
@@ -120,7 +122,7 @@ class SettledMoves:
         return deleted
 
     async def delete_some(self, queue: Queue, which: ListName, bucket: int, ids: frozenset[int]) -> int:
-        """As :meth:`delete`, for messages of one bucket.
+        """Delete settled messages of one bucket, as :meth:`delete`.
 
         Raises:
             StoreFull: the journal is full; nothing was deleted.
@@ -134,7 +136,7 @@ class SettledMoves:
     async def _delete_from(
         self, queue: Queue, which: ListName, number: int, selection: Selection
     ) -> tuple[list[settled.SettledEntry], int]:
-        """Delete messages of a bucket; returns the rows that it had, and how many were deleted."""
+        """Delete messages of a bucket; return its rows before the deletion, and the number of deleted messages."""
         async with self._commits.checkpointing, self._buckets.hold(queue, which, number) as rows:
             ids = [row.message_id for row in rows if selection.takes(row)]
             if not ids or self._state.queues.get(queue.name) is not queue:

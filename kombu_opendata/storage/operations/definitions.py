@@ -1,4 +1,4 @@
-"""Declares and deletes durable queues, exchanges and bindings."""
+"""Declaration and deletion of durable queues, exchanges and bindings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_FILTER_BYTES = 0xFFFF
 
 @dataclass(frozen=True, slots=True)
 class Definitions:
-    """Defines queues, exchanges and bindings of one instance. Each change is in the next commit."""
+    """The queues, exchanges and bindings of one instance. Each change is in the next commit."""
 
     _state: StoreState
     _clock: Clock
@@ -45,7 +45,7 @@ class Definitions:
         return self._state.queues[name]
 
     def override_queue(self, name: str, overrides: QueueOverrides) -> None:
-        """Change what an operator has changed of a durable queue.
+        """Replace the operator's overrides of a durable queue.
 
         Raises:
             RequestError: with this filter the queue's config would not fit its record; nothing was changed.

@@ -1,10 +1,10 @@
-"""Idempotency keys: remembers sends under a key, for a documented time (docs/client-api.md).
+"""Idempotency keys: publishes under a key are stored for a documented time (docs/client-api.md).
 
-Keys that the store lacks are in memory, and some of the others are cached: to look up a key costs at most two reads.
-Expired records count as absent; a sweep removes them in pieces, over and over.
+Keys that the store lacks are in memory, and some of the others are cached: a look-up costs at most two reads. Expired
+records count as absent; a sweep removes them in pieces, repeatedly.
 
-A deleted queue leaves a record of its own, under the empty key: keys of sends to this queue no longer count for
-messages up to the one that the record names.
+A deleted queue has a separate record, under the empty key: keys of publishes to this queue are no longer valid for
+messages up to the id in the record.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SWEEP_ROWS = 2000
 _NAME = slice(2, None)
 #: keys that are read together
 _LOADED_AT_ONCE = 64
-#: the longest time for which a key may be remembered: thirty days
+#: the longest time for which a key may be stored: thirty days
 MAX_KEY_TTL_MS = 30 * 86_400_000
 
 
@@ -38,10 +38,10 @@ class Idempotency:
         self._swept_to = b""
 
     def find(self, name: bytes, queue: str = "") -> tuple[bool, Sending | None]:
-        """Whether memory knows what was sent under a key, and that sending.
+        """Return True if the key is in memory or known to be absent, and its publish, if any.
 
         Args:
-            queue: the queue that the messages were sent to by its name, if any.
+            queue: the queue to which the messages were published by its name, if any.
         """
         known, sending = self._known.find(name)
         if sending is None or not queue:
@@ -54,13 +54,13 @@ class Idempotency:
         return None if sending is None or sending.expires_at_ms <= self._clock.now_ms() else sending
 
     async def load(self, names: Iterable[bytes], queue: str = "") -> None:
-        """Read these keys for :meth:`find`, unless they are too many for the cache."""
+        """Read these keys for :meth:`find`, unless there are too many for the cache."""
         wanted = [_drop_name(queue), *names] if queue else list(names)
         for start in range(0, len(wanted), _LOADED_AT_ONCE):
             some = [name for name in wanted[start : start + _LOADED_AT_ONCE] if not self._known.find(name)[0]]
             stored_at = [keys.idempotency_key(name) for name in some]
             for name, key, value in zip(some, stored_at, await self._store.get_many(stored_at), strict=True):
-                if not self._known.find(name)[0]:  # nothing was sent under it meanwhile
+                if not self._known.find(name)[0]:  # no publish used it during the read
                     self._known.keep(name, None if value is None else idempotency.decode(key, value))
 
     def remember(self, name: bytes, sending: Sending) -> None:
@@ -68,26 +68,26 @@ class Idempotency:
         self._commits.apply(SentWithKeyEffect(name, *sending))
 
     def remember_in_memory(self, name: bytes, sending: Sending) -> None:
-        """Remember the key of messages that are not stored: until the broker ends, and only the newest keys."""
+        """Store the key of messages that are not stored: only in memory, and only the newest keys."""
         self._known.discard(name)
         self._known.keep(name, sending)
 
     async def look(self) -> None:
-        """Find out whether there are keys at all, for :meth:`drop_queue`."""
+        """Check if there are any keys, for :meth:`drop_queue`."""
         if not self._known.used:
             first, last = keys.kind_range(keys.RecordKind.IDEMPOTENCY)
             if await self._store.scan(first, last, limit=1):
                 self._known.used = True
 
     def drop_queue(self, queue: str) -> None:
-        """Make the keys of earlier sends to this queue invalid, in the commit that deletes it."""
+        """Make the keys of earlier publishes to this queue invalid, in the commit that deletes it."""
         if not self._known.used:
             return
         last_id, expires_at = self._state.next_id - 1, self._clock.now_ms() + MAX_KEY_TTL_MS
         self.remember(_drop_name(queue), Sending((last_id,), expires_at, bytes(DIGEST_BYTES), ((queue,),)))
 
     async def sweep(self, now: int) -> int:
-        """Read some records, and delete those that have expired; returns how many."""
+        """Read some records, and delete the expired ones; return their number."""
         start = keys.idempotency_key(self._swept_to) if self._swept_to else None
         first, last = keys.kind_range(keys.RecordKind.IDEMPOTENCY)
         rows = await self._store.scan(start or first, last, limit=_SWEEP_ROWS)
@@ -105,5 +105,5 @@ class Idempotency:
 
 
 def _drop_name(queue: str) -> bytes:
-    """The name of the record that a deleted queue leaves. No send has an empty key."""
+    """Return the name of a deleted queue's record. No publish has an empty key."""
     return idempotency.name_of("", queue, "")

@@ -1,6 +1,6 @@
 """The operations on messages of durable queues: publish, claim, settle, … Each changes memory and records an effect.
 
-No change may be shown to anybody before :class:`~kombu_opendata.storage.commit.commits.Commits` has committed it.
+No client may see a change before :class:`~kombu_opendata.storage.commit.commits.Commits` has committed it.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Operations:
     """The operations on the queues of one instance.
 
     Attributes:
-        expired: the number of messages removed past their deadline, since the start.
-        on_dead_letters: is called after dead letters were added.
+        expired: the number of messages removed past their deadline, since startup.
+        on_dead_letters: called after dead letters were added.
     """
 
     def __init__(self, state: StoreState, payloads: Payloads, clock: Clock, commits: Commits) -> None:
@@ -54,7 +54,7 @@ class Operations:
 
     # ------------------------------------------------------------------ publishing
     def allocate_id(self) -> int:
-        """A new message id, whose block is stored in the same commit or an earlier one."""
+        """Return a new message id, whose block is stored in the same commit or an earlier one."""
         state = self._state
         id = state.next_id
         if id >= state.block_end:
@@ -63,7 +63,7 @@ class Operations:
         return id
 
     def allocate_ids(self, count: int) -> int:
-        """The first of ``count`` consecutive new message ids, as :meth:`allocate_id`."""
+        """Return the first of ``count`` consecutive new message ids, as :meth:`allocate_id`."""
         state = self._state
         first = state.next_id
         if first + count > state.block_end:
@@ -71,7 +71,7 @@ class Operations:
         return first
 
     def published(self, session: bytes, seq: int) -> Producer | None:
-        """The session's last publish, if its publish ``seq`` was applied before."""
+        """Return the session's last publish, if its publish ``seq`` was applied before."""
         last = self._state.producers.get(session)
         return last if last is not None and seq <= last.last_sequence and last.has(seq) else None
 
@@ -89,15 +89,15 @@ class Operations:
         seq: int,
         total: int,
     ) -> int:
-        """Store one message in these queues; returns its id.
+        """Store one message in these queues; return its id.
 
         Args:
             priority: the stored one, lower first.
-            ttl_ms: how long it may be delivered, -1 for ever.
-            total: how many queues got it, the transient ones included.
+            ttl_ms: the time for which it may be delivered, -1 for no limit.
+            total: the number of queues that receive it, transient ones included.
 
         Raises:
-            InvalidMessage: the headers don't fit a metadata record; nothing was changed.
+            InvalidMessage: the headers are too large for a metadata record; nothing was changed.
         """
         if not 0 <= priority <= 255:
             raise InvalidMessage(f"priority {priority} is not within 0–255", priority=priority)
@@ -145,7 +145,7 @@ class Operations:
         self._effects.append(effect)
 
     def ack(self, queue: Queue, entries: Iterable[QueueEntry], runs: Sequence[int] = ()) -> None:
-        """in flight → done; ``runs`` is as in :class:`.Ack`."""
+        """Move messages from in flight to done; ``runs`` is as in :class:`.AckEffect`."""
         at = self._clock.now_ms()
         pairs: list[int] = []
         for entry in entries:
@@ -169,7 +169,10 @@ class Operations:
         *,
         lease_expired: bool = False,
     ) -> None:
-        """in flight → failed. With a reason also dead letters, if the queue has an exchange for them."""
+        """Move messages from in flight to failed.
+
+        With a reason they also become dead letters, if the queue has a dead-letter exchange.
+        """
         at = self._clock.now_ms()
         given_up = reason == "delivery_limit"
         reason = reason if queue.dead_letters_to is not None else ""
@@ -191,14 +194,14 @@ class Operations:
         at_once: bool = False,
         lease_expired: bool = False,
     ) -> None:
-        """in flight → available, or failed if it costs an attempt and none is left.
+        """Move messages from in flight to available, or to failed if this costs an attempt and none is left.
 
         Args:
             at_once: ignore the queue's delay between attempts.
-            lease_expired: the lease expired; nobody rejected or released the message.
+            lease_expired: the lease expired; no consumer rejected or released the message.
         """
         at = self._clock.now_ms()
-        back: list[int] = []
+        returned: list[int] = []
         spent: list[QueueEntry] = []
         for entry in entries:
             if costs_attempt and UNLIMITED_ATTEMPTS > queue.options.max_attempts <= entry.attempts:
@@ -211,17 +214,17 @@ class Operations:
                     ReturnEffect.of(queue.name, at, pair, costs_attempt, consumer, visible_at, lease_expired)
                 )
             else:
-                back += entry.id, entry.bucket
-        if back:
-            self._commits.apply(ReturnEffect.of(queue.name, at, back, costs_attempt, consumer, 0, lease_expired))
+                returned += entry.id, entry.bucket
+        if returned:
+            self._commits.apply(ReturnEffect.of(queue.name, at, returned, costs_attempt, consumer, 0, lease_expired))
         if spent:
             self.fail(queue, spent, consumer, "delivery_limit", lease_expired=lease_expired)
 
     def remove(self, queue: Queue, entries: Collection[QueueEntry], reason: str = "") -> int:
-        """available → deleted: expired, dropped or purged. Returns how many.
+        """Delete available messages that expired or are dropped or purged; return their number.
 
-        With a reason they become dead letters, if the queue has an exchange for them, or if they expired and may leave
-        results of their tasks.
+        With a reason they become dead letters, if the queue has a dead-letter exchange, or if they expired and may
+        leave results of their tasks.
         """
         at = self._clock.now_ms()
         why = reason
@@ -251,7 +254,7 @@ class Operations:
 
     # ------------------------------------------------------------------ by id, and leases of a given time
     def extend(self, queue: Queue, entries: Collection[QueueEntry], lease_ms: int) -> int:
-        """Let leases that nobody renews end in ``lease_ms``; returns when, ms since the epoch."""
+        """Set leases to end in ``lease_ms`` unless they are renewed; return their end in ms since the epoch."""
         at = self._clock.now_ms()
         until = at + lease_ms
         self._commits.apply(ExtendEffect(queue.name, at, _pairs(entries), until))
@@ -263,18 +266,18 @@ class Operations:
         self._commits.apply(DelayEffect(queue.name, at, _pairs(entries), at + delay_ms))
 
     def release(self, queue: Queue, entries: Collection[QueueEntry], consumer: str, delay_ms: int) -> None:
-        """in flight → available in ``delay_ms``, at no cost of an attempt."""
+        """Move messages from in flight to available in ``delay_ms``, without counting an attempt."""
         at = self._clock.now_ms()
         self._commits.apply(ReturnLaterEffect(queue.name, at, _pairs(entries), False, consumer, at + delay_ms))
 
     def delete(self, queue: Queue, entries: Collection[QueueEntry]) -> None:
-        """available or in flight → deleted, without an entry in a settled list."""
+        """Delete messages that are available or in flight, without an entry in a settled list."""
         at = self._clock.now_ms()
         self._drop_payloads(entries)
         self._commits.apply(DeleteEffect(queue.name, at, _pairs(entries)))
 
     def archive(self, queue: Queue, entries: Collection[QueueEntry], operator: str) -> None:
-        """available → done, without a claim."""
+        """Move messages from available to done, without a claim."""
         at = self._clock.now_ms()
         self._drop_payloads(entries)
         self._commits.apply(ArchiveEffect(queue.name, at, _pairs(entries), operator))
@@ -293,5 +296,5 @@ class Operations:
 
 
 def _pairs(entries: Iterable[QueueEntry]) -> list[int]:
-    """The flat list id, bucket, id, bucket, … of these messages."""
+    """Return the flat list id, bucket, id, bucket, … of these messages."""
     return [part for entry in entries for part in (entry.id, entry.bucket)]

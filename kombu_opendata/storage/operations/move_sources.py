@@ -1,4 +1,4 @@
-"""Where :mod:`.moves` take messages from: a settled list of a queue, or what waits in it."""
+"""The sources of :mod:`.moves`: a settled list of a queue, or its ready and delayed messages."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from .queue_loader import QueueLoader
 
 
 class MoveSource(Protocol):
-    """Messages of a queue, by bucket. Messages that come meanwhile are left out."""
+    """Messages of a queue, by bucket. Messages that are added during the move are left out."""
 
     @property
     def queue(self) -> Queue: ...
 
     @property
     def selection(self) -> Selection:
-        """What is moved of them. The source asks for ids and times, and leaves the rest to its caller."""
+        """The conditions of the move. The source checks ids and times; its caller checks the others."""
 
     def buckets(self) -> Iterable[int]:
-        """The buckets that may have such messages now."""
+        """Return the buckets that may have such messages now."""
 
     async def ids_in(self, bucket: int) -> list[int]:
-        """The messages in a bucket that may be moved."""
+        """Return the messages in a bucket that may be moved."""
 
     def hold(self, bucket: int) -> AbstractAsyncContextManager[Mapping[int, int | None]]:
-        """Those that are there now; until the end of the block the bucket is in memory.
+        """Return the messages that are in the bucket now; until the end of the block the bucket is in memory.
 
-        The values say from when each is visible, ms since the epoch; None leaves that to the message itself. No
-        checkpoint may be under way.
+        The values are the times from which the messages are visible, ms since the epoch; None means as published. No
+        checkpoint may be running.
         """
 
     def effect(self, at: int, bucket: int, target: str, rows: list[QueueRow]) -> Effect:
-        """The effect that makes these messages available in the target."""
+        """Build the effect that makes these messages available in the target."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Moves messages to another queue, or back to available in their own: redrive, and moves and copies of what waits.
+"""Moves of messages to another queue, or back to available in their own: redrive, and move and copy of the backlog.
 
 Each step is one effect, so an interruption leaves every message in exactly one place, or a copy in two.
 """
@@ -29,7 +29,7 @@ from .repeated_calls import Call, RepeatedCalls
 
 #: messages that one step moves
 _STEP = 256
-#: messages whose membership in the target is read at once
+#: messages whose membership in the target is read together
 _WINDOW = 65_536
 
 
@@ -38,13 +38,13 @@ class MoveCounts:
     """The outcome of a redrive, a move or a copy.
 
     Attributes:
-        ids: the messages that the target got in the last step.
-        count: how many it got in all.
-        already: how many stayed because the target has them.
-        expired: how many stayed because they are past their deadline.
-        waiting: how many stayed because they are dead letters that are not published yet.
-        unmatched: how many stayed because every message of the target must match its filter.
-        is_full: whether the target accepts no more.
+        ids: the messages that the target received in the last step.
+        count: the number that it received in total.
+        already: the number of messages left because the target has them.
+        expired: the number of messages left because they are past their deadline.
+        waiting: the number of messages left because they are dead letters that are not published yet.
+        unmatched: the number of messages left because every message of the target must match its filter.
+        is_full: True if the target accepts no more.
     """
 
     ids: list[int] = field(default_factory=list)
@@ -57,12 +57,12 @@ class MoveCounts:
 
 
 class MoveTarget(NamedTuple):
-    """Where messages go.
+    """The target of a move.
 
     Attributes:
-        target: the queue that gets them.
-        accepts: whether it accepts this number of messages with this number of bytes in all.
-        on_step: called after each step; returns whether to continue.
+        target: the queue that receives the messages.
+        accepts: returns True if it accepts this number of messages with this number of bytes in total.
+        on_step: called after each step; returns False to stop.
         call: the client's call. If the broker ended during the same call before, this continues its count.
     """
 
@@ -86,7 +86,7 @@ class _Move(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """Moves messages of one instance's queues."""
+    """Moves and copies of messages in one instance's queues."""
 
     _store: SlateStore
     _state: StoreState
@@ -109,7 +109,7 @@ class Moves:
         """Make messages of a settled list available in a queue, which may be their own. Raises as :meth:`waiting`.
 
         Args:
-            bucket: only look into this one.
+            bucket: only search this bucket.
         """
         return await self._run(SettledSource(source, selection, which, self._buckets, bucket), way)
 
@@ -119,7 +119,7 @@ class Moves:
         """Move, or copy, available or delayed messages to another queue.
 
         Raises:
-            StoreFull: the journal is full; messages that were moved before stay so.
+            StoreFull: the journal is full; messages that were moved before remain in the target.
             CorruptRecord, StoreError: the store can't be read.
         """
         end = self._state.next_id
@@ -131,15 +131,15 @@ class Moves:
         move = _Move(source, way, MoveCounts(count=self._repeats.before(way.call).messages))
         buckets = list(source.buckets())
         if self._commits.is_dirty:
-            # new messages have their metadata and size in the store only after it
+            # the store has the metadata and size of new messages only after a checkpoint
             await self._commits.checkpoint()
         while buckets and self._is_alive(move) and not move.is_at_limit:
-            found: list[tuple[int, list[int]]] = []
+            ids_by_bucket: list[tuple[int, list[int]]] = []
             ids: set[int] = set()
             while buckets and len(ids) < _WINDOW:
-                found.append((bucket := buckets.pop(0), await source.ids_in(bucket)))
-                ids.update(found[-1][1])
-            if not await self._window(move, found, ids):
+                ids_by_bucket.append((bucket := buckets.pop(0), await source.ids_in(bucket)))
+                ids.update(ids_by_bucket[-1][1])
+            if not await self._window(move, ids_by_bucket, ids):
                 break
         return move.done
 
@@ -147,41 +147,41 @@ class Moves:
         return all(self._state.queues.get(queue.name) is queue for queue in (move.source.queue, move.way.target))
 
     async def _window(self, move: _Move, found: list[tuple[int, list[int]]], ids: set[int]) -> bool:
-        """Move the messages of some buckets; returns whether to continue."""
-        there = None
+        """Move the messages of some buckets; return True to continue."""
+        membership = None
         if move.source.queue is not move.way.target and ids:
-            there = await Membership.of(self._store, self._commits, move.way.target, ids)
+            membership = await Membership.of(self._store, self._commits, move.way.target, ids)
         try:
             for bucket, some in found:
                 for part in _parts(some, _STEP):
-                    if not await self._step(move, bucket, part, there):
+                    if not await self._step(move, bucket, part, membership):
                         return False
             return True
         finally:
-            if there is not None:
-                there.detach()
+            if membership is not None:
+                membership.detach()
 
     async def _step(self, move: _Move, bucket: int, ids: list[int], there: Membership | None) -> bool:
-        found = await read_metadata(self._store, self._payloads, ids)
+        metadata = await read_metadata(self._store, self._payloads, ids)
         selector = move.source.selection.selector
-        chosen = found.keys() if selector is None else await matching(selector, found.values())
+        chosen = metadata.keys() if selector is None else await matching(selector, metadata.values())
         own = self._state.topology.filters.get(move.way.target.name) if there is not None else None
         fitting = chosen
         if own is not None and own.mode == ALL:
-            fitting = await matching(own.selector, [found[id] for id in chosen])
-        rows = self._rows(move, [found[id] for id in sorted(chosen)], fitting, there)
+            fitting = await matching(own.selector, [metadata[id] for id in chosen])
+        rows = self._rows(move, [metadata[id] for id in sorted(chosen)], fitting, there)
         await measure(self._store, move.way.target, rows)
         async with self._buckets.settled_down(rows), move.source.hold(bucket) as held:
             if not self._is_alive(move):
                 return False
             rows = [row for row in rows if row.id in held and not (there and row.id in there)]
-            self._apply(move, bucket, self._as_of_now(move, rows, found, held))
+            self._apply(move, bucket, self._as_of_now(move, rows, metadata, held))
         return move.way.on_step(move.done) and not move.done.is_full and not move.is_at_limit
 
     def _rows(
         self, move: _Move, messages: list[Metadata], fitting: Collection[int], there: Membership | None
     ) -> list[QueueRow]:
-        """The target's rows for the messages that can be moved; its filter allows only those that are ``fitting``."""
+        """Return the target's rows for the messages that can be moved; its filter allows only ``fitting`` ones."""
         source, target = move.source.queue, move.way.target
         at, letters, done = self._clock.now_ms(), self._state.dead_letters, move.done
         rows = []
@@ -202,20 +202,20 @@ class Moves:
     def _as_of_now(
         self, move: _Move, rows: list[QueueRow], found: dict[int, Metadata], held: Mapping[int, int | None]
     ) -> list[QueueRow]:
-        """The same rows, for messages that enter the target now and are as visible as they are in the source."""
+        """Return the same rows for the current time, with the visibility that the messages have in the source."""
         at, current = self._clock.now_ms(), []
         for row in rows:
-            again = row_of(found[row.id], row.priority, move.way.target, at, held[row.id])
-            if again is not None:
-                again.size = row.size
-                after_lease(again, at)
-                current.append(again)
+            new_row = row_of(found[row.id], row.priority, move.way.target, at, held[row.id])
+            if new_row is not None:
+                new_row.size = row.size
+                after_lease(new_row, at)
+                current.append(new_row)
         return current
 
     def _apply(self, move: _Move, bucket: int, rows: list[QueueRow]) -> None:
-        """One effect: out of the source, into the target."""
+        """Apply one effect that moves the rows out of the source, into the target."""
         done, limit = move.done, move.source.selection.limit
-        if move.way.call is not None:  # its client may have repeated it meanwhile
+        if move.way.call is not None:  # its client may have repeated it during the step
             done.count = self._repeats.before(move.way.call).messages
         size, fitting = 0, 0
         for row in rows:

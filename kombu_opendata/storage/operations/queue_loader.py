@@ -1,4 +1,4 @@
-"""Loads cold buckets of durable queues, and payloads ahead of their delivery."""
+"""The loader of cold buckets of durable queues, and of payloads ahead of their delivery."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .message_operations import Operations
 
 log = logging.getLogger(__name__)
 
-#: messages of a backlog that are read ahead from the store, and with how few left the next ones are read
+#: messages of a backlog that are read ahead from the store, and the number of remaining ones that starts the next read
 _AHEAD = 2048
 _AHEAD_MIN = 512
-#: read first if a delivery waits for it
+#: size of the first read if a delivery waits for it
 _AT_ONCE = 256
-#: seconds after which a queue that could not be read is tried again
+#: seconds after which the read of a queue is retried
 _RETRY_SECONDS = 1.0
 _READ_AHEAD_BYTES = 256 << 10
 #: the session that fails messages whose payloads are lost
@@ -33,10 +33,10 @@ _BROKER_SESSION = bytes(16)
 
 @dataclass(eq=False)
 class QueueLoader:
-    """Brings cold buckets and payloads of one instance's queues into memory.
+    """The loader of cold buckets and payloads of one instance's queues.
 
     Attributes:
-        on_loaded: is called after a load that :meth:`next_entry` began.
+        on_loaded: called after a load that :meth:`next_entry` began.
     """
 
     _store: SlateStore
@@ -48,7 +48,7 @@ class QueueLoader:
     _loading: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
     def next_entry(self, queue: Queue, now: int) -> tuple[QueueEntry | None, bool]:
-        """The next message to deliver, whose payload is in memory, or (None, whether one is being loaded).
+        """Return the next message to deliver, whose payload is in memory, or (None, True if one is being loaded).
 
         Removes expired messages that would be next. After a load the ``on_loaded`` callback runs.
         """
@@ -67,21 +67,21 @@ class QueueLoader:
             self._operations.remove(queue, [entry], "expired")
 
     async def load_bucket(self, queue: Queue, number: int) -> None:
-        """Bring a cold bucket into memory."""
+        """Load a cold bucket into memory."""
         key = keys.active_key(queue.name, number)
         summary = queue.messages.cold.get(number)
         value = await self._store.get(key)
         self._restore(queue, number, summary, value)
 
     def _restore(self, queue: Queue, number: int, summary: Summary | None, value: bytes | None) -> None:
-        """Load the record of a bucket that was read, if the bucket and its queue are still what they were before."""
+        """Load the record of a bucket that was read, if the bucket and its queue have not changed since."""
         current = summary is not None and queue.messages.cold.get(number) is summary
         if current and self._state.queues.get(queue.name) is queue:
             available, in_flight = active.decode(keys.active_key(queue.name, number), value or b"")
             queue.messages.restore(number, available, in_flight, self._clock.now_ms())
 
     async def _load_buckets(self, queue: Queue, numbers: list[int]) -> None:
-        """Bring consecutive cold buckets into memory, as far as they are as they were and the queue is."""
+        """Load consecutive cold buckets into memory, unless they or the queue have changed."""
         if len(numbers) == 1:
             await self.load_bucket(queue, numbers[0])
             return
@@ -94,16 +94,16 @@ class QueueLoader:
             restored += summary.messages
             if restored >= BUCKET_ENTRIES:
                 restored = 0
-                await asyncio.sleep(0)  # the rows of a bucket take half a millisecond
+                await asyncio.sleep(0)  # decoding the rows of a bucket takes half a millisecond
 
     async def find_entries(self, queue: Queue, ids: Iterable[int]) -> None:
-        """Load the cold buckets that may have these messages, usually one for each: ids ascend with the buckets."""
+        """Load the cold buckets that may have these messages, usually one for each message: ids ascend with buckets."""
         for number in queue.messages.cold_buckets_of(ids):
             if number in queue.messages.cold and self._state.queues.get(queue.name) is queue:
                 await self.load_bucket(queue, number)
 
     def close(self) -> None:
-        """Stop every load under way."""
+        """Cancel all current loads."""
         for task in self._loading.values():
             task.cancel()
 
@@ -133,23 +133,23 @@ class QueueLoader:
         await self._load_some(queue, _AHEAD)
 
     async def _load_some(self, queue: Queue, count: int) -> int:
-        """Load the messages that are next, about so many, and their payloads; returns how many these are."""
+        """Load about ``count`` of the next messages, and their payloads; return the number of messages."""
         now = self._clock.now_ms()
         messages = queue.messages
         number = messages.cold.wanted(now, messages.peek(now))
-        enough, found = 0, -1
+        enough, upcoming_count = 0, -1
         while True:
             while number is not None:
                 await self._load_buckets(queue, messages.cold.following(number, enough - len(messages.available)))
                 if number in messages.cold:
-                    return 0  # the queue was deleted, or the bucket changed meanwhile
+                    return 0  # the queue was deleted, or the bucket changed during the read
                 messages.promote(now)
                 number = messages.cold.next() if len(messages.available) < enough else None
             upcoming = messages.upcoming(count)
-            if not found < len(upcoming) < count:
-                break  # enough, or the loads brought nothing upcoming, so that the other cold buckets are for later
-            found = len(upcoming)
-            enough = len(messages.available) + count - found
+            if not upcoming_count < len(upcoming) < count:
+                break  # enough, or the loads added no upcoming message, so that the other cold buckets are for later
+            upcoming_count = len(upcoming)
+            enough = len(messages.available) + count - upcoming_count
             number = messages.cold.next()
         broken = await self._payloads.load([entry.id for entry in upcoming])
         queue.at_hand = len(upcoming) - len(broken)

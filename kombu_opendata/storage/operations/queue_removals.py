@@ -1,4 +1,4 @@
-"""Purges and deletes queues. A client that repeats such a call gets the count of all its attempts."""
+"""Purge and deletion of queues. A client that repeats such a call receives the count of all its attempts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .repeated_calls import Call, RepeatedCalls
 
 @dataclass(frozen=True, slots=True)
 class Removals:
-    """Purges and deletes the queues of one instance."""
+    """Purge and deletion of one instance's queues."""
 
     _commits: Commits
     _operations: Operations
@@ -25,11 +25,11 @@ class Removals:
     _repeats: RepeatedCalls
 
     async def purge(self, queue: Queue, call: Call | None = None) -> int:
-        """Remove every available message; returns how many.
+        """Remove every available message; return their number.
 
         Args:
-            call: the client's call. If the broker ended during the same call before, this continues it and returns how
-                many were removed in all.
+            call: the client's call. If the broker ended during the same call before, this continues it and returns the
+                total number of removed messages.
         """
         before = self._repeats.before(call)
         if before.is_over:
@@ -40,7 +40,7 @@ class Removals:
         return removed
 
     async def _remove_available(self, queue: Queue, call: Call | None = None) -> int:
-        """Remove the available messages, loading one cold bucket after the other: none is left then."""
+        """Remove all available messages, loading the cold buckets one after the other."""
         messages, remove = queue.messages, self._operations.remove
         removed = self._repeats.before(call).messages
         removed += remove(queue, list(messages.available.values()))
@@ -52,7 +52,7 @@ class Removals:
         return removed
 
     async def delete_queue(self, queue: Queue, call: Call | None = None) -> int:
-        """Remove a queue with everything in it; returns how many messages were waiting. ``call`` as for a purge."""
+        """Delete a queue with all its messages; return the number of available ones. ``call`` is as for a purge."""
         await self._idempotency.look()
         removed = await self._remove_available(queue, call)
         self._repeats.note(call, removed, is_over=True)

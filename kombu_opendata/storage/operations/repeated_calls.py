@@ -1,4 +1,4 @@
-"""How far a client's call has come, stored with its changes: a client that repeats the call gets the whole count."""
+"""The progress of a client's call, stored with its changes: a client that repeats the call receives the whole count."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..effects.sessions import NoteRemovalEffect
 from ..records.removal import Removal
 from ..state.store_state import StoreState
 
-#: the record of a call that has removed nothing yet
+#: the record of a call that has not removed any message yet
 NO_REMOVAL = Removal(0, 0, 0, False)
 
 
@@ -31,11 +31,11 @@ class RepeatedCalls:
     _commits: Commits
 
     def before(self, call: Call | None) -> Removal:
-        """What this call did before its client repeated it."""
+        """Return the progress of this call before its client repeated it."""
         last = self._state.removals.get(call.session) if call is not None else None
         return last if last is not None and call is not None and last.call == call.number else NO_REMOVAL
 
     def note(self, call: Call | None, messages: int, *, is_over: bool = False) -> None:
-        """Remember, in the commit of the change, how many messages a call has removed, moved or copied so far."""
+        """Store, in the commit of the change, the number of messages that a call has removed, moved or copied."""
         if call is not None:
             self._commits.apply(NoteRemovalEffect(call.session, call.number, messages, self._clock.now_ms(), is_over))

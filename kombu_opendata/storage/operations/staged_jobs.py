@@ -1,6 +1,7 @@
-"""Commits and routes staged jobs, and removes their objects. No change may be shown to anybody before the commit.
+"""Commit, routing and deletion of staged jobs and their objects. No client may see a change before the commit.
 
-docs/rfcs/0008-staged-batches.md has the protocol, :mod:`.staged_state` the state; the broker decides about routes.
+docs/rfcs/0008-staged-batches.md defines the protocol, :mod:`..state.staged_state` the state; the broker determines the
+routes.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from .message_operations import Operations
 
 log = logging.getLogger(__name__)
 
-#: how long a job is kept after its last message was settled
+#: retention of a job after its last message was settled
 JOB_RETENTION_MS = 7 * 86_400_000
 #: the age at which staged objects that no committed job refers to are removed
 ORPHAN_AGE_MS = 24 * 3_600_000
-#: files that are removed at once
+#: files that are removed with one call
 _DELETE = 1000
 _FORGET_LIMIT = 10_000
 #: the most counts of queues in one page of jobs
 _PAGE_COUNTS = 20_000
-#: journal bytes of one batch of a job, about
+#: approximate journal bytes of one batch of a job
 _BATCH_BYTES = 150
 
 
@@ -58,18 +59,18 @@ class Staging:
         self.state = state.staged
         self.folder = folder
         self.orphan_age_ms = ORPHAN_AGE_MS
-        self.removed = 0  # objects, since the start
+        self.removed = 0  # objects, since startup
 
     # ------------------------------------------------------------------ jobs
     async def find(self, job_id: str) -> StagedJob | None:
-        """A committed job; a settled one is a copy from the store, and changes to it are lost.
+        """Return a committed job; a settled one is a copy from the store, and changes to it are lost.
 
         Raises:
             CorruptRecord: its record does not decode.
         """
-        found = self.state.jobs.get(job_id)
-        if found is not None:
-            return found
+        job = self.state.jobs.get(job_id)
+        if job is not None:
+            return job
         key = keys.staged_job_key(job_id)
         value = await self._store.get(key)
         return self.state.jobs.get(job_id) or (StagedJob.of(job_id, staged.decode_job(key, value)) if value else None)
@@ -87,12 +88,12 @@ class Staging:
         return self.state.jobs[job_id]
 
     def route(self, chunk: StagedChunk, block: IndexBlock | None, targets: list[list[Queue]], runs: list[int]) -> None:
-        """Put a job's next rows into queues.
+        """Add a job's next rows to queues.
 
         Args:
-            block: the chunk's, decoded; None for rows that are damaged.
+            block: the decoded block of the chunk; None for damaged rows.
             targets: lists of queues.
-            runs: flat list target, rows, …; target -1 for rows that no queue gets.
+            runs: flat list target, rows, …; target -1 for rows without a queue.
 
         Raises:
             StoreFull: the disk is full, or the store accepts no writes; nothing was changed.
@@ -110,17 +111,17 @@ class Staging:
             self._commits.stage_all(records_of(chunk, block, runs))
 
     async def page(self, after: str, limit: int) -> tuple[list[StagedJob], bool]:
-        """The jobs after an id, in the order of the ids' bytes, and whether there are more."""
-        found: dict[bytes, StagedJob] = {}
+        """Return the jobs after an id, in the order of the ids' bytes, and True if there are more."""
+        jobs: dict[bytes, StagedJob] = {}
         start = keys.staged_job_key(after) + b"\0" if after else keys.kind_range(keys.RecordKind.STAGED_JOB)[0]
         end = keys.kind_range(keys.RecordKind.STAGED_JOB)[1]
         for key, value in await self._store.scan(start, end, limit=limit + 1):
-            found[key] = StagedJob.of(keys.parse(key).name or "", staged.decode_job(key, value))
+            jobs[key] = StagedJob.of(keys.parse(key).name or "", staged.decode_job(key, value))
         for job in self.state.jobs.values():  # newer than in the store
             key = keys.staged_job_key(job.id)
             if start <= key:
-                found[key] = job
-        ordered = [found[key] for key in sorted(found)]
+                jobs[key] = job
+        ordered = [jobs[key] for key in sorted(jobs)]
         page: list[StagedJob] = []
         counts = 0
         for job in ordered[:limit]:
@@ -132,7 +133,7 @@ class Staging:
 
     # ------------------------------------------------------------------ collection
     async def forget_old(self, now: int) -> int:
-        """Delete jobs that were settled long ago; returns how many."""
+        """Delete jobs that were settled long ago; return their number."""
         start = keys.kind_range(keys.RecordKind.STAGED_EXPIRY)[0]
         end = keys.staged_expiry_key(max(now - JOB_RETENTION_MS, 0))
         rows = await self._store.scan(start, end, limit=_FORGET_LIMIT)
@@ -143,9 +144,9 @@ class Staging:
         return len(rows)
 
     async def remove_unneeded(self) -> None:
-        """Remove the objects whose messages are all deleted, after a sync. Errors are logged and retried later.
+        """Delete the objects whose messages are all deleted, after a sync. Errors are logged and retried later.
 
-        Readers of the store and backups may still need them: while one has a checkpoint, the objects wait.
+        Readers of the store and backups may still need the objects: while one has a checkpoint, the objects remain.
         """
         while self.state.unneeded:
             paths, self.state.unneeded = self.state.unneeded[:_DELETE], self.state.unneeded[_DELETE:]
@@ -160,22 +161,22 @@ class Staging:
                 break
 
     async def _is_held(self) -> bool:
-        """Whether a reader or a backup may need objects that the present state does not."""
+        """Return True if a reader or a backup may need objects that the present state does not."""
         return await self._store.admin.is_held(self._store.clock.now_ms())
 
     async def remove_orphans(self, now: int, alone: Callable[[str], AbstractAsyncContextManager[None]]) -> None:
-        """Remove old staged objects that no committed job refers to.
+        """Delete old staged objects that no committed job refers to.
 
         Args:
-            alone: the lock of a job, which its commit and its abort take, too.
+            alone: the lock of a job, which its commit and its abort acquire, too.
         """
         try:
-            if await self._is_held():  # what a reader needs may be nobody else's any more since the last start
+            if await self._is_held():  # since the last startup only a reader may need an object
                 return
             folder = self.folder.open()
             pages = folder.files()
             while (page := await asyncio.to_thread(next, pages, None)) is not None:
-                old = [found.path for found in page if found.changed_at_ms < now - self.orphan_age_ms]
+                old = [file.path for file in page if file.changed_at_ms < now - self.orphan_age_ms]
                 for job, paths in groupby(old, lambda path: path.partition("/")[0]):
                     async with alone(job):
                         going = set(self.state.unneeded)
@@ -189,7 +190,7 @@ class Staging:
 
 
 class _Filling:
-    """The buckets for the next rows of a queue; ``runs`` is a flat list bucket, rows, …"""
+    """The buckets for the next rows of a queue. ``runs`` is a flat list bucket, rows, bucket, … of them."""
 
     def __init__(self, messages: QueueState) -> None:
         self._bucket, self._used = messages.tail, messages.tail_used
@@ -210,12 +211,12 @@ class _Filling:
 
 
 def _choose_places(targets: list[list[Queue]], runs: list[int]) -> dict[str, list[int]]:
-    """The buckets for the rows of a chunk, by queue."""
+    """Return the buckets for the rows of a chunk, by queue."""
     filling: dict[str, _Filling] = {}
     for target, rows in zip(runs[::2], runs[1::2], strict=True):
         for queue in targets[target] if target >= 0 else ():
-            found = filling.get(queue.name)
-            if found is None:
-                found = filling[queue.name] = _Filling(queue.messages)
-            found.add(rows)
-    return {name: found.runs for name, found in filling.items()}
+            buckets = filling.get(queue.name)
+            if buckets is None:
+                buckets = filling[queue.name] = _Filling(queue.messages)
+            buckets.add(rows)
+    return {name: buckets.runs for name, buckets in filling.items()}

@@ -1,4 +1,4 @@
-"""Stores, reads and expires results of tasks and parts of chords. Values not in memory are read from the store."""
+"""Storage, reads and expiry of task results and parts of chords. Values not in memory are read from the store."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ..slatedb.store_writer import SlateStore
 from ..state.result_state import HAS_REVOCABLE
 from ..state.store_state import StoreState
 
-#: the most expired results that one sweep removes, and how many are read together
+#: the most expired results that one sweep removes, and the number in one read
 _SWEEP_LIMIT = 50_000
 _SWEEP_PAGE = 100
-#: the possible error of the age of a task that a client gives
+#: the possible error of a task's age in a client's request
 _AGE_SLACK_MS = 1000
 
 
 class ResultStore:
-    """The results of one instance. No change may be shown to anybody before the commit.
+    """The results of one instance. No client may see a change before the commit.
 
-    ``stored`` counts results, and ``chords_completed`` the chords whose callbacks were sent, since the start.
+    ``stored`` counts results, and ``chords_completed`` the chords whose callbacks were sent, since startup.
     """
 
     def __init__(self, store: SlateStore, state: StoreState, clock: Clock, commits: Commits) -> None:
@@ -36,68 +36,68 @@ class ResultStore:
 
     # ------------------------------------------------------------------ reading
     def find(self, name: bytes, age_ms: int = -1) -> tuple[bool, Result | None]:
-        """Whether memory knows the result, and the result.
+        """Return True if the result is in memory or known to be absent, and the result, if any.
 
         Args:
             age_ms: the result is not older than this; -1 for unknown.
         """
-        shelf, now = self.state.results, self._clock.now_ms()
-        known, found = shelf.find(name)
+        cache, now = self.state.results, self._clock.now_ms()
+        known, result = cache.find(name)
         if not known and age_ms >= 0:
-            known = now - age_ms - _AGE_SLACK_MS >= shelf.complete_since_ms
-        return known, _alive(found, now)
+            known = now - age_ms - _AGE_SLACK_MS >= cache.complete_since_ms
+        return known, _alive(result, now)
 
     async def get(self, name: bytes) -> Result | None:
-        """The result, or None.
+        """Return the result, or None.
 
         Raises:
             CorruptRecord: its record does not decode.
         """
-        known, found = self.find(name)
+        known, result = self.find(name)
         if known:
-            return found
+            return result
         stored = await self._read(name)
-        known, found = self.find(name)
+        known, result = self.find(name)
         if known:
-            return found  # it changed meanwhile
+            return result  # it changed during the read
         self.state.results.keep(name, stored)
         return _alive(stored, self._clock.now_ms())
 
     async def _read(self, name: bytes) -> Result | None:
-        """The stored result; an undefined one if it changes meanwhile."""
-        found = await self._record(name)
-        if found is None or found.value:
-            return found
+        """Return the stored result; an undefined one if it changes during the read."""
+        result = await self._record(name)
+        if result is None or result.value:
+            return result
         key = keys.result_key(name)
         async with self._commits.checkpointing:
             if self.find(name)[0]:
-                return found
-            found = await self._record(name)  # it may have been forgotten or replaced before
-            if found is None or found.value or key not in self.state.large:
-                return found
-            return found._replace(value=await self.state.large.read(self._store, key))
+                return result
+            result = await self._record(name)  # it may have been deleted or replaced before
+            if result is None or result.value or key not in self.state.large:
+                return result
+            return result._replace(value=await self.state.large.read(self._store, key))
 
     async def _record(self, name: bytes) -> Result | None:
-        """The stored result, without a value in chunks."""
+        """Return the stored result, without a value in chunks."""
         key = keys.result_key(name)
         value = await self._store.get(key)
         return None if value is None else records.decode_result(key, value)
 
     async def part(self, key: bytes) -> bytes:
-        """The value of a chord's part; empty if it is gone.
+        """Return the value of a chord's part; empty if it does not exist.
 
         Raises:
             CorruptRecord: its record does not decode.
         """
-        known, found = self.state.parts.find(key)
+        known, part = self.state.parts.find(key)
         if not known:
             value = await self._store.get(key)
-            found = None if value is None else records.decode_part(key, value)
-            if not found and key in self.state.large:
+            part = None if value is None else records.decode_part(key, value)
+            if not part and key in self.state.large:
                 async with self._commits.checkpointing:
                     if key in self.state.large:
-                        found = await self.state.large.read(self._store, key)
-        return found or b""
+                        part = await self.state.large.read(self._store, key)
+        return part or b""
 
     # ------------------------------------------------------------------ writing
     def store(
@@ -111,12 +111,12 @@ class ResultStore:
         member: bytes = b"",
         chord_ttl_ms: int = 0,
     ) -> bool:
-        """Store a result, a chord's part, or both; returns whether the result was stored.
+        """Store a result, a chord's part, or both; return True if the result was stored.
 
-        Does not replace a final result that is in memory. A TTL of 0 means for ever.
+        Does not replace a final result that is in memory. A TTL of 0 means no limit.
 
         Raises:
-            StoreFull: the disk is full, or the store takes no writes.
+            StoreFull: the disk is full, or the store accepts no writes.
         """
         now = self._clock.now_ms()
         stored = bool(name)
@@ -142,11 +142,11 @@ class ResultStore:
         return chord is not None and (index, member) in chord.parts
 
     def forget(self, names: list[bytes]) -> None:
-        """Delete results that nobody needs any more."""
+        """Delete unneeded results."""
         self._apply(ForgetResultsEffect(names))
 
     def note_revocable(self) -> None:
-        """Note that a published message names a result to store when it expires."""
+        """Record that a published message names a result to store when it expires."""
         if not self.state.has_revocable:
             self._apply(StoreResultEffect(HAS_REVOCABLE, FINAL, 0, b"", b"", records.NO_INDEX, b"", 0))
 
@@ -161,7 +161,7 @@ class ResultStore:
         again: bool = False,
         body: bytes = b"",
     ) -> None:
-        """Add what is known of a chord; ``again`` replaces an earlier one of this name."""
+        """Declare or extend a chord; ``again`` replaces an earlier one of this name."""
         expires_at = _until(self._clock.now_ms(), ttl_ms)
         self._apply(OpenChordEffect(group, expires_at, size, added, header, again, body), len(header))
 
@@ -185,8 +185,10 @@ class ResultStore:
             self.close_chord(group)
         start, end = keys.kind_range(keys.RecordKind.RESULT_EXPIRY)[0], keys.result_expiry_key(now + 1, b"")
         removed = seen = 0
-        while seen < _SWEEP_LIMIT and await self._store.scan(start, end, limit=1):  # a commit does not wait for this
-            async with self._commits.checkpointing:  # values that are put meanwhile stay pending, and so known
+        while seen < _SWEEP_LIMIT and await self._store.scan(start, end, limit=1):  # commits do not wait for this read
+            async with (
+                self._commits.checkpointing
+            ):  # values that are stored during this block remain pending, and so in memory
                 rows = await self._store.scan(start, end, limit=_SWEEP_PAGE)
                 reached = [keys.parse(key) for key, _value in rows]
                 stored = await asyncio.gather(*(self._peek(row.result or b"") for row in reached))
@@ -198,14 +200,14 @@ class ResultStore:
         return removed
 
     async def _peek(self, name: bytes) -> Result | None:
-        """As :meth:`get`, but without chunks, and the cache stays as it is."""
-        known, found = self.state.results.find(name)
-        return found if known else await self._record(name)
+        """Return the result as :meth:`get`, but without chunks, and without a change of the cache."""
+        known, result = self.state.results.find(name)
+        return result if known else await self._record(name)
 
     def _expire(self, row: keys.ParsedKey, stored: Result | None, now: int) -> bool:
         name = row.result or b""
-        known, found = self.state.results.find(name)
-        is_over = _alive(found if known else stored, now) is None
+        known, cached = self.state.results.find(name)
+        is_over = _alive(cached if known else stored, now) is None
         self.state.expire(name, row.expires_at_ms or 0, is_over=is_over)
         return is_over
 
@@ -215,5 +217,5 @@ def _until(now: int, ttl_ms: int) -> int:
 
 
 def _alive(result: Result | None, now: int) -> Result | None:
-    """The result, unless it has expired: the store has an expired row until a sweep removes it."""
+    """Return the result, unless it has expired: the store has an expired row until a sweep removes it."""
     return None if result is None or 0 < result.expires_at_ms <= now else result

@@ -1,4 +1,4 @@
-"""What becomes of tasks: those that begin when their message is acknowledged, and the reports of all."""
+"""Task runs: tasks that start when their message is acknowledged, and the outcomes that workers report."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from .message_operations import Operations
 
 #: tasks that one session may run; the oldest of more is lost
 MAX_RUNNING = 20_000
-#: what became of a task that nobody was to report
+#: outcome of a task without a report
 _UNKNOWN = TaskReport(0)
-#: texts of failures in one checkpoint: if more tasks fail meanwhile, their errors are cut and their tracebacks left out
+#: texts of failures in one checkpoint: if more tasks fail, their errors are shortened and their tracebacks left out
 MAX_TEXTS = 8 << 20
 SHORT_ERROR = 255
 LEFT_OUT = "(the traceback was left out: too many tasks failed at once)"
 
 
 class LostTask(NamedTuple):
-    """A task that nobody will report any more."""
+    """A task that no worker will report."""
 
     queue: str
     task: RunningTask
@@ -60,7 +60,7 @@ class TaskRuns:
         *,
         enabled: bool,
     ) -> None:
-        """If not ``enabled``, a start is an ack, and workers report nothing: running tasks end by :meth:`lose`."""
+        """Create the runs. If not ``enabled``, a start is an ack without reports: running tasks end by :meth:`lose`."""
         self.enabled = enabled
         self._state = state
         self._payloads = payloads
@@ -70,7 +70,7 @@ class TaskRuns:
         self._effects: list[Effect] = commits.effects
 
     def start(self, queue: Queue, entries: Iterable[QueueEntry]) -> None:
-        """in flight → done; the tasks, all of one session, run until :meth:`finish`."""
+        """Move messages from in flight to done; their tasks, all of one session, run until :meth:`finish`."""
         at, session = self._clock.now_ms(), b""
         pairs: list[int] = []
         for entry in entries:
@@ -86,21 +86,21 @@ class TaskRuns:
         else:
             self._effects.append(effect)
         running = self._state.running.by_session.get(session, {})
-        if len(running) > MAX_RUNNING:  # a client that reports nothing
+        if len(running) > MAX_RUNNING:  # a client that sends no reports
             self.finish(next(iter(running)), TaskReport(TaskState.LOST))
 
     def note_late(self, session: bytes, running_ms: dict[Lease, int]) -> None:
-        """Remember for how long the tasks of a session's messages in flight have run. Nothing is stored."""
+        """Record the run times of the tasks of a session's messages in flight. They are only in memory."""
         now = self._clock.now_ms()
         since = {lease: min(max(now - for_ms, lease[2]), now) for lease, for_ms in running_ms.items()}
         self._state.running.set_late(session, since)
 
     def has(self, session: bytes, lease: Lease) -> bool:
-        """Whether the session runs the task."""
+        """Return True if the session runs the task."""
         return self._state.running.by_lease.get(lease) == session
 
     def finish(self, lease: Lease, report: TaskReport) -> RunningTask | None:
-        """A started task has ended; returns what was known of it, or None if it does not run (any more)."""
+        """End a started task; return its record, or None if it does not run."""
         at, failed = self._clock.now_ms(), report.exception or report.error or report.traceback
         if failed:
             report = self._fitting(report)
@@ -120,7 +120,7 @@ class TaskRuns:
         return task
 
     def ack(self, queue: Queue, entry: QueueEntry, report: TaskReport) -> None:
-        """in flight → done, with what became of the message's task."""
+        """Move a message from in flight to done, with the outcome of its task."""
         if self.enabled and not (report.exception or report.error or report.traceback):
             self._operations.ack(queue, (entry,), (report.state, report.runtime_us, report.pid))
             return
@@ -128,7 +128,7 @@ class TaskRuns:
         self._operations.ack(queue, (entry,))
 
     def note(self, queue: Queue, entry: QueueEntry, report: TaskReport) -> None:
-        """What became of the task of a message in flight, before the operation that settles it."""
+        """Record the outcome of the task of a message in flight, before the operation that settles the message."""
         history = self._state.history
         if not self.enabled or history is None:
             return
@@ -141,7 +141,7 @@ class TaskRuns:
         )
 
     def lose(self, session: bytes) -> list[LostTask]:
-        """Nobody will report the tasks of this session: they end as lost, or without a state if reports are off."""
+        """End the tasks of a session that no longer reports: as lost, or without a state if reports are off."""
         now = self._clock.now_ms()
         lost = []
         for lease, task in list(self._state.running.by_session.get(session, {}).items()):
@@ -151,7 +151,7 @@ class TaskRuns:
         return lost
 
     def _fitting(self, report: TaskReport) -> TaskReport:
-        """The report with the texts for which there is room: settlements go on without."""
+        """Return the report with the texts that fit; settlements continue without the others."""
         if not (report.error or report.traceback):
             return report
         commits, size = self._commits, len(report.error) + len(report.traceback)
@@ -166,7 +166,7 @@ class TaskRuns:
 
 
 def _failures(report: TaskReport) -> Failures:
-    """The texts of the only run of an effect; empty if it did not fail."""
+    """Return the texts of the only run of an effect; empty if it did not fail."""
     if report.exception or report.error or report.traceback:
         return {0: (report.exception, report.error, report.traceback, report.task)}
     return {}
