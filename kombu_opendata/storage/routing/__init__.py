@@ -1,1 +1,1 @@
-"""Routing: exchanges, bindings and filters decide which queues get a message."""
+"""Routing of messages to queues by exchanges, bindings and filters."""

@@ -30,7 +30,7 @@ class Exchange:
     _patterns: TopicIndex = field(default_factory=TopicIndex, init=False, repr=False)  # keys of a topic exchange
 
     def add(self, queue: str, routing_key: str) -> dict[str, dict[str, Any]]:
-        """The bindings of a queue with this key, to which the caller adds one."""
+        """Return the bindings of a queue with this key, to which the caller adds one."""
         if routing_key not in self.bindings:
             self.bindings[routing_key] = {}
             if self.type == "topic":
@@ -38,7 +38,7 @@ class Exchange:
         return self.bindings[routing_key].setdefault(queue, {})
 
     def remove(self, queue: str, routing_key: str) -> int:
-        """Remove the bindings of a queue with this key, if any; returns how many there were."""
+        """Remove the bindings of a queue with this key, if any; return their number."""
         bound = self.bindings.get(routing_key)
         if bound is None:
             return 0
@@ -50,24 +50,24 @@ class Exchange:
         return removed
 
     def identity(self, arguments: dict[str, Any]) -> str:
-        """The identity of a binding with these arguments among those of the same queue and key."""
+        """Return the identity of a binding with these arguments among those of the same queue and key."""
         return header_match.identity(arguments) if self.type == "headers" else ""
 
     @property
     def alternate(self) -> str | None:
-        """The exchange for messages that no queue here gets."""
+        """The exchange for messages that match no queue of this one."""
         name = self.arguments.get(ALTERNATE_EXCHANGE)
         return name if isinstance(name, str) else None
 
     def queues_by_headers(self, headers: Mapping[Any, Any]) -> Iterator[str]:
-        """The queues that get a message with these headers from a headers exchange; some may come twice."""
+        """Yield the queues for a message with these headers, at a headers exchange; some may occur twice."""
         for bound in self.bindings.values():
             for queue, bindings in bound.items():
                 if any(header_match.matches(arguments, headers) for arguments in bindings.values()):
                     yield queue
 
     def queues(self, routing_key: str) -> Iterator[str]:
-        """The queues that get a message with this key; some may come twice. Not for a headers exchange."""
+        """Yield the queues for a message with this key; some may occur twice. Not for a headers exchange."""
         if self.type == "direct":
             yield from self.bindings.get(routing_key, ())
         elif self.type == "fanout":

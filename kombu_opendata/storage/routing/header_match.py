@@ -1,12 +1,12 @@
-"""Matches the headers of a message with the arguments of a binding to a headers exchange, as RabbitMQ does.
+"""The match of a message's headers with the arguments of a binding to a headers exchange, as in RabbitMQ.
 
 =================  ====================================================================
-``x-match``        the binding takes a message when …
+``x-match``        the binding matches a message if …
 =================  ====================================================================
 all (default)      every argument is a header with the same value
-any                at least one is
+any                at least one argument is
 all-with-x         as all, but arguments whose names begin with ``x-`` count, too
-any-with-x         as any, likewise
+any-with-x         as any, but arguments whose names begin with ``x-`` count, too
 =================  ====================================================================
 
 An argument of None (AMQP's void) matches a header of any value. Numbers are compared as numbers; a boolean equals only
@@ -26,7 +26,7 @@ from ...errors import RequestError
 from ...selectors import tree
 
 X_MATCH = "x-match"
-#: as many as a message can have headers; each publish is compared with them
+#: the largest number of headers of a message; each publish is compared with all arguments
 MAX_ARGUMENTS = 255
 KINDS = ("all", "any", "all-with-x", "any-with-x")
 
@@ -52,19 +52,19 @@ def check(arguments: Mapping[str, Any]) -> None:
 
 
 def identity(arguments: Mapping[str, Any]) -> str:
-    """Bindings of a queue with the same routing key are the same binding if this text is equal."""
+    """Return the identity: bindings of a queue with the same routing key are the same binding if it is equal."""
     return json.dumps(arguments, sort_keys=True, separators=(",", ":"))
 
 
 def matches(arguments: Mapping[str, Any], headers: Mapping[Any, Any]) -> bool:
-    """Whether a binding with these arguments matches these headers."""
+    """Return True if a binding with these arguments matches these headers."""
     every, wanted = _wanted(arguments)
-    found = (name in headers and _equal(value, headers[name]) for name, value in wanted)
-    return all(found) if every else any(found)
+    results = (name in headers and _equal(value, headers[name]) for name, value in wanted)
+    return all(results) if every else any(results)
 
 
 def _wanted(arguments: Mapping[str, Any]) -> tuple[bool, list[tuple[str, Any]]]:
-    """Whether all arguments must match, and the arguments that count."""
+    """Return True if all arguments must match, and the arguments to compare."""
     kind = arguments.get(X_MATCH, "all")
     with_x = kind.endswith("-with-x")
     wanted = [
@@ -83,7 +83,7 @@ def _equal(wanted: Any, value: Any) -> bool:
 
 
 def term(arguments: Mapping[str, Any]) -> str:
-    """The same match as a condition in the text of a queue's filter."""
+    """Return the same match as a condition in the text of a queue's filter."""
     every, wanted = _wanted(arguments)
     if not wanted:
         return "TRUE" if every else "FALSE"
@@ -93,7 +93,7 @@ def term(arguments: Mapping[str, Any]) -> str:
 
 
 def condition(arguments: Mapping[str, Any]) -> tree.Condition:
-    """The tree of the term, without parsing."""
+    """Return the tree of the term, without parsing."""
     every, wanted = _wanted(arguments)
     return (tree.all_of if every else tree.any_of)([_tree(tree.Header(name), value) for name, value in wanted])
 

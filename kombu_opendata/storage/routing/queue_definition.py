@@ -1,6 +1,6 @@
-"""A queue as RFC 0001 defines it: one filter over metadata headers, made of its bindings and its own filter.
+"""A queue as RFC 0001 defines it: one filter over metadata headers, built from its bindings and its own filter.
 
-The queue's config record holds the text. The condition is the tree of the text, made without parsing.
+The queue's config record contains the text. The condition is the tree of the text, built without parsing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class RouteBinding(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The condition over metadata headers that it means."""
+        """The equivalent condition over metadata headers."""
         term = f"exchange = {quoted(self.exchange)}"
         if self.type == "direct":
             return f"{term} AND routing_key = {quoted(self.routing_key)}"
@@ -34,7 +34,7 @@ class RouteBinding(NamedTuple):
 
     @property
     def condition(self) -> Condition:
-        """The same as a tree."""
+        """The tree of the text."""
         parts: list[Condition] = [Compare("=", Header("exchange"), Text(self.exchange))]
         if self.type == "direct":
             parts.append(Compare("=", Header("routing_key"), Text(self.routing_key)))
@@ -49,8 +49,8 @@ class QueueDefinition:
     """The bindings and the filter of a queue.
 
     Args:
-        bindings: without the binding of every queue to the default exchange by its name.
-        filter: its own, if it has one.
+        bindings: the bindings, without that of every queue to the default exchange by its name.
+        filter: the queue's own filter, if it has one.
     """
 
     def __init__(self, queue: str, bindings: Iterable[RouteBinding], filter: QueueFilter | None = None) -> None:
@@ -77,5 +77,5 @@ class QueueDefinition:
 
     @property
     def selector(self) -> Selector:
-        """The text, compiled, without parsing it."""
+        """The compiled text, without parsing it."""
         return Selector(self.condition, self.text)

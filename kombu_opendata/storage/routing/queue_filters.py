@@ -14,11 +14,11 @@ log = logging.getLogger(__name__)
 
 FILTER = "x-filter"
 FILTER_MODE = "x-filter-mode"
-#: the queue gets messages that a binding or the filter matches, or only those that both match
+#: the queue receives messages that a binding or the filter matches, or only those that both match
 ANY, ALL = "any", "all"
 MODES = (ANY, ALL)
 
-#: gives a message's metadata headers, which only filters need
+#: returns a message's metadata headers, which only filters need
 Metadata = Callable[[], Mapping[str, str]]
 
 
@@ -30,7 +30,7 @@ class QueueFilter(NamedTuple):
 
 
 def filter_of(arguments: Mapping[str, Any]) -> QueueFilter | None:
-    """The filter in a queue's arguments, if there is one.
+    """Return the filter in a queue's arguments, if there is one.
 
     Raises:
         SelectorError: its text is not a valid filter.
@@ -44,7 +44,7 @@ def filter_of(arguments: Mapping[str, Any]) -> QueueFilter | None:
 
 
 def have_same_filter(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether these arguments of a queue have the same filter, or none."""
+    """Return True if these arguments of a queue have the same filter, or none."""
     return all(one.get(name) == other.get(name) for name in (FILTER, FILTER_MODE))
 
 
@@ -59,34 +59,34 @@ class QueueFilters(dict[str, QueueFilter]):
     def add(self, queue: str, arguments: Mapping[str, Any]) -> None:
         """Add the filter of a queue, if its arguments have a valid one.
 
-        A store may hold invalid arguments from a version in which they had no effect.
+        A store may contain invalid arguments from a version in which they had no effect.
         """
         self.remove(queue)
         try:
-            found = filter_of(arguments)
+            new_filter = filter_of(arguments)
         except RequestError as exc:
             log.error("queue %r has no filter: its %s can't be used: %s", queue, FILTER, exc.text)
             return
-        if found is None:
+        if new_filter is None:
             return
-        self[queue] = found
-        if found.mode == ANY:
-            self._any.add(queue, found.selector)
+        self[queue] = new_filter
+        if new_filter.mode == ANY:
+            self._any.add(queue, new_filter.selector)
         else:
-            self._all[queue] = found.selector
+            self._all[queue] = new_filter.selector
 
     def remove(self, queue: str) -> None:
-        """Forget a queue's filter, if it has one."""
+        """Remove a queue's filter, if it has one."""
         if self.pop(queue, None) is not None:
             self._any.remove(queue)
             self._all.pop(queue, None)
 
     def taking(self, metadata: Mapping[str, str]) -> list[str]:
-        """The queues in mode "any" whose filter matches these headers."""
+        """Return the queues in mode "any" whose filter matches these headers."""
         return self._any.matching(metadata) if self._any else []
 
     def passing(self, queues: Iterable[str], metadata: Mapping[str, str]) -> tuple[str, ...]:
-        """Those of the bound queues that have no filter in mode "all", or one that matches these headers."""
+        """Return those of the bound queues that have no filter in mode "all", or one that matches these headers."""
         chosen = self._all
         if not chosen:
             return tuple(queues)

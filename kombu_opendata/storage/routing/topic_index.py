@@ -1,7 +1,8 @@
-"""The patterns of one topic exchange as a trie of their words, so that a lookup visits only what can match.
+"""The patterns of one topic exchange as a trie of their words, so that a look-up visits only nodes that can match.
 
-It matches as :mod:`...selectors.topic_match` does. All places in the trie that the words so far can reach are followed
-at once, each once, so no pattern makes a lookup backtrack. If they are more than the patterns, each pattern is tried.
+It matches as :mod:`...selectors.topic_match` does. A look-up follows all nodes that the words so far can reach at the
+same time, each node once, so no pattern makes it backtrack. If there are more such nodes than patterns, each pattern is
+tried.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ from itertools import count
 
 from ...selectors.topic_match import topic_matches, words_of
 
-_MAX_WORDS = 12  # longer patterns are tried one by one: as nodes they could take 100 times their own size
-_FEW_VISITED = 50  # nodes that a lookup may visit however few the patterns are
+_MAX_WORDS = 12  # longer patterns are tried individually: as nodes they could use 100 times their own size
+_FEW_VISITED = 50  # nodes that a look-up may visit with any number of patterns
 
 
 class _Node:
-    """What patterns with the same first words have in common."""
+    """The common node of patterns with the same first words."""
 
     __slots__ = ("children", "end", "repeats")
 
     def __init__(self, repeats: bool) -> None:
-        self.repeats = repeats  # it is the node of a "#", which any further word reaches again
+        self.repeats = repeats  # True for the node of a "#", which any further word reaches again
         self.children: dict[str, _Node] = {}
         self.end: str | None = None  # the pattern that ends here
 
@@ -31,7 +32,7 @@ class TopicIndex:
 
     def __init__(self) -> None:
         self._root = _Node(repeats=False)
-        self._patterns: dict[str, int] = {}  # and the numbers of their additions
+        self._patterns: dict[str, int] = {}  # pattern → number of its addition
         self._long: set[str] = set()
         self._numbers = count()
 
@@ -68,7 +69,7 @@ class TopicIndex:
             del parent.children[word]
 
     def matching(self, routing_key: str) -> list[str]:
-        """The patterns that match, in order of their addition."""
+        """Return the patterns that match, in order of their addition."""
         reached, visited = _with_repeats([self._root]), 0
         for word in words_of(routing_key):
             parts = ("*",) if word in ("*", "#") else (word, "*")  # a key has no wildcards
@@ -83,13 +84,13 @@ class TopicIndex:
                 return [pattern for pattern in self._patterns if topic_matches(pattern, routing_key)]
             if not reached:
                 break
-        found = [node.end for node in reached if node.end is not None]
-        found += [pattern for pattern in self._long if topic_matches(pattern, routing_key)]
-        return sorted(found, key=self._patterns.__getitem__)
+        matches = [node.end for node in reached if node.end is not None]
+        matches += [pattern for pattern in self._long if topic_matches(pattern, routing_key)]
+        return sorted(matches, key=self._patterns.__getitem__)
 
 
 def _with_repeats(nodes: Iterable[_Node]) -> set[_Node]:
-    """These nodes and those that a ``#`` for no words reaches from them."""
+    """Return these nodes and those that a ``#`` for no words reaches from them."""
     reached: set[_Node] = set()
     for node in nodes:
         following: _Node | None = node

@@ -22,12 +22,12 @@ _MAX_CACHED_ROUTES = 10_000
 #: (exchange, routing key) → queues
 Routes = dict[tuple[str, str], tuple[str, ...]]
 
-#: gives a message's headers, which only headers exchanges need
+#: returns a message's headers, which only headers exchanges need
 Headers = Callable[[], Mapping[Any, Any]]
 
 
 def _unknown() -> Mapping[Any, Any]:
-    """Stands for headers where no message is given."""
+    """Raise an error instead of returning headers, where no message is given."""
     raise LookupError
 
 
@@ -45,7 +45,7 @@ class Topology:
         self._steps: Routes = {}  # the queues bound to one exchange, without its alternates
 
     def changed(self) -> None:
-        """Forget cached routes."""
+        """Clear the cached routes."""
         self.version += 1
         self._routes.clear()
         self._steps.clear()
@@ -58,11 +58,11 @@ class Topology:
         metadata: Mapping[str, str] | None = None,
         before: Mapping[str, str] | None = None,
     ) -> tuple[str, ...]:
-        """The queues that get a message, each once. If there is none, the alternate exchange routes it, if any.
+        """Return the queues for a message, each once. If there is none, the alternate exchange routes it, if any.
 
         Args:
-            headers: gives the message's headers; called for a headers exchange only.
-            metadata: the message's metadata headers, for filters; None: bindings alone decide.
+            headers: returns the message's headers; called for a headers exchange only.
+            metadata: the message's metadata headers, for filters; None: bindings alone determine the route.
             before: a dead letter's metadata headers before it died: filters that matched them don't count again.
 
         Raises:
@@ -70,12 +70,12 @@ class Topology:
         """
         if self.filters and metadata is not None:
             return self._route_with_filters(exchange, routing_key, headers, metadata, before)
-        found = self._routes.get((exchange, routing_key))
-        if found is None:
-            found, by_key = self._resolve(exchange, routing_key, headers)
+        queues = self._routes.get((exchange, routing_key))
+        if queues is None:
+            queues, by_key = self._resolve(exchange, routing_key, headers)
             if by_key:
-                self._remember(self._routes, exchange, routing_key, found)
-        return found
+                self._remember(self._routes, exchange, routing_key, queues)
+        return queues
 
     def _remember(self, cache: Routes, exchange: str, routing_key: str, found: tuple[str, ...]) -> None:
         if len(cache) >= _MAX_CACHED_ROUTES:
@@ -83,7 +83,10 @@ class Topology:
         cache[(exchange, routing_key)] = found
 
     def route_by_key(self, exchange: str, routing_key: str) -> tuple[str, ...] | None:
-        """As :meth:`route`; None if exchange and routing key alone don't decide, or there is no such exchange."""
+        """Return the route as :meth:`route`.
+
+        Returns None if exchange and routing key alone don't determine it, or if there is no such exchange.
+        """
         if self.filters or (exchange and exchange not in self.exchanges):
             return None
         try:
@@ -93,15 +96,15 @@ class Topology:
         return self._routes.get((exchange, routing_key))
 
     def _resolve(self, name: str, routing_key: str, headers: Headers) -> tuple[tuple[str, ...], bool]:
-        """The queues by bindings, and whether exchange and routing key alone decide that."""
+        """Return the queues by bindings, and True if exchange and routing key alone determine them."""
         by_key = True
-        found: tuple[str, ...] = ()
+        queues: tuple[str, ...] = ()
         for exchange in self._chain(name):
             by_key = by_key and not (exchange is not None and exchange.type == "headers")
-            found = self._bound(exchange, routing_key, headers)
-            if found:
+            queues = self._bound(exchange, routing_key, headers)
+            if queues:
                 break
-        return found, by_key
+        return queues, by_key
 
     def _route_with_filters(
         self,
@@ -111,7 +114,7 @@ class Topology:
         metadata: Mapping[str, str],
         before: Mapping[str, str] | None,
     ) -> tuple[str, ...]:
-        """As :meth:`_resolve`; the alternate exchange does not get a message that a filter matches."""
+        """Return the route as :meth:`_resolve`; a message that matches a filter skips the alternate exchange."""
         filters = self.filters
         taking = filters.taking(metadata)
         if before is not None and taking:
@@ -122,28 +125,28 @@ class Topology:
                 bound = self._bound(exchange, routing_key, headers)
                 if exchange is not None and exchange.type != "headers":
                     self._remember(self._steps, exchange.name, routing_key, bound)
-            found = filters.passing(bound, metadata)
+            queues = filters.passing(bound, metadata)
             if taking:
-                return tuple(dict.fromkeys((*found, *taking)))
-            if found:
-                return found
+                return tuple(dict.fromkeys((*queues, *taking)))
+            if queues:
+                return queues
         return ()
 
     def _chain(self, name: str) -> Iterator[Exchange | None]:
-        """The exchange and its alternates, each once; None is the default exchange."""
+        """Yield the exchange and its alternates, each once; None is the default exchange."""
         exchange = self.get(name) if name else None
-        asked = {name}
+        visited = {name}
         while True:
             yield exchange
-            if exchange is None or exchange.alternate is None or exchange.alternate in asked:
+            if exchange is None or exchange.alternate is None or exchange.alternate in visited:
                 return
-            asked.add(exchange.alternate)
+            visited.add(exchange.alternate)
             if exchange.alternate and exchange.alternate not in self.exchanges:
                 return
             exchange = self.exchanges.get(exchange.alternate)
 
     def _bound(self, exchange: Exchange | None, routing_key: str, headers: Headers) -> tuple[str, ...]:
-        """The queues that the bindings of one exchange match."""
+        """Return the queues that the bindings of one exchange match."""
         if exchange is None:
             return (routing_key,) if routing_key in self.queue_names else ()
         if exchange.type == "headers":
@@ -151,7 +154,7 @@ class Topology:
         return tuple(dict.fromkeys(exchange.queues(routing_key)))
 
     def get(self, name: str) -> Exchange:
-        """The exchange of this name.
+        """Return the exchange of this name.
 
         Raises:
             NotFound: there is none.
@@ -162,7 +165,7 @@ class Topology:
         return exchange
 
     def check_declare(self, name: str, type: str, durable: bool, auto_delete: bool, arguments: dict[str, Any]) -> bool:
-        """Whether the exchange must be created.
+        """Return True if the exchange must be created.
 
         Raises:
             RequestError: unknown type, the default exchange, or an alternate exchange that is not a name.
@@ -181,8 +184,8 @@ class Topology:
         old = self.exchanges.get(name)
         if old is None:
             return True
-        theirs = {"type": type, "durable": durable, "auto_delete": auto_delete, ALTERNATE_EXCHANGE: alternate}
-        for key, value in theirs.items():
+        properties = {"type": type, "durable": durable, "auto_delete": auto_delete, ALTERNATE_EXCHANGE: alternate}
+        for key, value in properties.items():
             have = old.arguments.get(key) if key == ALTERNATE_EXCHANGE else getattr(old, key)
             if have != value:
                 raise PreconditionFailed(
@@ -197,8 +200,8 @@ class Topology:
         self.changed()
 
     def remove_exchange(self, name: str) -> None:
-        gone = self.exchanges.pop(name, None)
-        for bound in gone.bindings.values() if gone is not None else ():
+        exchange = self.exchanges.pop(name, None)
+        for bound in exchange.bindings.values() if exchange is not None else ():
             for queue, bindings in bound.items():
                 self._count(queue, -len(bindings))
         self.changed()
@@ -209,17 +212,17 @@ class Topology:
         self.changed()
 
     def remove_queue(self, name: str) -> list[tuple[str, str, str]]:
-        """Remove a queue and its bindings; returns these as (exchange, routing key, identity)."""
-        gone = [
+        """Remove a queue and its bindings; return these as (exchange, routing key, identity)."""
+        removed = [
             (exchange, key, self.exchanges[exchange].identity(arguments))
             for queue, exchange, key, arguments in self.bindings() if queue == name
         ]  # fmt: skip
-        for exchange, key, _identity in gone:
+        for exchange, key, _identity in removed:
             self._count(name, -self.exchanges[exchange].remove(name, key))
         self.queue_names.discard(name)
         self.filters.remove(name)
         self.changed()
-        return gone
+        return removed
 
     def check_binding(self, exchange: str, arguments: dict[str, Any]) -> None:
         """Check the arguments of a binding.
@@ -232,31 +235,31 @@ class Topology:
             header_match.check(arguments)
 
     def binding(self, queue: str, exchange: str, routing_key: str, identity: str) -> dict[str, Any] | None:
-        """The arguments of a binding; None if there is no such binding."""
-        found = self.exchanges.get(exchange)
-        return None if found is None else found.bindings.get(routing_key, {}).get(queue, {}).get(identity)
+        """Return the arguments of a binding; None if there is no such binding."""
+        declared = self.exchanges.get(exchange)
+        return None if declared is None else declared.bindings.get(routing_key, {}).get(queue, {}).get(identity)
 
     def is_bound(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> bool:
-        """Whether there is this binding; at a headers exchange, with these arguments."""
+        """Return True if there is this binding; at a headers exchange, with these arguments."""
         identity = self.get(exchange).identity(arguments)
         return self.binding(queue, exchange, routing_key, identity) is not None
 
     def bind(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> None:
-        found = self.get(exchange)
-        bindings = found.add(queue, routing_key)
+        declared = self.get(exchange)
+        bindings = declared.add(queue, routing_key)
         before = len(bindings)
-        bindings[found.identity(arguments)] = arguments
+        bindings[declared.identity(arguments)] = arguments
         self._count(queue, len(bindings) - before)
         self.changed()
 
     def unbind(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> None:
         """Remove a binding; at a headers exchange, the one with these arguments."""
-        found = self.get(exchange)
-        bindings = found.bindings.get(routing_key, {}).get(queue, {})
-        if bindings.pop(found.identity(arguments), None) is not None:
+        declared = self.get(exchange)
+        bindings = declared.bindings.get(routing_key, {}).get(queue, {})
+        if bindings.pop(declared.identity(arguments), None) is not None:
             self._count(queue, -1)
         if not bindings:
-            found.remove(queue, routing_key)
+            declared.remove(queue, routing_key)
         self.changed()
 
     def _count(self, queue: str, more: int) -> None:
@@ -266,7 +269,10 @@ class Topology:
             del self.bindings_of[queue]
 
     def bindings(self) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
-        """Every binding as (queue, exchange, routing key, arguments). The caller may change bindings meanwhile."""
+        """Yield every binding as (queue, exchange, routing key, arguments).
+
+        The caller may change bindings during the iteration.
+        """
         for exchange in list(self.exchanges.values()):
             for key, bound in list(exchange.bindings.items()):
                 for queue, bindings in list(bound.items()):
@@ -274,20 +280,20 @@ class Topology:
                         yield queue, exchange.name, key, arguments
 
     def definition_of(self, queue: str, *more: RouteBinding) -> QueueDefinition:
-        """The queue's bindings and filter, with ``more`` bindings added."""
-        found = [
+        """Return the queue's bindings and filter, with ``more`` bindings added."""
+        bindings = [
             RouteBinding(exchange.name, exchange.type, key, arguments)
             for exchange in self.exchanges.values()
             for key, bound in exchange.bindings.items()
             for arguments in bound.get(queue, {}).values()
         ]
-        return QueueDefinition(queue, [*found, *more], self.filters.get(queue))
+        return QueueDefinition(queue, [*bindings, *more], self.filters.get(queue))
 
     def filter_of(self, queue: str) -> str:
-        """The queue's filter over metadata headers, as RFC 0001 defines a queue."""
+        """Return the queue's filter over metadata headers, as RFC 0001 defines a queue."""
         return self.definition_of(queue).text
 
     def filter_size(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> int:
-        """The size of the queue's filter in bytes, with this binding added."""
+        """Return the size of the queue's filter in bytes, with this binding added."""
         more = RouteBinding(exchange, self.get(exchange).type, routing_key, arguments)
         return len(self.definition_of(queue, more).text.encode())
