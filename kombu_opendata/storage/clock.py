@@ -10,7 +10,7 @@ class Clock(Protocol):
     """A source of wall-clock time."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the Unix epoch, UTC. Never less than what it returned before."""
+        """Return the milliseconds since the Unix epoch, UTC. Never less than an earlier result."""
         ...
 
     def not_before(self, at_ms: int) -> None:
@@ -19,7 +19,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The system's clock, made monotonic: if the wall clock is set back, time continues from where it was."""
+    """The system's clock, made monotonic: if the wall clock is set back, time continues from the latest result."""
 
     def __init__(self) -> None:
         self._wall = time.time_ns() // 1_000_000
@@ -28,9 +28,9 @@ class SystemClock:
     def now_ms(self) -> int:
         monotonic = time.monotonic_ns() // 1_000_000
         if monotonic != self._monotonic:
-            passed = self._wall + monotonic - self._monotonic
+            expected = self._wall + monotonic - self._monotonic
             self._monotonic = monotonic
-            self._wall = max(time.time_ns() // 1_000_000, passed)
+            self._wall = max(time.time_ns() // 1_000_000, expected)
         return self._wall
 
     def not_before(self, at_ms: int) -> None:
