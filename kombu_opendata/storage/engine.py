@@ -52,9 +52,9 @@ from .state.store_state import StoreState
 
 log = logging.getLogger(__name__)
 
-#: of a bucket, after which they are tidied away: a broker that opens the store reads each of them
+#: WAL files of a bucket after which a tidy deletes them: a broker that opens the store reads each of them
 _WAL_FILES = 64
-#: with a journal that has no full segment, a tidy comes after so many of its intervals
+#: intervals between two tidies while the journal has no full segment
 _RARE_TIDIES = 6
 
 
@@ -115,7 +115,7 @@ class Engine:
         Args:
             url: an object store: ``file:///folder``, ``s3://bucket/prefix``, ``memory://name``, …
             instance: the name of the instance, one path element.
-            cache: what was read of it already, see :func:`.commit.cache_warm_up.warmed_cache`.
+            cache: blocks that were read before, see :func:`.commit.cache_warm_up.warmed_cache`.
 
         Raises:
             StoreUnwritable, StoreInUse, UnsupportedFormat, CorruptRecord, StoreError: it can't be opened; the text
@@ -162,33 +162,33 @@ class Engine:
         commits = await recovery.read_journal(self.store, self.journal, power_lost=power_lost)
         await recovery.rebuild(self.state, self.store, commits, self.clock, history)
         self.log_sweep.configure(self.settings.log_retention_seconds)
-        for shelf in (self.state.results.results, self.state.results.parts):
-            shelf.cache_bytes, shelf.complete_since_ms = self.settings.result_cache_bytes, self.clock.now_ms()
+        for cache in (self.state.results.results, self.state.results.parts):
+            cache.cache_bytes, cache.complete_since_ms = self.settings.result_cache_bytes, self.clock.now_ms()
         for effects in commits:
             for effect in effects:
                 self.commits.stage_all(effect.new_messages())
-        if self.journal is not None:  # without one there is nothing to bring to the store, and requests cost time
+        if self.journal is not None:  # without one the store needs no changes, and requests cost time
             self.journal.start()
             await self.commits.checkpoint()
             await self.tidy()
 
     # ------------------------------------------------------------------ maintenance
     async def shorten_recovery(self) -> None:
-        """Write the memtable out, so that whoever opens the store next has few WAL files to read.
+        """Flush the memtable, so that the next process that opens the store has few WAL files to read.
 
-        Tidying ends here: its writes and those of the next opening would get in each other's way.
+        Tidying ends here: its writes and those of the next opening would conflict.
         """
         await self.commits.tidying.acquire()
         self._tidied = True
         await self.store.flush_memtable(keys.STORE_HEADER_KEY)
 
     async def tidy(self) -> bool:
-        """Sync the store's files, release the journal, delete SlateDB's garbage; called now and then.
+        """Sync the store's files, release the journal, delete SlateDB's garbage; called periodically.
 
-        This takes seconds on a busy disk, and some 30 requests in a row to a bucket. Checkpoints go on meanwhile.
+        This takes seconds on a busy disk, and some 30 sequential requests to a bucket. Checkpoints continue during it.
 
         Returns:
-            Whether that was done; False if the disk is full: then try again later.
+            False if the disk is full: then try again later.
         """
         async with self.commits.tidying:
             upto = self.commits.released_upto
@@ -207,12 +207,12 @@ class Engine:
         """Checkpoint and tidy until cancelled. The broker starts retention: see :class:`Collector`.
 
         Raises:
-            StoreError: the store failed for good.
+            StoreError: the store failed permanently.
         """
         await asyncio.gather(self._checkpoint_for_ever(), self._tidy_for_ever())
 
     async def _checkpoint_for_ever(self) -> None:
-        """Write the journal's content to the store; without a journal, commits themselves do that."""
+        """Write the journal's content to the store; without a journal, each commit is a checkpoint."""
         commits, journal = self.commits, self.journal
         while journal is not None:
             with contextlib.suppress(TimeoutError):
@@ -254,10 +254,10 @@ class Engine:
                 next_tidy = loop.time() + self.settings.tidy_interval_seconds
 
     def _is_untidy(self, tidied_at: int | None, seconds: float) -> bool:
-        """Whether enough was written since the last tidy, which was so many seconds ago.
+        """Return True if a tidy is due, ``seconds`` after the last one.
 
-        Each tidy syncs files, which commits wait for, and writes a table however small it is. So with a journal there
-        is one for each segment that can be released, and otherwise now and then.
+        Each tidy syncs files, which commits wait for, and writes a table, however small. So with a journal a tidy is
+        due for each segment that can be released, and otherwise after several intervals.
         """
         stored = self.commits.stored
         if stored == tidied_at:
@@ -276,9 +276,9 @@ class Engine:
                 self.commits.failure = exc
                 raise
 
-    # ------------------------------------------------------------------ the end
+    # ------------------------------------------------------------------ shutdown
     async def close(self) -> None:
-        """Write everything to the store and close it cleanly."""
+        """Write all changes to the store and close it cleanly."""
         if self._tidied:
             self.commits.tidying.release()
         self.router.close()
@@ -291,7 +291,9 @@ class Engine:
                     await commits.checkpoint()
                     if self.journal is not None:
                         await self.tidy()
-                if self.journal is None:  # all is stored; garbage, which may be much, is left to the next broker
+                if (
+                    self.journal is None
+                ):  # all is stored; the next broker deletes the remaining garbage, which may be large
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout_at(deadline):
                             await self.tidy()
@@ -312,7 +314,7 @@ class Engine:
 
     async def _close_store(self) -> None:
         self._staged_folder.close()
-        if isinstance(self.commits.failure, StoreSilent):  # the next broker takes it over as after a crash
+        if isinstance(self.commits.failure, StoreSilent):  # the next broker recovers it as after a crash
             return
         try:
             async with asyncio.timeout(self.settings.close_seconds):
@@ -320,20 +322,20 @@ class Engine:
         except TimeoutError:
             log.error("the store could not be closed within %g s", self.settings.close_seconds)
 
-    # ------------------------------------------------------------------ figures
+    # ------------------------------------------------------------------ metrics
     @property
     def stalled_seconds(self) -> float:
-        """How long no checkpoint has ended although one is wanted, if that is unusually long; else 0."""
+        """The seconds for which a requested checkpoint has not completed, if they exceed the stall limit; else 0."""
         waited = self.commits.waiting_seconds
         return waited if waited > self.settings.stall_seconds else 0.0
 
     def free_memory(self) -> None:
-        """Forget what can be read again from the store."""
+        """Release the caches whose content can be read again from the store."""
         self.payloads.shrink()
         self.failures.free_memory()
 
     def report(self) -> dict[str, Any]:
-        """Figures for the status call, without those of queues."""
+        """Return metrics for the status call, without those of queues."""
         return {
             "next_message_id": self.state.next_id,
             "results": {
@@ -350,6 +352,6 @@ class Engine:
         }
 
     def _last_checkpoint(self) -> dict[str, Any]:
-        """When the last checkpoint ended, 0 before the first, and what it took."""
+        """Return the end (0 before the first), the duration and the size of the last checkpoint."""
         at_ms, seconds, size = self.figures.last_checkpoint or (0, 0.0, 0)
         return {"at_ms": at_ms, "seconds": round(seconds, 4), "bytes": size}
