@@ -12,7 +12,7 @@ from .slatedb.slate_settings import SlateSettings
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """The settings of an engine. Each time is in the unit with which its name ends."""
+    """The settings of an engine. The name of each duration ends with its unit."""
 
     sync: bool = True
     checkpoint_interval_ms: int = 100
@@ -24,14 +24,14 @@ class EngineSettings:
     journal_segment_bytes: int = SEGMENT_BYTES
     journal_max_bytes: int = 1 << 30
     stall_seconds: float = 5.0
-    store_timeout_seconds: float = 10.0  # for which a call waits for a bucket that does not answer; 0: for ever
+    store_timeout_seconds: float = 10.0  # for which a call waits for a bucket that does not respond; 0: no limit
     close_seconds: float = 20.0
     slow_commit_seconds: float = 1.0  # slower commits are logged
-    retention_bytes: int = 0  # of a larger store the oldest settled messages are deleted early; 0: no limit
+    retention_bytes: int = 0  # in a larger store the oldest settled messages are deleted early; 0: no limit
     idle_seconds: float = 300.0  # without writes, after which SlateDB reads a bucket less often; 0: never
-    task_outcomes: bool = True  # whether to note what becomes of tasks
-    history: bool = True  # False: it is neither written nor read; stored history stays
+    task_outcomes: bool = True  # store the outcomes of tasks
+    history: bool = True  # False: it is neither written nor read; stored history remains
     history_retention_seconds: float = DEFAULT_RETENTION_SECONDS
-    log_retention_seconds: float = 0.0  # after a message was received; 0: until no queue needs it; inf: for ever
+    log_retention_seconds: float = 0.0  # after a message was received; 0: until no queue needs it; inf: unlimited
     cache_dir: Path | None = None  # keeps parts of a bucket's tables, see storage/slatedb/disk_cache.py
     slate: SlateSettings = field(default_factory=SlateSettings)
