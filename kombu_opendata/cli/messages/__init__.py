@@ -1,1 +1,1 @@
-"""Verbs about messages: send, peek, history, settled ones, replay."""
+"""Verbs about messages: send, peek, history, settled messages, replay."""

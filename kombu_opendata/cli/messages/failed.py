@@ -1,4 +1,4 @@
-"""``failed``: what failed and was not handled yet: list, count, retry, archive, delete."""
+"""Commands ``failed``: list, count, retry, archive and delete failures that are not handled yet."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _SPARE = ("attempts", "worker", "kind", "reason", "queue")
 
 @click.group("failed", cls=CommandGroup)
 def failed_group() -> None:
-    """What failed: list, count, show, retry, archive, delete.
+    """List, count, show, retry, archive and delete failures.
 
     These are the messages in failed lists, and the tasks whose messages were acknowledged although they failed, until
-    somebody runs them again or deletes them.
+    they are run again or deleted.
     """
 
 
@@ -71,47 +71,51 @@ def list_failed(
     by: tuple[str, ...] | None, everything: bool, target: Target, as_json: bool, order: str, limit: int,
     next: str | None, **given: Any,
 ) -> None:  # fmt: skip
-    """List what failed, newest first.
+    """List failures, newest first.
 
-    Without QUEUE, in all queues. `failed show ID` shows one with its traceback, and `failed retry` with the same
-    options runs them again.
+    Without QUEUE, of all queues. `failed show ID` shows a failure with its traceback, and `failed retry` with the same
+    options retries the listed ones.
     """
     window = {"since": given["since"], "until": given["until"]}
-    asked = filters_of(given)
+    arguments = filters_of(given)
     with target.client(looks=True) as client:
         if by is not None:
-            _show_groups(client.group_failures(by, **asked), by, as_json)
+            _show_groups(client.group_failures(by, **arguments), by, as_json)
             return
-        asked |= {"order": order, "limit": limit, "next": next}
+        arguments |= {"order": order, "limit": limit, "next": next}
         if everything:
-            found = client.iter_failures(**asked | {"limit": 1000})
+            failures = client.iter_failures(**arguments | {"limit": 1000})
             if as_json:
-                for one in found:
-                    print_json_line(as_document(one))
+                for failure in failures:
+                    print_json_line(as_document(failure))
             else:
-                _print(found)
+                _print(failures)
             return
-        page = client.list_failures(**asked)
+        page = client.list_failures(**arguments)
     if as_json:
-        print_json({"items": [as_document(one) for one in page.items], "next": page.next, **window})
+        print_json({"items": [as_document(failure) for failure in page.items], "next": page.next, **window})
         return
     _print(page.items)
     if page.items:
-        show_one = next_command("failed show", str(page.items[0].message_id))
-        note(f"one with its traceback: '{show_one}'; `failed retry` with the same options (or --all) runs them again")
+        show_command = next_command("failed show", str(page.items[0].message_id))
+        note(
+            f"one with its traceback: '{show_command}'; `failed retry` with the same options (or --all) runs them again"
+        )
     times = "".join(f"--{name} {plain(at)} " for name, at in window.items() if at is not None)
     if page.next:
         note(f"next page: {times}--next {page.next}")
 
 
 def _print(failures: Iterable[FailureInfo]) -> None:
-    found = list(failures)
-    # most have one attempt, and the exception needs the space
-    shown = [
-        at for at, (name, _) in enumerate(_COLUMNS) if name != "attempts" or any(one.attempts > 1 for one in found)
+    failure_list = list(failures)
+    # most failures have one attempt, and the exception needs the space
+    positions = [
+        at
+        for at, (name, _) in enumerate(_COLUMNS)
+        if name != "attempts" or any(failure.attempts > 1 for failure in failure_list)
     ]
-    rows = [[cells[at] for at in shown] for cells in map(_row, found)]
-    print_table([_COLUMNS[at] for at in shown], rows, none="nothing failed", spare=_SPARE)
+    rows = [[cells[at] for at in positions] for cells in map(_row, failure_list)]
+    print_table([_COLUMNS[at] for at in positions], rows, none="nothing failed", spare=_SPARE)
 
 
 def _row(one: FailureInfo) -> tuple[Any, ...]:
@@ -124,10 +128,10 @@ def _row(one: FailureInfo) -> tuple[Any, ...]:
 def _show_groups(found: Any, by: tuple[str, ...], as_json: bool) -> None:
     groups = [
         {
-            **dict(zip(by, one.values, strict=True)), "count": one.count, "acknowledged": one.acknowledged,
-            "first_at": moment(one.first_at_ms), "last_at": moment(one.last_at_ms),
+            **dict(zip(by, entry.values, strict=True)), "count": entry.count, "acknowledged": entry.acknowledged,
+            "first_at": moment(entry.first_at_ms), "last_at": moment(entry.last_at_ms),
         }
-        for one in found.groups
+        for entry in found.groups
     ]  # fmt: skip
     if as_json:
         print_json({"groups": groups, "complete": found.complete})
@@ -148,31 +152,36 @@ def show(id: str, target: Target, as_json: bool) -> None:
     """Show a failure with its arguments and traceback.
 
     ID is a message id or Celery's id of a task. Values of arguments whose names contain "password", "token" or the like
-    are masked. `task show` has all of its attempts and its result.
+    are masked. `task show` shows all of its attempts and its result.
     """
     messages, tasks = split_ids([id])
-    asked: Any = {"ids": messages or None, "task_ids": tasks or None, "order": "asc", "tracebacks": True}
+    query: Any = {"ids": messages or None, "task_ids": tasks or None, "order": "asc", "tracebacks": True}
     with target.client(looks=True) as client:
         kinds = ("failed", "acknowledged", "archived")
-        found = [*client.list_failures(**asked, kinds=kinds).items, *client.list_failures(**asked, handled=True).items]
-        given = {one.message_id: task_arguments(client, one) for one in found}
-    if not found:
+        failures = [
+            *client.list_failures(**query, kinds=kinds).items,
+            *client.list_failures(**query, handled=True).items,
+        ]
+        arguments_by_id = {entry.message_id: task_arguments(client, entry) for entry in failures}
+    if not failures:
         every, task = next_command("failed list"), next_command("task show", id)
         raise CommandError(f"nothing that failed has the id {id}: '{every}' shows what failed, '{task}' any task")
     if as_json:
-        print_json([as_document(one) | given[one.message_id] for one in found])
+        print_json([as_document(entry) | arguments_by_id[entry.message_id] for entry in failures])
         return
-    for one in found:
-        arguments = {name: value_text(value, ARGUMENTS_LIMIT) for name, value in given[one.message_id].items()}
+    for entry in failures:
+        arguments = {
+            name: value_text(value, ARGUMENTS_LIMIT) for name, value in arguments_by_id[entry.message_id].items()
+        }
         print_facts({
-            "message": str(one.message_id), "queue": one.queue, "task": one.task, "task id": one.task_id,
+            "message": str(entry.message_id), "queue": entry.queue, "task": entry.task, "task id": entry.task_id,
             **arguments,
-            "kind": one.kind, "reason": one.reason, "failed": moment(one.failed_at_ms), "worker": one.worker,
-            "attempts": one.attempts, "ran": f"{one.runtime_ms / 1000:.3f} s" if one.runtime_ms else "",
-            "handled": _handled(one),
+            "kind": entry.kind, "reason": entry.reason, "failed": moment(entry.failed_at_ms), "worker": entry.worker,
+            "attempts": entry.attempts, "ran": f"{entry.runtime_ms / 1000:.3f} s" if entry.runtime_ms else "",
+            "handled": _handled(entry),
         })  # fmt: skip
-        say_lines(one.traceback.rstrip() or what_was_raised(one, limit=0))
-    if any(not one.handled for one in found):
+        say_lines(entry.traceback.rstrip() or what_was_raised(entry, limit=0))
+    if any(not entry.handled for entry in failures):
         note(hint(id))
 
 
@@ -185,23 +194,25 @@ def _handled(one: FailureInfo) -> str:
 @queues_argument
 @look_options
 def count_failed(queues: tuple[str, ...], target: Target, as_json: bool) -> None:
-    """Count what failed, by queue.
+    """Count failures by queue.
 
-    These are failed messages, acknowledged tasks that failed, and archived failed messages.
-    Without QUEUE, of all queues that have any.
+    These are failed messages, acknowledged tasks that failed, and archived failed messages. Without QUEUE, of all
+    queues that have any.
     """
     with target.client(looks=True) as client:
         metrics = {name: client.metrics(name) for name in queues} if queues else client.metrics_all()
         groups = client.group_failures(["queue"], queues=queues, kinds=["acknowledged"]).groups
     acknowledged = {group.values[0]: group.count for group in groups}
-    found = {name: (one.failed, acknowledged.get(name, 0), one.archived_failed) for name, one in metrics.items()}
-    found = {name: counts for name, counts in found.items() if queues or any(counts)}
+    counts_by_queue = {
+        name: (figures.failed, acknowledged.get(name, 0), figures.archived_failed) for name, figures in metrics.items()
+    }
+    counts_by_queue = {name: counts for name, counts in counts_by_queue.items() if queues or any(counts)}
     columns: list[Column] = [("queue", False), ("failed", True), ("acknowledged", True), ("archived", True)]
     if as_json:
         names = ("failed", "acknowledged", "archived_failed")
-        print_json({name: dict(zip(names, counts, strict=True)) for name, counts in found.items()})
+        print_json({name: dict(zip(names, counts, strict=True)) for name, counts in counts_by_queue.items()})
     else:
-        print_table(columns, [(name, *counts) for name, counts in found.items()], none="nothing failed")
+        print_table(columns, [(name, *counts) for name, counts in counts_by_queue.items()], none="nothing failed")
 
 
 for _command in (retry, archive, delete):

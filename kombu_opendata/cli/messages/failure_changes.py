@@ -1,4 +1,4 @@
-"""``failed retry``, ``archive`` and ``delete``: what is done about what failed."""
+"""Commands ``failed retry``, ``failed archive`` and ``failed delete``."""
 
 from __future__ import annotations
 
@@ -42,40 +42,40 @@ _WHY_LEFT = {
 @limit_option("how many at most; 0 (the default): all")
 @call_options
 def retry(everything: bool, into: str, limit: int, target: Target, as_json: bool, **given: Any) -> None:
-    """Run what failed again.
+    """Retry failed messages and tasks.
 
-    All in these queues, or what the options say. A failed message becomes available again with the same id, and starts
-    with no attempts. A task whose message was acknowledged is published again with a new id: the same task, root_id and
-    rest of a chain, without eta and retries, and outside of its chord. An interrupted command goes on where it stopped
-    when it is repeated; nothing runs twice. Exits with 4 if tasks can't be read because the store is damaged, with 5 if
-    only some run again, and with 1 if none does.
+    It applies to all failures in these queues, or to those that the options select. A failed message becomes available
+    again with the same id, and starts with no attempts. A task whose message was acknowledged is published again with a
+    new id: the same task, root_id and remaining chain, without eta and retries, and outside of its chord. To continue
+    an interrupted command, repeat it; nothing runs twice. Exits with 4 if tasks can't be read because the store is
+    damaged, with 5 if only some run again, and with 1 if none does.
     """
     if everything == is_chosen(given):
         raise click.UsageError("say what to run again: QUEUE, --id, --task or another option, or --all")
-    ids, asked = given["ids"], filters_of(given)
+    ids, arguments = given["ids"], filters_of(given)
     with target.client() as client:
-        total = count_of(client, asked)
+        total = count_of(client, arguments)
         done = _in_steps("running again", limit or total, lambda progress: client.retry_failures(
-            into, limit=limit, progress=progress, **asked
+            into, limit=limit, progress=progress, **arguments
         ))  # fmt: skip
         if ids and not done.handled and not any(done.left.values()) and not done.full:
-            raise _nothing(client, ids, asked)
+            raise _nothing(client, ids, arguments)
     if as_json:
         print_json({"target": into, **plain(done)})
     else:
-        rest = "".join(f"; {count:,} stayed ({_WHY_LEFT[why]})" for why, count in done.left.items())
+        rest = "".join(f"; {count:,} stayed ({_WHY_LEFT[reason]})" for reason, count in done.left.items())
         where = f" in queue {into!r}" if into else ""
-        ran = {
+        outcomes = {
             f"{counted(done.redriven, 'message')} available again": done.redriven,
             f"{counted(done.published, 'task')} published again": done.published,
         }
-        say(f"{', '.join(text for text, count in ran.items() if count) or 'nothing runs again'}{where}{rest}")
+        say(f"{', '.join(text for text, count in outcomes.items() if count) or 'nothing runs again'}{where}{rest}")
     _check_retried(done)
     check_ids(ids, done.handled + sum(done.left.values()), limit, "failures that match")
 
 
 def _check_retried(done: Retried) -> None:
-    """End with the exit code for what did not run again, if there is any."""
+    """End with the exit code for the failures that did not run again, if there are any."""
     if done.damaged:
         raise CommandError(f"{counted(done.damaged, 'task')} can't run again: {done.damage}", DAMAGED)
     if done.full:
@@ -85,25 +85,25 @@ def _check_retried(done: Retried) -> None:
     if done.paused:
         raise CommandError("publishes to a queue are paused: after `queue resume`, the same command goes on", NOT_NOW)
     if done.refused:
-        why = ", ".join(f"{count:,} {_WHY_LEFT[name]}" for name, count in done.refused.items())
+        reasons = ", ".join(f"{count:,} {_WHY_LEFT[name]}" for name, count in done.refused.items())
         code = NOT_NOW if done.handled or "waiting" in done.refused else REFUSED
-        raise CommandError(f"{counted(sum(done.refused.values()), 'failure')} did not run again: {why}", code)
+        raise CommandError(f"{counted(sum(done.refused.values()), 'failure')} did not run again: {reasons}", code)
 
 
 def _nothing(client: Any, ids: tuple[str, ...], asked: Any) -> CommandError:
-    """Why nothing with these ids can be run again."""
+    """Return the reason why no failure with these ids can be run again."""
     handled = client.list_failures(**asked | {"kinds": ["acknowledged"]}, handled=True, limit=1).items
     if not handled:
         return CommandError(
             f"nothing that failed has the id {', '.join(ids)}: '{next_command('failed list')}' shows all"
         )
-    one = handled[0]
-    again = f" as message {one.retried_as}" if one.retried_as >= 0 else ""
-    return CommandError(f"message {one.message_id} was already {one.handled}{again}")
+    failure = handled[0]
+    again = f" as message {failure.retried_as}" if failure.retried_as >= 0 else ""
+    return CommandError(f"message {failure.message_id} was already {failure.handled}{again}")
 
 
 def _in_steps(label: str, total: int, work: Callable[[Callable[[Any], object]], Any]) -> Any:
-    """Do the work with a bar, and say how far it came if it is interrupted."""
+    """Do the work with a progress bar, and report the progress if it is interrupted."""
     from ..terminal.progress import bar
 
     came = 0
@@ -132,7 +132,7 @@ def _in_steps(label: str, total: int, work: Callable[[Callable[[Any], object]], 
 def archive(
     queue: str, where: str, ids: tuple[int, ...], older_than: float | None, limit: int, target: Target, as_json: bool
 ) -> None:
-    """Set failed messages aside, all or some.
+    """Archive failed messages, all or some.
 
     They stay complete until they are deleted. `failed list --archived` shows them, and `failed retry --archived` makes
     them available again.
@@ -170,13 +170,13 @@ def delete(everything: bool, limit: int, yes: bool, target: Target, as_json: boo
     queues, ids = given["queues"], given["ids"]
     if everything == is_chosen({**given, "queues": ()}):
         raise click.UsageError("say what to delete: --id, --task, --until or another option, or --all")
-    asked = filters_of(given)
+    arguments = filters_of(given)
     with target.client() as client:
-        total = count_of(client, asked)
+        total = count_of(client, arguments)
         where = f" of queue {', '.join(map(repr, queues))}" if queues else " of all queues"
         confirm(f"Delete {counted(min(total, limit or total), 'failure')}{where}?", yes)
         done = _in_steps("deleting", limit or total, lambda progress: client.dismiss_failures(
-            limit=limit, progress=progress, **asked
+            limit=limit, progress=progress, **arguments
         ))  # fmt: skip
     if as_json:
         print_json(plain(done))

@@ -1,4 +1,4 @@
-"""The options that say which failures a command is about."""
+"""Options that select failures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _REASONS = ("raised", "timed_out", "lost", "rejected", "delivery_limit")
 _KINDS = ("failed", "acknowledged")
-#: the options that choose failures; `--all` is for what changes them
+#: the options that select failures; `--all` belongs to the commands that change them
 _CHOOSING = ("queues", "tasks", "exceptions", "reasons", "workers", "kinds", "ids", "where", "since", "until")
 
 
@@ -24,7 +24,7 @@ def _several(name: str, short: str, into: str, help: str, **more: Any) -> Callab
     return click.option(*flags, into, multiple=True, help=f"{help}; may be repeated", **more)
 
 
-#: the queues, and what failures are filtered by
+#: the queues, and the filters of failures
 failure_options = with_options(
     click.argument("queues", nargs=-1, metavar="[QUEUE]...", shell_complete=complete_queues),
     _several("task", "-t", "tasks", "only this Celery task, by its name"),
@@ -45,35 +45,35 @@ failure_options = with_options(
 
 
 def is_chosen(given: dict[str, Any]) -> bool:
-    """Whether any option limits which failures."""
+    """Return True if any option selects failures."""
     return any(given[name] for name in _CHOOSING)
 
 
 def filters_of(given: dict[str, Any]) -> Any:
-    """The client's filters for these options, which are taken out of ``given``."""
-    taken = {name: given.pop(name) for name in (*_CHOOSING, "archived")}
-    archived, ids = taken.pop("archived"), taken.pop("ids")
-    if archived and taken["kinds"]:
+    """Remove these options from ``given`` and return the client's filters for them."""
+    options = {name: given.pop(name) for name in (*_CHOOSING, "archived")}
+    archived, ids = options.pop("archived"), options.pop("ids")
+    if archived and options["kinds"]:
         raise click.UsageError("--archived and --kind don't go together: an archived message is of neither kind")
     messages, tasks = split_ids(ids)
     if messages and tasks:
         raise click.UsageError("give message ids or task ids, not both")
     return {
-        **{name: taken[name] for name in ("queues", "tasks", "exceptions", "reasons", "workers", "where")},
-        "kinds": ("archived",) if archived else taken["kinds"],
+        **{name: options[name] for name in ("queues", "tasks", "exceptions", "reasons", "workers", "where")},
+        "kinds": ("archived",) if archived else options["kinds"],
         "ids": messages or None,
         "task_ids": tasks or None,
-        "gte": taken["since"],
-        "lte": taken["until"],
+        "gte": options["since"],
+        "lte": options["until"],
     }
 
 
 def split_ids(ids: Iterable[str]) -> tuple[list[int], list[str]]:
-    """Message ids, which are numbers, and task ids, which are not."""
+    """Return the message ids, which are numbers, and the task ids, which are not."""
     messages = [int(id) for id in ids if id.isdecimal() and int(id) <= MESSAGE_ID.max]
     return messages, [id for id in ids if not (id.isdecimal() and int(id) <= MESSAGE_ID.max)]
 
 
 def count_of(client: QueueClient, filters: Any) -> int:
-    """How many failures match."""
+    """Return the number of failures that match."""
     return sum(group.count for group in client.group_failures(["queue"], **filters).groups)

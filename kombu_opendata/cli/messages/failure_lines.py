@@ -1,4 +1,4 @@
-"""How failures and attempts of tasks are shown."""
+"""Output of failures and attempts of tasks."""
 
 from __future__ import annotations
 
@@ -22,18 +22,21 @@ ARGUMENTS_LIMIT = 2_000
 
 
 def what_was_raised(one: Any, limit: int = _CELL) -> str:
-    """The exception of a failure or an attempt on one line, cut."""
+    """Return the exception of a failure or an attempt on one line, cut to ``limit`` characters."""
     text = f"{one.exception}: {one.error}" if one.error else str(one.exception)
     return text if not limit or len(text) <= limit else text[: limit - 1] + "…"
 
 
 def as_document(one: FailureInfo) -> Any:
-    """A failure for --json."""
+    """Return a failure as a document for --json."""
     return {**unpacked(one), "retried_as": None if one.retried_as < 0 else one.retried_as}
 
 
 def task_arguments(client: QueueClient, one: FailureInfo) -> dict[str, Any]:
-    """The arguments of a failed task with secrets masked, or why they can't be shown; nothing for any other message."""
+    """Return the masked arguments of a failed task; empty for any other message.
+
+    If they can't be shown, return the reason.
+    """
     if not one.task_id:
         return {}
     try:
@@ -43,7 +46,7 @@ def task_arguments(client: QueueClient, one: FailureInfo) -> dict[str, Any]:
 
 
 def masked_arguments(found: Task) -> dict[str, Any]:
-    """The arguments of a task with secrets masked, or why they can't be shown."""
+    """Return the arguments of a task with secrets masked, or the reason why they can't be shown."""
     if found.args is None or found.kwargs is None:
         return {"arguments": f"({found.arguments_note})"}
     masking = Masking()
@@ -57,5 +60,5 @@ def say_lines(text: str) -> None:
 
 
 def hint(id: str) -> str:
-    """What to do about a failure."""
+    """Return the command that runs a failure again."""
     return f"run it again: {next_command(f'failed retry --id {shlex.quote(id)}')}"

@@ -1,4 +1,4 @@
-"""``messages`` and ``attempts``: the history of messages."""
+"""Commands ``messages`` and ``attempts``: the history of messages."""
 
 from __future__ import annotations
 
@@ -67,22 +67,22 @@ _list_options = with_options(
 def messages(target: Target, as_json: bool, everything: bool, **wanted: Any) -> None:
     """List stored messages and their state in each queue.
 
-    They are ordered by the time the broker received them.
+    They are ordered by the time at which the broker received them.
     """
     columns: list[Column] = [("id", True), ("received", False), ("queues", False), ("headers", False)]
-    asked = _asked(**wanted)
+    arguments = _asked(**wanted)
     with target.client(looks=True) as client:
-        _check_queues(client, asked["queues"])
+        _check_queues(client, arguments["queues"])
         if everything:
-            _show_all(client.iter_messages(**asked | _LARGE_PAGES), as_json, columns, _message_row)
+            _show_all(client.iter_messages(**arguments | _LARGE_PAGES), as_json, columns, _message_row)
         else:
-            _show_page(client.list_messages(**asked), asked, as_json, columns, _message_row)
+            _show_page(client.list_messages(**arguments), arguments, as_json, columns, _message_row)
 
 
 def _message_row(one: MessageInfo) -> tuple[Any, ...]:
     states = ", ".join(f"{state.queue}: {_status(state)}" for state in one.queues)
-    telling = {name: value for name, value in one.headers.items() if name not in _ROUTING}
-    return str(one.id), moment(one.received_at_ms), states or "none", pairs(telling, _CELL)
+    own_headers = {name: value for name, value in one.headers.items() if name not in _ROUTING}
+    return str(one.id), moment(one.received_at_ms), states or "none", pairs(own_headers, _CELL)
 
 
 def _status(state: QueueStatus) -> str:
@@ -109,28 +109,28 @@ def _status(state: QueueStatus) -> str:
 @click.option("--manual/--not-manual", default=None, help="only what was done by hand, or only the rest")
 @look_options
 def attempts(target: Target, as_json: bool, everything: bool, **wanted: Any) -> None:
-    """List finished attempts: who had a message, and how it ended.
+    """List finished attempts with their consumers and outcomes.
 
-    They are ordered by the time they ended. A task's state is what its worker reported.
+    They are ordered by the time at which they ended. A task's state is the one that its worker reported.
     """
     columns: list[Column] = [
         ("message", True), ("queue", False), ("ended", False), ("seconds", True), ("attempt", True),
         ("outcome", False), ("state", False), ("exception", False), ("consumer", False),
     ]  # fmt: skip
-    asked = _asked(**wanted)
+    arguments = _asked(**wanted)
     with target.client(looks=True) as client:
-        _check_queues(client, asked["queues"])
+        _check_queues(client, arguments["queues"])
         if everything:
-            _show_all(client.iter_attempts(**asked | _LARGE_PAGES), as_json, columns, _attempt_row)
+            _show_all(client.iter_attempts(**arguments | _LARGE_PAGES), as_json, columns, _attempt_row)
         else:
-            _show_page(client.list_attempts(**asked), asked, as_json, columns, _attempt_row)
+            _show_page(client.list_attempts(**arguments), arguments, as_json, columns, _attempt_row)
 
 
 def _attempt_row(one: AttemptInfo) -> tuple[Any, ...]:
     seconds = f"{(one.ended_at_ms - one.claimed_at_ms) / 1000:.3f}" if one.claimed_at_ms else ""
-    how = one.outcome + (", requeued" if one.requeued else "") + (", by hand" if one.manual else "")
+    outcome = one.outcome + (", requeued" if one.requeued else "") + (", by hand" if one.manual else "")
     return (
-        str(one.message_id), one.queue, moment(one.ended_at_ms), seconds, one.number, how, one.state, one.exception,
+        str(one.message_id), one.queue, moment(one.ended_at_ms), seconds, one.number, outcome, one.state, one.exception,
         one.consumer,
     )  # fmt: skip
 
@@ -148,30 +148,30 @@ def _check_queues(client: QueueClient, queues: Iterable[str]) -> None:
     for queue in queues:
         if queue in known:
             continue
-        wanted: Any = {"queues": [queue], "limit": 1}
-        if not client.list_messages(**wanted).items and not client.list_attempts(**wanted).items:
+        query: Any = {"queues": [queue], "limit": 1}
+        if not client.list_messages(**query).items and not client.list_attempts(**query).items:
             raise NotFound(f"there is no queue {queue!r}, not even in the history", queue=queue)
 
 
 def _asked(headers: tuple[str, ...], since: datetime | None, until: datetime | None, **wanted: Any) -> Any:
-    """The arguments of a query."""
+    """Return the arguments of a query."""
     return {**wanted, "headers": header_choices(headers), "gte": since, "lte": until}
 
 
 def _show_all(found: Iterable[Any], as_json: bool, columns: list[Column], row: Row) -> None:
     if as_json:
-        for one in found:
-            print_json_line(unpacked(one))
+        for record in found:
+            print_json_line(unpacked(record))
     else:
         print_table(columns, map(row, found), none="none", spare=_SPARE)
 
 
 def _show_page(page: Page[Any], asked: Any, as_json: bool, columns: list[Column], row: Row) -> None:
-    # a cursor belongs to exactly this window, and "2h" is another one when the next page is requested
+    # a cursor belongs to exactly this window, and "2h" is another window when the next page is requested
     window = {"since": asked["gte"], "until": asked["lte"]}
     cursors = {"next": page.next, "prev": page.prev}
     if as_json:
-        print_json({"items": [unpacked(one) for one in page.items], **cursors, **window})
+        print_json({"items": [unpacked(record) for record in page.items], **cursors, **window})
         return
     print_table(columns, map(row, page.items), none="none", spare=_SPARE)
     times = "".join(f"--{name} {plain(at)} " for name, at in window.items() if at is not None)

@@ -1,4 +1,4 @@
-"""``peek`` and ``message``: what is in a queue, or one message, without claiming it."""
+"""Commands ``peek`` and ``message``: the messages of a queue, or one message, without leases."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ _ROUTING = ("exchange", "routing_key", "priority")
 def peek(queue: str, limit: int, after: int | None, full: bool, target: Target, as_json: bool) -> None:
     """Show a queue's waiting messages without claiming them.
 
-    With --json, each message is a document on a line of its own.
+    With --json, each message is a separate document on its line.
     """
     with target.client(looks=True) as client:
         errors: list[OpenDataError] = []
-        found = _noted(_peeked(client, queue, limit, -1 if after is None else after), errors)
+        messages = _noted(_peeked(client, queue, limit, -1 if after is None else after), errors)
         if as_json:
-            for one in found:
-                print_json_line(_as_json(one))
+            for peeked in messages:
+                print_json_line(_as_json(peeked))
             _check(errors)
             return
-        rows = [_row(one, 0 if full else _CELL) for one in found]
+        rows = [_row(peeked, 0 if full else _CELL) for peeked in messages]
     # delays and priorities are rare, and the body needs the space
     columns = [column for at, column in enumerate(_PEEKED) if column not in _RARE or any(row[at] for row in rows)]
     rows = [tuple(cell for cell, column in zip(row, _PEEKED, strict=True) if column in columns) for row in rows]
@@ -64,7 +64,7 @@ _RARE = (("due", False), ("priority", True))
 
 
 def _noted(found: Iterator[Message], errors: list[OpenDataError]) -> Iterator[Message]:
-    """Pass messages on, and add the errors of those that can't be read."""
+    """Yield messages, and record the errors of those that can't be read."""
     for peeked in found:
         if peeked.error is not None:
             errors.append(peeked.error)
@@ -102,50 +102,53 @@ def _peeked(client: QueueClient, queue: str, limit: int, after: int) -> Iterator
 def message(id: int, queue: str, save: Any, target: Target, as_json: bool) -> None:
     """Show a message by its id: body, headers and states."""
     with target.client(looks=True) as client:
-        found = client.get(id, queue)
+        stored = client.get(id, queue)
     if save is not None:
-        if found.message.error is not None:
-            raise found.message.error
-        save.write(found.message.raw)
+        if stored.message.error is not None:
+            raise stored.message.error
+        save.write(stored.message.raw)
         return
     if as_json:
-        states = [{name: value for name, value in plain(state).items() if name != "token"} for state in found.states]
-        print_json({**plain(found), "message": _as_json(found.message), "states": states})
+        states = [{name: value for name, value in plain(state).items() if name != "token"} for state in stored.states]
+        print_json({**plain(stored), "message": _as_json(stored.message), "states": states})
     else:
-        _print_message(found)
-    if found.message.error is not None:
-        _check([found.message.error])
+        _print_message(stored)
+    if stored.message.error is not None:
+        _check([stored.message.error])
 
 
 def _print_message(found: StoredMessage) -> None:
-    one, known = _with_metadata(found), found.metadata
+    message, metadata = _with_metadata(found), found.metadata
     print_facts(
         {
-            "id": str(one.id),
+            "id": str(message.id),
             "received": found.received_at,
             "visible": found.visible_at,
-            "priority": one.properties.get("priority") or known.get("priority") or 0,
-            "exchange": one.exchange or "(default)",
-            "routing key": one.routing_key,
-            "content type": one.content_type,
+            "priority": message.properties.get("priority") or metadata.get("priority") or 0,
+            "exchange": message.exchange or "(default)",
+            "routing key": message.routing_key,
+            "content type": message.content_type,
         }
     )
-    for name, value in one.headers.items():
+    for name, value in message.headers.items():
         say(f"header {name}: {value_text(value, _PREVIEW)}")
     columns = [("queue", False), ("state", False), ("attempts", True), ("since or until", False), ("holder", False)]
     rows = [(*_state(state), state.holder) for state in found.states]
     print_table(columns, rows, none="The message is in no queue.")
-    say(f"body: {_body(one)}")
+    say(f"body: {_body(message)}")
 
 
 def _with_metadata(found: StoredMessage) -> Message:
-    """The message; if it can't be read, with headers and routing from its metadata, which is another record."""
-    known = found.metadata
+    """Return the message; if it can't be read, with headers and routing from its metadata, which is another record."""
+    metadata = found.metadata
     if found.message.error is None:
         return found.message
-    headers = {name: text for name, text in known.items() if name not in _ROUTING}
+    headers = {name: text for name, text in metadata.items() if name not in _ROUTING}
     return replace(
-        found.message, exchange=known.get("exchange", ""), routing_key=known.get("routing_key", ""), headers=headers
+        found.message,
+        exchange=metadata.get("exchange", ""),
+        routing_key=metadata.get("routing_key", ""),
+        headers=headers,
     )
 
 
@@ -164,7 +167,7 @@ def _state(state: MessageState) -> tuple[Any, ...]:
 
 
 def _as_json(one: Message) -> dict[str, Any]:
-    """A message without the fields of a lease, as nothing was claimed; a body that is too large is bytes."""
+    """Return a message without the fields of a lease, as nothing was claimed; a body that is too large is in bytes."""
     try:
         body = None if one.error is not None else plain(one.displayed())
     except BodyTooLarge:

@@ -1,4 +1,4 @@
-"""``replay``: put stored messages into a queue again."""
+"""Command ``replay``: route stored messages to a queue again."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def replay(
 ) -> None:
     """Put stored messages into a queue again.
 
-    Only messages that match its filter or bindings, and are not waiting or in flight there, are put in. Tasks run
-    again. The broker works in the background: Ctrl-C ends the waiting, --stop ends the replay.
+    The command selects messages that match the queue's filter or bindings and are not waiting or in flight there. Tasks
+    run again. The broker works in the background: Ctrl-C ends the waiting, --stop ends the replay.
     """
     if (start is not None) + progress + stop != 1:
         raise click.UsageError("choose one of: --from POSITION, --progress, --stop")
@@ -61,40 +61,40 @@ def replay(
             return
         assert queue is not None
         if stop:
-            found = client.stop_replay(queue)
+            cursor = client.stop_replay(queue)
         else:
-            found = client.replay(queue, start, until, where=where)
+            cursor = client.replay(queue, start, until, where=where)
             if wait:
-                found = _wait(client, queue, found)
+                cursor = _wait(client, queue, cursor)
     if as_json:
-        print_json(with_times(found))
+        print_json(with_times(cursor))
         return
-    how = "stopped" if stop else "done" if found["done"] else "in progress"
+    outcome = "stopped" if stop else "done" if cursor["done"] else "in progress"
     say(
-        f"replay of queue {queue!r} {how}: {counted(found['seen'], 'message')} examined, "
-        f"{found['routed']:,} put into the queue"
+        f"replay of queue {queue!r} {outcome}: {counted(cursor['seen'], 'message')} examined, "
+        f"{cursor['routed']:,} put into the queue"
     )
 
 
 def _wait(client: QueueClient, queue: str, found: dict[str, Any]) -> dict[str, Any]:
     from ..terminal.progress import bar
 
-    pause, has_told, error = threading.Event(), False, ""
+    pause, is_reported, error = threading.Event(), False, ""
     try:
         with bar(f"replaying into {queue}") as update:
             while not found["done"]:
                 update(found["position"] - found["start"], found["end"] - found["start"])
-                if found["waiting"] and not has_told:
+                if found["waiting"] and not is_reported:
                     note(f"queue {queue!r} is full or paused: the replay waits until it takes messages")
-                    has_told = True
+                    is_reported = True
                 if found["error"] and found["error"] != error:
                     error = found["error"]
                     note(f"a step of the replay failed and is tried again: {error}")
                 pause.wait(_LOOK_SECONDS)
-                again = client.replay_progress([queue])
-                if not again:
+                cursors = client.replay_progress([queue])
+                if not cursors:
                     raise CommandError(f"queue {queue!r} was dropped", REFUSED)
-                found = again[0]
+                found = cursors[0]
     except KeyboardInterrupt:
         note(f"the replay continues in the broker: {next_command('replay --progress', queue)}, or with --stop")
         raise
@@ -103,19 +103,19 @@ def _wait(client: QueueClient, queue: str, found: dict[str, Any]) -> dict[str, A
 
 def _show(found: list[dict[str, Any]], as_json: bool) -> None:
     if as_json:
-        print_json([with_times(one) for one in found])
+        print_json([with_times(cursor) for cursor in found])
         return
     columns: list[Column] = [
         ("queue", False), ("state", False), ("%", True), ("examined", True), ("put in", True), ("per s", True),
         ("began", False),
     ]  # fmt: skip
     rows = []
-    for one in found:
-        state = "done" if one["done"] else "waits: full or paused" if one["waiting"] else "in progress"
-        if one["error"] and not one["done"]:
-            state = f"failing: {one['error']}"
-        whole = one["end"] - one["start"]
-        share = 100 * (one["position"] - one["start"]) // whole if whole > 0 else 100
-        began = moment(one["started_at_ms"])
-        rows.append((one["queue"], state, share, one["seen"], one["routed"], one["rate"], began))
+    for cursor in found:
+        state = "done" if cursor["done"] else "waits: full or paused" if cursor["waiting"] else "in progress"
+        if cursor["error"] and not cursor["done"]:
+            state = f"failing: {cursor['error']}"
+        whole = cursor["end"] - cursor["start"]
+        share = 100 * (cursor["position"] - cursor["start"]) // whole if whole > 0 else 100
+        began = moment(cursor["started_at_ms"])
+        rows.append((cursor["queue"], state, share, cursor["seen"], cursor["routed"], cursor["rate"], began))
     print_table(columns, rows, none="no replays")

@@ -1,4 +1,4 @@
-"""``send`` and ``publish``: one message, or many."""
+"""Commands ``send`` and ``publish``: one message, or many."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def send(
     Without BODY and --file, the body is read from stdin. The queue must exist. The message is on disk when the command
     returns.
     """
-    given = headers_of(headers)
+    header_values = headers_of(headers)
     _check_times(at, settings)
     if lines and settings["idempotency_key"]:
         raise click.UsageError("--key is for one message: leave out --lines")
@@ -81,11 +81,11 @@ def send(
     ids: list[int] = []
     with target.client() as client:
         if not lines:
-            ids.append(client.send(queue, convert(_whole(body, file)), given, at=at, **settings))
+            ids.append(client.send(queue, convert(_whole(body, file)), header_values, at=at, **settings))
         else:
             del settings["idempotency_key"]
             bodies = (convert(line, f"line {number:,}:") for number, line in enumerate(_lines(body, file), 1))
-            ids = _send_lines(client, queue, bodies, {"headers": given, "at": at, **settings}, as_json)
+            ids = _send_lines(client, queue, bodies, {"headers": header_values, "at": at, **settings}, as_json)
     if as_json and not lines:
         print_json({"queue": queue, "id": ids[0]})
     elif not as_json:
@@ -148,15 +148,17 @@ def publish(
     A queue matches by a binding, by its name or by its filter. Exits with 1 if none matches.
     """
     _check_times(at, settings)
-    given = headers_of(headers)
+    header_values = headers_of(headers)
     content = _typed(kind)(_whole(body, file))
     with target.client() as client:
-        done = client.publish(content, given, exchange=exchange, routing_key=routing_key, at=at, **settings)
+        published = client.publish(
+            content, header_values, exchange=exchange, routing_key=routing_key, at=at, **settings
+        )
     if as_json:
-        print_json(done)
-    elif done.id is not None:
-        say(f"{done.id}{' (sent before)' if done.repeated else ''}: {', '.join(done.queues)}")
-    if done.id is None:
+        print_json(published)
+    elif published.id is not None:
+        say(f"{published.id}{' (sent before)' if published.repeated else ''}: {', '.join(published.queues)}")
+    if published.id is None:
         raise CommandError("no queue matches: nothing was stored")
 
 

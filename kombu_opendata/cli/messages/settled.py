@@ -1,4 +1,4 @@
-"""``archive``: the done messages of a queue: list, count, delete."""
+"""Commands ``archive``: list, count and delete the done messages of a queue."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COLUMNS: list[Column] = [("id", True), ("settled", False), ("attempts", True)]
 
 @click.group("archive", cls=CommandGroup)
 def archive_group() -> None:
-    """Archived messages (done ones): list, count, delete."""
+    """List, count and delete archived (done) messages."""
 
 
 @archive_group.command("list", epilog="Example: opendata-queue archive list orders -n 0")
@@ -33,17 +33,17 @@ def archive_group() -> None:
 def list_archived(queue: str, limit: int, target: Target, as_json: bool) -> None:
     """List the archived messages of a queue, oldest first.
 
-    With --json, one document a line.
+    With --json, each is a separate document on its line.
     """
     with target.client(looks=True) as client:
-        found = client.iter_by_state(queue, "done")
-        shown = islice(found, limit or None)
+        states = client.iter_by_state(queue, "done")
+        shown = islice(states, limit or None)
         if as_json:
-            for one in shown:
-                print_json_line(_as_json(one))
+            for state in shown:
+                print_json_line(_as_json(state))
             return
-        rows = [(str(one.id), one.settled_at, one.attempts) for one in shown]
-        has_more = next(found, None) is not None
+        rows = [(str(state.id), state.settled_at, state.attempts) for state in shown]
+        has_more = next(states, None) is not None
     print_table(_COLUMNS, rows, none=f"queue {queue!r} has no archived messages")
     if has_more:
         note(f"these are the oldest {limit:,}; -n 0 lists all")
@@ -64,12 +64,12 @@ def count(queues: tuple[str, ...], every: bool, target: Target, as_json: bool) -
     """
     with target.client(looks=True) as client:
         metrics = {name: client.metrics(name) for name in queues} if queues else client.metrics_all()
-    found = {name: one.done for name, one in metrics.items()}
+    counts = {name: figures.done for name, figures in metrics.items()}
     if as_json:
-        print_json(found)
+        print_json(counts)
     else:
         print_table(
-            [("queue", False), ("archived", True)], listed(found, every or bool(queues)).items(), none="no queues"
+            [("queue", False), ("archived", True)], listed(counts, every or bool(queues)).items(), none="no queues"
         )
 
 

@@ -1,4 +1,4 @@
-"""``task`` and ``result``: a task of Celery with its attempts and its result, and a result alone."""
+"""Commands ``task show`` and ``result get``: a Celery task with its attempts and its result, and a result alone."""
 
 from __future__ import annotations
 
@@ -31,36 +31,36 @@ _SPARE = ("pid", "outcome", "queue", "waited")
 
 @click.group("task", cls=CommandGroup)
 def task_group() -> None:
-    """A task of Celery: show."""
+    """Show a task of Celery."""
 
 
 @click.group("result", cls=CommandGroup)
 def result_group() -> None:
-    """Results of tasks: get."""
+    """Get the results of tasks."""
 
 
 @task_group.command(epilog="Example: opendata-queue task show 5b0e6c0e-2f1d-4c55-9d1c-6d1f0f1c8c3a")
 @click.argument("id", metavar="ID")
 @look_options
 def show(id: str, target: Target, as_json: bool) -> None:
-    """Show a task by its id: what it is, its attempts, its result.
+    """Show a task by its id, with its attempts and its result.
 
     ID is Celery's id of the task, or the id of its message. Arguments that are not JSON or msgpack are not shown, and a
     pickle is never loaded. Arguments are masked as those of `failed show`, but not with --json.
     """
     with target.client(looks=True) as client:
-        found = client.task(int(id) if id.isdecimal() and int(id) <= MESSAGE_ID.max else id)
+        task = client.task(int(id) if id.isdecimal() and int(id) <= MESSAGE_ID.max else id)
     if as_json:
-        print_json(_document(found))
+        print_json(_document(task))
     else:
-        _print(found)
+        _print(task)
 
 
 def _document(found: Task) -> Any:
     return {
-        **plain(found), "queues": unpacked(found.queues), "attempts": [unpacked(one) for one in found.attempts],
-        "failures": [as_document(one) for one in found.failures],
-        "handled": [as_document(one) for one in found.handled],
+        **plain(found), "queues": unpacked(found.queues), "attempts": [unpacked(record) for record in found.attempts],
+        "failures": [as_document(record) for record in found.failures],
+        "handled": [as_document(record) for record in found.handled],
     }  # fmt: skip
 
 
@@ -78,8 +78,8 @@ def _print(found: Task) -> None:
         }
     )
     for title, others in (("started", found.children), ("runs again as", found.again)):
-        for one in others:
-            say(f"{title}: {one.name} {one.task_id} (message {one.message_id})")
+        for related in others:
+            say(f"{title}: {related.name} {related.task_id} (message {related.message_id})")
     for failure in found.handled:
         if failure.handled == "dismissed":
             say(f"dismissed: the failure of message {failure.message_id}")
@@ -94,7 +94,7 @@ def _print(found: Task) -> None:
 
 
 def _state(found: Task) -> str:
-    """The state, and since when and by whom if it runs."""
+    """Return the state; for a task in progress, with its worker and the time of its start."""
     for status in found.queues:
         if status.status in ("running", "in_flight"):
             return f"{status.status} since {moment(status.at_ms):%Y-%m-%d %H:%M:%SZ} by {status.consumer}"
@@ -137,19 +137,19 @@ def get(id: str, key: str, target: Target, as_json: bool) -> None:
     Exits with 1 if there is none in this broker. A pickled result is not loaded; only its size is printed.
     """
     with target.client(looks=True) as client:
-        found = client.task_result(id, key=key)
-    if found is None:
+        result = client.task_result(id, key=key)
+    if result is None:
         raise CommandError(
             f"there is no result of task {id}: none was stored in this broker, or it expired; "
             f"'{next_command('task show', id)}' tells what became of the task"
         )
     if as_json:
-        print_json(found)
-    elif found.encoding != "json":
-        say(_unread(found))
-    elif found.state == "SUCCESS":
-        say(json.dumps(found.value, ensure_ascii=False))
+        print_json(result)
+    elif result.encoding != "json":
+        say(_unread(result))
+    elif result.state == "SUCCESS":
+        say(json.dumps(result.value, ensure_ascii=False))
     else:
-        say(f"{found.state}: {value_text(found.value)}")
-        if found.traceback:
-            say_lines(shown_lines(found.traceback.rstrip()))
+        say(f"{result.state}: {value_text(result.value)}")
+        if result.traceback:
+            say_lines(shown_lines(result.traceback.rstrip()))

@@ -1,1 +1,1 @@
-"""Verbs about queues, and about exchanges, bindings and filters that fill them."""
+"""Verbs about queues, and about the exchanges, bindings and filters that route to them."""

@@ -1,4 +1,4 @@
-"""The options for arguments of queues, which ``queue create`` and ``queue alter`` have."""
+"""Options for arguments of queues, which ``queue create`` and ``queue alter`` share."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ argument_options = with_options(
 
 
 def whole_seconds(given: dict[str, Any]) -> None:
-    """Round the durations that an argument wants in whole seconds."""
+    """Round the durations of arguments that have whole seconds."""
     for name in _WHOLE:
         if given[name] is not None:
             given[name] = round(given[name])

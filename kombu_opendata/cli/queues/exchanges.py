@@ -1,4 +1,4 @@
-"""``exchange`` and ``binding``: how published messages get to queues."""
+"""Commands ``exchange`` and ``binding``: the routing of published messages to queues."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _ALTERNATE = "alternate-exchange"
 
 @click.group("exchange", cls=CommandGroup)
 def exchange_group() -> None:
-    """Exchanges: list, show, explain, create, delete."""
+    """List, show, explain, create and delete exchanges."""
 
 
 @click.group("binding", cls=CommandGroup)
 def binding_group() -> None:
-    """Bindings of queues to exchanges: list, create, delete."""
+    """List, create and delete bindings of queues to exchanges."""
 
 
 exchange_argument = click.argument("exchange", shell_complete=complete_exchanges)
 
 
 def _exchange(client: QueueClient, name: str) -> ExchangeInfo:
-    """The exchange of this name.
+    """Return the exchange of this name.
 
     Raises:
         NotFound: it does not exist.
@@ -59,14 +59,14 @@ def list_exchanges(target: Target, as_json: bool) -> None:
     The default exchange, which routes to each queue by its name, is not listed.
     """
     with target.client(looks=True) as client:
-        found = client.list_exchanges()
+        infos = client.list_exchanges()
     if as_json:
-        print_json(found)
+        print_json(infos)
         return
     columns: list[Column] = [
         ("exchange", False), ("type", False), ("kind", False), ("bindings", True), ("arguments", False),
     ]  # fmt: skip
-    rows = [(info.name, info.type, _kind(info), info.bindings, arguments_text(info.arguments)) for info in found]
+    rows = [(info.name, info.type, _kind(info), info.bindings, arguments_text(info.arguments)) for info in infos]
     print_table(columns, rows, none="no exchanges")
 
 
@@ -81,13 +81,13 @@ def show_exchange(exchange: str, target: Target, as_json: bool) -> None:
     """Show an exchange and its bindings."""
     with target.client(looks=True) as client:
         info = _exchange(client, exchange)
-        bindings = [one for one in client.list_bindings() if one.exchange == exchange]
+        bindings = [binding for binding in client.list_bindings() if binding.exchange == exchange]
     if as_json:
         print_json({**plain(info), "bindings": bindings})
         return
     print_facts({"exchange": info.name, "type": info.type, "kind": _kind(info), **info.arguments})
     columns: list[Column] = [("queue", False), ("routing key", False), ("arguments", False)]
-    rows = [(one.queue, one.routing_key, arguments_text(one.arguments)) for one in bindings]
+    rows = [(binding.queue, binding.routing_key, arguments_text(binding.arguments)) for binding in bindings]
     print_table(columns, rows, title="bindings", none="no bindings")
 
 
@@ -99,16 +99,16 @@ def show_exchange(exchange: str, target: Target, as_json: bool) -> None:
 @header_option("a header of the message")
 @look_options
 def explain_exchange(exchange: str, routing_key: str, headers: tuple[str, ...], target: Target, as_json: bool) -> None:
-    """Tell which queues would get a message.
+    """Show the queues to which a message would be routed.
 
-    EXCHANGE is where it would be published; without it, the default exchange. Nothing is sent. Exits with 1 if no queue
-    would get it. `filter explain QUEUE` tells why a queue gets a message or not.
+    EXCHANGE is the exchange of the publish; without it, the default exchange. Nothing is sent. Exits with 1 if no queue
+    matches. `filter explain QUEUE` explains why a queue gets a message or not.
     """
-    given = headers_of(headers)
+    header_values = headers_of(headers)
     with target.client(looks=True) as client:
-        queues = client.test_routing(exchange, routing_key, given)
+        queues = client.test_routing(exchange, routing_key, header_values)
     if as_json:
-        print_json({"exchange": exchange, "routing_key": routing_key, "headers": given, "queues": queues})
+        print_json({"exchange": exchange, "routing_key": routing_key, "headers": header_values, "queues": queues})
     elif queues:
         print_table([("queue", False)], [(name,) for name in queues], none="")
     if not queues:
@@ -184,12 +184,15 @@ def list_bindings(queue: str | None, exchange: str | None, target: Target, as_js
             client.get_queue(queue)
         if exchange is not None:
             _exchange(client, exchange)
-        found = [one for one in client.list_bindings(queue) if exchange in (None, one.exchange)]
+        bindings = [binding for binding in client.list_bindings(queue) if exchange in (None, binding.exchange)]
     if as_json:
-        print_json(found)
+        print_json(bindings)
         return
     columns: list[Column] = [("queue", False), ("exchange", False), ("routing key", False), ("arguments", False)]
-    rows = [(one.queue, one.exchange, one.routing_key, arguments_text(one.arguments)) for one in found]
+    rows = [
+        (binding.queue, binding.exchange, binding.routing_key, arguments_text(binding.arguments))
+        for binding in bindings
+    ]
     print_table(columns, rows, none="no bindings")
 
 
@@ -214,13 +217,13 @@ def create_binding(
 ) -> None:
     """Bind a queue to an exchange.
 
-    The queue then gets the messages that are published there and match. Nothing happens if the binding exists.
+    The queue then receives the matching messages that are published there. Nothing happens if the binding exists.
     """
-    given = headers_of(arguments, "argument")
+    argument_values = headers_of(arguments, "argument")
     with target.client() as client:
-        client.bind(queue, exchange, routing_key, given)
+        client.bind(queue, exchange, routing_key, argument_values)
     if as_json:
-        print_json({"queue": queue, "exchange": exchange, "routing_key": routing_key, "arguments": given})
+        print_json({"queue": queue, "exchange": exchange, "routing_key": routing_key, "arguments": argument_values})
     else:
         say(f"queue {queue!r} is bound to exchange {exchange!r}")
 
@@ -232,23 +235,24 @@ def delete_binding(
 ) -> None:
     """Delete a binding of a queue to an exchange.
 
-    Give the same routing key and arguments with which it was created. The queue's messages stay.
+    Give the routing key and the arguments with which it was created. The queue's messages stay.
     """
-    given = headers_of(arguments, "argument")
+    argument_values = headers_of(arguments, "argument")
     with target.client() as client:
         client.get_queue(queue)
         matched = _exchange(client, exchange).type == "headers"
-        bound = [
-            one
-            for one in client.list_bindings(queue)
-            if (one.exchange, one.routing_key) == (exchange, routing_key) and (not matched or one.arguments == given)
+        matches = [
+            binding
+            for binding in client.list_bindings(queue)
+            if (binding.exchange, binding.routing_key) == (exchange, routing_key)
+            and (not matched or binding.arguments == argument_values)
         ]
-        if not bound:
+        if not matches:
             raise CommandError(
                 f"queue {queue!r} has no such binding to exchange {exchange!r}: "
                 f"'{next_command('binding list', queue)}' shows its bindings"
             )
-        client.unbind(queue, exchange, routing_key, given)
+        client.unbind(queue, exchange, routing_key, argument_values)
     if as_json:
         print_json({"queue": queue, "exchange": exchange, "routing_key": routing_key, "deleted": True})
     else:

@@ -1,4 +1,4 @@
-"""``queue figures``: the last ten minutes, as the broker remembers them."""
+"""Command ``queue figures``: metrics of the last ten minutes, from the broker's memory."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _SPARE = ("delivered/s", "delayed", "in flight")
 def figures(queues: tuple[str, ...], target: Target, as_json: bool) -> None:
     """Show rates and lengths of the last ten minutes.
 
-    Without QUEUE, of all queues together. The broker remembers them, a point each five seconds, until it ends.
+    Without QUEUE, of all queues together. The broker keeps them in memory, a point every five seconds, until it ends.
     """
     with target.client(looks=True) as client:
-        found = client.figures(queues)
-    if missing := [name for name in queues if name not in found.queues]:
+        recent = client.figures(queues)
+    if missing := [name for name in queues if name not in recent.queues]:
         raise NotFound(f"no queue {missing[0]!r}", queue=missing[0])
     if as_json:
-        print_json(found)
+        print_json(recent)
         return
-    shown = found.queues if queues else {"all queues": found.total}
+    shown = recent.queues if queues else {"all queues": recent.total}
     for name, series in shown.items():
-        rows = [] if series is None else list(_rows(found, series))
+        rows = [] if series is None else list(_rows(recent, series))
         print_table(_COLUMNS, rows, title=name, none="no figures yet", spare=_SPARE)
 
 

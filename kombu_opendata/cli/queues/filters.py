@@ -1,4 +1,4 @@
-"""``filter explain``: why a queue gets a message or not."""
+"""Command ``filter explain``: the reason why a queue receives a message or not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..terminal.output import print_json, say
 
 @click.group("filter", cls=CommandGroup)
 def filter_group() -> None:
-    """Filters: explain."""
+    """Explain filters."""
 
 
 @filter_group.command(epilog="Example: opendata-queue filter explain big --id 1234")
@@ -26,8 +26,8 @@ def filter_group() -> None:
 def explain(queue: str, filter: str, id: int | None, headers: tuple[str, ...], target: Target, as_json: bool) -> None:
     """Explain why a queue gets a message or not.
 
-    Shows the value of each part of its filter. Exits with 1 if the queue does not get the message. --filter with
-    --header needs no broker.
+    The output has the value of each part of the filter. Exits with 1 if the queue does not get the message. --filter
+    with --header needs no broker.
     """
     from ...client.calls.explain_routing import header_texts
 
@@ -35,12 +35,12 @@ def explain(queue: str, filter: str, id: int | None, headers: tuple[str, ...], t
         raise click.UsageError("name a QUEUE, or give a --filter")
     if id is not None and headers:
         raise click.UsageError("give --id or --header, not both")
-    seen = None if id is not None else header_texts(headers_of(headers))
-    if filter and seen is not None:
-        report = _local(filter, seen)
+    texts = None if id is not None else header_texts(headers_of(headers))
+    if filter and texts is not None:
+        report = _local(filter, texts)
     else:
         with target.client(looks=True) as client:
-            report = client.explain(queue, id=id, headers=seen, filter=filter)
+            report = client.explain(queue, id=id, headers=texts, filter=filter)
     if as_json:
         print_json(report)
     else:
@@ -52,15 +52,15 @@ def explain(queue: str, filter: str, id: int | None, headers: tuple[str, ...], t
 def _local(text: str, headers: dict[str, str]) -> dict[str, Any]:
     from ...selectors import compile_selector
 
-    found = compile_selector(text).explain(headers)
-    return {"matches": found.value is True, "filter": found.to_dict()}
+    explanation = compile_selector(text).explain(headers)
+    return {"matches": explanation.value is True, "filter": explanation.to_dict()}
 
 
 def _print(report: dict[str, Any]) -> None:
     queue = report.get("queue")
-    who = f"queue {queue!r} " if queue else "the filter "
+    subject = f"queue {queue!r} " if queue else "the filter "
     does, does_not = ("gets it", "does not get it") if queue else ("matches", "does not match")
-    say(who + (does if report["matches"] else does_not))
+    say(subject + (does if report["matches"] else does_not))
     if report["filter"] is not None:
         say(f"filter{f' (mode {mode})' if (mode := report.get('mode')) else ''}:")
         _print_explanation(report["filter"])

@@ -1,4 +1,4 @@
-"""``queue move`` and ``queue copy``: waiting messages to another queue."""
+"""Commands ``queue move`` and ``queue copy``: waiting messages to another queue."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def _command(verb: str, done: str) -> click.Command:
         states: Any = (state,) if state else _STATES
         with target.client() as client:
             call = client.copy_messages if verb == "copy" else client.move_messages
-            found = _watched(
+            moved = _watched(
                 client, f"{verb} to {target_queue}", source, target_queue, limit,
                 lambda: call(source, target_queue, where=where, ids=ids or None, limit=limit, states=states),
             )  # fmt: skip
-        _print(found, source, target_queue, done, as_json)
-        stayed = found.already + found.expired + found.waiting + found.unmatched
-        check_ids(ids, found.count + stayed, limit, "waiting messages of the queue that match")
+        _print(moved, source, target_queue, done, as_json)
+        stayed = moved.already + moved.expired + moved.waiting + moved.unmatched
+        check_ids(ids, moved.count + stayed, limit, "waiting messages of the queue that match")
 
     return run
 
@@ -71,7 +71,7 @@ move, copy = _command("move", "moved"), _command("copy", "copied")
 
 
 def _watched(client: QueueClient, label: str, source: str, target: str, limit: int, work: Callable[[], Moved]) -> Moved:
-    """Do the work, and show how many messages the target got meanwhile; also if Ctrl-C ends it."""
+    """Do the work, and show the number of messages that the target has received; also if Ctrl-C ends it."""
     from ..terminal.progress import watched
 
     waiting, before = client.metrics(source), client.metrics(target).total
@@ -99,7 +99,7 @@ def _print(found: Moved, source: str, target: str, done: str, as_json: bool) -> 
         print_json({"source": source, "target": target, done: found.count, **counts})
     else:
         left = "stayed" if done == "moved" else "left out"
-        rest = "".join(f"; {number:,} {left} ({why})" for why, number in stayed.items() if number)
+        rest = "".join(f"; {number:,} {left} ({reason})" for reason, number in stayed.items() if number)
         say(f"{counted(found.count, 'message')} {done} from queue {source!r} to {target!r}{rest}")
     if found.is_full:
         raise CommandError(f"queue {target!r} is full: the same command goes on when there is room", NOT_NOW)

@@ -1,4 +1,4 @@
-"""``queue``: list, show, create, drop, purge, metrics; the modules beside this one have its other verbs."""
+"""Commands ``queue list|show|create|drop|purge|metrics``; the neighbouring modules have the other verbs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.group("queue", cls=CommandGroup)
 def queue_group() -> None:
-    """Queues: list, show, create, alter, pause, drop and more."""
+    """Manage queues: list, show, create, alter, pause and more."""
 
 
 @queue_group.command("list", epilog="Example: opendata-queue queue list")
@@ -34,17 +34,17 @@ def queue_group() -> None:
 def list_queues(every: bool, target: Target, as_json: bool) -> None:
     """List the queues and their arguments. With --json, all of them."""
     with target.client(looks=True) as client:
-        found = client.list_queues()
+        infos = client.list_queues()
     if as_json:
-        print_json(found)
+        print_json(infos)
         return
     columns: list[Column] = [
         ("queue", False), ("kind", False), ("consumers", True), ("paused", False), ("arguments", False),
     ]  # fmt: skip
-    shown = listed({info.name: info for info in found}, every).values()
+    shown = listed({info.name: info for info in infos}, every).values()
     rows = [(info.name, _kind(info), info.consumers, _paused(info), _arguments(info)) for info in shown]
-    print_table(columns, rows, none="no queues", spare=() if any(info.paused for info in found) else ("paused",))
-    note_hidden(len(found) - len(shown))
+    print_table(columns, rows, none="no queues", spare=() if any(info.paused for info in infos) else ("paused",))
+    note_hidden(len(infos) - len(shown))
 
 
 def _kind(info: QueueInfo) -> str:
@@ -58,7 +58,7 @@ def _paused(info: QueueInfo) -> str:
 
 
 def _arguments(info: QueueInfo) -> str:
-    """The arguments in effect; of those that an operator has changed, also the declared values."""
+    """Return the arguments in effect; for those that an operator has changed, also the declared values."""
     return ", ".join(f"{name.removeprefix('x-')}: {_argument(info, name)}" for name in info.arguments | info.overrides)
 
 
@@ -80,13 +80,13 @@ def show(queue: str, target: Target, as_json: bool) -> None:
     if as_json:
         print_json({**plain(info), "bindings": bindings, "metrics": metrics})
         return
-    about = {"queue": info.name, "kind": _kind(info), "created": local(info.created_at)}
+    facts = {"queue": info.name, "kind": _kind(info), "created": local(info.created_at)}
     if info.paused:
-        about["paused"] = f"{_paused(info)}, since {local(info.paused_at)}"
+        facts["paused"] = f"{_paused(info)}, since {local(info.paused_at)}"
     arguments = info.arguments | {name: _argument(info, name) for name in info.overrides}
-    print_facts({**about, **arguments, **_figures(metrics)})
+    print_facts({**facts, **arguments, **_figures(metrics)})
     columns: list[Column] = [("exchange", False), ("routing key", False), ("arguments", False)]
-    rows = [(one.exchange, one.routing_key, arguments_text(one.arguments)) for one in bindings]
+    rows = [(binding.exchange, binding.routing_key, arguments_text(binding.arguments)) for binding in bindings]
     print_table(columns, rows, title="bindings", none="no bindings")
 
 
@@ -110,8 +110,8 @@ def create(
 ) -> None:
     """Create a queue.
 
-    Nothing happens if the queue exists with the same options. If the folder has no store, this creates one and starts
-    its broker. docs/queue-arguments.md explains the options.
+    Nothing happens if the queue exists with the same options. If the folder has no store, the command creates one and
+    starts its broker. docs/queue-arguments.md explains the options.
     """
     from ...queue_client.queue_options import QueueOptions
 
@@ -181,18 +181,18 @@ def purge(queue: str, yes: bool, target: Target, as_json: bool) -> None:
 def metrics(queues: tuple[str, ...], every: bool, target: Target, as_json: bool) -> None:
     """Show lengths, ages and rates of queues.
 
-    Without QUEUE, of all queues. With --json, also of Celery's for events and remote control.
+    Without QUEUE, of all queues. With --json, including Celery's queues for events and remote control.
     """
     with target.client(looks=True) as client:
-        found = [client.metrics(name) for name in queues] if queues else list(client.metrics_all().values())
+        queue_metrics = [client.metrics(name) for name in queues] if queues else list(client.metrics_all().values())
     if as_json:
-        print_json(found)
+        print_json(queue_metrics)
     elif len(queues) == 1:
-        print_facts({"queue": found[0].queue, **_figures(found[0]), **found[0].counts})
+        print_facts({"queue": queue_metrics[0].queue, **_figures(queue_metrics[0]), **queue_metrics[0].counts})
     else:
-        shown = listed({one.queue: one for one in found}, every or bool(queues)).values()
+        shown = listed({entry.queue: entry for entry in queue_metrics}, every or bool(queues)).values()
         print_table(COLUMNS, map(row, shown), none="no queues", spare=SPARE)
-        note_hidden(len(found) - len(shown))
+        note_hidden(len(queue_metrics) - len(shown))
 
 
 COLUMNS: list[Column] = [
@@ -206,7 +206,7 @@ SPARE = ("acked/s", "sent/s", "consumers", "done", "delayed", "oldest")
 
 
 def row(one: QueueMetrics) -> tuple[Any, ...]:
-    """A queue's figures in the order of :data:`COLUMNS`."""
+    """Return a queue's metrics in the order of :data:`COLUMNS`."""
     rates = one.sent_per_second, one.acked_per_second
     counted = one.visible, one.delayed, one.in_flight, one.done, one.failed, one.consumers
     return one.queue, *counted, *rates, age(one.oldest_age_seconds)

@@ -1,4 +1,4 @@
-"""``queue alter``, ``queue pause`` and ``queue resume``."""
+"""Commands ``queue alter``, ``queue pause`` and ``queue resume``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def _complete_arguments(_context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     from ...broker.model.argument_table import KNOWN
 
-    return [one.name for one in KNOWN if not one.cannot_alter and one.name.startswith(incomplete)]
+    return [argument.name for argument in KNOWN if not argument.cannot_alter and argument.name.startswith(incomplete)]
 
 
 @click.command(cls=Command, epilog="Example: opendata-queue queue alter mails x-max-length=1000 --unset x-message-ttl")
@@ -39,11 +39,11 @@ def alter(
     queue: str, arguments: tuple[str, ...], unset: tuple[str, ...], reset: bool, force: bool, dry_run: bool, yes: bool,
     target: Target, as_json: bool, **given: Any,
 ) -> None:  # fmt: skip
-    """Change arguments of a queue, over what apps declare.
+    """Change arguments of a queue, over those that apps declare.
 
-    NAME=VALUE is an x- argument, such as x-max-length=1000; NAME:=null takes a declared one away. Apps may go on
-    declaring the queue with the old arguments, or with the new ones. docs/queue-arguments.md says which arguments can
-    be altered, and what becomes of messages that wait.
+    NAME=VALUE is an x- argument, such as x-max-length=1000; NAME:=null removes a declared one. Apps may continue to
+    declare the queue with the old arguments, or with the new ones. docs/queue-arguments.md lists the arguments that can
+    be altered, and the effect on waiting messages.
     """
     from ...queue_client.queue_options import QueueOptions
 
@@ -75,23 +75,23 @@ def _ending(changes: list[str], dry_run: bool) -> str:
 
 
 def _typed(arguments: Iterable[str]) -> dict[str, Any]:
-    """Arguments from ``name=value``, the value as the argument wants it, and ``name:=JSON``."""
+    """Return the arguments in ``name=value``, converted to the argument's type, and in ``name:=JSON``."""
     from ...broker.model.argument_table import BY_NAME
 
-    found = headers_of(arguments, "argument")
-    for name, value in found.items():
+    values = headers_of(arguments, "argument")
+    for name, value in values.items():
         known = BY_NAME.get(name)
         if known is None or not isinstance(value, str):
             continue
         if known.kind is int and value.removeprefix("-").isdecimal():
-            found[name] = int(value)
+            values[name] = int(value)
         elif known.kind is bool and value in ("true", "false"):
-            found[name] = value == "true"
-    return found
+            values[name] = value == "true"
+    return values
 
 
 def _changes(would: QueueAlteration) -> Iterable[str]:
-    """A line for each argument that gets another value."""
+    """Yield a line for each argument whose value changes."""
     for name in sorted(would.before.keys() | would.after.keys()):
         before, after = would.before.get(name), would.after.get(name)
         if before != after:
@@ -110,17 +110,17 @@ def _shown(value: Any) -> str:
 def pause(queue: str, publishes: bool, target: Target, as_json: bool) -> None:
     """Pause a queue: its consumers get nothing until it is resumed.
 
-    They may finish what they hold already. Publishes go on; with --publish, they are refused, and producers that retry
-    succeed after the queue is resumed. A paused queue stays paused when the broker restarts.
+    They may finish the messages that they hold. Publishes continue; with --publish, they are refused, and producers
+    that retry succeed after the queue is resumed. A paused queue stays paused when the broker restarts.
     """
     with target.client() as client:
-        now = client.pause(queue, publishes=publishes)
+        paused = client.pause(queue, publishes=publishes)
     if as_json:
-        print_json(now)
+        print_json(paused)
         return
-    what = "deliveries and publishes" if now.publishes else "deliveries"
-    already = "" if now.changed else " already"
-    say(f"queue {queue!r} is{already} paused ({what}), since {local(now.since)}")
+    scope = "deliveries and publishes" if paused.publishes else "deliveries"
+    already = "" if paused.changed else " already"
+    say(f"queue {queue!r} is{already} paused ({scope}), since {local(paused.since)}")
     note(f"to go on: {next_command('queue resume', queue)}")
 
 
@@ -131,10 +131,10 @@ def pause(queue: str, publishes: bool, target: Target, as_json: bool) -> None:
 def resume(queue: str, publishes_only: bool, target: Target, as_json: bool) -> None:
     """Resume a queue that was paused."""
     with target.client() as client:
-        now = client.resume(queue, publishes_only=publishes_only)
+        paused = client.resume(queue, publishes_only=publishes_only)
     if as_json:
-        print_json(now)
-    elif not now.changed:
-        say(f"queue {queue!r} was not paused" if not now.deliveries else f"queue {queue!r} took publishes already")
+        print_json(paused)
+    elif not paused.changed:
+        say(f"queue {queue!r} was not paused" if not paused.deliveries else f"queue {queue!r} took publishes already")
     else:
-        say(f"queue {queue!r} takes publishes again" if now.deliveries else f"queue {queue!r} is resumed")
+        say(f"queue {queue!r} takes publishes again" if paused.deliveries else f"queue {queue!r} is resumed")

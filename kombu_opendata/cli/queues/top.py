@@ -1,4 +1,4 @@
-"""``queue top``: a live view of the queues, the busiest first."""
+"""Command ``queue top``: a live view of the queues, the busiest first."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...queue_client.queue_models import QueueMetrics
 
 _WAITING = "no broker answers; waiting for one"
-#: how long one wait for a key takes at most
+#: maximum duration of one wait for a key
 _SLICE_SECONDS = 0.25
 _SORTS = ("rate", "length", "age", "name")
 
@@ -60,7 +60,7 @@ def top(interval: float, sort: str, once: bool, count: int | None, every: bool, 
     """Show lengths, rates and ages live, until q or Ctrl-C.
 
     Rates are those between two updates. If stdout is not a terminal, each update is printed below the previous one;
-    with --json, each is a document on a line of its own.
+    with --json, each is a separate document on its line.
     """
     live = not once and not as_json and sys.stdout.isatty()
     with target.client(looks=True) as client, _keyboard() if live else nullcontext(_sleep) as pause:
@@ -103,20 +103,20 @@ def _show_live(frames: Iterator[list[QueueLine] | None]) -> None:
 def _frames(
     look: Callable[[], dict[str, QueueMetrics]], interval: float, count: int | None, sort: str, pause: Pause
 ) -> Iterator[list[QueueLine] | None]:
-    """The queues at each update; None while the broker is away, if it answered before."""
+    """Yield the queues at each update; None while the broker is unavailable, if it answered before."""
     before: dict[str, QueueMetrics] = {}
     number = 0
     next_at = time.monotonic()
     while True:
         try:
-            found = look()
+            queues = look()
         except (ConnectionLost, StartError):
             if not number:
                 raise
             yield None
         else:
-            yield sorted((_line(one, before.get(name)) for name, one in found.items()), key=_order(sort))
-            before, number = found, number + 1
+            yield sorted((_line(metrics, before.get(name)) for name, metrics in queues.items()), key=_order(sort))
+            before, number = queues, number + 1
         if number == count:
             return
         next_at = max(next_at + interval, time.monotonic())
@@ -125,7 +125,10 @@ def _frames(
 
 
 def _line(now: QueueMetrics, before: QueueMetrics | None) -> QueueLine:
-    """Rates between two updates; the broker's own for the first one, or if the queue was created anew in between."""
+    """Return the rates between two updates, or the broker's own.
+
+    The broker's own rates apply to the first update, and if the queue was recreated in between.
+    """
     if before is None or now.at is None or before.at is None or now.counted_since != before.counted_since:
         return QueueLine(now, now.sent_per_second, now.delivered_per_second, now.acked_per_second)
     seconds = max((now.at - before.at).total_seconds(), 0.001)
@@ -159,7 +162,7 @@ def _sleep(seconds: float) -> bool:
 
 @contextmanager
 def _keyboard() -> Iterator[Pause]:
-    """A pause that the key q ends, if there is a keyboard; Ctrl-C raises KeyboardInterrupt as usual."""
+    """Provide a pause that the key q ends, if there is a keyboard; Ctrl-C raises KeyboardInterrupt as usual."""
     if not sys.stdin.isatty():
         yield _sleep
         return
@@ -191,7 +194,7 @@ _COLUMNS: list[Column] = [
     ("queue", False), ("visible", True), ("delayed", True), ("in flight", True), ("sent/s", True), ("deliv/s", True),
     ("acked/s", True), ("oldest", True), ("failed", True), ("cons", True),
 ]  # fmt: skip
-#: what a narrow terminal does without, the first one first
+#: columns that are left out on a narrow terminal, the first one first
 _SPARE = ("deliv/s", "failed", "cons", "delayed", "acked/s", "oldest", "sent/s", "in flight")
 #: lines of a screen besides title and queues: the headings, the line below them, and the last line
 _OTHER_LINES = 3
@@ -199,21 +202,21 @@ _GAP = "  "
 
 
 def draw(lines: list[QueueLine], width: int, height: int) -> Any:
-    """A frame for a screen of this size, with a line for each queue; the middle of a long name is left out."""
+    """Return a frame for a screen of this size, with a line for each queue; long names are cut in the middle."""
     from rich.console import Group
     from rich.text import Text
 
     title = _title(lines, width)
     shown = lines[: max(1, height - _OTHER_LINES - len(title))]
     columns, rows, _ = fitted(_COLUMNS, [_cells(line) for line in shown], width, _SPARE)
-    room = room_for_text(columns, rows, width)
-    made = table(columns, [(cut_middle(name, room), *figures) for name, *figures in rows])
+    name_width = room_for_text(columns, rows, width)
+    body = table(columns, [(cut_middle(name, name_width), *figures) for name, *figures in rows])
     hidden = f"and {len(lines) - len(shown):,} more{_GAP}" if len(shown) < len(lines) else ""
-    return Group(*map(Text, title), made, Text(f"{hidden}q: quit", style="dim"))
+    return Group(*map(Text, title), body, Text(f"{hidden}q: quit", style="dim"))
 
 
 def _title(lines: list[QueueLine], width: int) -> list[str]:
-    """The totals of all queues, on as few lines as the width allows."""
+    """Return the totals of all queues, on as few lines as the width allows."""
     at = next((line.metrics.at for line in lines if line.metrics.at is not None), None)
     waiting = sum(line.metrics.visible + line.metrics.delayed for line in lines)
     held = sum(line.metrics.in_flight for line in lines)
@@ -231,15 +234,15 @@ def _title(lines: list[QueueLine], width: int) -> list[str]:
 
 
 def _cells(line: QueueLine) -> tuple[Any, ...]:
-    one = line.metrics
-    counted = one.visible, one.delayed, one.in_flight
+    metrics = line.metrics
+    counted = metrics.visible, metrics.delayed, metrics.in_flight
     return (
-        f"{one.queue} (paused)" if one.paused else one.queue,
+        f"{metrics.queue} (paused)" if metrics.paused else metrics.queue,
         *counted,
         line.sent,
         line.delivered,
         line.acked,
-        age(one.oldest_age_seconds),
-        one.failed,
-        one.consumers,
+        age(metrics.oldest_age_seconds),
+        metrics.failed,
+        metrics.consumers,
     )
