@@ -1,17 +1,17 @@
-"""The ``opendata-queue`` command, and ``celery -A app opendata``: one module a group of verbs; see docs/cli.md.
+"""Command line: ``opendata-queue`` and ``celery -A app opendata``, with one module for each group of verbs.
 
-A verb imports what it needs when it runs, so ``--help`` and completion load no client and no storage engine. This
-module imports nothing at all, so that ``__main__`` can report what a broken installation lacks.
+See docs/cli.md. A verb imports its dependencies when it runs, so ``--help`` and completion load no client and no
+storage engine. This module imports nothing, so that ``__main__`` can report what a broken installation lacks.
 """
 
 from __future__ import annotations
 
 
 def main() -> None:
-    """``opendata-queue``."""
+    """Run ``opendata-queue``."""
     try:
         from .root import main as command
-    except KeyboardInterrupt:  # before the commands are loaded, which report it
+    except KeyboardInterrupt:  # raised before the commands are loaded, which report it
         raise SystemExit(130) from None
 
     command()

@@ -1,4 +1,4 @@
-"""``python -m kombu_opendata.cli``: ``opendata-queue``, as a client starts a folder's broker with it."""
+"""Entry point ``python -m kombu_opendata.cli``, with which a client starts a folder's broker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 
 def main() -> int:
-    """Leave the process that started us, so that nobody has to wait for the broker's end, then run it."""
+    """Detach from the parent process, which so need not wait for the broker's end, then run the broker."""
     if "--embedded" in sys.argv and os.fork() != 0:
         os._exit(0)
     try:
@@ -23,14 +23,14 @@ def main() -> int:
     try:
         return int(cli(sys.argv[1:], standalone_mode=False) or 0)
     except click.ClickException as exc:
-        if isinstance(exc, click.UsageError):  # anything else the command reported
+        if isinstance(exc, click.UsageError):  # the command has reported any other error
             _report(f"the broker's options are wrong: {exc.format_message()}")
         exc.show()
         return exc.exit_code
 
 
 def _report(text: str) -> None:
-    """Tell who started us that another attempt won't help: the command line was not even read."""
+    """Report to the parent process that another attempt can't succeed: the command line was not even read."""
     if "--ready-fd" in sys.argv:
         fd = int(sys.argv[sys.argv.index("--ready-fd") + 1])
         os.write(fd, json.dumps({"code": "start_error", "text": text}).encode() + b"\n")

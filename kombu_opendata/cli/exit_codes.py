@@ -1,4 +1,4 @@
-"""How a command ends: exit codes, and errors as one line on stderr.
+"""Exit codes of commands, and errors as one line on stderr.
 
 ====  ==================================================================================================
 code  meaning
@@ -38,7 +38,7 @@ HELP = {"help_option_names": ["-h", "--help"]}
 
 
 class CommandError(click.ClickException):
-    """An error that a user sees as one line; for a filter, with the position of the mistake."""
+    """An error that is shown as one line; for a filter, with the position of the mistake."""
 
     def __init__(self, text: str, exit_code: int = REFUSED) -> None:
         super().__init__(text)
@@ -51,7 +51,7 @@ class CommandError(click.ClickException):
 
 
 def exit_code(error: Exception) -> int:
-    """The exit code for an error."""
+    """Return the exit code for an error."""
     from .. import errors as e
 
     usage = (e.InvalidConfiguration, e.InvalidURL, e.SelectorError, e.InvalidFilter, e.LimitOutOfRange, e.CursorError)
@@ -71,7 +71,7 @@ def exit_code(error: Exception) -> int:
 
 
 def failure(error: Exception) -> CommandError | None:
-    """What a user is told about an error; None for an unforeseen one, which keeps its traceback."""
+    """Return the message for a foreseen error; None for an unforeseen one, which keeps its traceback."""
     from ..errors import OpenDataError
 
     if isinstance(error, OpenDataError):
@@ -87,7 +87,7 @@ def failure(error: Exception) -> CommandError | None:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Ctrl-C ends the command with its own exit code, even at a question, where click turns it into an Abort."""
+    """End the command on Ctrl-C with its own exit code, even at a prompt, where click turns it into an Abort."""
     try:
         yield
     except (KeyboardInterrupt, click.Abort) as exc:
@@ -101,7 +101,7 @@ class Command(click.Command):
     """A command that prints a foreseen error as one line. Its ``epilog`` is ``Example: `` and a command line."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        with _interruptible():  # click may prompt for options that were not given
+        with _interruptible():  # click may prompt for missing options
             return super().parse_args(ctx, args)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -114,23 +114,23 @@ class Command(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             with _interruptible():
-                found = super().invoke(ctx)
+                result = super().invoke(ctx)
                 sys.stdout.flush()  # detects a closed pipe here and not when the interpreter ends
-                return found
+                return result
         except (click.ClickException, click.Abort, click.exceptions.Exit):
             raise
         except Exception as exc:
-            told = failure(exc)
-            if told is None:
+            command_error = failure(exc)
+            if command_error is None:
                 raise
-            raise told from exc
+            raise command_error from exc
 
 
 class CommandGroup(click.Group):
     """A group of such commands."""
 
     command_class = Command
-    group_class = type  # click's way to say: subgroups have this class, too
+    group_class = type  # click's convention: subgroups have this class, too
 
     def invoke(self, ctx: click.Context) -> Any:
         _open_streams()
@@ -147,19 +147,20 @@ def _write_exit_codes(formatter: click.HelpFormatter) -> None:
 
 
 def _open_streams() -> None:
-    """Replace a standard stream that is closed, which is None in Python, by an empty one."""
+    """Replace a closed standard stream, which is None in Python, by an empty one."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - stays open as long as the process runs
 
 
 def check_ids(ids: Collection[Any], found: int, limit: int, what: str) -> None:
-    """End with an error if a bulk command did not find all messages that it was given by their ids.
+    """End with an error if a bulk command did not find all of its messages.
 
     Args:
-        found: how many it found.
-        limit: the most that it was to handle; 0 for no limit.
-        what: those that it looks for.
+        ids: the ids of the messages.
+        found: the number of messages found.
+        limit: the maximum number of messages to handle; 0 for no limit.
+        what: the state of the wanted messages, for the error.
     """
     wanted = min(len(set(ids)), limit or len(ids))
     if found < wanted:
@@ -167,12 +168,12 @@ def check_ids(ids: Collection[Any], found: int, limit: int, what: str) -> None:
 
 
 def can_ask() -> bool:
-    """Whether there is a terminal with a user."""
+    """Return True if there is a terminal with a user."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Ask the user to confirm what can't be undone.
+    """Ask the user to confirm an action that can't be undone.
 
     Raises:
         click.UsageError: there is no terminal, and ``--yes`` was not given.

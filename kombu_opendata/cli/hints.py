@@ -1,4 +1,4 @@
-"""Errors that name the next command: of a store without a broker, of a path without a store, of a mistyped name."""
+"""Error messages that name the next command: for a store without a broker, a path without a store, a mistyped name."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ if TYPE_CHECKING:
 _DATABASE = "manifest"
 #: the parameter of ``--start``
 START = "starts"
-#: where a context keeps the ``--url`` that was given before the verb; the contexts below it see it
+#: key of the ``--url`` before the verb in a context; the contexts below share it
 URL = "kombu_opendata.url"
 
 
 def given_url(context: click.Context) -> str | None:
-    """The ``--url`` of a verb, or of the groups before it."""
-    found: str | None = context.params.get("url") or context.meta.get(URL)
-    return found
+    """Return the ``--url`` of a verb, or of the groups before it."""
+    url: str | None = context.params.get("url") or context.meta.get(URL)
+    return url
 
 
 def command(words: str, *names: str) -> str:
-    """A command line for a shell: the words, and names with anything in them."""
+    """Return a command line for a shell, with quoted names."""
     separator = ["--"] if any(name.startswith("-") for name in names) else []
     return " ".join(["opendata-queue", words, *separator, *map(shlex.quote, names)])
 
 
 def next_command(words: str, *names: str) -> str:
-    """As :func:`command`, at the broker of the present command: with its ``--url``, or by its ``celery -A app``."""
-    here = click.get_current_context(silent=True)
-    if here is not None and (url := given_url(here)):
+    """Return the same as :func:`command`, for the same broker: with its ``--url``, or by its ``celery -A app``."""
+    context = click.get_current_context(silent=True)
+    if context is not None and (url := given_url(context)):
         return command(f"{words} --url {shlex.quote(masked(url))}", *names)
     line = command(words, *names)
-    app = here.find_root().params.get("app") if here is not None else None
+    app = context.find_root().params.get("app") if context is not None else None
     return f"celery -A {shlex.quote(app)} opendata{line.removeprefix('opendata-queue')}" if app else line
 
 
 def is_store(folder: str) -> bool:
-    """Whether a folder has a database in it.
+    """Return True if a folder contains a database.
 
     Raises:
         OSError: the folder can't be read.
@@ -61,7 +61,7 @@ def is_store(folder: str) -> bool:
 
 
 def no_store(folder: str) -> CommandError:
-    """There is no store whose broker could be started."""
+    """Return the error of a folder without a store."""
     return CommandError(
         f"there is no store at {folder}: check the path, or make one with "
         f"'opendata-queue queue create NAME --url {shlex.quote(folder)}'"
@@ -69,7 +69,7 @@ def no_store(folder: str) -> CommandError:
 
 
 def no_broker(address: Address, error: Any) -> CommandError:
-    """No broker answers at this address."""
+    """Return the error of an address at which no broker answers."""
     from ..errors import StartError
 
     folder = address.folder
@@ -87,7 +87,7 @@ def no_broker(address: Address, error: Any) -> CommandError:
 
 
 def with_suggestion(client: QueueClient, error: Any) -> Any:
-    """The error; if the queue or exchange does not exist, with the name that was probably meant."""
+    """Return the error; for an unknown queue or exchange, with the most similar name."""
     if name := error.values.get("queue"):
         known = [info.name for info in client.list_queues()]
     elif name := error.values.get("exchange"):

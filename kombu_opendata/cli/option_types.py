@@ -1,4 +1,4 @@
-"""Types of options and arguments: times, durations, positions in the log, headers; and options that repeat."""
+"""Types of options and arguments: times, durations, positions in the log, headers; and shared options."""
 
 from __future__ import annotations
 
@@ -24,38 +24,38 @@ class Length(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if isinstance(value, (int, float)):
             return value
-        found = seconds_of(str(value).strip())
-        if found is None:
+        seconds = seconds_of(str(value).strip())
+        if seconds is None:
             self.fail(f"{value!r} is not a duration: write 90s, 30m, 2h, 30d, 1w, or 1h30m", param, ctx)
-        return found
+        return seconds
 
 
 class Moment(click.ParamType):  # type: ignore[type-arg]
-    """A time: ISO 8601 (local time if it has no zone), or how long ago."""
+    """A time: ISO 8601 (local time if it has no zone), or a duration before now."""
 
     name = "TIME"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        found = value if isinstance(value, datetime) else moment_of(str(value).strip())
-        if found is None:
+        moment = value if isinstance(value, datetime) else moment_of(str(value).strip())
+        if moment is None:
             self.fail(
                 f"{value!r} is not a time: write 2026-11-21T09:30 (local time), 2026-11-21T09:30Z, or how long ago: "
                 "30m, 2h, 30d",
                 param,
                 ctx,
             )
-        return found
+        return moment
 
 
 def moment_of(text: str, now: datetime | None = None) -> datetime | None:
-    """The time that a text names, in UTC and, as times are stored, in whole milliseconds; None if it names none."""
+    """Return the time that a text names, in UTC and in whole milliseconds; None if it names none."""
     now = now or datetime.now(UTC)
     ago = 0.0 if text == "now" else seconds_of(text)
     try:
-        found = now - timedelta(seconds=ago) if ago is not None else datetime.fromisoformat(text).astimezone(UTC)
+        moment = now - timedelta(seconds=ago) if ago is not None else datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError, OSError):
         return None
-    return found.replace(microsecond=found.microsecond // 1000 * 1000)
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
 class LogPositionType(click.ParamType):  # type: ignore[type-arg]
@@ -68,19 +68,19 @@ class LogPositionType(click.ParamType):  # type: ignore[type-arg]
             return value
         if value.isdecimal():
             return MESSAGE_ID.convert(value, param, ctx)
-        found = moment_of(value)
-        if found is None:
+        moment = moment_of(value)
+        if moment is None:
             self.fail(
                 f"{value!r} is not a position in the log: write first, now, a message id, a time (2026-11-21T09:30), "
                 "or how long ago (2h)",
                 param,
                 ctx,
             )
-        return found
+        return moment
 
 
 class Bounded(click.ParamType):  # type: ignore[type-arg]
-    """A number or a time, read and refused as those of a broker's options are."""
+    """A number or a time, validated as the broker's options are."""
 
     def __init__(self, kind: NumberKind) -> None:
         self._kind = kind
@@ -108,10 +108,10 @@ LENGTH, MOMENT, POINT = Length(), Moment(), LogPositionType()
 
 
 def json_value(text: str | bytes) -> Any:
-    """A JSON value; Python's NaN and Infinity are refused.
+    """Return a JSON value; Python's NaN and Infinity are refused.
 
     Raises:
-        ValueError: it is not JSON.
+        ValueError: the text is not JSON.
     """
     return json.loads(text, parse_constant=_no_constant)
 
@@ -121,7 +121,7 @@ def _no_constant(name: str) -> Any:
 
 
 def with_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A decorator that adds several options or arguments, in this order."""
+    """Return a decorator that adds several options or arguments, in this order."""
 
     def add(command: Any) -> Any:
         for option in reversed(options):
@@ -132,47 +132,47 @@ def with_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def header_option(what: str) -> Callable[[Any], Any]:
-    """The option ``--header``, for :func:`headers_of` and :func:`header_choices`; ``what`` begins its help."""
+    """Return the option ``--header``, for :func:`headers_of` and :func:`header_choices`; ``what`` begins its help."""
     text = f"{what}, or NAME:=JSON; may be repeated"
     return click.option("--header", "-H", "headers", multiple=True, metavar="NAME=TEXT", help=text)
 
 
 def limit_option(help: str, default: int = 0, *, low: int = 0, high: int | None = None) -> Callable[[Any], Any]:
-    """The option ``--limit``."""
+    """Return the option ``--limit``."""
     kind = Bounded(WholeNumberKind(low, high))
     return click.option("--limit", "-n", type=kind, default=default, show_default=default > 0, help=help)
 
 
 def where_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The option ``--where``."""
+    """Add the option ``--where``."""
     return click.option("--where", default="", metavar="SELECTOR", help="only messages that match this filter")(command)
 
 
 def every_queue_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The option ``--all``, for :func:`listed`."""
+    """Add the option ``--all``, for :func:`listed`."""
     text = "also Celery's queues for events and remote control"
     return click.option("--all", "every", is_flag=True, help=text)(command)
 
 
 def listed(found: Mapping[str, T], every: bool) -> dict[str, T]:
-    """Return what a table shows of queues by name: not those of Celery for events and remote control, unless asked."""
-    return {name: one for name, one in found.items() if every or not is_control_queue(name)}
+    """Return the queues that a table shows: Celery's queues for events and remote control only if ``every`` is set."""
+    return {name: entry for name, entry in found.items() if every or not is_control_queue(name)}
 
 
 def ids_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The option ``--id`` for several ids."""
+    """Add the option ``--id`` for several ids."""
     return click.option("--id", "ids", multiple=True, type=MESSAGE_ID, help="only this message; may be repeated")(
         command
     )
 
 
 def headers_of(given: Iterable[str], what: str = "header") -> dict[str, Any]:
-    """Headers from ``name=text`` and ``name:=JSON``.
+    """Return the headers in texts of the form ``name=text`` and ``name:=JSON``.
 
     Raises:
-        click.UsageError: a text is neither.
+        click.UsageError: a text has neither form.
     """
-    return dict(_header(one, what) for one in given)
+    return dict(_header(text, what) for text in given)
 
 
 def _header(one: str, what: str) -> tuple[str, Any]:
@@ -188,15 +188,15 @@ def _header(one: str, what: str) -> tuple[str, Any]:
 
 
 def header_choices(given: Iterable[str]) -> dict[str, list[Any]]:
-    """Headers to search for: the wanted values of each name.
+    """Return the headers to search for: the wanted values of each name.
 
     Raises:
         click.UsageError: a header has no value, or one that can't be searched for.
     """
-    found: dict[str, list[Any]] = {}
-    for one in given:
-        name, value = _header(one, "header")
+    choices: dict[str, list[Any]] = {}
+    for text in given:
+        name, value = _header(text, "header")
         if not isinstance(value, (str, int, float)):
-            raise click.UsageError(f"can't search for the header {one!r}: give a text, a number, true or false")
-        found.setdefault(name, []).append(value)
-    return found
+            raise click.UsageError(f"can't search for the header {text!r}: give a text, a number, true or false")
+        choices.setdefault(name, []).append(value)
+    return choices

@@ -1,4 +1,4 @@
-"""The root command, and the commands that ``celery -A app opendata`` has as well."""
+"""Root command, and the commands that ``celery -A app opendata`` shares."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SHARED: tuple[click.Command, ...] = (
 
 
 class Root(CommandGroup):
-    """``broker`` runs a broker; ``broker start``, ``status``, ``stop`` and others are about one in the background."""
+    """The root group: ``broker`` runs a broker, and verbs such as ``broker start`` operate one in the background."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -52,7 +52,7 @@ class Root(CommandGroup):
 @click.group(cls=Root, context_settings=HELP)
 @click.version_option(package_name="kombu-opendata")
 def main() -> None:
-    """A durable task queue in a folder or a bucket.
+    """Use a durable task queue in a folder or a bucket.
 
     Name the broker with --url (opendata://…, or a store's folder), or set OPENDATA_QUEUE_URL. Commands that only read
     start no broker unless they have --start.
@@ -69,5 +69,5 @@ for _group in (main, user_group, *SHARED):
 
 
 def shared_commands() -> list[Any]:
-    """The commands of ``celery -A app opendata``."""
+    """Return the commands of ``celery -A app opendata``."""
     return [broker_tools, *SHARED]

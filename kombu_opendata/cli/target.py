@@ -1,4 +1,4 @@
-"""The broker that a command talks to: from ``--url``, from the app of ``celery -A app``, or from the environment.
+"""Target of a command: the broker from ``--url``, from the app of ``celery -A app``, or from the environment.
 
 A command that only reads starts no broker unless it has ``--start``. A command that changes something starts a folder's
 broker, as any client does, if there is a store; only ``queue create`` makes a new store.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 ENVIRONMENT = "OPENDATA_QUEUE_URL"
 _URL_HELP = f"the broker, or a store's folder; default: the app's, or ${ENVIRONMENT}"
-#: the files of TLS: by the option's ending, its variable, the name in Kombu's ssl, and what it is
+#: the files of TLS: by the option's ending, its variable, the key in Kombu's ssl, and its help
 _TLS_OPTIONS = {
     "ca": ("OPENDATA_QUEUE_CA", "ca_certs", "CA certificates (PEM) for opendatas:// brokers"),
     "cert": ("OPENDATA_QUEUE_CERT", "certfile", "this client's certificate (PEM), for brokers that want one"),
@@ -37,7 +37,7 @@ _TLS_OPTIONS = {
 
 
 def target_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``--url`` and the options of TLS, which the command gets as its ``target``."""
+    """Add ``--url`` and the options of TLS, which the command receives as its ``target``."""
 
     @wraps(command)
     def with_target(*args: Any, url: str | None, **given: Any) -> Any:
@@ -64,44 +64,44 @@ def accept_url(group: click.Group) -> None:
 
 
 def _take_tls(given: dict[str, Any]) -> dict[str, str]:
-    """Remove the options of TLS from a command's; returns them with the names of Kombu's ``ssl``."""
-    taken = {known: given.pop(f"tls_{name}", None) for name, (_, known, _) in _TLS_OPTIONS.items()}
-    return {name: file for name, file in taken.items() if file}
+    """Remove the options of TLS from a command's and return them with the keys of Kombu's ``ssl``."""
+    files = {known: given.pop(f"tls_{name}", None) for name, (_, known, _) in _TLS_OPTIONS.items()}
+    return {name: file for name, file in files.items() if file}
 
 
 def json_option(command: F) -> F:
-    """``--json``."""
+    """Add ``--json``."""
     return click.option("-j", "--json", "as_json", is_flag=True, help="print JSON, with times in UTC")(command)
 
 
 def call_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``--url``, the options of TLS and ``--json``: what most commands have."""
+    """Add ``--url``, the options of TLS and ``--json``, which most commands have."""
     return target_options(json_option(command))
 
 
 def look_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """As :func:`call_options`, and ``--start``: for commands that only read."""
+    """Add the options of :func:`call_options`, and ``--start``: for commands that only read."""
     text = "start the folder's broker if none runs; it ends after a minute without clients"
     return call_options(click.option("--start", START, is_flag=True, help=text)(command))
 
 
 def yes_option(command: F) -> F:
-    """``--yes``."""
+    """Add ``--yes``."""
     return click.option("-y", "--yes", is_flag=True, help="don't ask")(command)
 
 
 @dataclass(frozen=True)
 class BrokerTarget:
-    """A broker, and how to connect to it."""
+    """A broker, and the options of the connections to it."""
 
     address: Address
     options: Options
 
 
 class Target:
-    """The broker that a command talks to; if an app lists several for failover, the first that answers.
+    """The broker of a command; if an app lists several for failover, the first that answers.
 
-    It is looked up when it is first needed, so a command may check its other arguments before.
+    The broker is looked up at the first access, so a command may check its other arguments before.
     """
 
     def __init__(self, url: str | None = None, tls: Mapping[str, str] | None = None, *, starts: bool = False) -> None:
@@ -110,7 +110,7 @@ class Target:
         self.starts = starts
 
     def or_at(self, place: str | None) -> Target:
-        """The broker at this place, if one is given, else this one."""
+        """Return the broker at this place, if one is given, else this one."""
         return Target(place, self._tls, starts=self.starts) if place else self
 
     @cached_property
@@ -118,7 +118,7 @@ class Target:
         """The brokers to try, in order.
 
         Raises:
-            click.UsageError: nothing says which broker.
+            click.UsageError: no option, app or variable names a broker.
             InvalidURL: the URL is not valid.
         """
         app = None if self._url else getattr(click.get_current_context().obj, "app", None)
@@ -142,20 +142,20 @@ class Target:
 
     @property
     def place(self) -> BrokerTarget:
-        """The (first) broker and how to connect to it."""
+        """The (first) broker, and the options of the connections to it."""
         return self._places[0]
 
     # ------------------------------------------------------------------ clients
     @contextmanager
     def client(self, *, looks: bool = False, creates: bool = False) -> Iterator[QueueClient]:
-        """A queue client.
+        """Open a queue client.
 
         Args:
             looks: the command only reads: start a broker only with ``--start``.
             creates: the command may make a new store.
 
         Raises:
-            Failure: no broker runs, or there is no store.
+            CommandError: no broker runs, or there is no store.
         """
         from ..errors import NotFound
         from ..queue_client import QueueClient
@@ -174,12 +174,12 @@ class Target:
     def connection(
         self, *, looks: bool = False, timeout: float | None = None, idle_exit: float | None = None
     ) -> Iterator[BrokerConnection]:
-        """A plain connection, for calls that the queue client does not have.
+        """Open a plain connection, for calls that the queue client does not have.
 
         Args:
             looks: as in :meth:`client`.
-            timeout: for connecting, in seconds; then a refusal that may pass is not waited out.
-            idle_exit: how long the broker stays without a client if this starts it, in seconds; 0 means for ever.
+            timeout: the time for connecting, in seconds; with it, temporary refusals are not retried.
+            idle_exit: the time after which a broker that this starts ends without clients, in seconds; 0 means never.
         """
         from ..client.session.broker_connection import BrokerConnection
 
@@ -245,18 +245,18 @@ def _places_of(app: Any) -> list[BrokerTarget]:
         connection = app.connection_for_write()
     except KeyError as exc:  # Kombu's "No such transport", with a suggestion
         raise CommandError(f"the app's broker_url can't be used: {exc.args[0]}") from exc
-    found = []
+    targets = []
     for url in connection.alt or [None]:
-        one = app.connection_for_write(url) if url is not None else connection
-        if one.transport.driver_type != "opendata":
-            raise CommandError(f"the app's broker is {one.as_uri()}: that is not an opendata:// URL")
-        found.append(BrokerTarget(address_of(one), options_of(one)))
-    return found
+        candidate = app.connection_for_write(url) if url is not None else connection
+        if candidate.transport.driver_type != "opendata":
+            raise CommandError(f"the app's broker is {candidate.as_uri()}: that is not an opendata:// URL")
+        targets.append(BrokerTarget(address_of(candidate), options_of(candidate)))
+    return targets
 
 
 # ---------------------------------------------------------------------- completion
 def completion(names_of: Callable[[QueueClient], list[str]]) -> Callable[..., list[str]]:
-    """A completion of names that can be typed; it completes nothing if no broker answers at once."""
+    """Return a completion of names; it completes nothing if no broker answers immediately."""
 
     def complete(context: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
         try:
@@ -274,27 +274,27 @@ def completion(names_of: Callable[[QueueClient], list[str]]) -> Callable[..., li
 
 @completion
 def complete_queues(client: QueueClient) -> list[str]:
-    """Names of queues."""
+    """Return the names of queues."""
     return [info.name for info in client.list_queues()]
 
 
 @completion
 def complete_exchanges(client: QueueClient) -> list[str]:
-    """Names of exchanges."""
+    """Return the names of exchanges."""
     return [info.name for info in client.list_exchanges()]
 
 
 @completion
 def complete_clients(client: QueueClient) -> list[str]:
-    """Names of workers and other clients."""
-    return [one.name for one in client.workers()]
+    """Return the names of workers and other clients."""
+    return [worker.name for worker in client.workers()]
 
 
 def queue_argument(command: F) -> F:
-    """A queue's name, completed."""
+    """Add a queue's name as an argument, with completion."""
     return click.argument("queue", shell_complete=complete_queues)(command)
 
 
 def queues_argument(command: F) -> F:
-    """The names of any number of queues, completed."""
+    """Add the names of any number of queues as an argument, with completion."""
     return click.argument("queues", nargs=-1, metavar="[QUEUE]...", shell_complete=complete_queues)(command)

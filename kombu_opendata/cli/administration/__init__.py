@@ -1,1 +1,1 @@
-"""Verbs that run a broker: its options, users, clients and instances; its store and backups."""
+"""Verbs that operate a broker: its options, users, clients and instances; its store and backups."""

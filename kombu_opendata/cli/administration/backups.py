@@ -1,4 +1,4 @@
-"""``store backup`` and ``store restore``."""
+"""Commands ``store backup`` and ``store restore``."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _COLUMNS: list[Column] = [
 def backup(
     target: str, store: str | None, url: str | None, instance: str | None, as_json: bool, listed: bool, keep: int | None
 ) -> None:
-    """Back up a store into TARGET; a broker may run meanwhile.
+    """Back up a store into TARGET; a broker may be running.
 
-    TARGET is a folder or a bucket's URL, for the backups of one store, which share files: only what is new is copied.
-    What was confirmed before is in the backup. An interrupted backup does not count; run it again.
+    TARGET is a folder or a bucket's URL, for the backups of one store, which share files: only new files are copied.
+    The backup contains all messages confirmed before it. An interrupted backup does not count; run it again.
     """
     if listed:
         _list(target, as_json)
@@ -75,12 +75,12 @@ def _list(target: str, as_json: bool) -> None:
     from ...offline.backup.catalogue import Catalogue
     from ...offline.backup.file_locations import open_place
 
-    found = Catalogue(open_place(target)).all()
+    backups = Catalogue(open_place(target)).all()
     if as_json:
-        print_json([_facts(one) for one in found])
+        print_json([_facts(item) for item in backups])
         return
     rows = [
-        (one.id, ", ".join(one.instances), one.messages, one.bytes, one.version, one.source) for one in found
+        (item.id, ", ".join(item.instances), item.messages, item.bytes, item.version, item.source) for item in backups
     ]  # fmt: skip
     print_table(_COLUMNS, rows, none="no backups")
 
@@ -114,8 +114,8 @@ def restore(target: str, destination: str, id: str, as_json: bool) -> None:
     """Make a store from a backup.
 
     BACKUPS is the folder or the URL that store backup wrote to. The store is made in FOLDER or at the URL, a prefix of
-    a bucket, which must be empty. Every checksum is verified. If it is interrupted, run it again; no broker may start
-    there before it has ended.
+    a bucket, which must be empty. Every checksum is verified. If the command is interrupted, run it again; start no
+    broker there before it has ended.
     """
     from ...offline.backup.restore import restore as make
     from ..terminal.progress import bar

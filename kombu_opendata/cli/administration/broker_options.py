@@ -1,4 +1,4 @@
-"""The options of ``opendata-queue broker``, made from their definition, and their values from all sources."""
+"""Options of ``opendata-queue broker``, made from their definition, and their values from all sources."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _Value(click.ParamType):  # type: ignore[type-arg]
-    """The values of an option, as they are given: all faults of all sources are told together."""
+    """An unvalidated value of an option: the errors of all sources are reported together."""
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
@@ -44,7 +44,7 @@ def _option(spec: Spec) -> Callable[[Any], Any]:
 
 
 def _help(spec: Spec) -> str:
-    """The help of an option, and in brackets the default and what is allowed."""
+    """Return the help of an option, with its default and permitted values in brackets."""
     option = spec.option
     default = "" if spec.required else spec.described(spec.default)
     facts = [
@@ -65,21 +65,21 @@ config_option = click.option(
 
 
 def broker_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """All options of the broker; the command gets those that are given on the command line, the others as None."""
+    """Add all options of the broker; the command receives those of the command line, and None for the others."""
     for spec in reversed(specs()):
         command = _option(spec)(command)
     return config_option(command)
 
 
 def collected(config: Path | None, given: dict[str, Any]) -> Configuration:
-    """The options of all sources.
+    """Return the options of all sources.
 
-    An embedded broker has only those of its command line: what its user's environment happens to have must not decide
-    how the broker of an app behaves, which all clients of the folder share.
+    An embedded broker has only those of its command line: the environment of the user that happens to start it must not
+    decide how the broker behaves that all clients of the folder share.
     """
     from ...configuration.sources import configuration
 
-    named = {name: value for name, value in given.items() if value not in (None, ())}
-    if named.get("embedded"):
-        return configuration(named, {}, None)
-    return configuration(named, os.environ, config)
+    options = {name: value for name, value in given.items() if value not in (None, ())}
+    if options.get("embedded"):
+        return configuration(options, {}, None)
+    return configuration(options, os.environ, config)

@@ -1,4 +1,4 @@
-"""The broker itself: ``broker start|status|reload|stop|hand-over``, ``status`` and ``maintain``."""
+"""Commands of the broker: ``broker start|status|reload|stop|hand-over``, ``status`` and ``maintain``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..terminal.tables import Column, console, print_table
 from .start_stop import start, stop
 
 _DUTIES = ("route", "expire_leases", "collect")
-#: the counts of a maintenance report, and how they are printed
+#: the counts of a maintenance report, with their labels
 _COUNTS = {
     "routed": "messages routed",
     "leases_expired": "leases expired",
@@ -30,7 +30,7 @@ _COUNTS = {
 
 @click.group("broker", cls=CommandGroup)
 def broker_tools() -> None:
-    """The broker of a folder or a host."""
+    """Manage the broker of a folder or a host."""
 
 
 @click.command(cls=Command, epilog="Example: opendata-queue status /var/lib/app-queue")
@@ -53,21 +53,21 @@ _COLUMNS: list[Column] = [
     ("queue", False), ("waiting", True), ("in flight", True), ("consumers", True), ("buckets in memory", True),
     ("buckets on disk", True),
 ]  # fmt: skip
-#: the same in the report
+#: the fields of these columns in the report
 _FIGURES = ("available", "in_flight", "consumers", "loaded_buckets", "cold_buckets")
 
 
 def _print_report(report: dict[str, Any]) -> None:
     say("broker {version}, pid {pid}, {state}, connections: {connections}".format(**{"state": "active", **report}))
     say(f"store {report['store']}")
-    for one in report.get("standbys", ()):
-        say(f"standby {', '.join(map(shown, one['addresses']))}, since {local(moment(one['since_ms']))}")
+    for entry in report.get("standbys", ()):
+        say(f"standby {', '.join(map(shown, entry['addresses']))}, since {local(moment(entry['since_ms']))}")
     if report["memory"].get("is_full"):
         console().print("MEMORY FULL: publishers wait (--memory-limit)", style="bold red")
     for name, instance in report["instances"].items():
         say("")
         rows = [
-            (f"{queue} (paused)" if figures.get("paused") else queue, *(figures.get(one, 0) for one in _FIGURES))
+            (f"{queue} (paused)" if figures.get("paused") else queue, *(figures.get(entry, 0) for entry in _FIGURES))
             for queue, figures in sorted(instance["queues"].items())
         ]
         print_table(
@@ -104,10 +104,10 @@ def _about_disk(disk: dict[str, Any]) -> Iterator[str]:
         stuck = ", and there are no settled messages left to remove" if disk["is_stuck"] else ""
         size, limit = (f"{disk[name] / (1 << 20):,.1f} MiB" for name in ("size_bytes", "limit_bytes"))
         yield f"store: {size}; above {limit}, the oldest settled messages are removed (--retention-bytes){early}{stuck}"
-    for one in disk["checkpoints"]:
-        if one["name"]:
-            until = f"until {local(moment(one['expires_at_ms']))}" if one["expires_at_ms"] else "for ever"
-            yield f"replaced tables are kept for {shown(one['name'])}, {until}"
+    for checkpoint in disk["checkpoints"]:
+        if checkpoint["name"]:
+            until = f"until {local(moment(checkpoint['expires_at_ms']))}" if checkpoint["expires_at_ms"] else "for ever"
+            yield f"replaced tables are kept for {shown(checkpoint['name'])}, {until}"
 
 
 @broker_tools.command(epilog="Example: opendata-queue broker reload opendatas://admin@queue.example.org")
@@ -116,9 +116,9 @@ def _about_disk(disk: dict[str, Any]) -> Iterator[str]:
 def reload(place: str | None, target: Target, as_json: bool) -> None:
     """Let a running broker read its users file and certificates again.
 
-    A broker does so by itself within a second of a change. This does it at once, and tells you of a mistake in a file:
-    then everything stays as it was. Open connections of users who are gone are closed, and new rights count at once.
-    SIGHUP does the same. Where users log in, this needs the role admin.
+    A broker reads them automatically within a second of a change. This command does it immediately, and reports a
+    mistake in a file: then nothing changes. Open connections of removed users are closed, and new permissions apply
+    immediately. SIGHUP does the same. If the broker has users, this needs the role admin.
     """
     from ...errors import StartError
 
@@ -131,9 +131,9 @@ def reload(place: str | None, target: Target, as_json: bool) -> None:
     if as_json:
         print_json({"users": names, "certificates": done.certificates})
         return
-    for what, users in names.items():
+    for change, users in names.items():
         if users:
-            say(f"users {what}: {', '.join(map(shown, users))}")
+            say(f"users {change}: {', '.join(map(shown, users))}")
     if not any(names.values()):
         say("no user changed since the file was last read")
     if done.certificates:
@@ -148,7 +148,7 @@ def reload(place: str | None, target: Target, as_json: bool) -> None:
 def hand_over(place: str | None, target: Target, as_json: bool) -> None:
     """Move the service to the standby, and end the broker.
 
-    It is refused if no standby is connected. Clients resume their sessions at the standby.
+    The command fails if no standby is connected. Clients resume their sessions at the standby.
     """
     with target.or_at(place).client(looks=True) as client:
         addresses = client.hand_over()

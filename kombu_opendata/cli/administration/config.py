@@ -1,4 +1,4 @@
-"""``config``: whether a broker could start with its options, and what they are."""
+"""Commands ``config check`` and ``config show``: validation and sources of a broker's options."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FILE = click.argument("file", required=False, metavar="[FILE]", type=click.Path
 
 @click.group("config", cls=CommandGroup)
 def config_group() -> None:
-    """The options of a broker: check, show."""
+    """Check or show the options of a broker."""
 
 
 @config_group.command(cls=Command, epilog="Example: opendata-queue config check /etc/opendata-queue/broker.toml")
@@ -28,26 +28,26 @@ def config_group() -> None:
 @broker_options
 @json_option
 def check(file: Path | None, config: Path | None, as_json: bool, **given: Any) -> None:
-    """Tell everything that would keep a broker from starting.
+    """Report every error that would keep a broker from starting.
 
-    FILE is a broker's --config file. Its values, those of the environment and the options given here are checked, and
-    the files that they name: whether this user can read them, whether others can read what is secret, whether the
+    FILE is a broker's --config file. The command checks its values, those of the environment, the options given here,
+    and the files that they name: whether this user can read them, whether others can read secrets, whether the
     certificate is valid and belongs to its key, the users file, the store's folder, the addresses. Nothing is changed,
-    and no bucket is asked. Run it as the user that the broker runs as.
+    and no bucket is contacted. Run it as the user that the broker runs as.
     """
     from ...broker.process.start_checks import start_faults
     from ...configuration.sources import invalid
 
-    found = collected(file or config, given)
-    faults = list(found.faults)
-    if (options := found.valid_part()) is not None:
+    configuration = collected(file or config, given)
+    faults = list(configuration.faults)
+    if (options := configuration.valid_part()) is not None:
         faults += start_faults(options, whole=not faults)
     if as_json:
-        print_json({"ok": not faults, "faults": faults, "warnings": found.warnings})
+        print_json({"ok": not faults, "faults": faults, "warnings": configuration.warnings})
         if faults:
             raise click.exceptions.Exit(REFUSED)
         return
-    for text in found.warnings:
+    for text in configuration.warnings:
         click.echo(f"Warning: {text}", err=True)
     if faults:
         raise CommandError(invalid(faults).text)
@@ -59,15 +59,15 @@ def check(file: Path | None, config: Path | None, as_json: bool, **given: Any) -
 @broker_options
 @json_option
 def show(file: Path | None, config: Path | None, as_json: bool, **given: Any) -> None:
-    """Show a broker's options, and where each comes from.
+    """Show a broker's options, and the source of each.
 
-    FILE is a broker's --config file; the options given here and the environment count, too. What is printed can be
-    used as such a file. Secrets in the store's URL are not shown.
+    FILE is a broker's --config file; the options given here and the environment also apply. The output can be used as
+    such a file. Secrets in the store's URL are not shown.
     """
-    found = collected(file or config, given)
-    options = found.options()
+    configuration = collected(file or config, given)
+    options = configuration.options()
     shown = {spec: _shown(spec, getattr(options, spec.field)) for spec in public_specs()}
-    sources = {spec: found.sources.get(spec.field, "default") for spec in public_specs()}
+    sources = {spec: configuration.sources.get(spec.field, "default") for spec in public_specs()}
     if as_json:
         print_json({spec.key: {"value": value, "source": sources[spec]} for spec, value in shown.items()})
         return
@@ -83,5 +83,5 @@ def _shown(spec: Spec, value: Any) -> Any:
 
 
 def as_toml(value: Any) -> str:
-    """A value as TOML, whose texts, numbers and lists are written as JSON's, but for one control character."""
+    """Return a value in TOML, which writes texts, numbers and lists as JSON does, except for one control character."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,4 +1,4 @@
-"""``instance``: the instances of a broker, create and list."""
+"""Commands ``instance create`` and ``instance list``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..terminal.tables import print_table
 
 @click.group("instance", cls=CommandGroup)
 def instance_group() -> None:
-    """Instances (databases of a broker): create, list."""
+    """Manage instances, the databases of a broker."""
 
 
 @instance_group.command(epilog="Example: opendata-queue instance create staging")
@@ -23,7 +23,7 @@ def create(name: str, target: Target, as_json: bool) -> None:
 
     Its URL is opendata://host/NAME, or opendata://%2FFOLDER%2Fbroker.sock/NAME while a folder's broker runs.
 
-    --url names the broker with an instance that exists, such as the default one. Nothing happens if the new instance
+    --url names the broker with an existing instance, such as the default one. Nothing happens if the new instance
     exists already.
     """
     with target.client() as client:
@@ -39,12 +39,12 @@ def create(name: str, target: Target, as_json: bool) -> None:
 def list_(target: Target, as_json: bool) -> None:
     """List the instances of a broker.
 
-    For a store in a bucket, only open instances are listed: those named at the start, or used since.
+    For a store in a bucket, only open instances are listed: those named at startup, or used since.
     """
     with target.client(looks=True) as client:
-        found = client.list_instances()
+        instances = client.list_instances()
     if as_json:
-        print_json([{"instance": name, "open": opened} for name, opened in found.items()])
+        print_json([{"instance": name, "open": opened} for name, opened in instances.items()])
     else:
-        rows = [(name, "yes" if opened else "no") for name, opened in found.items()]
+        rows = [(name, "yes" if opened else "no") for name, opened in instances.items()]
         print_table([("instance", False), ("open", False)], rows, none="no instances")

@@ -1,4 +1,4 @@
-"""``ping``: whether a broker lets this client in, and answers."""
+"""Command ``ping``: a check that a broker accepts this client and answers."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from ..terminal.output import print_json, say
 def ping(place: str | None, timeout: float, allow_standby: bool, target: Target, as_json: bool) -> None:
     """Connect to a broker, log in and wait for one answer.
 
-    The broker answers when its store has taken what was written before. This never starts a broker. The exit code is 3
-    if no broker is there, 1 if it refuses the login, and 5 if it is a standby or does not answer in time.
+    The broker answers when its store has accepted all previous writes. The command never starts a broker. The exit code
+    is 3 if no broker is there, 1 if it refuses the login, and 5 if it is a standby or does not answer in time.
     """
     from ...errors import NotActive
     from ...protocol.messages.queue_messages import Ping

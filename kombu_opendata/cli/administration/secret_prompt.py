@@ -1,4 +1,4 @@
-"""Asks for a secret. There is no option for it, because other users could see it in the list of processes."""
+"""Prompt for a secret. There is no option for it, because other users could see it in the list of processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..exit_codes import USAGE, CommandError
 
 
 def read_secret() -> str:
-    """A secret from the terminal, twice, or else from standard input."""
+    """Read a secret, from the terminal with confirmation, or from standard input."""
     if sys.stdin.isatty():
         return str(click.prompt("Secret", hide_input=True, confirmation_prompt=True, err=True))
     try:

@@ -1,4 +1,4 @@
-"""``opendata-queue broker`` and ``hash-secret``: running a broker by hand."""
+"""Commands ``opendata-queue broker`` and ``hash-secret``."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from .secret_prompt import read_secret
 
 
 class _Broker(Command):
-    """``broker`` itself, which also completes ``status`` and ``stop``."""
+    """The command ``broker``, which also completes ``status`` and ``stop``."""
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
-        found = super().shell_complete(ctx, incomplete)
+        items = super().shell_complete(ctx, incomplete)
         if not ctx.params.get("store"):
-            found += [
+            items += [
                 CompletionItem(name, help=verb.get_short_help_str())
                 for name, verb in sorted(broker_tools.commands.items())
                 if name.startswith(incomplete)
             ]
-        return found
+        return items
 
 
 @click.command(
@@ -52,13 +52,13 @@ def broker(config: Path | None, ready_fd: int | None, **given: Any) -> None:
     """
     from ...broker.process.process import Readiness, run
 
-    found = collected(config, given)
+    configuration = collected(config, given)
     try:
-        options = found.options()
+        options = configuration.options()
     except OpenDataError as exc:
         Readiness(ready_fd).report({"code": exc.code, "text": exc.text, "values": exc.values})
         raise CommandError(exc.text, USAGE) from exc
-    sys.exit(run(options, ready_fd, found.warnings))
+    sys.exit(run(options, ready_fd, configuration.warnings))
 
 
 @click.command("hash-secret", cls=Command, epilog="Example: opendata-queue hash-secret < secret.txt")
@@ -66,7 +66,7 @@ def broker(config: Path | None, ready_fd: int | None, **given: Any) -> None:
 def hash_secret(as_json: bool) -> None:
     """Print the hash of a secret for the --users file.
 
-    It is the secret of a table [users.NAME]; user add writes it there.
+    The hash is the secret of a table [users.NAME]; user add writes it there.
 
     The command prompts for the secret, or reads it from standard input if that is not a terminal. There is no option
     for it, because other users of the machine could see it in the list of processes.

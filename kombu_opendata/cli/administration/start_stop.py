@@ -1,4 +1,4 @@
-"""``broker start`` and ``broker stop``: the broker of a folder on this host."""
+"""Commands ``broker start`` and ``broker stop``: the broker of a folder on this host."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _place_argument = click.argument("place", required=False, metavar="[FOLDER]")
 
 
 def _folder_of(target: Target, advice: str) -> Path:
-    """The folder whose broker is meant; ``advice`` is for a broker that has none."""
+    """Return the folder of the broker; ``advice`` is the hint for a broker without one."""
     if not target.folder:
         raise CommandError(f"{target.address} is not a folder on this host: {advice}")
     return Path(target.folder)
@@ -43,7 +43,7 @@ def _folder_of(target: Target, advice: str) -> Path:
 def start(place: str | None, idle_exit: float, target: Target, as_json: bool) -> None:
     """Start the broker of a folder in the background, as any client does.
 
-    Nothing happens if it runs. It stays until `broker stop` or a restart of the host; a broker that a client started
+    Nothing happens if it runs. It runs until `broker stop` or a restart of the host; a broker that a client started
     ends after a minute without clients. For a broker that always runs, use a service (docs/production.md).
     """
     from ...protocol.messages import GetStatus
@@ -104,7 +104,10 @@ def stop(place: str | None, timeout: float, target: Target, as_json: bool) -> No
 
 
 def _running(folder: Path) -> int | None:
-    """The process that holds the store's lock; where locks can't be seen, the process named in the pid file."""
+    """Return the process that holds the store's lock.
+
+    Where locks can't be seen, return the process named in the pid file.
+    """
     from ...offline.files.location import running_broker
 
     holder = running_broker(folder)

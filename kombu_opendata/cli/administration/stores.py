@@ -1,6 +1,6 @@
-"""``store``: inspect, verify, stats, repair. They read a store without its broker, whether one runs or not.
+"""Commands ``store inspect|verify|stats|repair``, which read a store directly, whether a broker runs or not.
 
-:mod:`.backups` has backup and restore.
+Backup and restore are in :mod:`.backups`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SHOWN_IDS = 20
 
 @click.group("store", cls=CommandGroup)
 def store_group() -> None:
-    """Stores: inspect, verify, repair, stats, back up, restore."""
+    """Inspect, verify, repair, back up and restore stores."""
 
 
 store_options = with_options(
@@ -43,10 +43,10 @@ store_options = with_options(
 
 
 def store_location(store: str | None, url: str | None) -> str:
-    """The store that is meant: a folder, or a bucket's URL."""
-    given = store or url
-    if given:
-        return given
+    """Return the store of the command: a folder, or a bucket's URL."""
+    named = store or url
+    if named:
+        return named
     target = Target()
     if not target.folder:
         raise CommandError(
@@ -81,17 +81,17 @@ def verify(store: str | None, url: str | None, instance: str | None, as_json: bo
 
 
 def _print_report(report: Any) -> None:
-    for found in report.findings:
+    for finding in report.findings:
         where = "".join(
             f" {name} {shown(value)}"
-            for name, value in (("queue", found.queue), ("message", found.message_id), ("file", found.file))
+            for name, value in (("queue", finding.queue), ("message", finding.message_id), ("file", finding.file))
             if value is not None
         )
-        say(f"{found.severity.value}  {found.code}{where}: {found.text}")
-        say(f"    what it means: {found.meaning}")
-        say(f"    what to do: {found.remedy}")
-    for why in report.incomplete:
-        say(f"not checked: {why}")
+        say(f"{finding.severity.value}  {finding.code}{where}: {finding.text}")
+        say(f"    what it means: {finding.meaning}")
+        say(f"    what to do: {finding.remedy}")
+    for reason in report.incomplete:
+        say(f"not checked: {reason}")
     left = sum(report.counts.values()) - len(report.findings)
     if left:
         say(f"and {left:,} more of the same kinds")
@@ -108,19 +108,19 @@ def _print_report(report: Any) -> None:
 @store_options
 @click.option("--drop-damaged", is_flag=True, help="give up what is damaged, so that a broker can start")
 def repair(store: str | None, url: str | None, instance: str | None, as_json: bool, drop_damaged: bool) -> None:
-    """List what is lost with a damaged journal, and give it up.
+    """List the losses of a damaged journal, and accept them.
 
     Without --drop-damaged, nothing is changed, and the exit status is 4 if the journal is damaged. Try to restore the
-    damaged file first. No broker may run. The files as they were are kept beside the journal.
+    damaged file first. No broker may run. The original files are kept beside the journal.
     """
     from ...offline.repair import repair as run
 
-    found = asyncio.run(run(store_location(store, url), instance, drop_damaged=drop_damaged))
+    losses = asyncio.run(run(store_location(store, url), instance, drop_damaged=drop_damaged))
     if as_json:
-        print_json(found.as_dict())
+        print_json(losses.as_dict())
     else:
-        _print_repair(found)
-    if not drop_damaged and not found.is_sound:
+        _print_repair(losses)
+    if not drop_damaged and not losses.is_sound:
         raise CommandError("the journal is damaged: restore its files, or repeat this with --drop-damaged", DAMAGED)
 
 
@@ -160,20 +160,20 @@ def stats(store: str | None, url: str | None, instance: str | None, payloads: bo
     from ..terminal.progress import bar
 
     with bar("counting") as update:
-        found = asyncio.run(_stats(store_location(store, url), instance, payloads, update))
+        report = asyncio.run(_stats(store_location(store, url), instance, payloads, update))
     if as_json:
-        print_json(with_times(found.as_dict()))
+        print_json(with_times(report.as_dict()))
         return
-    running = "none" if found.broker_pid is None else f"pid {found.broker_pid}"
+    running = "none" if report.broker_pid is None else f"pid {report.broker_pid}"
     print_facts(
         {
-            "store": found.location,
-            "instance": found.instance,
-            "created": moment(found.created_at_ms),
-            "format": found.format_version,
+            "store": report.location,
+            "instance": report.instance,
+            "created": moment(report.created_at_ms),
+            "format": report.format_version,
             "broker": running,
-            "messages": found.messages,
-            "corrupt records": found.corrupt,
+            "messages": report.messages,
+            "corrupt records": report.corrupt,
         }
     )
     columns: list[Column] = [
@@ -181,18 +181,20 @@ def stats(store: str | None, url: str | None, instance: str | None, payloads: bo
         ("failed", True), ("archived failed", True), ("payload bytes", True),
     ]  # fmt: skip
     rows = [
-        (name, one.available, one.delayed, one.in_flight, one.done, one.failed,
-         one.archived_failed, "-" if one.payload_bytes is None else number(sum(one.payload_bytes.values())))
-        for name, one in sorted(found.queues.items())
+        (name, counts.available, counts.delayed, counts.in_flight, counts.done, counts.failed,
+         counts.archived_failed, "-" if counts.payload_bytes is None else number(sum(counts.payload_bytes.values())))
+        for name, counts in sorted(report.queues.items())
     ]  # fmt: skip
     print_table(
         columns if payloads else columns[:-1], rows if payloads else [row[:-1] for row in rows], none="no queues"
     )
-    kinds = [(name, one.records, one.key_bytes + one.value_bytes) for name, one in sorted(found.records.items())]
+    kinds = [
+        (name, counts.records, counts.key_bytes + counts.value_bytes) for name, counts in sorted(report.records.items())
+    ]
     print_table([("records", False), ("number", True), ("bytes", True)], kinds, none="no records")
-    files = [(name, one.files, one.bytes) for name, one in sorted(found.files.items())]
-    if found.journal is not None:
-        files.append(("journal", found.journal.segments + found.journal.spares, found.journal.bytes))
+    files = [(name, counts.files, counts.bytes) for name, counts in sorted(report.files.items())]
+    if report.journal is not None:
+        files.append(("journal", report.journal.segments + report.journal.spares, report.journal.bytes))
     if files:
         print_table([("files", False), ("number", True), ("bytes", True)], files, none="")
 
@@ -232,23 +234,23 @@ def inspect(
 ) -> None:
     """Show a message, a queue, or stored records.
 
-    Records are shown in the order of their keys. With --json, each is a document on a line of its own.
+    Records are shown in the order of their keys. With --json, each is a separate document on its line.
     """
-    if sum(one is not None for one in (message, key, kind or queue)) > 1:
+    if sum(item is not None for item in (message, key, kind or queue)) > 1:
         raise click.UsageError("choose one of: --message, --key, or --queue with --kind")
     from ...errors import RequestError
 
-    one: bytes | int | str | None = message if message is not None else None
+    item: bytes | int | str | None = message if message is not None else None
     if key is not None:
-        one = _hexadecimal(key, "--key")
-        if not one:
+        item = _hexadecimal(key, "--key")
+        if not item:
             raise click.UsageError("--key is empty: give a whole key, or use --prefix")
     elif queue is not None and kind is None:
-        one = queue
+        item = queue
     start = _hexadecimal(prefix, "--prefix")
     try:
-        if one is not None:
-            _print_one(asyncio.run(_inspect(store_location(store, url), instance, one)), as_json)
+        if item is not None:
+            _print_one(asyncio.run(_inspect(store_location(store, url), instance, item)), as_json)
             return
         wanted = {"kind": kind, "queue": queue, "prefix": start, "limit": limit}
         records = asyncio.run(_scan(store_location(store, url), instance, wanted))
@@ -261,7 +263,9 @@ def inspect(
             print_json_line(record.as_dict())
         return
     columns: list[Column] = [("key", False), ("kind", False), ("of", False), ("bytes", True), ("value", False)]
-    rows = [(one.key, one.kind, _flat(one.of), one.size, shown(one.problem or one.value, _CELL)) for one in records]
+    rows = [
+        (item.key, item.kind, _flat(item.of), item.size, shown(item.problem or item.value, _CELL)) for item in records
+    ]
     print_table(columns, rows, none="no records")
 
 
@@ -297,8 +301,8 @@ def _print_one(found: Any, as_json: bool) -> None:
     for name, value in found.as_dict().items():
         if isinstance(value, list):
             say(f"{name}: {'' if value else 'none'}")
-            for one in value:
-                say(f"  {_flat(one) if isinstance(one, dict) else one}")
+            for element in value:
+                say(f"  {_flat(element) if isinstance(element, dict) else element}")
         elif isinstance(value, dict):
             say(f"{name}:")
             for inner, inside in value.items():

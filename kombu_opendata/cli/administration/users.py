@@ -1,4 +1,4 @@
-"""``user``: editing a broker's file of users."""
+"""Commands ``user``: the users in a broker's file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ...broker.access.user import User
 
 ROLES = ("monitor", "operator", "admin")
-#: what a Celery app uses beside its queues: remote control, events, results
+#: names that a Celery app uses beside its queues: remote control, events, results
 _CELERY = (r"(.+\.)?celery\.pidbox", r"celeryev(\..+)?", r"amq\.results")
 
 _users_option = click.option(
@@ -37,11 +37,11 @@ _users_option = click.option(
 
 @click.group("user", cls=CommandGroup)
 def user_group() -> None:
-    """Users of a broker, in its file."""
+    """Manage the users in a broker's file."""
 
 
 def celery_pattern(queues: tuple[str, ...]) -> str:
-    """The pattern for Celery apps with these queues."""
+    """Return the pattern for Celery apps with these queues."""
     return f"^({'|'.join((*map(re.escape, queues), *_CELERY))})$"
 
 
@@ -72,10 +72,10 @@ def add(
     new_secret: bool,
     as_json: bool,
 ) -> None:
-    """Add a user, which may do nothing before 'user permit'.
+    """Add a user, which has no permissions before 'user permit'.
 
-    The file is made if there is none. The command prompts for the secret, or reads it from standard input if that is
-    not a terminal. The file has only a hash of it.
+    The file is created if there is none. The command prompts for the secret, or reads it from standard input if that is
+    not a terminal. The file contains only a hash of it.
     """
     from ...broker.access.secret_hashes import hash_secret
     from ...broker.access.users_editor import edited
@@ -84,7 +84,7 @@ def add(
         raise click.UsageError("--no-secret needs a --certificate, or nobody could log in")
     with edited(path, create=not new_secret) as file:
         if new_secret:
-            file.user(name)  # is it there?
+            file.user(name)  # fails if there is no such user
         else:
             file.add(name)
         file.set_secret(name, "" if no_secret else hash_secret(read_secret()))
@@ -131,10 +131,10 @@ def permit(
     as_json: bool,
     **given: str | None,
 ) -> None:
-    """Set what a user may do in an instance.
+    """Set the permissions of a user in an instance.
 
     A PATTERN is a regular expression that is searched for in the name: '^mail' permits all names that begin with mail,
-    an empty one nothing. Patterns that are not given stay as they are.
+    an empty one nothing. Patterns that are not given stay unchanged.
     """
     from ...broker.access.users_editor import edited
 
@@ -160,7 +160,7 @@ def permit(
 
 
 def _done(path: Path, name: str, as_json: bool, text: str) -> None:
-    """Print what was done; as JSON, the user as it is now."""
+    """Print the change, or as JSON the user after it."""
     from ...broker.access.users_file import UsersFile
 
     if as_json:
@@ -173,7 +173,7 @@ def _done(path: Path, name: str, as_json: bool, text: str) -> None:
 @_users_option
 @json_option
 def list_(path: Path, as_json: bool) -> None:
-    """List the users of a file, and what they may do."""
+    """List the users of a file, and their permissions."""
     from ...broker.access.users_file import UsersFile
 
     users = sorted(UsersFile(path).users.values(), key=lambda user: user.name)
@@ -202,14 +202,17 @@ def _facts(user: User) -> dict[str, Any]:
 
 
 def _rows(facts: dict[str, Any]) -> list[tuple[str, ...]]:
-    """A row for each instance, or one if there is none."""
-    login = ", ".join((["secret"] if facts["secret"] else []) + [f"certificate {one}" for one in facts["certificates"]])
-    who = (facts["name"], login, ", ".join(facts["roles"]))
+    """Return a row for each instance, or a single row if there is none."""
+    login = ", ".join(
+        (["secret"] if facts["secret"] else [])
+        + [f"certificate {certificate}" for certificate in facts["certificates"]]
+    )
+    columns = (facts["name"], login, ", ".join(facts["roles"]))
     every = "admin" in facts["roles"]
     if not facts["instances"]:
-        return [(*who, "every" if every else "none", *([".*" if every else ""] * 3))]
+        return [(*columns, "every" if every else "none", *([".*" if every else ""] * 3))]
     return [
-        (*(who if number == 0 else ("", "", "")), name, *patterns.values())
+        (*(columns if number == 0 else ("", "", "")), name, *patterns.values())
         for number, (name, patterns) in enumerate(facts["instances"].items())
     ]
 
@@ -220,7 +223,7 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, ...]]:
 @yes_option
 @json_option
 def remove(name: str, path: Path, yes: bool, as_json: bool) -> None:
-    """Remove a user. Their connections are closed when the broker reads the file."""
+    """Remove a user. The broker closes its connections when it reads the file."""
     from ...broker.access.users_editor import edited
 
     confirm(f"Remove user {shown(name)}?", yes)
@@ -236,16 +239,16 @@ def remove(name: str, path: Path, yes: bool, as_json: bool) -> None:
 @user_group.command(epilog="Example: opendata-queue user whoami --url opendatas://ann@broker.example.org/app")
 @look_options
 def whoami(as_json: bool, target: Target) -> None:
-    """Say as whom you are connected, and what you may do."""
+    """Show the connected user and its permissions."""
     from msgspec.structs import asdict
 
     with target.client(looks=True) as client:
-        found = {name: value for name, value in asdict(client.whoami()).items() if name != "rid"}
+        identity = {name: value for name, value in asdict(client.whoami()).items() if name != "rid"}
     if as_json:
-        print_json(found)
+        print_json(identity)
         return
-    who = f"user {shown(found['user'])}" if found["user"] else "nobody in particular: the broker has no users"
-    say(f"You are {who} in instance {shown(found['instance'])}.")
-    say(f"roles: {', '.join(found['roles']) or 'none'}")
+    who = f"user {shown(identity['user'])}" if identity["user"] else "nobody in particular: the broker has no users"
+    say(f"You are {who} in instance {shown(identity['instance'])}.")
+    say(f"roles: {', '.join(identity['roles']) or 'none'}")
     for right in ("configure", "write", "read"):
-        say(f"{right}: {shown(found[right]) or 'nothing'}")
+        say(f"{right}: {shown(identity[right]) or 'nothing'}")

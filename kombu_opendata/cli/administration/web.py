@@ -1,4 +1,4 @@
-"""``web``: the page."""
+"""Command ``web``: the web UI."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _FILE = click.Path(exists=True, dir_okay=False)
 @click.option("--mask", multiple=True, metavar="NAME", help="hide values of this name, too; may be repeated")
 @target_options
 def web(listen: str, target: Target, **given: Any) -> None:
-    """Serve a page on which operators see and mend what is wrong.
+    """Serve the web UI, in which operators see and fix problems.
 
-    The page is a process of its own and a client of the broker. It needs the extra: pip install 'kombu-opendata[web]'.
+    The web UI is a separate process and a client of the broker. It needs the extra: pip install 'kombu-opendata[web]'.
     """
     try:
         from ...web.server import serve
@@ -90,10 +90,10 @@ def _is_loopback(host: str) -> bool:
 
 
 def _check_shared(place: BrokerTarget, settings: WebSettings) -> None:
-    """Check that a page which others can reach knows who they are.
+    """Check that a web UI that other hosts can reach authenticates its users.
 
     Raises:
-        Failure: the broker has no users, and no proxy says who somebody is.
+        CommandError: the broker has no users, and no proxy authenticates them.
     """
     if not settings.is_secure:
         note("Without --https-cert, passwords and messages cross the network in clear text.")
@@ -106,7 +106,7 @@ def _check_shared(place: BrokerTarget, settings: WebSettings) -> None:
 
 
 def _has_no_users(place: BrokerTarget) -> bool:
-    """Whether the broker asks nobody for a secret; False if it does not answer now, so that logins will tell."""
+    """Return True if the broker needs no secret; False if it does not answer now, so that logins decide."""
     from ...errors import OpenDataError
     from ...queue_client import QueueClient
 

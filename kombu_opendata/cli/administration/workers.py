@@ -1,4 +1,4 @@
-"""``worker``: the broker's clients, what they hold, and control over them."""
+"""Commands ``worker``: the broker's clients, their messages, and control over them."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from ...queue_client.queue_models import Worker
 
 _MAX_MESSAGES = 1000
-#: how many digits of an id a table shows: the last ones, because the first ones are often the same
+#: number of digits of an id in a table: the last ones, because the first ones are often equal
 _SHORT_ID = 8
 
 
 @click.group("worker", cls=CommandGroup)
 def worker_group() -> None:
-    """Workers: list, messages, suspend, resume, release and more."""
+    """Manage workers: list, suspend, resume, release and more."""
 
 
 @completion
 def _complete_workers(client: QueueClient) -> list[str]:
-    return [name for one in client.workers() for name in (one.name, one.id[-_SHORT_ID:])]
+    return [name for worker in client.workers() for name in (worker.name, worker.id[-_SHORT_ID:])]
 
 
 worker_argument = click.argument("worker", shell_complete=_complete_workers)
@@ -47,14 +47,14 @@ worker_argument = click.argument("worker", shell_complete=_complete_workers)
 def list_workers(target: Target, as_json: bool) -> None:
     """List workers and other clients.
 
-    These are connected, or still hold messages. A Celery worker is one row, whatever connections its processes have.
-    Clients that consume and hold nothing, such as producers and this command itself, are one row for each name. With
-    --json, each client is listed.
+    The list has clients that are connected or still hold messages. A Celery worker is one row, however many connections
+    its processes have. Clients without consumers and messages, such as producers and this command, are one row for each
+    name. With --json, each client is listed.
     """
     with target.client(looks=True) as client:
-        found = client.workers()
+        workers = client.workers()
     if as_json:
-        print_json(found)
+        print_json(workers)
         return
     columns: list[Column] = [
         ("worker", False), ("name", False), ("state", False), ("for", False), ("holds", True), ("runs", True),
@@ -62,17 +62,17 @@ def list_workers(target: Target, as_json: bool) -> None:
     ]  # fmt: skip
     rows = [
         (
-            one.id[-_SHORT_ID:], one.name, _state(one), _time_since(one.since if one.connected else None),
-            one.held, one.running, _time_since(one.oldest_since),
-            ", ".join(queue for queue in one.consumers if not is_control_queue(queue)),
+            row.id[-_SHORT_ID:], row.name, _state(row), _time_since(row.since if row.connected else None),
+            row.held, row.running, _time_since(row.oldest_since),
+            ", ".join(queue for queue in row.consumers if not is_control_queue(queue)),
         )
-        for one in _rows(found)
+        for row in _rows(workers)
     ]  # fmt: skip
     print_table(columns, rows, none="no workers", spare=("for", "longest"))
 
 
 def _rows(found: list[Worker]) -> Iterator[Worker]:
-    """The clients that work, without others that have their name; and of the other names one client each."""
+    """Yield the clients with work, except others of the same name, and one client for each other name."""
     by_name: dict[tuple[str, str], list[Worker]] = {}
     for client in sorted(found, key=lambda client: (client.name, client.user, client.id)):
         by_name.setdefault((client.name, client.user), []).append(client)
@@ -99,19 +99,20 @@ def messages(worker: str, limit: int, target: Target, as_json: bool) -> None:
 
     A task that is acknowledged at its end counts as running after a second or two.
 
-    WORKER is an id, the end of an id, or a name; a name stands for all clients that have it.
+    WORKER is an id, the end of an id, or a name; a name selects all clients that have it.
     """
     with target.client(looks=True) as client:
-        held = [state for one in _named(client, worker) for state in client.worker_messages(one.id, limit=limit)]
+        held = [state for entry in _named(client, worker) for state in client.worker_messages(entry.id, limit=limit)]
     if as_json:
-        print_json([_as_json(one) for one in held[:limit]])
+        print_json([_as_json(entry) for entry in held[:limit]])
         return
     columns: list[Column] = [
         ("queue", False), ("message", True), ("state", False), ("attempts", True), ("running since", False),
         ("leased until", False),
     ]  # fmt: skip
     rows = [
-        (one.queue, str(one.id), one.state, one.attempts, one.running_since, one.leased_until) for one in held[:limit]
+        (entry.queue, str(entry.id), entry.state, entry.attempts, entry.running_since, entry.leased_until)
+        for entry in held[:limit]
     ]
     print_table(columns, rows, none=f"worker {worker!r} holds no messages", spare=("attempts", "leased until"))
 
@@ -121,26 +122,26 @@ def _as_json(one: MessageState) -> dict[str, Any]:
 
 
 def _named(client: QueueClient, text: str) -> list[Worker]:
-    """One worker by its id or the end of its id, or all workers with a name.
+    """Return the worker with this id or end of an id, or all workers with this name.
 
     Raises:
-        Failure: there is none, or several ids end like this.
+        CommandError: there is none, or several ids end like this.
     """
     workers = client.workers()
-    named = [one for one in workers if one.name == text]
+    named = [candidate for candidate in workers if candidate.name == text]
     if named:
         return named
-    found = [one for one in workers if one.id.endswith(text.lower())] if text else []
-    if not found:
+    matches = [candidate for candidate in workers if candidate.id.endswith(text.lower())] if text else []
+    if not matches:
         raise CommandError(f"no worker {text!r}: '{next_command('worker list')}' shows ids and names")
-    if len(found) > 1:
-        raise CommandError(f"{len(found)} workers have an id that ends with {text!r}: give more digits")
-    return found
+    if len(matches) > 1:
+        raise CommandError(f"{len(matches)} workers have an id that ends with {text!r}: give more digits")
+    return matches
 
 
 # ---------------------------------------------------------------------- control
 def _control_command(verb: str, does: str, done: Callable[[int, int], str], call: str) -> None:
-    """Add a verb that controls workers; ``done`` makes its output of the number of workers and the broker's count."""
+    """Add a verb that controls workers; ``done`` makes its output from the number of workers and the broker's count."""
 
     @worker_group.command(
         verb,
@@ -151,18 +152,18 @@ def _control_command(verb: str, does: str, done: Callable[[int, int], str], call
     @call_options
     def control(worker: str, target: Target, as_json: bool) -> None:
         with target.client() as client:
-            # a worker that is not connected can only have its messages released
-            meant = [one for one in _named(client, worker) if one.connected or verb == "release"]
-            if not meant:
+            # the messages of a disconnected worker can be released, but it can't be controlled
+            targets = [candidate for candidate in _named(client, worker) if candidate.connected or verb == "release"]
+            if not targets:
                 raise CommandError(f"worker {worker!r} is not connected")
-            counts = {one.id: getattr(client, call)(one.id) for one in meant}
+            counts = {candidate.id: getattr(client, call)(candidate.id) for candidate in targets}
         if as_json:
             print_json({"workers": list(counts), _COUNTED[verb]: sum(counts.values())})
         else:
-            say(done(len(meant), sum(counts.values())))
+            say(done(len(targets), sum(counts.values())))
 
 
-#: what the broker counts
+#: the objects that the broker counts
 _COUNTED = {"suspend": "consumers", "resume": "consumers", "shutdown": "consumers", "release": "messages"}
 
 _control_command(

@@ -1,1 +1,1 @@
-"""What commands show on a terminal: texts, tables, JSON, progress."""
+"""Terminal output of commands: texts, tables, JSON, progress."""

@@ -1,8 +1,8 @@
-"""What commands print: lines for people, JSON for machines.
+"""Output of commands: lines for people, JSON for machines.
 
-Names and bodies come from anywhere. For people, characters that a terminal could interpret as a command, or that
-change the direction of the text, are shown as escapes; JSON is pure ASCII. Times are local with their zone for people,
-ISO 8601 in UTC in JSON. There are no colours unless stdout is a terminal.
+Names and bodies are untrusted. For people, characters that a terminal could interpret as a command, or that change the
+direction of the text, are shown as escapes; JSON is pure ASCII. Times are local with their zone for people, ISO 8601 in
+UTC in JSON. There are no colours unless stdout is a terminal.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...readable_text import counted, number, shown
 
 
 def local(at: datetime | None) -> str:
-    """A time in the user's zone, with the offset."""
+    """Format a time in the user's zone, with the offset."""
     return "" if at is None else at.astimezone().isoformat(" ", "seconds")
 
 
@@ -28,7 +28,7 @@ def print_json(value: Any) -> None:
 
 
 def print_json_line(value: Any) -> None:
-    """Print a document on a line of its own."""
+    """Print a document on a single line."""
     print(json.dumps(plain(value), default=str))
 
 
@@ -50,12 +50,12 @@ def say(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Print a line for people on stderr: stdout has only what was requested."""
+    """Print a line for people on stderr: stdout has only the requested output."""
     print(shown(text), file=sys.stderr)
 
 
 def note_hidden(queues: int) -> None:
-    """Note how many queues of Celery a table leaves out."""
+    """Print the number of Celery's queues that a table leaves out."""
     if queues:
         note(f"without {counted(queues, 'queue')} of Celery for events and remote control: --all")
 

@@ -9,19 +9,19 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
-#: takes how much is done, and of how much (None: unknown)
+#: receives the completed amount and the total (None: unknown)
 Update = Callable[[int, int | None], None]
 _LOOK_SECONDS = 0.3
 
 
 def is_shown() -> bool:
-    """Whether progress is shown at all."""
+    """Return True if progress is shown at all."""
     return sys.stderr.isatty()
 
 
 @contextmanager
 def bar(label: str) -> Iterator[Update]:
-    """A bar that the body of the ``with`` statement updates."""
+    """Show a bar that the body of the ``with`` statement updates."""
     if not is_shown():
         yield lambda _done, _total: None
         return
@@ -37,10 +37,10 @@ def bar(label: str) -> Iterator[Update]:
 
 
 def watched(label: str, work: Callable[[], T], measure: Callable[[], tuple[int, int | None]]) -> T:
-    """Do the work in one long call, and show its progress meanwhile.
+    """Do the work in one long call, and show its progress.
 
     Args:
-        measure: returns how far the work is; called now and then while it runs.
+        measure: returns the progress of the work; called periodically while it runs.
     """
     if not is_shown():
         return work()

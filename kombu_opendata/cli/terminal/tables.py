@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-#: the width of a table that goes to a file or a pipe, where nothing is cut
+#: width of a table in a file or a pipe, where nothing is cut
 _WIDE = 100_000
 #: spaces between two columns
 _GAP = 3
-#: a text in a narrow table is not folded to less than the first; below the second, other columns are left out instead
+#: minimum widths of a text: folding stops at the first; below the second, other columns are left out
 _SHORTEST_TEXT, _EASY_TEXT = 8, 20
 
 #: a column: its heading, and whether it holds numbers
@@ -27,7 +27,7 @@ Column = tuple[str, bool]
 
 
 class Fitted(NamedTuple):
-    """A table that fits, and the headings of the columns that were left out for that."""
+    """A table that fits the terminal, and the headings of the columns that were left out for it."""
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Any]]
@@ -35,7 +35,7 @@ class Fitted(NamedTuple):
 
 
 def console() -> Console:
-    """A console for stdout, as wide as the terminal, or without bounds if there is none."""
+    """Return a console for stdout, as wide as the terminal, or unbounded if there is none."""
     from rich.console import Console
 
     unbounded = not sys.stdout.isatty() and not os.environ.get("COLUMNS")
@@ -46,7 +46,7 @@ def console() -> Console:
 
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence[Any]], *, title: str = "") -> Table:
-    """A table whose cells are safe for terminals. Numbers and times are never folded, texts never left out."""
+    """Return a table whose cells are safe for terminals. Numbers and times are never folded, texts never left out."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -78,12 +78,12 @@ def _cell(value: Any) -> str:
 
 
 def _is_whole(columns: Sequence[Column], rows: Sequence[Sequence[Any]], at: int) -> bool:
-    """Whether a column holds what must not be folded: numbers or times."""
+    """Return True if a column holds numbers or times, which must not be folded."""
     return columns[at][1] or any(isinstance(row[at], datetime) for row in rows)
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Any]], text_width: int) -> list[int]:
-    """The least width of each column: the full width of numbers and times, at most ``text_width`` for texts."""
+    """Return the least width of each column: the full width of numbers and times, at most ``text_width`` for texts."""
     from rich.cells import cell_len
 
     widths = [
@@ -106,25 +106,25 @@ def print_table(
 ) -> None:
     """Print a table, or the line ``none`` if it would be empty.
 
-    If the terminal is too narrow, the ``spare`` columns are left out, the first one first, and a note on stderr says
-    so. A table that is still too wide is wrapped by the terminal, not cut.
+    If the terminal is too narrow, the ``spare`` columns are left out in their order, with a note on stderr. A table
+    that is still too wide is wrapped by the terminal, not cut.
     """
     every = list(rows)
     if not every:
         say(none)
         return
     screen = console()
-    columns, found, left_out = fitted(columns, every, screen.width, spare)
-    screen.width = max(screen.width, _whole_width(columns, found, _SHORTEST_TEXT))
-    screen.print(table(columns, found, title=title), crop=False)
+    columns, fitted_rows, left_out = fitted(columns, every, screen.width, spare)
+    screen.width = max(screen.width, _whole_width(columns, fitted_rows, _SHORTEST_TEXT))
+    screen.print(table(columns, fitted_rows, title=title), crop=False)
     if left_out:
         note(f"the terminal is too narrow to show: {', '.join(left_out)}; --json has everything")
 
 
 def fitted(columns: Sequence[Column], rows: Sequence[Sequence[Any]], width: int, spare: Sequence[str]) -> Fitted:
-    """A table without as many ``spare`` columns, the first one first, as must go to keep its texts readable."""
+    """Leave out ``spare`` columns, the first one first, until the texts of the table are readable."""
     left_out: list[str] = []
-    for heading in (one for one in spare if one in [name for name, _ in columns]):
+    for heading in (spare_heading for spare_heading in spare if spare_heading in [name for name, _ in columns]):
         if _whole_width(columns, rows, _EASY_TEXT) <= width:
             break
         kept = [at for at, (name, _) in enumerate(columns) if name != heading]
@@ -134,13 +134,13 @@ def fitted(columns: Sequence[Column], rows: Sequence[Sequence[Any]], width: int,
 
 
 def room_for_text(columns: Sequence[Column], rows: Sequence[Sequence[Any]], width: int) -> int:
-    """How wide the first column, a text, may be beside the others."""
+    """Return the maximum width of the first column, a text, beside the others."""
     others = [row[1:] for row in rows]
     return max(_SHORTEST_TEXT, width - _GAP - _whole_width(columns[1:], others, _SHORTEST_TEXT))
 
 
 def cut_middle(text: str, width: int) -> str:
-    """The beginning and the end of a text, on one line of at most ``width`` columns."""
+    """Return the beginning and the end of a text, on one line of at most ``width`` columns."""
     from rich.cells import cell_len, set_cell_size
 
     whole = shown(text)

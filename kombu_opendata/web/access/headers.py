@@ -57,7 +57,7 @@ class SecurityHeaders:
 
 
 def _media_type(scope: Scope) -> str:
-    """The type of a request's body as the routes find it: the first one, without parameters."""
+    """Return the type of a request's body as the routes read it: the first one, without parameters."""
     return Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower()
 
 

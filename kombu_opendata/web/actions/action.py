@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Json
 from ...queue_client.bodies import json_elements
 from ..brokers import UserBroker
 
-#: of a JSON text or a list in a parameter; each takes about a hundred bytes of memory
+#: limit for a JSON text or a list in a parameter; each element takes about a hundred bytes of memory
 MAX_ELEMENTS = 10_000
 
 
@@ -21,7 +21,7 @@ def _limited(value: Any) -> Any:
     return value
 
 
-#: a JSON object, or the JSON text of one, as forms have it
+#: a JSON object, or its JSON text, which forms send
 JsonObject = Annotated[Json[dict[str, Any]] | dict[str, Any], BeforeValidator(_limited)]
 
 

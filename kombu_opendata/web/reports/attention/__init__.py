@@ -1,1 +1,1 @@
-"""What needs attention: sentences about what is wrong, each with a link to where it is mended."""
+"""Findings: sentences about problems, each with a link to the view where the problem can be fixed."""

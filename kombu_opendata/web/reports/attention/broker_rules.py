@@ -9,20 +9,20 @@ from ....readable_text import age, counted, number
 from .finding import AttentionFinding
 from .seen import Seen
 
-#: a store that has accepted no writes for so long is stalled
+#: a store that has accepted no writes for this time is stalled
 STALLED_SECONDS = 2.0
-#: a limit is nearly reached at so much of it
+#: share of a limit from which it is nearly reached
 NEARLY = 0.9
-#: settled messages that were removed early say so for so long
+#: duration for which an early removal of settled messages is reported
 REMOVED_SECONDS = 3600.0
-#: dead letters that wait: normally the next commit publishes them
+#: waiting dead letters that are a finding: normally the next commit publishes them
 DEAD_LETTERS = 100
 #: clocks that differ by more make ages and deadlines wrong
 CLOCK_SECONDS = 5.0
 
 
 def broker_findings(seen: Seen) -> Iterator[AttentionFinding]:
-    """Findings about the broker and its store."""
+    """Yield the findings about the broker and its store."""
     if abs(seen.clock_ahead_seconds) >= CLOCK_SECONDS:
         way = "ahead of" if seen.clock_ahead_seconds > 0 else "behind"
         after = f" is {age(abs(seen.clock_ahead_seconds))} {way} the clock of this page's host: ages here are wrong."

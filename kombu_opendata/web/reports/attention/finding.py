@@ -1,24 +1,24 @@
-"""A finding: one sentence about something that is wrong."""
+"""Finding: one sentence about a problem."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Literal
 
-#: ``bad``: work is not done, or soon will not be. ``warn``: look at it today. ``note``: somebody may have forgotten it.
+#: ``bad``: work is not done, or soon will not be. ``warn``: to be checked today. ``note``: possibly forgotten.
 Severity = Literal["bad", "warn", "note"]
 SEVERITIES: tuple[Severity, ...] = ("bad", "warn", "note")
 
 
 @dataclass(frozen=True)
 class AttentionFinding:
-    """One sentence: ``before``, the name of the thing, and ``after``.
+    """One sentence: ``before``, the name of the object, and ``after``.
 
     Attributes:
-        kind: what is wrong, one word for programs.
-        subject: the thing's name, which may hold anything.
-        view, query: where it is mended: a view of the page, and what it is asked for.
-        weight: of two findings of the same severity and kind, the one with more comes first.
+        kind: the kind of problem, one word for programs.
+        subject: the object's name, which may hold any text.
+        view, query: the view of the web UI where the problem can be fixed, and its parameters.
+        weight: the rank among findings of the same severity and kind; the largest comes first.
     """
 
     kind: str

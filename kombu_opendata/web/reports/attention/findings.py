@@ -1,4 +1,4 @@
-"""All findings, the most severe first: a pure function. docs/web.md has the thresholds."""
+"""Order of all findings, the most severe first: a pure function. docs/web.md has the thresholds."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from .queue_rules import queue_findings
 from .seen import Seen
 from .task_rules import task_findings
 
-#: of one severity, what comes first
+#: order of kinds within one severity
 _ORDER = (
     "store_stalled", "not_active", "store_full", "memory_full", "not_consumed", "hanging", "failing", "growing",
 )  # fmt: skip
 
 
 def findings(seen: Seen) -> list[AttentionFinding]:
-    """What is wrong, the most severe first."""
-    found = [*broker_findings(seen), *queue_findings(seen), *task_findings(seen)]
-    return sorted(found, key=_rank)
+    """Return the findings, the most severe first."""
+    unsorted = [*broker_findings(seen), *queue_findings(seen), *task_findings(seen)]
+    return sorted(unsorted, key=_rank)
 
 
 def _rank(one: AttentionFinding) -> tuple[int, int, str, float, str]:

@@ -1,4 +1,4 @@
-"""Asks the broker for what findings are made from. What a user may not see is left out."""
+"""Collection of the data for findings from the broker, without the parts that the user may not see."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from .task_rules import HANGS_SECONDS
 
 T = TypeVar("T")
 
-#: how old the parts may be
+#: maximum ages of the parts
 _SECONDS = 8.0
 _USUAL_SECONDS = 60.0
-#: failures of this time are findings
+#: age up to which failures are findings
 WINDOW = timedelta(minutes=10)
-#: messages in flight that are looked at, those that came first; tasks that are compared with their usual runtime
+#: limits: messages in flight that are examined, the oldest first; tasks that are compared with their usual runtime
 _MESSAGES = 200
 _TASKS = 8
-#: how often counters are noted
+#: interval between two readings of the counters
 _LOOK_SECONDS = 30.0
-#: queues whose past is looked at
+#: limit of the queues whose recent metrics are requested
 _QUEUES = 50
 _RUNS = 50
 
 
 async def attention(broker: UserBroker) -> list[AttentionFinding]:
-    """What needs attention, the most severe first."""
+    """Return the findings, the most severe first."""
     return findings(await _seen(broker))
 
 
@@ -70,33 +70,33 @@ async def _seen(broker: UserBroker) -> Seen:
 
 
 def _leases_expired(broker: UserBroker, queues: list[QueueMetrics]) -> dict[str, int]:
-    """Leases that ended because their holders did not come back, since the oldest look of the last ten minutes."""
-    now, looks = monotonic(), broker.lease_counts
-    counts = {one.queue: count for one in queues if (count := one.counts.get("lease_expired", 0))}
-    if not looks or now - looks[-1][0] >= _LOOK_SECONDS:
-        looks.append((now, counts))
-    while now - looks[0][0] > WINDOW.total_seconds():
-        looks.popleft()
-    before = looks[0][1]
+    """Return the leases that expired in each queue since the oldest reading of the last ten minutes."""
+    now, readings = monotonic(), broker.lease_counts
+    counts = {queue.queue: count for queue in queues if (count := queue.counts.get("lease_expired", 0))}
+    if not readings or now - readings[-1][0] >= _LOOK_SECONDS:
+        readings.append((now, counts))
+    while now - readings[0][0] > WINDOW.total_seconds():
+        readings.popleft()
+    before = readings[0][1]
     return {name: count - before.get(name, 0) for name, count in counts.items() if count > before.get(name, 0)}
 
 
 async def _trends(broker: UserBroker, queues: list[QueueMetrics], failures: list[TaskFailures]) -> dict[str, Trend]:
-    """How those queues did of which it is asked: the fullest that may grow, and those of tasks that fail."""
+    """Return the trends of the fullest queues that may grow, and of the queues with failures."""
     filling = [one for one in queues if may_grow(one)]
     filling.sort(key=lambda one: -one.visible)
     wanted = sorted({*(one.queue for one in filling[:_QUEUES]), *(one.queue for one in failures[:_QUEUES])})
     if not wanted:
         return {}
     recent = await recent_figures(broker, wanted)
-    found = {name: trend(recent, name) for name in wanted}
-    return {name: one for name, one in found.items() if one is not None}
+    trends = {name: trend(recent, name) for name in wanted}
+    return {name: one for name, one in trends.items() if one is not None}
 
 
 async def _allowed(broker: UserBroker, key: Hashable, ask: Callable[[], Awaitable[T]], otherwise: T) -> T:
-    """A part; something empty if the user may not see it, or the broker keeps no history.
+    """Return a part, or ``otherwise`` if the user may not see it or the broker keeps no history.
 
-    Views that share the answer are told that it was refused.
+    A refusal is cached, and views that share the result receive it, too.
     """
     try:
         return await broker.recent(key, _SECONDS, ask)
@@ -107,24 +107,24 @@ async def _allowed(broker: UserBroker, key: Hashable, ask: Callable[[], Awaitabl
 async def _failures(broker: UserBroker) -> list[TaskFailures]:
     since = datetime.now(UTC) - WINDOW
     answer = await broker.client.group_failures(["task", "queue", "exception", "reason"], gte=since)
-    found: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    counts_by_task: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for group in answer.groups:
         task, queue, exception, reason = group.values
-        found[task, queue][exception or reason] += group.count
-    return [TaskFailures(task, queue, tuple(counts.most_common())) for (task, queue), counts in found.items()]
+        counts_by_task[task, queue][exception or reason] += group.count
+    return [TaskFailures(task, queue, tuple(counts.most_common())) for (task, queue), counts in counts_by_task.items()]
 
 
 # ---------------------------------------------------------------------- what takes long
 async def _busy(broker: UserBroker) -> list[Busy]:
-    """What workers have had for long, by task and worker."""
+    """Return the messages that workers have held or run for long, by task and worker."""
     page = await broker.client.list_messages(statuses=["in_flight", "running"], order="asc", limit=_MESSAGES)
     now = datetime.now(UTC).timestamp()
-    found: dict[tuple[str, str, str], Busy] = {}
+    busy_by_worker: dict[tuple[str, str, str], Busy] = {}
     for message in page.items:
         for one in _held(message, now):
-            known = found.get((one.task, one.queue, one.worker))
-            found[one.task, one.queue, one.worker] = one if known is None else _joined(known, one)
-    slow = sorted(found.values(), key=lambda one: -one.seconds)[:_TASKS]
+            known = busy_by_worker.get((one.task, one.queue, one.worker))
+            busy_by_worker[one.task, one.queue, one.worker] = one if known is None else _joined(known, one)
+    slow = sorted(busy_by_worker.values(), key=lambda one: -one.seconds)[:_TASKS]
     usual = await asyncio.gather(*(_usual_seconds(broker, one.task) for one in slow))
     return [replace(one, usual_seconds=seconds) for one, seconds in zip(slow, usual, strict=True)]
 
@@ -133,16 +133,16 @@ def _held(message: MessageInfo, now: float) -> list[Busy]:
     task, id = message.headers.get("task", ""), message.headers.get("id", "")
     return [
         Busy(
-            task, id if task else "", message.id, one.queue, one.consumer, one.status == "running",
-            now - one.at_ms / 1000, 1, None,
+            task, id if task else "", message.id, status.queue, status.consumer, status.status == "running",
+            now - status.at_ms / 1000, 1, None,
         )
-        for one in message.queues
-        if one.status in ("in_flight", "running") and now - one.at_ms / 1000 >= HANGS_SECONDS
+        for status in message.queues
+        if status.status in ("in_flight", "running") and now - status.at_ms / 1000 >= HANGS_SECONDS
     ]  # fmt: skip
 
 
 def _joined(one: Busy, other: Busy) -> Busy:
-    """Two of the same task and worker: the one that runs, or the older one."""
+    """Return two entries of the same task and worker as one: the running one, or the older one."""
     first, second = sorted((one, other), key=lambda each: (not each.running, -each.seconds))
     if first.running == second.running:
         return replace(first, count=first.count + second.count, waiting=first.waiting + second.waiting)
@@ -150,11 +150,11 @@ def _joined(one: Busy, other: Busy) -> Busy:
 
 
 async def _usual_seconds(broker: UserBroker, task: str) -> float | None:
-    """How long 95 of 100 of a task's last runs took."""
+    """Return the 95th percentile of the runtime of a task's last runs."""
 
     async def ask() -> float | None:
         page = await broker.client.list_attempts(headers={"task": task}, states=["succeeded"], limit=_RUNS)
-        times = sorted(one.runtime_ms / 1000 for one in page.items)
+        times = sorted(attempt.runtime_ms / 1000 for attempt in page.items)
         return times[int(0.95 * len(times))] if times else None
 
     return await broker.recent(("usual", task), _USUAL_SECONDS, ask) if task else None

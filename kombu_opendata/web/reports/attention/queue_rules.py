@@ -12,16 +12,16 @@ from .finding import AttentionFinding, Severity
 from .seen import Seen
 from .task_rules import hangs
 
-#: a queue grows if so many messages more are ready, and so much of what was ready before
+#: a queue grows if the number of ready messages has increased by this number and by this share
 GROWN_MESSAGES, GROWN_SHARE = 20, 0.1
-#: and if so much more was published than was settled
+#: and if the ratio of published to settled messages is larger than this
 PUBLISHED_RATIO = 1.05
-#: a trend of less time says nothing yet
+#: minimum duration of a trend
 TREND_SECONDS = 60.0
 
 
 def queue_findings(seen: Seen) -> Iterator[AttentionFinding]:
-    """Findings about queues."""
+    """Yield the findings about queues."""
     hanging = Counter[str]()
     for busy in filter(hangs, seen.busy):
         hanging[busy.queue] += busy.count
@@ -52,7 +52,7 @@ def _paused(queue: QueueMetrics) -> AttentionFinding:
 
 
 def _is_abandoned(queue: QueueMetrics) -> bool:
-    """Whether messages wait and nobody takes them, neither a consumer nor a program that reads."""
+    """Return True if messages are ready and neither a consumer nor a polling program receives them."""
     return queue.visible > 0 and queue.consumers == 0 and queue.delivered_per_second == 0
 
 
@@ -63,7 +63,7 @@ def _abandoned(queue: QueueMetrics) -> AttentionFinding:
 
 
 def may_grow(queue: QueueMetrics) -> bool:
-    """Whether it is worth a look at how it did."""
+    """Return True if a queue is full enough to request its trend."""
     return queue.visible >= GROWN_MESSAGES
 
 

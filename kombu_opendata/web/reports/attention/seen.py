@@ -1,4 +1,4 @@
-"""What findings are made from: what the broker said, in the shapes that the rules need."""
+"""Input of the rules: the broker's reports, in the shapes that the rules need."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from ..figures.recent_figures import Trend
 
 @dataclass(frozen=True)
 class TaskFailures:
-    """Failures of a task in the last minutes, by exception or reason, the most frequent first; the task may be empty
-    for messages that are no tasks."""
+    """Failures of a task in the last minutes, by exception or reason, the most frequent first.
+
+    The task is empty for messages that are no tasks.
+    """
 
     task: str
     queue: str
@@ -21,22 +23,22 @@ class TaskFailures:
 
     @property
     def count(self) -> int:
-        """All of them."""
+        """The number of all failures."""
         return sum(count for _name, count in self.by_exception)
 
 
 @dataclass(frozen=True)
 class Busy:
-    """Messages of one task that one worker has had for long.
+    """Messages of one task that one worker has held or run for long.
 
     Attributes:
         task: its name; empty for a message that is no task.
-        task_id, message_id: of the oldest.
+        task_id, message_id: ids of the oldest.
         running: whether the worker reported that the task began; otherwise it only holds the message.
-        seconds: for how long, the oldest.
-        count: how many of them run, or how many are held if none runs.
-        usual_seconds: how long 95 of 100 runs of the task took; None if that is not known.
-        waiting: how many the worker holds beside those that run.
+        seconds: the duration for the oldest.
+        count: the number of running messages, or of held ones if none runs.
+        usual_seconds: the 95th percentile of the task's runtime; None if unknown.
+        waiting: the number of messages that the worker holds beside the running ones.
     """
 
     task: str
@@ -53,15 +55,15 @@ class Busy:
 
 @dataclass(frozen=True)
 class Seen:
-    """All figures at one moment.
+    """All data at one moment.
 
     Attributes:
-        queues: without those that Celery makes for itself.
-        trends: by queue; none from a broker that keeps no figures.
+        queues: all queues except those that Celery creates for itself.
+        trends: by queue; empty if the broker keeps no recent metrics.
         status: the broker's report; empty if the user may not see it.
-        clock_ahead_seconds: of the broker's clock, compared with this host's.
-        leases_expired: by queue, in the last ten minutes, or since the page looks.
-        expects_standby: there was one, or the page's URL names more than one broker.
+        clock_ahead_seconds: the difference of the broker's clock to this host's.
+        leases_expired: by queue, in the last ten minutes, or since the first reading.
+        expects_standby: there was a standby, or the web UI's URL names more than one broker.
     """
 
     now: datetime

@@ -9,25 +9,25 @@ from ....readable_text import age, counted
 from .finding import AttentionFinding, Severity
 from .seen import Busy, Seen, TaskFailures
 
-#: failures of the last ten minutes are bad if they are so much of what the queue settled, or so many
+#: recent failures are bad from this share of the messages that the queue settled, or from this number
 FAILING_SHARE, FAILING_COUNT = 0.05, 100
-#: a task hangs if it takes so many times longer than usual, and so long at least
+#: a task hangs if its runtime exceeds the usual one by this factor, and this minimum
 HANGS_TIMES, HANGS_SECONDS = 10.0, 10.0
-#: if no run of it is known, it is bad only after so long
+#: a task without known runs is bad only after this time
 SURELY_HANGS_SECONDS = 30.0
-#: a message is held for too long, by a program or behind a task of its worker
+#: duration after which a message is held for too long, by a program or behind a task of its worker
 HELD_SECONDS = 300.0
-#: reasons of failures without an exception
+#: texts of the reasons of failures without an exception
 _REASONS = {
     "timed_out": "timed out", "lost": "lost with its worker", "rejected": "rejected",
     "delivery_limit": "no attempts left", "raised": "raised", "": "not known",
 }  # fmt: skip
-#: exceptions that a sentence names
+#: number of exceptions that a sentence names
 _NAMED = 3
 
 
 def task_findings(seen: Seen) -> Iterator[AttentionFinding]:
-    """Findings about tasks and workers."""
+    """Yield the findings about tasks and workers."""
     for failing in seen.failures:
         yield _failing(failing, seen)
     for busy in filter(hangs, seen.busy):
@@ -60,7 +60,7 @@ def _failing(failing: TaskFailures, seen: Seen) -> AttentionFinding:
 
 
 def hangs(busy: Busy) -> bool:
-    """Check whether a task runs for too long, or a message is held for too long."""
+    """Return True if a task runs for too long, or a message is held for too long."""
     if not busy.running:
         return busy.seconds >= HELD_SECONDS
     return busy.seconds >= max(HANGS_SECONDS, HANGS_TIMES * (busy.usual_seconds or 0))
@@ -77,7 +77,7 @@ def _hanging(busy: Busy, seen: Seen) -> AttentionFinding:
         usual = "; how long it usually takes is not known"
     does = "has run for" if busy.running else "has been held for"
     after = f" {does} {since} at {busy.worker or 'a worker without a name'}{more}{usual}."
-    queue = next((one for one in seen.queues if one.queue == busy.queue), None)
+    queue = next((candidate for candidate in seen.queues if candidate.queue == busy.queue), None)
     if queue is not None and queue.visible and not (queue.delivered_per_second or queue.paused):
         are_ready = f"{counted(queue.visible, 'message')} {'is' if queue.visible == 1 else 'are'} ready"
         after += f" Queue {queue.queue} delivers nothing: {are_ready}."

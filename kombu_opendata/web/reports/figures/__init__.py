@@ -1,1 +1,1 @@
-"""The numbers that several reports show: of queues, of the last minutes, and of failures."""
+"""Metrics that several reports share: of queues, of the last minutes, and of failures."""

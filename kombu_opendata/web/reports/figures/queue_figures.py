@@ -1,4 +1,4 @@
-"""The figures of all queues, as they were a moment ago."""
+"""Recent metrics of all queues."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from ....control_queues import is_control_queue
 from ....queue_client.queue_models import QueueMetrics
 from ...brokers import UserBroker
 
-#: how old they may be: all views and all open pages share one answer
+#: maximum age: all views and all open pages share one result
 _SECONDS = 1.9
 
 
 @dataclass(frozen=True)
 class QueueFigures:
-    """Every queue that the user may see.
+    """All queues that the user may see.
 
     Attributes:
-        queues: without those that Celery makes for itself.
-        control_queues: those.
-        clock_ahead_seconds: of the broker's clock, compared with this host's.
+        queues: all queues except those that Celery creates for itself.
+        control_queues: the queues that Celery creates for itself.
+        clock_ahead_seconds: the difference of the broker's clock to this host's.
     """
 
     queues: list[QueueMetrics]
@@ -29,15 +29,15 @@ class QueueFigures:
 
 
 async def queue_figures(broker: UserBroker) -> QueueFigures:
-    """The figures of all queues."""
+    """Return the metrics of all queues."""
 
     async def ask() -> QueueFigures:
         before = time.time()
-        found = broker.metrics = await broker.client.metrics_update(broker.metrics)
-        after, at = time.time(), found.at.timestamp()
+        update = broker.metrics = await broker.client.metrics_update(broker.metrics)
+        after, at = time.time(), update.at.timestamp()
         kinds: tuple[list[QueueMetrics], list[QueueMetrics]] = [], []
-        for name, one in found.queues.items():
-            kinds[is_control_queue(name)].append(one)
+        for name, metrics in update.queues.items():
+            kinds[is_control_queue(name)].append(metrics)
         return QueueFigures(*kinds, min(at - before, 0.0) + max(at - after, 0.0))
 
     return await broker.recent("metrics", _SECONDS, ask)

@@ -1,4 +1,4 @@
-"""The last ten minutes, from the broker's own memory: charts, lines, trends."""
+"""Metrics of the last ten minutes, from the broker's memory: charts, lines, trends."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from ....queue_client.queue_models import FigureSeries, RecentFigures
 from ...brokers import UserBroker
 
-#: how old they may be; the broker takes a sample every five seconds
+#: maximum age; the broker takes a sample every five seconds
 _SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class ChartLine:
-    """A line of a chart; a value is None where it is not known. The colour is one of app.css."""
+    """A line of a chart; a value is None where it is unknown. The colour is one of app.css."""
 
     label: str
     color: str
@@ -32,10 +32,10 @@ class Chart:
 
 @dataclass(frozen=True)
 class Trend:
-    """How a queue did in the last minutes.
+    """The development of a queue over the last minutes.
 
     Attributes:
-        seconds: how long that is; less than asked for if the broker or the queue is younger.
+        seconds: the duration; shorter than requested if the broker or the queue is younger.
         ready_before: messages that were ready at its beginning.
         published, settled: messages in that time; settled ones were acknowledged.
     """
@@ -47,13 +47,13 @@ class Trend:
 
 
 async def recent_figures(broker: UserBroker, queues: Iterable[str]) -> RecentFigures:
-    """The recent figures of these queues, at most 1,000, and of all together."""
+    """Return the recent metrics of these queues, at most 1,000, and of all together."""
     names = tuple(queues)
     return await broker.recent(("figures", names), _SECONDS, lambda: broker.client.figures(names))
 
 
 def charts(recent: RecentFigures, series: FigureSeries | None) -> tuple[Chart, ...]:
-    """Charts of a queue, or of all together; none without figures."""
+    """Return the charts of a queue, or of all queues together; none without metrics."""
     if series is None:
         return ()
     times = tuple(int(at.timestamp()) for at in recent.times)
@@ -71,7 +71,7 @@ def charts(recent: RecentFigures, series: FigureSeries | None) -> tuple[Chart, .
 
 
 def trend(recent: RecentFigures, queue: str) -> Trend | None:
-    """How a queue did; None if that is not known yet."""
+    """Return the trend of a queue; None if it is not known yet."""
     series = recent.queues.get(queue)
     if series is None:
         return None
