@@ -1,1 +1,1 @@
-"""Metrics for Prometheus: names, figures, text format, HTTP server."""
+"""Metrics for Prometheus: names, values, text format, HTTP server."""

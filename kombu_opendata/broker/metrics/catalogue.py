@@ -13,7 +13,7 @@ PREFIX = "opendata_queue_"
 
 
 class Metric(NamedTuple):
-    """One family; the name is without the prefix, with ``_total`` where it is a counter."""
+    """A metric family; the name is without the prefix, and with ``_total`` for a counter."""
 
     name: str
     kind: str
@@ -31,7 +31,7 @@ _gauge, _counter, _histogram = (
 )
 _broker_gauge, _broker_counter = (partial(_metric, kind, ()) for kind in ("gauge", "counter"))
 
-#: of each queue; transient queues are summed, and so are queues beyond the limit
+#: for each queue; transient queues are summed, and so are queues beyond the limit
 QUEUE_GAUGES = (
     _queue_gauge("messages_ready", "Messages that could be delivered now."),
     _queue_gauge("messages_delayed", "Messages that are not due yet: eta, countdown or retry delay."),
@@ -72,7 +72,7 @@ QUEUE_COUNTERS = {
     "moved": _queue_counter("messages_moved_total", "Waiting messages moved to another queue."),
     "dead_lettered": _queue_counter("messages_dead_lettered_total", "Messages that left the queue as dead letters."),
 }
-#: of each instance
+#: for each instance
 INSTANCE = (
     _gauge("queues", "Queues by kind: stored or transient.", "kind"),
     _gauge("sessions", "Client sessions: connected, or away and within their grace period.", "state"),
@@ -116,13 +116,13 @@ INSTANCE = (
     ),
     _gauge("maintenance_last_run_duration_seconds", "Duration of the last run of a duty.", "duty"),
 )
-#: of each task
+#: for each task
 TASKS = (
     _counter("task_runs_total", "Runs of tasks that ended, by what became of the task.", "task", "state"),
     _histogram("task_runtime_seconds", "How long a task ran.", "task"),
     _histogram("task_waiting_seconds", "Time from when its message was due to the task's start.", "task"),
 )
-#: of the whole broker
+#: for the whole broker
 BROKER = (
     _broker_gauge(
         "build_info", "Always 1; the labels have the versions.", "version", "slatedb_version", "python_version"

@@ -1,4 +1,4 @@
-"""Renders the broker's metrics as text: Prometheus' exposition format 0.0.4.
+"""The text rendering of the broker's metrics: Prometheus' exposition format 0.0.4.
 
 prometheus_client needs about 25 µs of pure Python for a sample. With thousands of samples this would delay the event
 loop noticeably, because threads share one interpreter. This module needs an eighth of that, and its thread yields the
@@ -15,13 +15,13 @@ from collections.abc import Iterable, Iterator
 from .catalogue import ALL, PREFIX, Metric
 from .snapshot import MetricsSnapshot, Ranges
 
-#: lines that are rendered at once, in about 0.1 ms
+#: lines that are rendered without a pause, in about 0.1 ms
 _PIECE = 100
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 def render(snapshot: MetricsSnapshot) -> bytes:
-    """Render all families of the catalogue, also those without samples."""
+    """Render all families of the catalogue, including those without samples."""
     parts: list[str] = []
     lines: list[str] = []
     for line in _lines(snapshot):
@@ -67,10 +67,10 @@ def _histogram(name: str, labels: str, ranges: Ranges) -> str:
 
 
 def cumulated(bounds: Iterable[float], counts: Iterable[int]) -> list[tuple[str, int]]:
-    """A histogram's cumulative buckets: upper bounds, and how many values are up to each."""
+    """Return a histogram's cumulative buckets: upper bounds, and the number of values up to each."""
     total = 0
-    found = []
+    buckets = []
     for bound, count in zip([*(str(float(bound)) for bound in bounds), "+Inf"], counts, strict=True):
         total += count
-        found.append((bound, total))
-    return found
+        buckets.append((bound, total))
+    return buckets

@@ -1,7 +1,7 @@
 """The HTTP server for scrapes and probes: a few threads with deadlines, so that slow or hostile clients do no harm.
 
-Connections are closed after one answer. When too many are open, the oldest is closed: a scrape needs only milliseconds,
-so it is not a real one.
+Connections are closed after one response. When too many are open, the oldest is closed: a scrape needs only
+milliseconds, so the oldest is not a real one.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from ...errors import StartError
 
 log = logging.getLogger(__name__)
 
-#: open connections; beyond it, the oldest is closed
+#: maximum number of open connections; beyond it, the oldest is closed
 MAX_CONNECTIONS = 16
-#: threads, including those of connections that are being closed; beyond it, new connections wait
+#: maximum number of threads, including those of connections that are being closed; beyond it, new connections wait
 MAX_THREADS = 32
-#: how long new connections wait; then they are closed
+#: how long new connections wait before they are closed
 _WAIT_SECONDS = 1.0
-#: the request line and the headers
+#: maximum size of the request line and the headers
 MAX_REQUEST_BYTES = 16 << 10
-#: the longest time of a connection
+#: maximum duration of a connection
 CONNECTION_SECONDS = 15.0
 _SILENCE_SECONDS = 5.0
 _POLL_SECONDS = 0.25
 
 
 class HttpBody(NamedTuple):
-    """An answer, plain and compressed."""
+    """A response body, plain and compressed."""
 
     status: HTTPStatus
     content_type: str
@@ -44,13 +44,13 @@ class HttpBody(NamedTuple):
     gzipped: bytes = b""
 
 
-#: what a path answers; it gets the query
+#: the handler of a path; its argument is the query
 Route = Callable[[str], HttpBody]
 TEXT, JSON = "text/plain; charset=utf-8", "application/json"
 
 
 class _Bounded:
-    """Limits the size of a request's lines."""
+    """A stream that limits the size of a request's lines."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -71,10 +71,10 @@ class _Handler(BaseHTTPRequestHandler):
     server: HttpServer
     server_version = "opendata-queue"
     sys_version = ""
-    default_request_version = "HTTP/1.0"  # an answer to what can't be read has a status, too
+    default_request_version = "HTTP/1.0"  # the response to an unreadable request has a status, too
     error_message_format = "%(code)d %(message)s\n"
     error_content_type = TEXT
-    timeout = _SILENCE_SECONDS  # the longest time between two bytes; socketserver reads it
+    timeout = _SILENCE_SECONDS  # the maximum time between two bytes; socketserver reads it
 
     def setup(self) -> None:
         super().setup()
@@ -108,24 +108,24 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class HttpServer(ThreadingMixIn, TCPServer):
-    """Listens and answers in its own threads; see :meth:`start` and :meth:`stop`."""
+    """A server that listens and responds in its own threads; see :meth:`start` and :meth:`stop`."""
 
     daemon_threads = True
     allow_reuse_address = True
     request_queue_size = MAX_CONNECTIONS
 
     def __init__(self, host: str, port: int, routes: Mapping[str, Route]) -> None:
-        """Bind.
+        """Bind the address.
 
         Args:
-            routes: what each path answers; it is called in a thread.
+            routes: the handlers of paths, which are called in threads.
 
         Raises:
             StartError: the address is not available.
         """
         self.routes = routes
         self._open: dict[socket.socket, float] = {}
-        self._ending: set[socket.socket] = set()  # whose threads have not ended yet
+        self._ending: set[socket.socket] = set()  # connections whose threads have not ended yet
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         try:
@@ -144,12 +144,12 @@ class HttpServer(ThreadingMixIn, TCPServer):
         return int(self.socket.getsockname()[1])
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Begin to respond."""
         self._thread = threading.Thread(target=self.serve_forever, args=(_POLL_SECONDS,), name="http", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop listening; takes up to a quarter of a second, and a second more if all threads are busy."""
+        """Stop listening. Takes up to a quarter of a second, and a second more if all threads are busy."""
         if self._thread is not None:
             self.shutdown()
         self.server_close()
@@ -174,7 +174,7 @@ class HttpServer(ThreadingMixIn, TCPServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Close connections whose time is over; called several times a second."""
+        """Close connections that have reached the maximum duration. Called several times per second."""
         limit = time.monotonic() - CONNECTION_SECONDS
         with self._changed:
             for request in [request for request, opened_at in self._open.items() if opened_at < limit]:
@@ -190,5 +190,5 @@ class HttpServer(ThreadingMixIn, TCPServer):
             log.debug("http: a connection was gone already")
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client disconnected or sent an invalid request."""
+        """Log the error of a client that disconnected or sent an invalid request."""
         log.debug("http: a request of %s failed", client_address, exc_info=True)

@@ -1,4 +1,4 @@
-"""What threads ask the event loop: scrapes and probes wait for its answer, but not for ever."""
+"""Requests of threads to the event loop: scrapes and probes wait for its reply, up to a deadline."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
-#: how long the loop may take to answer; Prometheus itself gives up after 10 s
+#: how long the loop may take to reply; Prometheus itself gives up after 10 s
 ANSWER_SECONDS = 8.0
-#: how long an answer is reused
+#: how long a reply is reused
 FRESH_SECONDS = 1.0
 
 
 class Unanswered(Exception):
-    """The loop did not answer in time, or is closed."""
+    """The loop did not reply in time, or is closed."""
 
 
 def ask(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], seconds: float | None = None) -> T:
     """Run a coroutine in a loop of another thread, and wait for its result.
 
     Args:
-        seconds: how long; None means :data:`ANSWER_SECONDS`.
+        seconds: how long to wait; None means :data:`ANSWER_SECONDS`.
 
     Raises:
-        Unanswered: the loop did not answer in time, or is closed.
+        Unanswered: the loop did not reply in time, or is closed.
     """
     limit = ANSWER_SECONDS if seconds is None else seconds
     try:
@@ -47,7 +47,7 @@ def ask(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], seconds: 
 
 
 class Fresh(Generic[T]):
-    """Reuses a value for a second, so that many askers cost no more than one; for any thread."""
+    """A value that is reused for a second, so that many callers cost no more than one; for any thread."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
@@ -55,7 +55,7 @@ class Fresh(Generic[T]):
         self._made: tuple[T, float] | None = None
 
     def get(self) -> T:
-        """The last value if it is fresh, else a new one."""
+        """Return the last value if it is fresh, else a new one."""
         with self._lock:
             if self._made is None or time.monotonic() - self._made[1] >= FRESH_SECONDS:
                 self._made = (self._make(), time.monotonic())

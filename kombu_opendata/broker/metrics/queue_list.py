@@ -1,4 +1,4 @@
-"""``/queues``: the figures of the stored queues as JSON, for autoscalers (docs/monitoring.md)."""
+"""``/queues``: the metrics of the stored queues as JSON, for autoscalers (docs/monitoring.md)."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from .loop_answers import Fresh, Unanswered, ask
 
 log = logging.getLogger(__name__)
 
-#: queues in one answer; others can be asked for by name
+#: maximum number of queues in a response; others can be requested by name
 MAX_LISTED = 1000
 _GZIP_BYTES = 1000
 
 
 class ListedQueue(msgspec.Struct, frozen=True):
-    """One stored queue."""
+    """A stored queue."""
 
     instance: str
     queue: str
@@ -43,7 +43,7 @@ class ListedQueue(msgspec.Struct, frozen=True):
 
 
 class QueueListEndpoint:
-    """Collects the figures in the broker's loop and answers in the threads of requests."""
+    """The endpoint: collects the metrics in the broker's loop and responds in the threads of requests."""
 
     def __init__(self, instances: Mapping[str, Instance]) -> None:
         self._instances = instances
@@ -51,7 +51,7 @@ class QueueListEndpoint:
         self._fresh = Fresh(lambda: ask(self._loop, self._collect()))
 
     def page(self, query: str) -> HttpBody:
-        """The queues, or those that ``instance=`` and ``queue=`` name."""
+        """Return the queues, or those that ``instance=`` and ``queue=`` name."""
         try:
             wanted = parse_qs(query, strict_parsing=bool(query), max_num_fields=100)
         except ValueError:
@@ -60,23 +60,23 @@ class QueueListEndpoint:
             error = f"the query has only instance= and queue=, not {min(unknown)}"
             return _page(HTTPStatus.BAD_REQUEST, {"error": error})
         try:
-            found = self._fresh.get()
+            queues = self._fresh.get()
         except Unanswered as exc:
             return _page(HTTPStatus.SERVICE_UNAVAILABLE, {"error": str(exc)})
-        chosen = [one for one in found if all(getattr(one, name) in values for name, values in wanted.items())]
+        chosen = [queue for queue in queues if all(getattr(queue, name) in values for name, values in wanted.items())]
         shown = chosen[:MAX_LISTED]
         return _page(HTTPStatus.OK, {"queues": shown, "left_out": len(chosen) - len(shown)})
 
     async def _collect(self) -> list[ListedQueue]:
-        found = []
+        listed = []
         pace = TimeSlice()
         for instance in list(self._instances.values()):
             now = instance.engine.clock.now_ms()
             async for stored in pace.over(list(instance.engine.state.queues.values())):
                 queue = instance.queues.get(stored.name)
                 if queue is not None and not queue.deleting:
-                    found.append(await _figures(instance, queue, now, pace))
-        return sorted(found, key=lambda one: (one.instance, one.queue))
+                    listed.append(await _figures(instance, queue, now, pace))
+        return sorted(listed, key=lambda one: (one.instance, one.queue))
 
 
 async def _figures(instance: Instance, queue: BrokerQueue, now: int, pace: TimeSlice) -> ListedQueue:

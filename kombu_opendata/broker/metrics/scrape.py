@@ -1,7 +1,7 @@
 """The broker's metrics for Prometheus: their registry and its scrapes (docs/monitoring.md).
 
-A scrape waits in a thread of its own until the broker's loop has collected the figures, up to a deadline. Scrapes
-within a second get the same answer, so many scrapes cost no more than one.
+A scrape waits in its thread until the broker's loop has collected the metrics, up to a deadline. Scrapes within a
+second get the same response, so frequent scrapes cost no more than one.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class MetricsEndpoint:
         measure: Callable[[MetricsSnapshot], None],
         max_queues: int = DEFAULT_MAX_QUEUES,
     ) -> None:
-        """Serve nothing yet; see :meth:`page`.
+        """Prepare the metrics, without serving them; see :meth:`page`.
 
         Args:
             instances: the open instances; may change.
-            measure: adds the figures of the broker's connections.
+            measure: adds the metrics of the broker's connections.
         """
         self._instances = instances
         self._measure = measure
@@ -64,7 +64,7 @@ class MetricsEndpoint:
 
     # ------------------------------------------------------------------ in the threads of scrapes
     def page(self, query: str = "") -> HttpBody:
-        """The answer to a scrape: the last one if it is fresh."""
+        """Return the response to a scrape: the last one if it is fresh."""
         return self._fresh.get()
 
     def _make_page(self) -> HttpBody:
@@ -79,10 +79,10 @@ class MetricsEndpoint:
         return HttpBody(HTTPStatus.OK, CONTENT_TYPE_PLAIN_0_0_4, body, gzip.compress(body, 1))
 
     def snapshot(self) -> MetricsSnapshot:
-        """Collect the figures in the event loop.
+        """Collect the metrics in the event loop.
 
         Raises:
-            Unanswered: the loop did not answer in time, or is closed.
+            Unanswered: the loop did not reply in time, or is closed.
         """
         return ask(self._loop, self._collect(time.monotonic()))
 
@@ -94,14 +94,14 @@ class MetricsEndpoint:
         for name, instance in instances.items():
             if name not in self._views:
                 self._views[name] = InstanceView(instance, self._max_queues)
-        found = MetricsSnapshot()
+        snapshot = MetricsSnapshot()
         for view in list(self._views.values()):
-            await view.collect(found, TimeSlice())
-        self._measure(found)
-        found.set("build_info", 1, __version__, version("slatedb"), platform.python_version())
-        found.set("event_loop_delay_seconds", began - asked_at)
-        found.set("snapshot_duration_seconds", time.monotonic() - began)
-        return found
+            await view.collect(snapshot, TimeSlice())
+        self._measure(snapshot)
+        snapshot.set("build_info", 1, __version__, version("slatedb"), platform.python_version())
+        snapshot.set("event_loop_delay_seconds", began - asked_at)
+        snapshot.set("snapshot_duration_seconds", time.monotonic() - began)
+        return snapshot
 
 
 class _SlateMetrics(Collector):
@@ -114,7 +114,7 @@ class _SlateMetrics(Collector):
         return slate_families(self._metrics())
 
     def _metrics(self) -> Iterator[tuple[str, Any]]:
-        """Each instance's name with one of SlateDB's own metrics."""
+        """Yield each instance's name with each of SlateDB's own metrics."""
         for name, instance in list(self._instances.items()):
             for metric in instance.engine.store.metrics():
                 yield name, metric

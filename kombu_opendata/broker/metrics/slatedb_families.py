@@ -14,12 +14,12 @@ from prometheus_client.core import Metric as Family
 
 from .exposition import cumulated
 
-#: labels with new values after each start: a time series database would collect them without end
+#: labels with new values after each startup, which a time series database would collect without end
 _UNBOUNDED_LABELS = {"worker_id"}
 
 
 def slate_families(metrics: Iterable[tuple[str, Any]]) -> Iterable[Family]:
-    """Turn (instance, SlateDB's metric) into families. Empty histograms are left out."""
+    """Convert (instance, SlateDB's metric) to families. Omits empty histograms."""
     families: dict[str, Family] = {}
     sums: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
     for instance, metric in metrics:

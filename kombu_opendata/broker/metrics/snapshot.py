@@ -1,6 +1,6 @@
-"""The figures of a scrape. The event loop collects them in small pieces, so ten thousand queues delay nobody.
+"""The metrics of a scrape. The event loop collects them in small pieces, so ten thousand queues delay no client.
 
-The figures of one queue are of one moment, unless it has many thousand messages in memory. Those of different queues,
+The metrics of one queue are of one moment, unless it has many thousand messages in memory. Those of different queues,
 and the instance's own, may be some milliseconds apart.
 """
 
@@ -20,7 +20,7 @@ from ..model.stored_queue import StoredQueue
 from ..model.transient_queue import TransientQueue
 from .catalogue import BY_NAME, QUEUE_AGES, QUEUE_COUNTERS, QUEUE_GAUGES
 
-#: labels for queues without series of their own; a queue with such a name is counted there, too
+#: labels for queues without separate series; a queue with such a name is counted there, too
 OTHER, TRANSIENT = "(other)", "(transient)"
 _SUMMED = {TransientQueue.kind: TRANSIENT}
 _GAUGES = tuple(metric.name for metric in (*QUEUE_GAUGES, *QUEUE_AGES))
@@ -42,7 +42,7 @@ class MetricsSnapshot:
 
 
 class _Row:
-    """The figures of one series of labels: one queue, or a sum of several."""
+    """The metrics of one series of labels: one queue, or a sum of several."""
 
     def __init__(self) -> None:
         self.ready = self.delayed = self.in_flight = self.consumers = self.paused = self.publishes_paused = 0
@@ -50,7 +50,7 @@ class _Row:
         self.counts = QueueCounts()
 
     def add(self, queue: BrokerQueue, standing: Standing | None) -> None:
-        """Add a queue's figures; ``standing`` is None for an empty queue."""
+        """Add a queue's metrics; ``standing`` is None for an empty queue."""
         self.in_flight += len(queue.messages.in_flight)
         self.consumers += len(queue.consumers)
         self.paused += queue.is_paused
@@ -73,10 +73,10 @@ class _Row:
 
 
 class InstanceView:
-    """Decides which queues of an instance have series of their own, and keeps the counts of deleted queues.
+    """The view of an instance: selects the queues with separate series, and keeps the counts of deleted queues.
 
-    The first ``max_queues`` stored queues have their own, and keep them, so that no counter goes down. A sum of several
-    queues begins at 0 when the broker starts. Otherwise it would go down by the counts of queues that were deleted.
+    The first ``max_queues`` stored queues have separate series, and keep them, so that no counter decreases. A sum of
+    several queues begins at 0 at startup. Otherwise it would decrease by the counts of queues that were deleted.
     """
 
     def __init__(self, instance: Instance, max_queues: int) -> None:
@@ -108,10 +108,10 @@ class InstanceView:
         return name
 
     async def collect(self, snapshot: MetricsSnapshot, pace: TimeSlice) -> None:
-        """Add the instance's figures.
+        """Add the instance's metrics.
 
         A sum covers the queues that exist at the beginning and the counts of those deleted before. So a queue that is
-        deleted meanwhile is counted once, and sums never decrease.
+        deleted during the collection is counted once, and sums never decrease.
         """
         instance = self._instance
         self._went.clear()
@@ -156,7 +156,7 @@ def _put(snapshot: MetricsSnapshot, metric: str, instance: str, /, **values: flo
 
 
 def _put_instance(snapshot: MetricsSnapshot, instance: Instance) -> None:
-    """The figures that are not of a queue, all of one moment."""
+    """Set the metrics that are not of a queue, all of one moment."""
     engine, name = instance.engine, instance.name
     sessions = instance.sessions.values()
     away = sum(session.connection is None for session in sessions)
@@ -165,7 +165,7 @@ def _put_instance(snapshot: MetricsSnapshot, instance: Instance) -> None:
     journal, results = engine.journal, engine.state.results
     letters = instance.dead_letters.report()
     disk = engine.disk_space.report()
-    named = sum(bool(one["name"]) for one in disk["checkpoints"])
+    named = sum(bool(checkpoint["name"]) for checkpoint in disk["checkpoints"])
     _put(snapshot, "store_checkpoints", name, reader=named, compaction=len(disk["checkpoints"]) - named)
     plain = {
         "leases": leases,
