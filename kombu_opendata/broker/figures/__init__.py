@@ -1,1 +1,1 @@
-"""What a broker remembers of its queues' figures: ten minutes, in samples of five seconds."""
+"""The recent metrics of a broker's queues: ten minutes, in samples of five seconds."""

@@ -1,7 +1,7 @@
-"""Which queues' figures have changed since a client asked before, so that its next answer has only those.
+"""Changes of queues' metrics since a client's last request, so that its next reply has only those.
 
-Each answer has a mark, which the client sends back. A queue keeps the mark of the call that first saw its newest
-figures, and a number that differs if they do. So nothing is kept for a client.
+Each reply has a mark, which the client sends back. A queue keeps the mark of the call that first saw its newest
+metrics, and a number that differs if they do. So the broker keeps nothing for a client.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ..delivery.time_slices import TimeSlice
 from ..model.queue import BrokerQueue
 from .figure_memory import FigureMemory
 
-#: deleted queues that are remembered; a client that missed more gets all queues again
+#: maximum number of deleted queues that are remembered; a client that missed more gets all queues again
 MAX_GONE = 1000
 _figures = attrgetter(*(f"counts.{name}" for name in NAMES), "is_paused", "refuses_publishes", "tasks_failed")
 
 
 class _Seen(NamedTuple):
-    """What a queue's figures were, as one number, and the mark of the call that saw them first."""
+    """The metrics of a queue, as one number, and the mark of the call that first saw them."""
 
     figures: int
     mark: int
@@ -36,12 +36,12 @@ class _Gone(NamedTuple):
 
 
 class Since(NamedTuple):
-    """What has changed since a mark.
+    """The changes since a mark.
 
     Attributes:
         mark: for the next call.
-        queues: those whose figures may have changed.
-        gone: queues that were deleted; None if that is not known any more, and all queues are here.
+        queues: queues whose metrics may have changed.
+        gone: queues that were deleted; None if that is not known any more, and all queues are in ``queues``.
     """
 
     mark: int
@@ -50,29 +50,29 @@ class Since(NamedTuple):
 
 
 class InstanceChanges:
-    """Tells what has changed in one instance."""
+    """The changes of the queues of one instance."""
 
     def __init__(self, queues: Queues, memory: FigureMemory, clock: Clock) -> None:
         self._queues = queues
         self._memory = memory
         self._clock = clock
-        self._mark = self._first = clock.now_ms()  # so those of another start of the broker are older or newer
+        self._mark = self._first = clock.now_ms()  # so marks of another run of the broker are smaller or larger
         self._seen: dict[BrokerQueue, _Seen] = {}
         self._gone: deque[_Gone] = deque()
         self._lock = asyncio.Lock()
 
     async def since(self, mark: int) -> Since:
-        """What has changed since the call that returned this mark; everything for a mark that is not known."""
+        """Return the changes since the call that returned this mark; all queues if the mark is not known."""
         async with self._lock:
             last, self._mark = self._mark, self._mark + 1
             await self._note_gone()
             knows = self._first <= mark <= last
-            found, now = [], self._clock.now_ms()
+            changed, now = [], self._clock.now_ms()
             async for queue in TimeSlice().over(list(self._queues.values())):
                 if self._see(queue, now) > mark or not knows:
-                    found.append(queue)
-            gone = [one.name for one in self._gone if one.mark > mark]
-            return Since(self._mark, found, gone if knows else None)
+                    changed.append(queue)
+            gone = [deleted.name for deleted in self._gone if deleted.mark > mark]
+            return Since(self._mark, changed, gone if knows else None)
 
     async def _note_gone(self) -> None:
         async for queue in TimeSlice().over(list(self._seen)):
@@ -84,14 +84,14 @@ class InstanceChanges:
             self._first = self._gone.popleft().mark
 
     def _see(self, queue: BrokerQueue, now: int) -> int:
-        """The mark of the call that saw the newest figures first."""
+        """Return the mark of the call that first saw the newest metrics."""
         figures, seen = self._figures_of(queue, now), self._seen.get(queue)
         if seen is None or figures is None or seen.figures != figures:
             seen = self._seen[queue] = _Seen(figures or 0, self._mark)
         return seen.mark
 
     def _figures_of(self, queue: BrokerQueue, now: int) -> int | None:
-        """A number that differs if the figures do; None if they change with time."""
+        """Return a number that differs if the metrics do; None if they change with time."""
         messages = queue.messages
         due = messages.next_visible_at()
         if due is not None and due <= now:
@@ -100,5 +100,5 @@ class InstanceChanges:
             if due is not None and due <= now:
                 return None
         waiting, held = len(messages), len(messages.in_flight)
-        own = waiting, held, messages.delays, len(queue.consumers), due, self._memory.recent_in(queue)
-        return hash((_figures(queue), own, queue.settled_version()))
+        depths = waiting, held, messages.delays, len(queue.consumers), due, self._memory.recent_in(queue)
+        return hash((_figures(queue), depths, queue.settled_version()))

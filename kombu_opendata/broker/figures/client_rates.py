@@ -1,4 +1,4 @@
-"""What each client has done and failed in the last minute."""
+"""The messages and tasks that each client has completed and failed in the last minute."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import NamedTuple
 from ...storage.clock import Clock
 from ..model.sessions import Session
 
-#: how often the counters are sampled, and how many samples are kept
+#: the interval of the samples, and the maximum number of samples
 SAMPLE_MS = 5_000
 _SAMPLES = 13
 _MINUTE_MS = 60_000
 
 
 class _Sample(NamedTuple):
-    """What the sessions had done and failed at one time; those that had ended nothing are left out."""
+    """The totals of the sessions at one time; sessions that had ended nothing are omitted."""
 
     at_ms: int
     ended: dict[bytes, tuple[int, int]]
@@ -31,15 +31,15 @@ class ClientRates:
         self._samples = deque([_Sample(clock.now_ms(), {})], maxlen=_SAMPLES)
 
     def tick(self) -> None:
-        """Sample the counters, if it is time."""
+        """Take a sample, if one is due."""
         now = self._clock.now_ms()
         if now - self._samples[-1].at_ms >= SAMPLE_MS:
             sessions = self._sessions.items()
-            busy = {id: (one.done, one.failed) for id, one in sessions if one.done or one.failed}
+            busy = {id: (session.done, session.failed) for id, session in sessions if session.done or session.failed}
             self._samples.append(_Sample(now, busy))
 
     def of(self, sessions: Iterable[Session]) -> dict[str, float]:
-        """How much a client has done and failed in the last minute, of which the first seconds may be left out."""
+        """Return a client's totals of the last minute, whose first seconds may be missing."""
         now = self._clock.now_ms()
         recent = (sample for sample in self._samples if now - sample.at_ms <= _MINUTE_MS)
         before = next(recent, self._samples[-1])

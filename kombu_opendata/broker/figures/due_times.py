@@ -1,8 +1,8 @@
-"""How many delayed messages are due when: a histogram, from summaries where messages are not in memory.
+"""A histogram of delayed messages by due time, estimated from summaries for messages that are not in memory.
 
-A cold bucket of a queue has up to 256 messages, and its summary tells how many of them are delayed, and when the first
-and the last one is due. They count as if they were due evenly between these times. So ten million delayed messages are
-forty thousand additions.
+A cold bucket of a queue has up to 256 messages. Its summary has the number of delayed messages, and the due times of
+the first and the last one. They count as if they were due evenly between these times. So ten million delayed messages
+are forty thousand additions.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ _PIECE = 250
 
 
 class DueTimes:
-    """Counts in buckets of time.
+    """Counts of messages in buckets of time.
 
     Attributes:
         start_ms, bucket_ms, number: of the buckets.
-        is_estimate: whether some messages were spread evenly.
+        is_estimate: some messages were spread evenly.
     """
 
     def __init__(self, start_ms: int, bucket_ms: int, number: int) -> None:
         self.start_ms, self.bucket_ms, self.number = start_ms, bucket_ms, number
         self.is_estimate = False
-        self._counts = [0.0] * (number + 1)  # the last one: later
-        self._even = [0.0] * (number + 2)  # changes, from a bucket to the next, of what is spread over whole buckets
+        self._counts = [0.0] * (number + 1)  # the last one: due later
+        self._even = [0.0] * (
+            number + 2
+        )  # changes, from a bucket to the next, of messages that are spread over whole buckets
 
     async def add(self, messages: QueueState, now_ms: int, pace: TimeSlice) -> None:
         """Add the delayed messages of a queue."""
@@ -61,10 +63,10 @@ class DueTimes:
         self._even[last] -= per_ms * self.bucket_ms
 
     def counts(self) -> tuple[list[int], int]:
-        """The messages in each bucket, and those that are due later; whole numbers with the right sum."""
+        """Return the messages in each bucket, and those that are due later, as integers with the right sum."""
         sums = [0, *map(round, accumulate(map(sum, zip(self._counts, accumulate(self._even), strict=False))))]
-        found = [after - before for before, after in pairwise(sums)]
-        return found[:-1], found[-1]
+        rounded = [after - before for before, after in pairwise(sums)]
+        return rounded[:-1], rounded[-1]
 
     def _bucket_of(self, at_ms: int) -> int:
         return min(max(at_ms - self.start_ms, 0) // self.bucket_ms, self.number)

@@ -1,7 +1,7 @@
-"""The figures of an instance's queues over the last ten minutes, in memory: for charts, and for rates of a minute.
+"""The metrics of an instance's queues over the last ten minutes, in memory: for charts, and for rates of a minute.
 
-A queue at rest takes about 250 bytes, and each of the :data:`MAX_LONG` busiest 3.5 kB. The others that are busy have
-the last minute, in 0.6 kB. So 10,000 busy queues take less than 10 MB.
+An idle queue takes about 250 bytes, and each of the :data:`MAX_LONG` busiest 3.5 kB. The other busy queues have the
+last minute, in 0.6 kB. So 10,000 busy queues take less than 10 MB.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from .queue_past import (
     counted,
 )
 
-#: how often the figures are sampled
+#: the interval of the samples
 SAMPLE_MS = 5_000
-#: queues that have all points
+#: maximum number of queues that have all points
 MAX_LONG = 1000
-#: how much busier another queue must be to take the place of one that has all points
+#: how much busier another queue must be to replace one that has all points
 _BUSIER = 2
 _RATES = tuple(f"{name}_per_second" for name in COUNTERS)
 
@@ -45,7 +45,7 @@ Series = dict[str, list[float | None]]
 
 
 class FigureMemory:
-    """The recent figures of one instance's queues, and of all of them together."""
+    """The recent metrics of one instance's queues, and of all of them together."""
 
     def __init__(self, queues: Queues, clock: Clock) -> None:
         self._queues = queues
@@ -59,7 +59,7 @@ class FigureMemory:
 
     # ------------------------------------------------------------------ sampling
     def tick(self) -> None:
-        """Take a sample, if it is time."""
+        """Take a sample, if one is due."""
         now = self._clock.now_ms()
         if now - self._times[-1] >= SAMPLE_MS and (self._sampling is None or self._sampling.done()):
             self._sampling = asyncio.get_running_loop().create_task(self.sample(now))
@@ -102,15 +102,15 @@ class FigureMemory:
         past.put(number, row)
         places.see(past, number)
 
-    # ------------------------------------------------------------------ telling
+    # ------------------------------------------------------------------ reading
     def recent_in(self, queue: BrokerQueue) -> int:
-        """The last sample, if the rates of the last minute may have changed with it; else 0."""
+        """Return the number of the last sample if the rates of the last minute may have changed with it, else 0."""
         past = self._pasts.get(queue)
         is_recent = past is not None and past.changed_in and self._number - past.changed_in <= MINUTE_SAMPLES
         return self._number if is_recent else 0
 
     def rates(self, queue: BrokerQueue) -> dict[str, float]:
-        """Messages per second over the last minute, or over a shorter time if there are fewer samples."""
+        """Return messages per second over the last minute, or over a shorter time if there are fewer samples."""
         now, last, past = self._clock.now_ms(), self._number, self._pasts.get(queue)
         counters = _counters(queue)
         if past is not None and past.slots == RESTING and past.row(last)[: len(COUNTERS)].tolist() == counters:
@@ -124,18 +124,18 @@ class FigureMemory:
         return {name: round(count / seconds, 3) for name, count in zip(_RATES, grown, strict=True)}
 
     def points(self, since_ms: int) -> tuple[range, list[int]]:
-        """The numbers of the samples after a time, and the times of these."""
+        """Return the numbers and the times of the samples after a time."""
         numbers = range(max(self._number - POINTS, 0) + 1, self._number + 1)
         while numbers and self._time(numbers[0]) <= since_ms:
             numbers = numbers[1:]
         return numbers, [self._time(number) for number in numbers]
 
     def of(self, queue: BrokerQueue, numbers: range) -> Series:
-        """A queue's figures at these samples."""
+        """Return a queue's metrics at these samples."""
         return self._series(self._pasts.get(queue), numbers)
 
     def total(self, numbers: range) -> Series:
-        """The sums of all queues at these samples."""
+        """Return the sums of all queues at these samples."""
         return self._series(self._total, numbers)
 
     def _series(self, past: QueuePast | None, numbers: range) -> Series:
@@ -163,10 +163,10 @@ class FigureMemory:
 
 
 class _Places:
-    """Who has all points after a sample: the busiest of the others may take the place of the idlest.
+    """The assignment of the memory for all points: the busiest of the other queues may replace the least busy.
 
     Attributes:
-        long: how many have all points.
+        long: the number of queues that have all points.
     """
 
     __slots__ = ("_busiest", "_idlest", "_least", "_most", "long")
@@ -178,7 +178,7 @@ class _Places:
         self._least = self._most = 0
 
     def see(self, past: QueuePast, number: int) -> None:
-        """Note a queue whose sample has been taken."""
+        """Record a queue whose sample has been taken."""
         if past.slots == RESTING:
             return
         self.long += past.slots == LONG
@@ -189,7 +189,7 @@ class _Places:
             self._busiest, self._most = past, activity
 
     def exchange(self, number: int) -> None:
-        """Let two queues change their places, if it is worth it."""
+        """Exchange the memory of two queues if their activity differs enough."""
         if self._busiest is not None and self._idlest is not None and self._most > _BUSIER * self._least:
             self._idlest.resize(number, SHORT)
             self._busiest.resize(number, LONG)
@@ -207,7 +207,7 @@ def _at_start(queue: BrokerQueue) -> Row:
 
 
 async def _row(queue: BrokerQueue, past: QueuePast, before: Row, now: int, pace: TimeSlice) -> Row:
-    """The sample of a queue. The levels are counted only if they can have changed."""
+    """Return the sample of a queue. Counts the depths only if they can have changed."""
     messages, counters = queue.messages, _counters(queue)
     due = messages.next_visible_at()
     if (

@@ -1,7 +1,7 @@
-"""The periodic tasks that were published since the broker started, as Celery's beat marks them.
+"""The periodic tasks that were published since startup, as marked by Celery's beat.
 
-Beat's own mark tells that a task is periodic; the name of its entry is known if the message has it, as those of
-django-celery-beat do. A retry has the marks of the task that it repeats, so it is left out.
+Beat's own mark identifies a periodic task; the name of its entry is known if the message has it, as with
+django-celery-beat. A retry has the marks of the task that it repeats, so it is not counted.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-#: the headers by which a periodic task is known
+#: the headers that identify a periodic task
 BEAT, ENTRY_NAME = "celery_beat_task", "periodic_task_name"
-#: entries that are kept, those that were published last
+#: maximum number of entries, those that were published last
 MAX_ENTRIES = 1000
 
 
@@ -27,7 +27,7 @@ class PeriodicEntry(NamedTuple):
 
 @dataclass(slots=True)
 class PublishTimes:
-    """What was seen of an entry; times are ms since the epoch, and ``before_ms`` is 0 until the second time."""
+    """The publishes of an entry; times are ms since the epoch, and ``before_ms`` is 0 until the second publish."""
 
     count: int = 0
     first_at_ms: int = 0
@@ -37,14 +37,14 @@ class PublishTimes:
 
 
 class PeriodicTaskTracker:
-    """The entries seen; ``since_ms`` is when it began to look."""
+    """The periodic tasks that were published since ``since_ms``."""
 
     def __init__(self, now_ms: int) -> None:
         self.since_ms = now_ms
         self.entries: OrderedDict[PeriodicEntry, PublishTimes] = OrderedDict()
 
     def published(self, headers: Mapping[str, str], queues: Iterable[str], id: int, now_ms: int) -> None:
-        """Note a periodic task that was published."""
+        """Record the publish of a periodic task."""
         if headers.get("retries", "0") != "0":
             return
         for queue in queues:

@@ -1,4 +1,4 @@
-"""How many messages of a queue are ready, in flight and delayed, without a look at those that are ready."""
+"""The numbers of ready, in-flight and delayed messages of a queue, without a scan of the ready ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PIECE = 500
 
 
 class QueueDepths(NamedTuple):
-    """Messages of a queue by state."""
+    """The messages of a queue by state."""
 
     ready: int
     in_flight: int
@@ -20,9 +20,9 @@ class QueueDepths(NamedTuple):
 
 
 async def levels(messages: QueueState, now: int, pace: TimeSlice) -> QueueDepths:
-    """The levels of a queue now.
+    """Return the depths of a queue now.
 
-    The delayed ones are an estimate where some in a cold bucket have become visible since it left memory.
+    The number of delayed messages is an estimate if some in a cold bucket became visible since the bucket left memory.
     """
     delayed = messages.delayed(now)
     cold = messages.cold
