@@ -1,4 +1,4 @@
-"""What a change of a queue's arguments means for the messages that it has: counted before the change is made."""
+"""The effects of a change of a queue's arguments on its messages, counted before the change is made."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from ..model.queue import BrokerQueue
 from ..model.queue_alterations import Alteration
 from ..model.queue_arguments import QueueArguments
 
-#: waiting messages whose headers are compared with a new filter, and settled ones whose ages are looked at
+#: maximum number of ready and delayed messages that are compared with a new filter, and of settled ones that are
+#: counted
 MAX_EXAMINED = 10_000
 MAX_SETTLED = 100_000
 _AT_ONCE = 256
@@ -29,15 +30,15 @@ _AT_ONCE = 256
 
 @dataclass(slots=True)
 class Findings:
-    """What a change means, in numbers of messages.
+    """The effects of a change, in numbers of messages.
 
     Attributes:
-        waiting: they wait now.
-        dropped: waiting ones that exceed the new maximum: they are dropped, the oldest first.
-        excess: waiting ones that exceed it and stay, because the queue refuses new ones instead.
-        examined, unmatched: waiting ones that were compared with the new filter, and those that it does not match.
-        done, failed: settled ones that are past the new retention: they are deleted.
-        notes: the same for people.
+        waiting: ready and delayed messages.
+        dropped: the oldest of these that exceed the new maximum and are dropped.
+        excess: those that exceed the maximum and stay, because the queue refuses new messages instead.
+        examined, unmatched: those that were compared with the new filter, and those of them that it does not match.
+        done, failed: settled messages past the new retention, which are deleted.
+        notes: the same as sentences.
     """
 
     waiting: int
@@ -56,13 +57,13 @@ class Findings:
 
     @property
     def lost(self) -> int:
-        """How many messages the change deletes."""
+        """The number of messages that the change deletes."""
         return self.dropped + self.done + self.failed
 
 
 @dataclass(frozen=True, slots=True)
 class AlteredMessages:
-    """Counts what changes mean in the queues of one instance."""
+    """Counts of the effects of changes in the queues of one instance."""
 
     _store: Reads
     _buckets: SettledBuckets
@@ -70,21 +71,24 @@ class AlteredMessages:
     _clock: Clock
 
     async def find(self, queue: BrokerQueue, after: Alteration, *, is_read: bool) -> Findings:
-        """Count what a change would mean; messages are compared with a new filter only if their headers may be read."""
-        now, then, found = queue.arguments, after.parsed, Findings(len(queue.messages))
+        """Count the effects of a change.
+
+        Compares messages with a new filter only if the user may read their headers.
+        """
+        now, then, findings = queue.arguments, after.parsed, Findings(len(queue.messages))
         if then.max_length_bytes >= 0 and not queue.messages.counts_bytes:
             await measure(self._store, queue.messages)
         if is_read and not have_same_filter(queue.effective, after.effective):
-            await self._compare_filter(queue, after, found)
+            await self._compare_filter(queue, after, findings)
         if queue.properties.stored:
-            found.done = await self._outdated(queue, "done", now.done_retention_seconds, then.done_retention_seconds)
-            found.failed = await self._outdated(
+            findings.done = await self._outdated(queue, "done", now.done_retention_seconds, then.done_retention_seconds)
+            findings.failed = await self._outdated(
                 queue, "failed", now.failed_retention_seconds, then.failed_retention_seconds
             )
-        found.waiting = len(queue.messages)
-        self._count_excess(queue, then, found)  # last, and without an await before the change
-        found.notes = list(_notes(found, now, then))
-        return found
+        findings.waiting = len(queue.messages)
+        self._count_excess(queue, then, findings)  # last, and without an await before the change
+        findings.notes = list(_notes(findings, now, then))
+        return findings
 
     def _count_excess(self, queue: BrokerQueue, then: QueueArguments, found: Findings) -> None:
         now = queue.arguments
@@ -96,7 +100,7 @@ class AlteredMessages:
         found.dropped, found.excess = (excess, 0) if then.overflow == DROP_HEAD else (0, excess)
 
     async def _compare_filter(self, queue: BrokerQueue, after: Alteration, found: Findings) -> None:
-        """Compare the first waiting messages with the queue's new bindings and filter."""
+        """Compare the oldest ready and delayed messages with the queue's new bindings and filter."""
         bindings = self._topology.definition_of(queue.name).bindings[1:]
         selector = QueueDefinition(queue.name, bindings, filter_of(after.effective)).selector
         position, pace = -1, TimeSlice()
@@ -114,7 +118,7 @@ class AlteredMessages:
             await pace.rest()
 
     async def _outdated(self, queue: BrokerQueue, which: ListName, before: int, after: int) -> int:
-        """How many settled messages are past a shorter retention; both are in seconds, 0 for ever."""
+        """Count the settled messages past a shorter retention; both are in seconds, 0 means indefinitely."""
         if not after or 0 < before <= after:
             return 0
         stored, limit, count = queue.state(), self._clock.now_ms() - 1000 * after, 0
@@ -129,7 +133,7 @@ class AlteredMessages:
 
 
 def beyond(messages: QueueState, max_length: int, max_bytes: int) -> int:
-    """How many of the oldest waiting messages exceed these maxima (-1: none)."""
+    """Return how many of the oldest ready and delayed messages exceed these maxima (-1: none)."""
     by_number = max(len(messages) - max_length, 0) if max_length >= 0 else 0
     over = messages.available_bytes - max_bytes if max_bytes >= 0 else 0
     by_size = 0
@@ -149,7 +153,7 @@ def beyond(messages: QueueState, max_length: int, max_bytes: int) -> int:
 
 
 def _sizes(messages: QueueState) -> Iterator[list[int]]:
-    """The sizes of the waiting messages, bucket by bucket, the oldest first."""
+    """Yield the sizes of the ready and delayed messages by bucket, the oldest first."""
     for number in sorted(messages.buckets.keys() | messages.cold.sizes.keys()):
         if number in messages.buckets:
             yield [entry.size for _id, entry in sorted(messages.buckets[number].available.items())]
@@ -158,7 +162,7 @@ def _sizes(messages: QueueState) -> Iterator[list[int]]:
 
 
 def _notes(found: Findings, now: QueueArguments, then: QueueArguments) -> Iterator[str]:
-    """The findings as sentences."""
+    """Yield the findings as sentences."""
     if found.waiting and now.message_ttl_ms != then.message_ttl_ms:
         yield f"{_messages(found.waiting)} that wait keep their deadlines: x-message-ttl counts for new messages"
     if found.dropped:

@@ -1,4 +1,4 @@
-"""Dead letters: rejected, expired and dropped messages go to the dead-letter exchange of their queue.
+"""Dead letters: rejected, expired and dropped messages, which go to the dead-letter exchange of their queue.
 
 A message of a stored queue becomes a dead letter in the commit that removes it from its queue (operations ``fail`` and
 ``remove``), and stops being one in the commit that publishes it. So it is published exactly once, also across a crash.
@@ -33,9 +33,9 @@ log = logging.getLogger(__name__)
 #: puts a message into queues; returns its id
 Store = Callable[[Publish, list[BrokerQueue]], int]
 
-#: dead letters that are published in one turn
+#: maximum number of dead letters that are published in one turn
 _BATCH = 256
-#: dead letters of transient queues that may wait, e.g. while the disk is full
+#: maximum number of dead letters of transient queues that may wait, e.g. while the disk is full
 _MAX_TRANSIENT = 10_000
 _RETRY_SECONDS = 0.5
 
@@ -45,7 +45,7 @@ class DeadLetters:
 
     Attributes:
         published: dead letters that were put into a queue.
-        unroutable: dead letters that no queue took, for example because there is no such exchange.
+        unroutable: dead letters that were not routed to a queue, for example because the exchange does not exist.
         cycles: times that a dead letter was kept out of a queue because it had been there before, and no consumer had
             rejected it since.
         lost: dead letters that could not be read from the store, or exceeded the limit in memory.
@@ -78,7 +78,7 @@ class DeadLetters:
             self._wanted.set()
 
     def report(self) -> dict[str, int]:
-        """Figures for the status call."""
+        """Return the counters for the status call."""
         return {
             "waiting": len(self._stored) + len(self._transient),
             "published": self.published,
@@ -158,7 +158,7 @@ class DeadLetters:
             self._operations.dead_letter_sent(queue, id)
 
     def _publish(self, store: Store, queue: str, letter: DeadLetter, envelope: bytes) -> None:
-        """Publish one.
+        """Publish a dead letter.
 
         Raises:
             StoreFull: nothing was published; try again.
@@ -184,7 +184,7 @@ class DeadLetters:
             self.published += 1
 
     def _targets(self, queue: str, letter: DeadLetter, copy: x_death_headers.Copy) -> list[BrokerQueue]:
-        """The queues that take a dead letter; if there are none, that is counted and logged."""
+        """Return the queues that take a dead letter; counts and logs a dead letter without one."""
         try:
             names = self._topology.route(
                 letter.exchange, copy.routing_key, lambda: copy.headers, copy.metadata, copy.before
@@ -192,23 +192,23 @@ class DeadLetters:
         except NotFound:
             names = ()
             self._warn("dead letters of queue %r go nowhere: there is no exchange %r", queue, letter.exchange)
-        found = self._queues.existing(names)
-        if not found:
+        queues = self._queues.existing(names)
+        if not queues:
             self.unroutable += 1
             text = "dead letters of queue %r are dropped: no queue takes them from exchange %r with routing key %r"
             self._warn(text, queue, letter.exchange, copy.routing_key)
-            return found
+            return queues
         if letter.reason == "rejected":
-            return found
-        cycling = [target for target in found if x_death_headers.is_cycle(target.name, copy.deaths)]
+            return queues
+        cycling = [target for target in queues if x_death_headers.is_cycle(target.name, copy.deaths)]
         for target in cycling:
             self.cycles += 1
             text = "dead letters of queue %r are dropped: they were in %r before, and no consumer rejected them since"
             self._warn(text, queue, target.name)
-        return [target for target in found if target not in cycling]
+        return [target for target in queues if target not in cycling]
 
     def _has_room(self, target: BrokerQueue, queue: str, size: int) -> bool:
-        """Whether a queue has room for one more message. If not, that is counted and logged."""
+        """Return whether a queue has room for one more message; counts and logs a refused dead letter."""
         try:
             self._upkeep.check_room(target, size)
         except QueueFull:

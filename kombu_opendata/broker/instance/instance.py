@@ -1,4 +1,4 @@
-"""One instance (a virtual host): composes its queues, sessions, turn and duties over one engine."""
+"""One instance (a virtual host): composes its queues, sessions, delivery turn and maintenance over one engine."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 #: how often leases are extended in the store: three times within the default, once within the shortest
 _RENEW_SECONDS = DEFAULT_LEASE_SECONDS / 3
-#: how long a broker that ends waits for its last commit
+#: how long a stopping broker waits for its last commit
 _END_SECONDS = 10.0
 
 
@@ -56,13 +56,13 @@ class Instance:
     """A virtual host of the broker.
 
     Args:
-        tenure: of the broker; None where no other broker can replace it.
+        tenure: the broker's active lease; None if no other broker can replace it.
         grace_ms: how long a session without a connection keeps its leases.
-        restart_grace_ms: how long those from before the start keep them at least; None for the same.
+        restart_grace_ms: how long leases from before startup are kept at least; None for the same.
 
     Attributes:
-        run_id: random for each run; what is only in memory lasts as long.
-        sessions: those of its clients, by id, also while they have no connection.
+        run_id: random for each run; state that is only in memory lasts as long.
+        sessions: the sessions of its clients, by id, with and without a connection.
     """
 
     def __init__(
@@ -125,9 +125,9 @@ class Instance:
         self._renewed_at = loop.time()
         self._stalled_seconds = 0.0
 
-    # ------------------------------------------------------------------ composing
+    # ------------------------------------------------------------------ composition
     def _turn(self, core: Core, tenure: ActiveLease, grace_ms: int) -> QueuePolicies:
-        """Compose the turn, which the outbox runs; returns the upkeep, which is part of it."""
+        """Compose the delivery turn, which the outbox runs; returns its queue policies."""
         delivery = Delivery(self.queues, self.outbox, core.clock, self.traffic)
         upkeep = QueuePolicies(core, delivery.deliver, grace_ms)
         has_journal = self.engine.journal is not None
@@ -139,7 +139,7 @@ class Instance:
         return upkeep
 
     def _recover_queues(self) -> QueueMaker:
-        """Create the queues that are in the store; returns the maker of new ones."""
+        """Create the queues that are in the store; returns the factory for new ones."""
         engine, topology, clock = self.engine, self.engine.state.topology, self.engine.clock
         storage = Storage(
             engine.operations, engine.definitions, engine.loader, engine.payloads, engine.pages, engine.removals,
@@ -154,7 +154,7 @@ class Instance:
         self.timed.load()
         return maker
 
-    # ------------------------------------------------------------------ life
+    # ------------------------------------------------------------------ life cycle
     def start(self, store: Store) -> None:
         """Start the background tasks. ``store`` puts dead letters into queues."""
         self._work(self.engine.run_maintenance())
@@ -170,7 +170,7 @@ class Instance:
         task.add_done_callback(self.failure.watch)
 
     def tick(self) -> None:
-        """Do periodic work; called twice a second."""
+        """Do periodic work. Called twice per second."""
         self.maintenance.tick()
         self.upkeep.tick()
         self.figures.tick()
@@ -187,11 +187,11 @@ class Instance:
             self.lease_expiry.renew()
 
     def _store_is_behind(self, is_full: bool) -> None:
-        """Let publishes wait for the store, unless it takes no writes: then they fail when the journal is full."""
+        """Delay publishes until the store catches up; if it takes no writes, they fail when the journal is full."""
         self.flow.change(Reason.STORE, is_full and not self.engine.stalled_seconds)
 
     def _set_pace(self) -> None:
-        """Let a turn take as long as its commit, which holds up the loop if there is a journal."""
+        """Limit a turn to the time of its commit, which blocks the loop if there is a journal."""
         if self.engine.journal is not None:
             seconds = self.engine.figures.take_mean()
             self.flow.turn_seconds = min(max(seconds, LEAST_TURN_SECONDS), MOST_TURN_SECONDS)
@@ -213,10 +213,10 @@ class Instance:
             self.notices.say(logging.WARNING, "slow commits", text, self.name, count, slowest)
 
     async def end_calls(self) -> None:
-        """Stop long calls and commit what was done.
+        """Stop long calls and commit their changes so far.
 
         Raises:
-            StoreSilent: the store did not answer in time; nobody was told that the rest is stored.
+            StoreSilent: the store did not respond in time; the uncommitted changes were not confirmed to any client.
             OpenDataError: the commit failed.
         """
         ending = self.loop.create_task(self._end_calls())
@@ -247,7 +247,7 @@ class Instance:
 
     # ------------------------------------------------------------------ status
     def report(self) -> dict[str, Any]:
-        """The report of the status call, without the queues."""
+        """Return the report of the status call, without the queues."""
         return {
             **self.engine.report(),
             "sessions": len(self.sessions),
@@ -260,8 +260,8 @@ class Instance:
         }
 
     async def queue_figures(self) -> dict[str, Any]:
-        """The encoded figures of all stored queues, by name."""
-        found = {}
+        """Return the encoded metrics of all stored queues, by name."""
+        encoded_by_name = {}
         async for stored in TimeSlice().over(list(self.engine.state.queues.values())):
             messages, queue = stored.messages, self.queues.get(stored.name)
             figures: dict[str, Any] = {
@@ -276,5 +276,5 @@ class Instance:
             replay = self.replays.report(stored.name)
             if replay is not None:
                 figures["replay"] = replay
-            found[stored.name] = encoded(figures)
-        return found
+            encoded_by_name[stored.name] = encoded(figures)
+        return encoded_by_name

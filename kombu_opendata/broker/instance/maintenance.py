@@ -1,20 +1,20 @@
-"""Maintenance duties of an instance, which run by themselves and on request.
+"""Maintenance duties of an instance, which run automatically and on request.
 
 =================  ===================================================================  ============================
-duty               what it does                                                         the broker does it itself
+duty               work                                                                 run automatically
 =================  ===================================================================  ============================
-``route``          routes stored messages that their publish did not route              at once
-``expire_leases``  ends the leases of sessions that did not come back                   every half second
+``route``          routes stored messages that their publish did not route              immediately
+``expire_leases``  ends the leases of sessions that did not reconnect                   every half second
 ``collect``        removes messages past their retention or deadline, frees their space  every ten seconds
 =================  ===================================================================  ============================
 
-A duty runs once at a time. A request that arrives during a run waits for it and gets the same report. A report covers
-everything since the previous report to a client, also what the broker did by itself; so all reports together cover
-everything since the broker's start.
+Runs of one duty do not overlap. A request that arrives during a run waits for it and gets the same report. A report
+covers everything since the previous report to a client, including automatic runs; so all reports together cover
+everything since startup.
 
-A request postpones the broker's own collecting until the next request is overdue. So a broker with an operator collects
-when the operator says, and a broker without one still collects. Ending leases is never postponed: the tasks of a killed
-worker wait for it.
+A request postpones the automatic collection until the next request is overdue. So a broker with an operator collects on
+request, and a broker without one still collects. The expiry of leases is never postponed: the tasks of a killed worker
+wait for it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 ROUTE, EXPIRE_LEASES, COLLECT = "route", "expire_leases", "collect"
 DUTIES = (ROUTE, EXPIRE_LEASES, COLLECT)
 
-#: a request postpones the broker's own collecting for at most so long
+#: a request postpones the automatic collection for at most this time
 MAX_PUT_OFF_SECONDS = 3600.0
 _BROKER = "broker"
 _EXPIRED = "%d leases ended because their clients did not come back: the messages are delivered again"
@@ -58,12 +58,12 @@ class LastRun:
     asked_by: str = ""
 
     def done(self, at_ms: int, by: str, seconds: float) -> None:
-        """Note a run."""
+        """Record a run."""
         self.runs += 1
         self.at_ms, self.by, self.seconds = at_ms, by, seconds
 
     def report(self) -> dict[str, Any]:
-        """For the status call; a time of 0 means never."""
+        """Return the report for the status call; a time of 0 means never."""
         return {
             "at_ms": self.at_ms,
             "by": self.by,
@@ -74,7 +74,7 @@ class LastRun:
 
 
 class _Run(NamedTuple):
-    """What a duty did, counted since the last report and since the start."""
+    """The counts of a duty, since the last report and since startup."""
 
     counts: Counts
     totals: Counts
@@ -84,8 +84,8 @@ class Maintenance:
     """The duties of one instance.
 
     Attributes:
-        collected: settled messages that were removed after their retention, since the start.
-        leases_expired: leases that ended because their clients did not come back, since the start.
+        collected: settled messages that were removed after their retention, since startup.
+        leases_expired: leases that ended because their clients did not reconnect, since startup.
     """
 
     def __init__(
@@ -117,13 +117,13 @@ class Maintenance:
         """Run duties, in their order, and return the report. An empty list means all of them.
 
         Args:
-            by: the name of the client that asks.
-            again_in_seconds: when the client will ask again; 0 means that it does not say.
+            by: the name of the client that requests the run.
+            again_in_seconds: the time until the client's next request; 0 means that it is not known.
 
         Raises:
             RequestError: there is no such duty, or the time is not valid.
             StoreFull: the store does not take writes now.
-            StoreError: the store failed for good.
+            StoreError: the store failed permanently.
         """
         wanted = check_duties(duties)
         if not 0 <= again_in_seconds < math.inf:
@@ -173,7 +173,7 @@ class Maintenance:
         return _Run({name: total - self._reported.get(name, 0) for name, total in totals.items()}, totals)
 
     def _totals(self, duty: str) -> Counts:
-        """What a duty did since the start, by request or by itself."""
+        """Return the counts of a duty since startup, from requested and automatic runs."""
         if duty == ROUTE:
             return {"routed": self._staging.router.planner.routed + self._replays.routed}
         if duty == EXPIRE_LEASES:
@@ -184,9 +184,9 @@ class Maintenance:
             "staged_removed": self._engine.staging.removed,
         }
 
-    # ------------------------------------------------------------------ by itself
+    # ------------------------------------------------------------------ automatic runs
     def tick(self) -> None:
-        """Run the duties that are due; called twice a second."""
+        """Run the duties that are due. Called twice per second."""
         if EXPIRE_LEASES not in self._running and self._end_leases():
             self.last[EXPIRE_LEASES].done(self._engine.clock.now_ms(), _BROKER, 0.0)
         if self._own is None and self._loop.time() >= self._own_at:
@@ -205,7 +205,7 @@ class Maintenance:
             self._own_at = max(self._own_at, self._loop.time() + self._interval)
 
     async def close(self) -> None:
-        """Cancel the current runs; what they have done so far stays."""
+        """Cancel the current runs; their changes so far stay."""
         tasks: list[asyncio.Task[Any]] = [*self._running.values(), *([self._own] if self._own else [])]
         for task in tasks:
             task.cancel()
@@ -238,7 +238,7 @@ class Maintenance:
             await engine.tidy()
 
     async def _keep_size(self) -> int:
-        """Remove settled messages before their retention is over if the store is too large; returns how many."""
+        """Remove settled messages before their retention is over if the store is too large; returns their number."""
         limit, notices = self._engine.size_limit, self._notices
         early = await limit.step()
         size = f"{limit.limit_bytes / (1 << 20):,.0f} MiB"
@@ -249,12 +249,12 @@ class Maintenance:
         return early
 
     def report(self) -> dict[str, Any]:
-        """What the status call says."""
+        """Return the report for the status call."""
         return {duty: last.report() for duty, last in self.last.items()}
 
 
 def check_duties(duties: Iterable[str]) -> list[str]:
-    """The duties of these names, without duplicates and in their order. No names mean all duties.
+    """Return the duties of these names, without duplicates and in their order. No names mean all duties.
 
     Raises:
         RequestError: there is no such duty.

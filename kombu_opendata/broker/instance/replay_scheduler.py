@@ -2,7 +2,7 @@
 
 One task advances all cursors of an instance in turn. A step uses the event loop for a few milliseconds. If clients were
 served since the last step, a pause follows that leaves most of the time to them. The maintenance duty "route" advances
-the same cursors, so its report shows what was routed.
+the same cursors, so its report counts the routed messages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..model.queue import BrokerQueue
 
 log = logging.getLogger(__name__)
 
-#: about how long a step uses the event loop
+#: approximate time of a step in the event loop
 _STEP_SECONDS = 0.006
 #: the share of the time that replay uses while clients are served; reading ahead, in a thread, is not counted
 _BUSY_SHARE = 0.2
@@ -34,7 +34,7 @@ _WAIT_SECONDS = 0.25
 _RETRY_SECONDS = 10.0
 #: steps of each cursor in one run of the maintenance duty
 _DUTY_STEPS = 20
-#: the number of steps that the rate is averaged over, about
+#: approximate number of steps that the rate is averaged over
 _RATE_STEPS = 50
 
 
@@ -61,7 +61,7 @@ class ReplayScheduler:
     """The cursors of one instance.
 
     Attributes:
-        routed: messages that were put into queues, since the start.
+        routed: messages that were put into queues, since startup.
     """
 
     def __init__(self, core: Core, router: Router, cursors: Mapping[str, Cursor], upkeep: QueuePolicies) -> None:
@@ -82,7 +82,7 @@ class ReplayScheduler:
             self._wanted.set()
 
     def wake(self) -> None:
-        """There is a new cursor."""
+        """Resume after a cursor was added."""
         self._wanted.set()
 
     # ------------------------------------------------------------------ advancing
@@ -119,7 +119,7 @@ class ReplayScheduler:
         loop, pace = self._loop, self._pace(name)
         queue = self._queues.get(name)
         if queue is None or queue.deleting:
-            pace.not_before = loop.time() + _WAIT_SECONDS  # it is deleted with its queue
+            pace.not_before = loop.time() + _WAIT_SECONDS  # the cursor is deleted with its queue
             return Step([], 0, False)
         began = loop.time()
         try:
@@ -155,7 +155,7 @@ class ReplayScheduler:
         self._outbox.schedule()
 
     async def advance(self) -> None:
-        """The maintenance duty: advance each cursor a little."""
+        """Advance each cursor by some steps, for the maintenance duty."""
         for name in [name for name, cursor in self._cursors.items() if not cursor.is_done]:
             for _ in range(_DUTY_STEPS):
                 step = await self._advance(name)
@@ -163,25 +163,25 @@ class ReplayScheduler:
                 if step.is_over or step.is_full or not step.seen:
                     break
 
-    # ------------------------------------------------------------------ beginning and ending
+    # ------------------------------------------------------------------ start
     def start(self, queue: Queue, cursor: Cursor) -> None:
         """Begin to fill a queue.
 
         Raises:
-            PreconditionFailed: it is being filled already.
+            PreconditionFailed: the queue is already being filled.
         """
         self._router.start(queue, cursor)
         self._paces.pop(queue.name, None)
         self.wake()
 
     def bound(self, queue: str) -> None:
-        """A queue was bound."""
+        """Update the cursor of a queue that was bound."""
         self._router.bound(queue)
         self.wake()
 
     # ------------------------------------------------------------------ reporting
     def report(self, name: str) -> dict[str, Any] | None:
-        """The progress of a queue's cursor; None if it never had one."""
+        """Return the progress of a queue's cursor; None if it never had one."""
         cursor = self._cursors.get(name)
         if cursor is None:
             return None
@@ -205,10 +205,10 @@ class ReplayScheduler:
 
 
 def room(queue: BrokerQueue, *, always: bool = False) -> Callable[[int, int], bool]:
-    """Makes a function that says whether a queue has room for a number of messages and bytes.
+    """Return a function that checks whether a queue has room for a number of messages and bytes.
 
-    A queue whose publishes are paused has none. One that drops its oldest messages always has room, unless ``always``
-    makes its maximum count.
+    A queue whose publishes are paused has none. A queue that drops its oldest messages always has room, unless
+    ``always`` applies its maximum.
     """
     if queue.refuses_publishes:
         return lambda _messages, _bytes: False

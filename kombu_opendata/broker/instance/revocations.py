@@ -1,4 +1,4 @@
-"""Stores the result REVOKED for tasks that expired in a queue, as a worker does."""
+"""Revocation of tasks that expired in a queue: stores the result REVOKED, as a worker does."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ log = logging.getLogger(__name__)
 
 
 def of(envelope: bytes) -> Revocation | None:
-    """The result to store when a message expires; None if it names none, or one that is not valid."""
+    """Return the result to store when a message expires; None if its envelope has none, or an invalid one."""
     opened = open_envelope(envelope)
-    found = None if opened is None else revocation.read(opened[3], opened[4])
-    if found is None or not 0 <= found.ttl_ms <= MAX_TTL_MS or not -1 <= found.place < NO_INDEX:
+    candidate = None if opened is None else revocation.read(opened[3], opened[4])
+    if candidate is None or not 0 <= candidate.ttl_ms <= MAX_TTL_MS or not -1 <= candidate.place < NO_INDEX:
         return None
-    sizes = [len(found.name), len(found.task_id.encode()), *([len(found.chord)] if found.chord else [])]
-    return found if all(0 < size <= MAX_NAME_BYTES for size in sizes) else None
+    sizes = [len(candidate.name), len(candidate.task_id.encode()), *([len(candidate.chord)] if candidate.chord else [])]
+    return candidate if all(0 < size <= MAX_NAME_BYTES for size in sizes) else None
 
 
 class Revocations:
-    """Stores the results of expired tasks, and tells their watchers."""
+    """The storage of the results of expired tasks, with notifications of their watchers."""
 
     def __init__(
         self,
@@ -46,10 +46,10 @@ class Revocations:
 
     async def load(self, envelope: bytes) -> None:
         """Load the stored result of the task into memory."""
-        found = of(envelope)
-        if found is not None:
+        expired = of(envelope)
+        if expired is not None:
             try:
-                await self._results.get(found.name)
+                await self._results.get(expired.name)
             except CorruptRecord as exc:
                 log.error("the result of an expired task can't be read: %s", exc)
 
@@ -59,30 +59,30 @@ class Revocations:
         Raises:
             StoreFull: nothing was stored; try again.
         """
-        found = of(envelope)
-        if found is None:
+        expired = of(envelope)
+        if expired is None:
             return
         now_ms = self._clock.now_ms()
         now = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat()
-        value = revocation.value(found.task_id, now)
-        current = self._results.find(found.name)[1]
-        name = found.name if current is None or current.kind == INTERIM else b""
-        chord = self._chords.get(found.chord)
+        value = revocation.value(expired.task_id, now)
+        current = self._results.find(expired.name)[1]
+        name = expired.name if current is None or current.kind == INTERIM else b""
+        chord = self._chords.get(expired.chord)
         if chord is None:
             group, ttl_ms = b"", 0
         else:
-            group, ttl_ms = found.chord, max(1, chord.expires_at_ms - now_ms) if chord.expires_at_ms else 0
-        index = found.place if found.place >= 0 else NO_INDEX
+            group, ttl_ms = expired.chord, max(1, chord.expires_at_ms - now_ms) if chord.expires_at_ms else 0
+        index = expired.place if expired.place >= 0 else NO_INDEX
         stored = self._results.store(
-            name, READY, value, found.ttl_ms, group, index, found.task_id.encode(), ttl_ms
+            name, READY, value, expired.ttl_ms, group, index, expired.task_id.encode(), ttl_ms
         )  # fmt: skip
         if stored and name:
             self._changed(name, Result(READY, 0, value))
         if chord is not None and chord.is_complete and chord.sender is None:
-            self._fail_chord(found, chord.body.decode(errors="replace"), now)
+            self._fail_chord(expired, chord.body.decode(errors="replace"), now)
 
     def _fail_chord(self, found: Revocation, body: str, now: str) -> None:
-        """Fail a complete chord with an expired part, as no worker does it."""
+        """Fail a complete chord with an expired part, which no worker does."""
         if body:
             name = found.name.removesuffix(found.task_id.encode()) + body.encode()
             value = revocation.failed_chord(body, found.task_id, now)

@@ -1,8 +1,8 @@
-"""Staged jobs: committing and aborting them, and deleting old jobs and orphaned objects.
+"""Commits of staged jobs, their abortion, and the deletion of old jobs and orphaned objects.
 
-A commit first checks the end of each batch, and refuses a batch that is damaged, truncated or of another job. Then one
-effect creates the whole job, and :mod:`.staged_router` routes its messages into queues. Commits and aborts of one job
-exclude each other, so an abort can't remove a batch that a commit has just checked.
+A commit first checks the end of each batch, and refuses a batch that is corrupt, truncated or of another job. Then one
+effect creates the whole job, and :mod:`.staged_job_runner` routes its messages into queues. Commits and aborts of one
+job exclude each other, so an abort can't remove a batch that a commit has just checked.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from ..delivery.core import Core
 from .staged_job_runner import StagingRouter
 from .staged_row_router import with_broker_headers
 
-#: batches that one thread checks in one go, and threads that check at a time
+#: batches that one thread checks in one call, and threads that check at a time
 _CHECK = 32
 _CHECKS = 4
-#: the shortest time between two searches for orphans
+#: the minimum interval between two searches for orphans
 _ORPHANS_SECONDS = 600.0
 
 
@@ -63,7 +63,7 @@ class StagingService:
         self._orphans_at = 0.0
 
     def report(self) -> dict[str, int]:
-        """Figures for the status call."""
+        """Return the counters for the status call."""
         staged = self._staging.state
         return {
             "jobs": len(staged.active),
@@ -99,7 +99,7 @@ class StagingService:
         return job, True
 
     async def _check(self, job_id: str, batches: list[BatchInfo]) -> list[str]:
-        """Check that all batches are as the commit describes them; returns their paths, in order."""
+        """Check that all batches match the commit's description; returns their paths, in order."""
         if not batches:
             return []
         folder, name = self._staging.folder.open(), self._name
@@ -143,15 +143,15 @@ class StagingService:
                 f"rows and {INLINE_BYTES} bytes): write them as objects",
                 limit=INLINE_BYTES,
             )
-        found: list[InlineBlock] = []
+        inline: list[InlineBlock] = []
         for batch in batches:
             for encoded, block, payload in read_inline(batch, self._name, job_id, self._max_message_bytes):
-                own = with_broker_headers(block, payload)
-                found.append(InlineBlock(encoded if own is block else encode_block(own), own, payload))
-        plans = self.router.planner.plan_all(found)
+                checked = with_broker_headers(block, payload)
+                inline.append(InlineBlock(encoded if checked is block else encode_block(checked), checked, payload))
+        plans = self.router.planner.plan_all(inline)
         self._commits.check_room(2 * size)
         job = self._staging.commit(job_id, [_staged("", batch) for batch in batches])
-        for (encoded, block, payload), plan in zip(found, plans, strict=True):
+        for (encoded, block, payload), plan in zip(inline, plans, strict=True):
             first_id = job.first_id + job.routed
             now = self._clock.now_ms()
             chunk = StagedChunk(job_id, first_id, now, job.committed_at_ms, "", 0, block.rows, encoded, payload)
@@ -176,10 +176,10 @@ class StagingService:
         return await asyncio.to_thread(write)
 
     async def abort(self, job_id: str, uris: list[str]) -> int:
-        """Remove staged batches of a job that is not committed; returns how many.
+        """Remove staged batches of a job that is not committed; returns their number.
 
         Raises:
-            PreconditionFailed: it is committed.
+            PreconditionFailed: the job is committed.
             RequestError, StoreError: a URI belongs to another job; the store failed.
         """
         paths = [path_of(BatchInfo(uri, 0, 0, 0), job_id) for uri in uris]
@@ -207,7 +207,7 @@ class StagingService:
 
     # ------------------------------------------------------------------ collection
     async def collect(self) -> None:
-        """Forget old jobs, and delete old objects that no job needs."""
+        """Delete the records of old jobs, and old objects that no job needs."""
         now = self._clock.now_ms()
         await self._staging.forget_old(now)
         if asyncio.get_running_loop().time() >= self._orphans_at:
@@ -222,4 +222,4 @@ def _staged(path: str, batch: BatchInfo) -> StagedBatch:
 def _remove(folder: Any, paths: list[str], job: str) -> int:
     if paths:
         return int(folder.delete(paths))
-    return sum(folder.delete([found.path for found in page]) for page in folder.files(job))
+    return sum(folder.delete([file.path for file in page]) for page in folder.files(job))

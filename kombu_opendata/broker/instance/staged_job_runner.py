@@ -1,8 +1,8 @@
-"""Routes the messages of committed jobs into queues, in the background and in small pieces.
+"""The routing of committed jobs' messages into queues, in the background and in small pieces.
 
-Each job has a cursor: how many of its rows are routed. The cursor is part of the state, so routing continues there
-after a crash. Each piece is one effect. Between pieces the event loop does its other work. While clients publish or get
-deliveries, routing uses at most half of the time.
+Each job has a cursor: the number of its rows that are routed. The cursor is part of the state, so routing continues
+there after a crash. Each piece is one effect. Between pieces the event loop does its other work. While clients publish
+or receive deliveries, routing uses at most half of the time.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from .staged_row_router import NeedEnvelopes, Planner, with_broker_headers
 
 log = logging.getLogger(__name__)
 
-#: jobs that are routed at a time; the others wait
+#: maximum number of jobs that are routed at a time; the others wait
 _JOBS = 4
-#: the longest time of a piece, and its smallest number of rows
+#: the maximum duration of a piece, and its minimum number of rows
 _PIECE_SECONDS = 0.008
 _MIN_ROWS = 16
 #: bytes of unwritten records at which routing waits for a checkpoint
 _MAX_BATCH_BYTES = 8 << 20
-#: envelopes that are read into memory at a time, or one
+#: maximum size of the envelopes that are read into memory at a time, unless one is larger
 _PAYLOAD_BYTES = 8 << 20
 _RETRY_SECONDS = 1.0
 #: how often routing retries a queue that is full and refuses messages
 _FULL_SECONDS = 0.05
-#: after this time without progress a job makes room for others, for the same time
+#: after this time without progress a job yields to others, for the same time
 _PARKED_SECONDS = 0.5
 
 
@@ -48,11 +48,11 @@ class _Stuck(Exception):
 
 
 class StagingRouter:
-    """The routing of one instance's staged jobs. A batch with an envelope above the limit counts as damaged.
+    """The routing of one instance's staged jobs. A batch with an envelope above the limit counts as corrupt.
 
     Attributes:
         planner: finds the queues of rows.
-        damaged: damaged rows, since the start.
+        damaged: the number of corrupt rows, since startup.
     """
 
     def __init__(self, core: Core, planner: Planner, staging: Staging, max_message_bytes: int) -> None:
@@ -78,11 +78,11 @@ class StagingRouter:
         self.damaged = 0
 
     def wake(self) -> None:
-        """There may be a new job."""
+        """Resume after a job may have been added."""
         self._wanted.set()
 
     def blocked(self, job_id: str) -> Blocked | None:
-        """Why a job can't be routed now, if so."""
+        """Return the reason why a job can't be routed now, if there is one."""
         return self._blocked.get(job_id)
 
     async def run(self) -> None:
@@ -93,7 +93,7 @@ class StagingRouter:
                 self._wanted.clear()
                 now = self._loop.time()
                 due = [job for job in self._jobs.routing() if self._parked.get(job.id, 0.0) <= now]
-                for job in sorted(due, key=lambda job: self._parked.get(job.id, 0.0)):  # new ones first
+                for job in sorted(due, key=lambda job: self._parked.get(job.id, 0.0)):  # new jobs first
                     if len(self._tasks) >= _JOBS:
                         break
                     if job.id not in self._tasks:
@@ -142,29 +142,29 @@ class StagingRouter:
     async def _route_object(self, job: StagedJob) -> None:
         """Route the remaining rows of the object at the cursor."""
         first_id = job.first_id + job.routed
-        found = self._jobs.object_of(first_id)
-        if found is None:
+        staged = self._jobs.object_of(first_id)
+        if staged is None:
             self._lose(job, job.rows - job.routed, "there is no record of their batch")
             return
         try:
             folder = self._staging.folder.open()
-            tail = await asyncio.to_thread(_read_same_tail, folder, found)
+            tail = await asyncio.to_thread(_read_same_tail, folder, staged)
         except (CorruptRecord, NewerFormat) as exc:
-            self._lose(job, found.first_id + found.rows - first_id, exc)
+            self._lose(job, staged.first_id + staged.rows - first_id, exc)
             return
-        end_id = found.first_id
+        end_id = staged.first_id
         following: asyncio.Task[list[bytes]] | None = None
         try:
             for number, segment in enumerate(tail.segments):
                 start_id, end_id = end_id, end_id + segment.rows
                 if end_id <= first_id:
                     continue
-                reading = following or self._read(folder, found.path, segment)
+                reading = following or self._read(folder, staged.path, segment)
                 following = None
                 if number + 1 < len(tail.segments):
-                    following = self._read(folder, found.path, tail.segments[number + 1])
+                    following = self._read(folder, staged.path, tail.segments[number + 1])
                 try:
-                    await self._route_segment(job, found, segment, await reading, start_id)
+                    await self._route_segment(job, staged, segment, await reading, start_id)
                 except CorruptRecord as exc:
                     self._lose(job, end_id - job.first_id - job.routed, exc)
         finally:
@@ -172,13 +172,15 @@ class StagingRouter:
                 following.cancel()
 
     def _read(self, folder: Folder, path: str, segment: SegmentEntry) -> asyncio.Task[list[bytes]]:
-        """Read an index ahead."""
+        """Start reading an index ahead."""
         reading = self._loop.create_task(asyncio.to_thread(read_index, folder, path, segment))
-        reading.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may never be awaited
+        reading.add_done_callback(
+            lambda done: done.cancelled() or done.exception()
+        )  # mark the error as retrieved: the task may never be awaited
         return reading
 
     def _lose(self, job: StagedJob, rows: int, why: object) -> None:
-        """Skip rows that can't be routed because the batch is damaged."""
+        """Skip rows that can't be routed because the batch is corrupt."""
         log.error("job %r: %d messages from id %d on are lost: %s", job.id, rows, job.first_id + job.routed, why)
         now = self._clock.now_ms()
         chunk = StagedChunk(job.id, job.first_id + job.routed, now, job.committed_at_ms, "", 0, rows, b"", b"")
@@ -236,7 +238,7 @@ class StagingRouter:
     def _route_piece(
         self, job: StagedJob, path: str, offset: int, encoded: bytes, block: IndexBlock, row: int, payload: bytes | None
     ) -> int:
-        """Route some rows from ``row`` on; returns how many, 0 if a queue is full.
+        """Route some rows from ``row`` on; returns their number, 0 if a queue is full.
 
         Raises:
             NeedEnvelopes: the envelopes must be read first.
@@ -259,7 +261,7 @@ class StagingRouter:
         return count
 
     async def _payload(self, path: str, offset: int, block: IndexBlock) -> bytes:
-        """The envelopes of a block. Their checksums are checked when they are delivered."""
+        """Return the envelopes of a block. Their checksums are checked when they are delivered."""
         size = sum(block.lengths)
         (data,) = await asyncio.to_thread(self._staging.folder.open().read, path, [(offset, size)])
         return data.ljust(size, b"\0")
@@ -270,7 +272,7 @@ class StagingRouter:
             await self._commits.checkpoint()
 
     async def _yield(self, seconds: float) -> None:
-        """Yield the event loop, to active clients for as long as the piece took."""
+        """Yield the event loop; to active clients for as long as the piece took."""
         others = self._traffic.total
         busy, self._others = others != self._others, others
         await asyncio.sleep(seconds if busy else 0)
@@ -282,7 +284,7 @@ class StagingRouter:
 
 
 def _parts(block: IndexBlock, encoded: bytes, row: int) -> Iterator[tuple[IndexBlock, bytes, int]]:
-    """The rows of a block from ``row`` on in blocks with a limited size of envelopes: block, columns, first row."""
+    """Yield the rows of a block from ``row`` on as blocks of limited envelope size: block, columns, first row."""
     if sum(block.lengths) <= _PAYLOAD_BYTES or block.rows - row == 1:
         yield block, encoded, row
         return
@@ -297,20 +299,20 @@ def _parts(block: IndexBlock, encoded: bytes, row: int) -> Iterator[tuple[IndexB
 
 
 def _with_broker_headers(block: IndexBlock, encoded: bytes, payload: bytes, path: str) -> tuple[IndexBlock, bytes]:
-    """A block and its columns with the metadata headers of the envelopes.
+    """Return a block and its columns with the metadata headers of the envelopes.
 
     Raises:
-        CorruptRecord: they can't be stored.
+        CorruptRecord: the headers can't be stored.
     """
     try:
-        own = with_broker_headers(block, payload)
+        checked = with_broker_headers(block, payload)
     except InvalidMessage as exc:
         raise corrupt(path, block.offset, exc.text) from exc
-    return own, encoded if own is block else encode_block(own)
+    return checked, encoded if checked is block else encode_block(checked)
 
 
 def _read_same_tail(folder: Folder, found: StagedObject) -> Tail:
-    """The directory of an object, checked to be the one that was committed."""
+    """Return the directory of an object, after checking that it is the committed one."""
     tail = read_tail(folder, found.path, found.bytes)
     if (tail.rows, tail.checksum) != (found.rows, found.checksum):
         raise corrupt(found.path, found.bytes, "it is not the batch that was committed")

@@ -1,4 +1,4 @@
-"""Routes the rows of a staged job in bulk: finds their queues, and adds them there."""
+"""Bulk routing of a staged job's rows: finds their queues, and adds them there."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class NeedEnvelopes(Exception):
-    """A filter, a headers exchange or a transient queue needs the envelopes: the index is not enough."""
+    """A filter, a headers exchange or a transient queue needs the envelopes: the index is not sufficient."""
 
 
 class RoutingPlan(NamedTuple):
@@ -39,10 +39,10 @@ class RoutingPlan(NamedTuple):
 
 
 class Planner:
-    """Routes rows for one instance.
+    """The routing of rows for one instance.
 
     Attributes:
-        routed, unroutable: numbers of rows, since the start.
+        routed, unroutable: numbers of rows, since startup.
     """
 
     def __init__(self, core: Core, topology: Topology, staging: Staging, upkeep: QueuePolicies) -> None:
@@ -57,7 +57,7 @@ class Planner:
     # ------------------------------------------------------------------ planning
     @property
     def needs_envelopes(self) -> bool:
-        """True if queues choose messages by headers, which the writer of a batch may have made up in its index."""
+        """Queues select messages by headers, which the writer of a batch may have falsified in its index."""
         return bool(self._topology.filters)
 
     def plan_all(self, blocks: list[InlineBlock]) -> list[RoutingPlan]:
@@ -137,14 +137,14 @@ class Planner:
         return None
 
     def _fixed_names(self, block: IndexBlock) -> tuple[str, ...] | None:
-        """The queues that get all messages of a block; None if that depends on the message."""
+        """Return the queues for all messages of a block; None if they depend on the message."""
         exchange, key = block.exchange, block.routing_key
         if isinstance(exchange, str) and isinstance(key, str):
             return self._topology.route_by_key(exchange, key)
         return None
 
     def _names(self, block: IndexBlock, row: int, envelopes: list[bytes]) -> tuple[str, ...]:
-        """The queues that get a message."""
+        """Return the queues for a message."""
         exchange, key = _at(block.exchange, row), _at(block.routing_key, row)
         try:
             topology = self._topology
@@ -204,7 +204,7 @@ def _add_run(runs: list[int], target: int, count: int) -> None:
 
 
 def with_broker_headers(block: IndexBlock, payload: bytes) -> IndexBlock:
-    """The block with the metadata headers of its envelopes; the block itself if its index has the same.
+    """Return the block with the metadata headers of its envelopes; the block itself if its index has the same.
 
     Raises:
         InvalidMessage: the headers of an envelope can't be stored, or the rows have too many different headers.
@@ -236,7 +236,7 @@ def _at(value: Any, row: int) -> Any:
 
 
 def _headers(row: int, envelopes: list[bytes]) -> Callable[[], Mapping[Any, Any]]:
-    """The headers for a headers exchange."""
+    """Return a function that returns the headers for a headers exchange."""
 
     def headers() -> Mapping[Any, Any]:
         if not envelopes:

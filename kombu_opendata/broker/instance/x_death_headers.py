@@ -10,8 +10,8 @@ header                      value
 ``x-last-death-queue``      also ``-reason`` and ``-exchange``: of the newest
 ==========================  =================================================================================
 
-The expiration property is removed, or the message would expire again at once. Envelopes come from clients and may
-contain anything: headers of another shape are replaced, and bytes that are not an envelope become the body of one.
+The expiration property is removed, or the message would expire again immediately. Envelopes come from clients and may
+contain anything: headers of another type are replaced, and bytes that are not an envelope become the body of one.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from ...protocol.envelope import UNREADABLE, Opened, encode_fields, metadata_hea
 from ...storage.records.dead_letter import DeadLetter
 
 _COUNT_LIMIT = 1 << 53
-#: rejections of a message in one queue before each further one delays its return there
+#: rejections of a message in one queue after which each further one delays its return there
 FREE_REJECTIONS = 100
 _FIRST_DELAY_MS, _MAX_DELAY_MS = 10, 1000
-#: bytes of an ``x-death`` that is kept; a larger one is replaced, as it would take long to decode
+#: maximum size of an ``x-death`` that is kept; a larger one is replaced, because decoding it would take long
 _MAX_DEATH_BYTES = 64 << 10
 _PARTS = ("queue", "reason", "exchange")
 _DEATHS = frozenset(f"x-{which}-death-{part}" for which in ("first", "last") for part in _PARTS)
@@ -47,9 +47,9 @@ class Copy(NamedTuple):
 
     @property
     def deaths(self) -> list[Any]:
-        """The newest first."""
-        found: list[Any] = self.headers["x-death"]
-        return found
+        """The deaths, the newest first."""
+        deaths: list[Any] = self.headers["x-death"]
+        return deaths
 
 
 def make_copy(envelope: bytes, queue: str, letter: DeadLetter) -> Copy:
@@ -91,16 +91,18 @@ def _metadata(
 ) -> dict[str, str]:
     try:
         return metadata_headers(headers, exchange, routing_key, priority, content_type)
-    except InvalidMessage:  # too many with those of the deaths: filters see the message's own, which were accepted
-        own = {name: value for name, value in headers.items() if name not in _DEATHS}
+    except (
+        InvalidMessage
+    ):  # too many with those of the deaths: filters see the message's own headers, which were accepted
+        original = {name: value for name, value in headers.items() if name not in _DEATHS}
     try:
-        return metadata_headers(own, exchange, routing_key, priority, content_type)
-    except InvalidMessage:  # an older version has accepted them
+        return metadata_headers(original, exchange, routing_key, priority, content_type)
+    except InvalidMessage:  # an older version accepted them
         return metadata_headers({}, exchange, routing_key, priority, content_type)
 
 
 def _record(headers: dict[Any, Any], death: dict[str, Any]) -> None:
-    """Add a death at the front, or increase the count of one with the same queue and reason."""
+    """Add a death at the front, or increase the count of a death with the same queue and reason."""
     known = headers.get("x-death")
     if isinstance(known, msgspec.Raw):  # the headers are large
         known = msgspec.msgpack.decode(known) if len(memoryview(known)) <= _MAX_DEATH_BYTES else None
@@ -118,10 +120,10 @@ def _record(headers: dict[Any, Any], death: dict[str, Any]) -> None:
 
 
 def return_delay_ms(queues: Collection[str], deaths: list[Any]) -> int:
-    """After how long a dead letter is visible: one that consumers reject back into their queue without end is delayed.
+    """Return the delay of a dead letter's next delivery, which limits endless rejections back into the same queue.
 
     Args:
-        queues: the names of those that get it.
+        queues: the names of the queues that receive it.
     """
     rejected = [death for death in deaths if isinstance(death, dict) and death.get("reason") == "rejected"]
     counts = [death.get("count") for death in rejected if death.get("queue") in queues]
@@ -130,10 +132,10 @@ def return_delay_ms(queues: Collection[str], deaths: list[Any]) -> int:
 
 
 def is_cycle(queue: str, deaths: list[Any]) -> bool:
-    """Whether a message with these deaths was in the queue before, and nobody rejected it since.
+    """Return whether a message with these deaths was in the queue before, without a rejection since.
 
-    As in RabbitMQ: a message that consumers reject may come back any number of times, one that only the broker moves
-    may not. An entry that the broker did not write counts as a rejection.
+    As in RabbitMQ: a message that consumers reject may return any number of times, but a message that only the broker
+    moves may not. An entry that the broker did not write counts as a rejection.
     """
     for death in deaths:
         if not isinstance(death, dict) or death.get("reason") == "rejected":
