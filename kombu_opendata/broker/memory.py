@@ -46,16 +46,16 @@ class MemoryBroker:
         await self.server.run()
 
     def connect(self) -> socket.socket:
-        """A socket connected to the broker."""
-        ours, theirs = socket.socketpair()
-        theirs.setblocking(False)
+        """Return a socket that is connected to the broker."""
+        client_socket, broker_socket = socket.socketpair()
+        broker_socket.setblocking(False)
 
         async def accept() -> Any:
             slot = self.server.connections.admission.take("", "this process")
-            return await self._loop.connect_accepted_socket(lambda: self.server.connection(slot), theirs)
+            return await self._loop.connect_accepted_socket(lambda: self.server.connection(slot), broker_socket)
 
         asyncio.run_coroutine_threadsafe(accept(), self._loop).result(timeout=10)
-        return ours
+        return client_socket
 
     def stop(self) -> None:
         """Stop the broker; its store keeps its name until the process ends."""
@@ -64,10 +64,10 @@ class MemoryBroker:
 
 
 def connect(name: str) -> socket.socket:
-    """A socket connected to the in-process broker of this name, which is started on first use.
+    """Return a socket that is connected to the in-process broker of this name, which is started on first use.
 
     Raises:
-        RequestError: this is a forked child.
+        RequestError: the process is a forked child.
     """
     if os.getpid() != _pid:
         raise RequestError("a broker in memory stays in the process that started it: use opendata:///folder with forks")
