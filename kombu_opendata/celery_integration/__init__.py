@@ -1,4 +1,4 @@
-"""Celery's side beyond the Kombu transport.
+"""Celery integration beyond the Kombu transport.
 
 * :func:`setup_maintenance`: the broker's maintenance as periodic tasks.
 * ``celery -A app opendata``, in :mod:`.command`; Celery finds the command by its entry point.

@@ -1,9 +1,10 @@
-"""Celery's result backend: ``result_backend = "opendata:///abs/folder"``, the same URL as ``broker_url``.
+"""Result backend for Celery: ``result_backend = "opendata:///abs/folder"``, the same URL as ``broker_url``.
 
-Results live in the broker's store, beside the queues. The broker pushes them to clients that wait. It counts a chord's
-parts, each once however often its task is delivered, and tells the worker that completed a chord to send the callback.
+Results are stored in the broker's store, next to the queues. The broker pushes them to waiting clients. It counts a
+chord's parts, each once even if its task is delivered again, and its reply makes the worker that completed a chord send
+the callback.
 
-``result_backend = "opendata"`` takes the app's broker URL. ``result_backend_transport_options`` takes the options of
+``result_backend = "opendata"`` uses the app's broker URL. ``result_backend_transport_options`` accepts the options of
 ``broker_transport_options`` and ``connect_timeout`` (seconds, default 5), ``ssl`` (as ``broker_use_ssl``) and
 ``global_keyprefix``; where the URL is the broker's, the broker's options are the defaults.
 """
@@ -36,18 +37,18 @@ from .worker_shutdown import worker_shutdown
 log = logging.getLogger(__name__)
 
 _INTERIM, _READY, _FINAL = range(3)
-#: stored of the traceback of a task whose result was too large
+#: characters that are stored of the traceback of a task whose result was too large
 _TRACEBACK_CHARACTERS = 10_000
 
 _regen = type(regen(iter(())))
 
 
 class ResultTooLarge(MessageTooLarge, EncodeError):
-    """The result is over the broker's limit. Celery treats it as one that can't be encoded: the task fails."""
+    """The result exceeds the broker's limit. Celery treats it as a result that can't be encoded: the task fails."""
 
 
 class ChordPart:
-    """The result of one task as a part of a chord; ``is_last`` says that it completed the chord."""
+    """Result of one task as a part of a chord; ``is_last`` is True if it completed the chord."""
 
     def __init__(self, chord: bytes, index: int, member: bytes) -> None:
         self.chord = chord
@@ -118,7 +119,7 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         self.result_consumer.cancel_for(task_id)
 
     def on_task_call(self, producer: Any, task_id: str) -> dict[str, Any]:
-        """Note the task that is about to be published: its message says where its result goes if it expires.
+        """Record the task that is about to be published: its message names the destination of its result if it expires.
 
         Returns:
             No options: ``Signature.election`` adds them to the task's.
@@ -137,7 +138,7 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
     def mark_as_done(
         self, task_id: str, result: Any, request: Any = None, store_result: bool = True, state: str = states.SUCCESS
     ) -> None:
-        """The result of a task and its part of a chord go to the broker in one message."""
+        """Store the result of a task and its part of a chord with one message."""
         part = self._part(request) if request and request.chord and request.id == task_id else None
         if part is None or not store_result or request.ignore_result:
             super().mark_as_done(task_id, result, request, store_result, state)
@@ -147,7 +148,7 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
             self._send_callback(request, part.chord)
 
     def mark_as_failure(self, task_id: str, exc: Exception, *args: Any, **kwargs: Any) -> None:
-        """Store a failure, also for the tasks that would have followed: Celery leaves out the members of their groups.
+        """Store a failure, also for the subsequent tasks of a chain: Celery omits the members of their groups.
 
         Raises:
             ResultNotStored: the success of the task can't be stored; Celery 5.6 would store that as a failure.
@@ -166,9 +167,12 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
             request.chain = chain
 
     def mark_as_retry(self, task_id: str, exc: Any, traceback: Any = None, request: Any = None, **kwargs: Any) -> Any:
-        """Store that a task is tried again. Celery passes a Retry if its worker cancels it, maybe in a signal handler.
+        """Store that a task is retried.
 
-        The worker does not wait for the broker then: the state changes again when the task's message is delivered.
+        Celery passes a Retry if its worker cancels the task, possibly in a signal handler.
+
+        In that case the worker does not wait for the broker: the state changes again when the task's message is
+        delivered.
         """
         if not isinstance(exc, Retry):
             return super().mark_as_retry(task_id, exc, traceback, request, **kwargs)
@@ -197,7 +201,7 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         except SoftTimeLimitExceeded:
             if state not in states.READY_STATES:
                 raise
-            is_last = self._calls.do_for(request, self._send_meta, message, meta)  # the task itself has ended
+            is_last = self._calls.do_for(request, self._send_meta, message, meta)  # the task function has ended
         if part is not None:
             part.is_last = is_last
         return result
@@ -205,7 +209,7 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
     def _message(
         self, task_id: str, result: Any, state: str, traceback: str | None, request: Any
     ) -> tuple[StoreResult, dict[str, Any]]:
-        """Return the message that stores a result, without its value, and the value before it is encoded."""
+        """Return the message that stores a result, without its value, and the value before its encoding."""
         meta = self._get_result_meta(result=result, state=state, traceback=traceback, request=request)
         meta["task_id"] = str(task_id)
         kind = _FINAL if state == states.SUCCESS else _READY if state in states.READY_STATES else _INTERIM
@@ -214,7 +218,7 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         return StoreResult(0, key, kind, b"", ttl_ms, _may_have_run(request, task_id)), meta
 
     def _send_meta(self, message: StoreResult, meta: dict[str, Any]) -> bool:
-        """Encode and store a result; an error that is too large is replaced by one that says so."""
+        """Encode and store a result; an error that is too large is replaced by an error that reports this."""
         message.value = _bytes(self.encode(meta))
         try:
             return self._send(message)
@@ -237,7 +241,7 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
 
     # ------------------------------------------------------------ chords
     def apply_chord(self, header_result_args: Sequence[Any], body: Any, **_kwargs: Any) -> None:
-        """A chord begins. A header that has groups is remembered, so that its results get the same shape."""
+        """Open a chord. A header that has groups is stored, so that its results get the same shape."""
         self.ensure_chords_allowed()
         group_id, results = header_result_args[0], header_result_args[1]
         header = b""
@@ -259,7 +263,7 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         self._calls.do(self.client.open_chord, message)
 
     def on_chord_part_return(self, request: Any, state: str, result: Any, **_kwargs: Any) -> None:
-        """A task of a chord's header ended, and its result is not stored or was stored before."""
+        """Add the result of a header task to its chord; the result itself is not stored or was stored before."""
         part = self._part(request)
         if part is None:
             return
@@ -280,9 +284,9 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         message.chord_ttl_ms = self._chord_ttl_ms
 
     def _send_callback(self, request: Any, chord: bytes) -> None:
-        """Send a chord's callback: all parts are complete, and the broker chose this process.
+        """Send a chord's callback: all parts are complete, and the broker selected this process.
 
-        A worker that ends before leaves the chord as it is, until the task is delivered again.
+        If the worker exits before that, the chord stays unchanged until the task is delivered again.
         """
         callback = maybe_signature(request.chord, app=self.app)
         try:
@@ -308,7 +312,7 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         self.chord_error_from_stack(callback, error)
 
     def _chord_values(self, header: bytes, parts: list[tuple[bytes, bytes]]) -> list[Any]:
-        """The results of the header's tasks, in order.
+        """Return the results of the header's tasks, in order.
 
         Raises:
             ChordError: one of them failed.
@@ -343,7 +347,7 @@ def _bytes(encoded: str | bytes) -> bytes:
 
 
 def _results_of(step: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the signatures that have the results of a chain's step: itself, or for a group or a chain its tasks."""
+    """Return the signatures whose results a chain's step has: the step, or for a group or a chain its tasks."""
     members = (step.get("kwargs") or {}).get("tasks")
     if not members or step.get("subtask_type") not in ("group", "chain"):
         return [step]
@@ -351,10 +355,10 @@ def _results_of(step: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _may_have_run(request: Any, task_id: str) -> bool:
-    """Return whether the broker may have a result of this task that is not in its memory.
+    """Return True if the broker may have a result of this task that is not in its memory.
 
-    A request for an unknown task has few attributes, such as its name. An id that Celery generates is random;
-    a caller may use another kind of id again.
+    A request for an unknown task has few attributes, such as its name. An id that Celery generates is random; a caller
+    may reuse other kinds of ids.
     """
     if getattr(request, "id", None) != task_id or len(task_id) != 36 or task_id[14] != "4":
         return True
@@ -362,7 +366,7 @@ def _may_have_run(request: Any, task_id: str) -> bool:
 
 
 def _retrying(app: Any, publish: Any, *args: Any) -> None:
-    """Publish from within a task, with Celery's waits between retries if this version has them."""
+    """Publish from within a task, with Celery's pauses between retries if this version has them."""
     retry = getattr(app.amqp, "_retry_publish", None)
     if retry is None:
         publish(*args)

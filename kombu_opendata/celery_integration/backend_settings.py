@@ -1,4 +1,4 @@
-"""The result backend's settings, from those of a Celery app."""
+"""Settings of the result backend, from those of a Celery app."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _PLACE = "result_backend_transport_options"
 
 def broker_urls(conf: Any) -> str:
     """Return the URLs of the broker that the app publishes to, separated by ``;``."""
-    given = conf.broker_write_url or conf.broker_url
-    return given if isinstance(given, str) else ";".join(given or ())
+    urls = conf.broker_write_url or conf.broker_url
+    return urls if isinstance(urls, str) else ";".join(urls or ())
 
 
 def broker_url(conf: Any) -> str:
-    """The app's broker URL."""
+    """Return the app's broker URL."""
     url = broker_urls(conf)
     if not url.startswith(("opendata://", "opendatas://", "opendata+memory://")):
         raise ImproperlyConfigured(
@@ -31,7 +31,7 @@ def broker_url(conf: Any) -> str:
 
 
 def addresses(url: str) -> list[Address]:
-    """The addresses in a list of URLs, separated by ``;``."""
+    """Return the addresses in a list of URLs, separated by ``;``."""
     try:
         return [parse(part) for part in url.split(";") if part]
     except InvalidURL as exc:
@@ -39,21 +39,21 @@ def addresses(url: str) -> list[Address]:
 
 
 def milliseconds(seconds: float | None, setting: str) -> int:
-    """A time to live; None and 0 mean for ever."""
+    """Return a time to live in ms; None and 0 mean no expiry."""
     if seconds is not None and seconds < 0:
         raise ImproperlyConfigured(f"{setting} is {seconds:g} seconds; 0 or None keeps results for ever")
     return int(1000 * seconds) if seconds else 0
 
 
 def options(conf: Any, url: str) -> Options:
-    """The settings of the backend's connection; where the URL is the broker's, the broker's are the defaults."""
-    given = conf.get(_PLACE) or {}
-    tls_setting = f"{_PLACE}: 'ssl'" if "ssl" in given else "broker_use_ssl"
+    """Return the settings of the backend's connection; if the URL is the broker's, the broker's are the defaults."""
+    configured = conf.get(_PLACE) or {}
+    tls_setting = f"{_PLACE}: 'ssl'" if "ssl" in configured else "broker_use_ssl"
     try:
-        check_names(_PLACE, given, BACKEND_OPTIONS)
+        check_names(_PLACE, configured, BACKEND_OPTIONS)
         if url == conf.broker_url:
-            given = {**(conf.broker_transport_options or {}), "ssl": conf.broker_use_ssl, **given}
-        values = read_values(_PLACE, given)
+            configured = {**(conf.broker_transport_options or {}), "ssl": conf.broker_use_ssl, **configured}
+        values = read_values(_PLACE, configured)
     except RequestError as exc:
         raise ImproperlyConfigured(exc.text) from exc
     same = (*SECONDS, "connect_timeout", "broker_options")

@@ -1,4 +1,4 @@
-"""``celery -A app opendata``: the commands of ``opendata-queue`` for the app's broker, and Flower with its queues.
+"""Command group ``celery -A app opendata``: the commands of ``opendata-queue`` for the app's broker, and Flower.
 
 Celery finds this command by its entry point.
 """

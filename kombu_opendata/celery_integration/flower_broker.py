@@ -1,4 +1,4 @@
-"""The broker as Flower sees it: its broker tab, and ``/api/queues/length``."""
+"""Broker interface of Flower: its broker tab, and ``/api/queues/length``."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from ..url import SCHEMES
 
 
 class OpenDataBroker:
-    """What Flower asks for the figures of queues.
+    """Source of Flower's queue metrics.
 
-    Each time, it connects anew. So it finds the broker wherever it is, and never holds a connection to one that hangs.
+    Each request opens a new connection. It therefore reaches the current active broker, and never depends on a
+    connection to a broker that hangs.
     """
 
     def __init__(self, target: Target) -> None:
         self._target = target
 
     async def queues(self, names: Iterable[str]) -> list[dict[str, Any]]:
-        """The figures of those queues that exist and that the user may see, in RabbitMQ's words.
+        """Return the metrics of the existing queues that the user may see, by RabbitMQ's names.
 
         Raises:
             HTTPError: 503: no broker answers, or it refuses the user.
@@ -54,7 +55,7 @@ def _figures(queue: QueueMetrics) -> dict[str, Any]:
 
 
 def install(target: Target) -> None:
-    """Have Flower ask this broker. Flower has no registry of brokers, so this extends the factory that makes one."""
+    """Replace the factory of Flower's brokers, as Flower has no registry of brokers, so that it uses this one."""
     make = Broker.__new__
 
     def make_broker(cls: type[Broker], broker_url: str, *args: Any, **kwargs: Any) -> Any:

@@ -1,14 +1,14 @@
-"""The broker's maintenance as Celery tasks in the beat schedule.
+"""Maintenance of the broker as Celery tasks in the beat schedule.
 
-The broker does its maintenance by itself. With these tasks it runs when the app's beat says so and is seen by the app's
-monitoring, and each run returns a report:
+The broker does its maintenance automatically. With these tasks the app's beat schedules it and the app's monitoring
+shows it, and each run returns a report:
 
 =========================  =================================================================
 task                       duty
 =========================  =================================================================
 ``opendata.maintain``      all duties, or those in its argument
 ``opendata.route``         routes stored messages that no publish has routed
-``opendata.expire_leases`` returns messages of consumers that did not come back
+``opendata.expire_leases`` returns messages of consumers that did not reconnect
 ``opendata.collect``       removes messages past their retention or deadline
 =========================  =================================================================
 """
@@ -28,7 +28,7 @@ from ..client.session.broker_connection import BrokerConnection
 
 PREFIX = "opendata."
 MAINTAIN = f"{PREFIX}maintain"
-#: the duties that have a task of their own
+#: duties with a task each
 DUTIES = ("route", "expire_leases", "collect")
 DEFAULT_EVERY_SECONDS = 60.0
 #: for a schedule without a fixed period, such as a crontab
@@ -45,18 +45,18 @@ def setup_maintenance(
     expires: float | None = None,
     timeout: float = DEFAULT_TIMEOUT_SECONDS,
 ) -> list[str]:
-    """Register the maintenance tasks and put them in the app's beat schedule.
+    """Register the maintenance tasks and add them to the app's beat schedule.
 
-    Call it once where the app is made, in the module that both workers and beat load. An entry of the same name that is
-    in the app's ``beat_schedule`` already stays as it is, so a schedule can be overridden there.
+    Call it once where the app is created, in the module that both workers and beat load. An existing entry of the same
+    name in the app's ``beat_schedule`` is kept, so a schedule can be overridden there.
 
     Args:
-        app: the tasks maintain its broker.
+        app: the app whose broker the tasks maintain.
         every: seconds, a timedelta or a Celery schedule for one entry, ``opendata.maintain``, that does all duties; or
-            a mapping of ``route``, ``expire_leases`` and ``collect`` to such values, for an entry each.
-        queue: where the ticks are sent; None leaves it to the app's routing.
-        expires: seconds after which worker and broker drop a tick that was not run; None means one period.
-        timeout: seconds after which the task of a run fails; the broker goes on with the run.
+            a mapping of ``route``, ``expire_leases`` and ``collect`` to such values, for one entry per duty.
+        queue: the queue of the tasks' messages; None leaves it to the app's routing.
+        expires: seconds after which worker and broker drop a message that was not run; None means one period.
+        timeout: seconds after which the task of a run fails; the broker continues the run.
 
     Returns:
         The names of the schedule's entries.
@@ -73,7 +73,7 @@ def setup_maintenance(
     def add_entries(**_: Any) -> None:
         app.conf.beat_schedule = {**entries, **app.conf.beat_schedule}
 
-    # Fires each time that settings are loaded: with them comes the user's own schedule.
+    # Sent each time that settings are loaded, with the user's own schedule.
     app.on_after_configure.connect(add_entries, weak=False)
     if app.configured:
         add_entries()
@@ -103,7 +103,7 @@ def _schedule(when: Every, name: str) -> BaseSchedule:
 def _entry(name: str, when: BaseSchedule, queue: str | None, expires: float | None) -> dict[str, Any]:
     period = when.run_every.total_seconds() if isinstance(when, schedule) else None
     lifetime = expires or period or DEFAULT_EXPIRES_SECONDS
-    # ``expires`` is for the worker and ``expiration`` for the broker, where ticks expire even if no worker runs.
+    # ``expires`` is for the worker and ``expiration`` for the broker, where messages expire even if no worker runs.
     options: dict[str, Any] = {"expires": lifetime, "expiration": lifetime, "ignore_result": True}
     if queue is not None:
         options["queue"] = queue
@@ -113,7 +113,7 @@ def _entry(name: str, when: BaseSchedule, queue: str | None, expires: float | No
 def _register(app: Celery, timeout: float) -> None:
     @app.task(name=MAINTAIN, shared=False)
     def run(duties: list[str] | None = None, again_in_seconds: float = 0.0) -> dict[str, Any]:
-        """Do these maintenance duties, or all; returns the broker's report."""
+        """Run these maintenance duties, or all; return the broker's report."""
         return maintain_broker(app, duties or (), again_in_seconds=again_in_seconds, timeout=timeout)
 
     for duty in DUTIES:
@@ -123,12 +123,12 @@ def _register(app: Celery, timeout: float) -> None:
 def _register_duty(app: Celery, duty: str, timeout: float) -> None:
     @app.task(name=PREFIX + duty, shared=False)
     def run(again_in_seconds: float = 0.0) -> dict[str, Any]:
-        """Do this duty; returns the broker's report."""
+        """Run this duty; return the broker's report."""
         return maintain_broker(app, (duty,), again_in_seconds=again_in_seconds, timeout=timeout)
 
 
 def maintain_broker(app: Celery, duties: Any = (), **options: Any) -> dict[str, Any]:
-    """Have the app's broker do maintenance duties now; arguments, result and errors are those of ``maintain``.
+    """Run maintenance duties in the app's broker now; arguments, result and errors are those of ``maintain``.
 
     Raises:
         ImproperlyConfigured: the app's broker has another transport.
@@ -138,7 +138,7 @@ def maintain_broker(app: Celery, duties: Any = (), **options: Any) -> dict[str, 
 
 
 def broker_connection(connection: Any) -> BrokerConnection:
-    """The client's connection of a kombu.Connection.
+    """Return the client's connection of a kombu.Connection.
 
     Raises:
         ImproperlyConfigured: it has another transport.
@@ -147,5 +147,5 @@ def broker_connection(connection: Any) -> BrokerConnection:
         raise ImproperlyConfigured(
             f"the app's broker is {connection.as_uri()}: set broker_url to an opendata:// URL, or don't use this"
         )
-    found: BrokerConnection = connection.connection
-    return found
+    client: BrokerConnection = connection.connection
+    return client

@@ -1,4 +1,4 @@
-"""Calls that a worker repeats until the broker takes them, however long it is away."""
+"""Calls that a worker repeats until the broker accepts them, without a time limit."""
 
 from __future__ import annotations
 
@@ -21,21 +21,24 @@ _NOT_NOW = (ConnectionLost, RetryLater, OperationalError)
 
 
 class ResultNotStored(Reject):
-    """The worker ends while the broker is away. The message of a task that acknowledges late returns to its queue."""
+    """The worker exits while the broker is unreachable.
+
+    The message of a task with late acknowledgement returns to its queue.
+    """
 
     def __init__(self, reason: object = None, requeue: bool = True) -> None:
         super().__init__(reason, requeue)
 
 
 class PersistentCalls:
-    """The calls of a result backend. In a worker they wait for the broker, as acknowledgements do.
+    """Calls of a result backend. In a worker they wait for the broker, as acknowledgements do.
 
-    With a single broker, the connection itself waits. It keeps its session, so the broker stores nothing twice. With
-    several, each call tries one after the other.
+    With a single broker, the connection waits. It keeps its session, so the broker stores nothing twice. With several,
+    each call tries one after the other.
 
     Args:
-        shutdown: that of the worker, if this is one.
-        shutdown_seconds: how long a call still waits when the worker has begun a warm shutdown.
+        shutdown: the shutdown of the worker, if this process is a worker.
+        shutdown_seconds: seconds for which a call still waits after the worker has begun a warm shutdown.
         has_alternatives: whether there are several brokers.
     """
 
@@ -45,10 +48,11 @@ class PersistentCalls:
         self._has_alternatives = has_alternatives
 
     def do(self, call: Callable[..., Any], *args: Any) -> Any:
-        """Call the function, in a worker again and again.
+        """Call the function; in a worker, repeat it until it succeeds.
 
         Raises:
-            ConnectionLost, RetryLater, OperationalError: this is no worker, or it ends, or a queue is full.
+            ConnectionLost, RetryLater, OperationalError: this process is not a worker, or the worker exits, or a queue
+                is full.
         """
         if not self._shutdown.is_worker:
             return call(*args)
@@ -69,10 +73,10 @@ class PersistentCalls:
             pause = longer(pause)
 
     def do_for(self, request: Any, call: Callable[..., Any], *args: Any) -> Any:
-        """As :meth:`do`, with what a task has done.
+        """Call the function as :meth:`do`, to store the effect of a task.
 
         Raises:
-            ResultNotStored: the worker ends.
+            ResultNotStored: the worker exits.
         """
         try:
             return self.do(call, *args)
@@ -84,7 +88,7 @@ class PersistentCalls:
             raise ResultNotStored(f"the worker ended before the broker was back: {exc}") from exc
 
     def do_once(self, call: Callable[..., Any], *args: Any) -> Any:
-        """Call the function once. A signal handler may have interrupted a call that waits, in the same context."""
+        """Call the function once. A signal handler may have interrupted a waiting call in the same context."""
         token = outlasts_outage.set(None)
         try:
             return call(*args)
@@ -96,6 +100,9 @@ class PersistentCalls:
 
 
 def is_outage(error: Exception) -> bool:
-    """Return whether the broker is away or takes nothing now. A full or paused queue may wait for this very worker."""
+    """Return True if the broker is unreachable or refuses all calls.
+
+    A full or paused queue may wait for this worker.
+    """
     cause = error.__cause__ if isinstance(error, OperationalError) and error.__cause__ is not None else error
     return not isinstance(cause, (QueueFull, QueuePaused))

@@ -1,4 +1,4 @@
-"""Celery's consumer of results, on the results that the broker pushes."""
+"""Celery result consumer that receives the results that the broker pushes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..client.calls.result_client import Changes
 
 
 class ResultConsumer(BaseResultConsumer):
-    """Waits for results and hands them out as the broker pushes them."""
+    """Consumer that passes on results as the broker pushes them."""
 
     def start(self, initial_task_id: str, **_kwargs: Any) -> None:
         self.consume_from(initial_task_id)
@@ -26,19 +26,19 @@ class ResultConsumer(BaseResultConsumer):
         self.backend.client.drain(timeout, self._take)
 
     def on_wait_for_pending(self, result: Any, timeout: float | None = None, **_kwargs: Any) -> None:
-        """With a timeout of 0, take in the results that exist already."""
+        """Process the results that exist already if the timeout is 0."""
         if timeout is None or timeout > 0:
             return
         nodes = getattr(result, "results", [result])
-        wanted = [self.backend.get_key_for_task(node.id) for node in nodes if not isinstance(node, ResultSet)]
-        self._take([(b"", value) for value in self.backend.mget(wanted) if value is not None])
+        keys = [self.backend.get_key_for_task(node.id) for node in nodes if not isinstance(node, ResultSet)]
+        self._take([(b"", value) for value in self.backend.mget(keys) if value is not None])
 
     def _take(self, changes: Changes) -> None:
         failure: Exception | None = None
         for _name, value in changes:
             try:
                 self.on_state_change(self.backend.decode_result(value), None)
-            except Exception as exc:  # the other results must still be handed out
+            except Exception as exc:  # the other results must still be passed on
                 failure = failure or exc
         if failure is not None:
             raise failure

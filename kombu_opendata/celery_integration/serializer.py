@@ -1,7 +1,7 @@
-"""A fast JSON serializer for Kombu, named ``msgspec``.
+"""JSON serializer for Kombu, named ``msgspec``.
 
 Kombu loads it by the ``kombu.serializers`` entry point, before it looks for a transport. The import of this module
-imports :mod:`kombu_opendata`, which registers the broker URLs: so ``broker_url`` alone is enough in a Celery app.
+imports :mod:`kombu_opendata`, which registers the broker URLs, so ``broker_url`` alone is enough in a Celery app.
 
 Values that JSON can't represent are tagged as in Kombu's own JSON, ``{"__type__": …, "__value__": …}``, and are
 restored to their types:
@@ -51,7 +51,7 @@ def _base64(value: Any) -> str:
     return base64.b64encode(value).decode("ascii")
 
 
-#: type, its tag, and what makes its text; a subclass comes before its base
+#: type, its tag, and its conversion to text; a subclass comes before its base
 _TAGGED: list[tuple[type | tuple[type, ...], str, Callable[[Any], str]]] = [
     (dt.datetime, "datetime", dt.datetime.isoformat),
     (dt.date, "date", dt.date.isoformat),
@@ -75,7 +75,7 @@ _UNTAGGED: dict[str, Callable[[str], Any]] = {
 
 
 def _unknown(value: Any) -> Any:
-    """Return a plain value for one that msgspec does not know, as Kombu's own JSON does."""
+    """Return a plain value for a value that msgspec does not support, as Kombu's JSON does."""
     if hasattr(value, "__json__"):
         return value.__json__()
     kind = type(value)
@@ -92,19 +92,19 @@ _decode = msgspec.json.Decoder().decode
 
 
 def dumps(value: Any) -> bytes:
-    """The value as JSON bytes; raises TypeError for a value that can't be represented."""
+    """Return the value as JSON bytes; raise TypeError for a value that can't be represented."""
     return _encode(value if _is_plain(value) else _tag(value))
 
 
 def loads(data: bytes | str | bytearray | memoryview) -> Any:
-    """The value of JSON text or bytes; raises msgspec.DecodeError."""
+    """Return the value of JSON text or bytes; raise msgspec.DecodeError for invalid JSON."""
     raw = data.encode() if isinstance(data, str) else bytes(data)
     value = _decode(raw)
     return _untag(value) if _MARK in raw else value
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether JSON represents the value without tags; the common case, found without building anything."""
+    """Return True if JSON represents the value without tags: the common case, which needs no conversion."""
     kind = type(value)
     if kind in _PLAIN:
         return True

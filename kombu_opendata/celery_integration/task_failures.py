@@ -1,6 +1,7 @@
-"""What Celery tells of a task that did not succeed, as a report: its state, and the exception as texts.
+"""Reports of tasks that did not succeed, from Celery's data: the state, and the exception as texts.
 
-The exceptions are of tasks, so anything may raise here: their ``str()``, their attributes, the names of their classes.
+The exceptions are those of tasks, so every access may raise: their ``str()``, their attributes, the names of their
+classes.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ _STATES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Task
 
 
 def failure_report(exc_info: Any, runtime_us: int, pid: int, task: str) -> TaskReport:
-    """The report of a run that ended with an exception; ``exc_info`` is Celery's ``ExceptionInfo``. Never raises."""
+    """Return the report of a run that ended with an exception; ``exc_info`` is Celery's ``ExceptionInfo``.
+
+    Never raises.
+    """
     state = TaskState.RAISED
     try:
         exc = exc_info.exception
@@ -55,7 +59,7 @@ def failure_report(exc_info: Any, runtime_us: int, pid: int, task: str) -> TaskR
 
 
 def _reason(exc: BaseException) -> BaseException:
-    """The exception for which a task is retried or rejected; or the one given."""
+    """Return the exception for which a task is retried or rejected, or the exception itself."""
     if isinstance(exc, Retry):
         reason = exc.exc
     elif isinstance(exc, Reject):
@@ -66,13 +70,13 @@ def _reason(exc: BaseException) -> BaseException:
 
 
 def exception_texts(exc: BaseException) -> tuple[str, str]:
-    """The qualified name of an exception's type, and its message."""
-    if isinstance(exc, UnpickleableExceptionWrapper):  # stands for one that could not leave the pool's process
+    """Return the qualified name of an exception's type, and its message."""
+    if isinstance(exc, UnpickleableExceptionWrapper):  # stands for an exception that could not leave the pool's process
         module, name = str(exc.exc_module), str(exc.exc_cls_name)
     else:
         module, name = str(type(exc).__module__), type(exc).__qualname__
     try:
         text = str(exc.reason or "") if isinstance(exc, Reject) else str(exc)
-    except (Exception, SystemExit, GeneratorExit):  # which would end the worker
+    except (Exception, SystemExit, GeneratorExit):  # would end the worker
         text = f"<str() of this {name} failed>"
     return (name if module == "builtins" else f"{module}.{name}"), text

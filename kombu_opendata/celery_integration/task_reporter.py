@@ -1,10 +1,11 @@
-"""Reports of tasks that do not go with a settlement of their messages.
+"""Reports of tasks that are sent without a settlement of their messages.
 
 Tasks whose messages were acknowledged when they began are reported when they end. A task may outlive the connection
-over which its message came, so a worker's reporter has the present one.
+that delivered its message, so a worker's reporter has the current one.
 
-Tasks whose messages are acknowledged at their end are reported once they have run for a second. So a task that hangs is
-known, and the short ones, which are nearly all, cost nothing: the reporter looks at the active requests now and then.
+Tasks whose messages are acknowledged at their end are reported once they have run for a second. A task that hangs is
+thus reported, and short tasks, which are nearly all, cost nothing: the reporter checks the active requests
+periodically.
 """
 
 from __future__ import annotations
@@ -30,21 +31,21 @@ log = logging.getLogger(__name__)
 _REPORT = int(Outcome.REPORT)  # a plain number is encoded faster
 #: reports of tasks that ended while the worker was without a connection; the broker gives up waiting before
 MAX_WAITING = 10_000
-#: tasks that run are reported after this time, and looked for as often
+#: seconds after which running tasks are reported, and interval of the checks
 RUNNING_SECONDS = 1.0
-#: running tasks in one report
+#: limit for the running tasks of one report
 MAX_RUNNING = 1_000
 
 
 class Reporter:
-    """The reports of one worker.
+    """Reporter of one worker.
 
     Args:
-        active: returns when each task began whose message is not acknowledged yet, by lease.
+        active: returns the start times of tasks whose messages are not acknowledged yet, by lease.
 
     Attributes:
-        channel: that of the worker's consumer; None before its first connection.
-        lock: of the connection, while a message is settled: a task's end may come in another thread.
+        channel: the channel of the worker's consumer; None before its first connection.
+        lock: the lock of the connection, held while a message is settled: a task may end in another thread.
     """
 
     __slots__ = ("__weakref__", "_active", "_running", "_socket", "_timer", "_waiting", "channel", "lock")
@@ -54,22 +55,22 @@ class Reporter:
         self.lock = threading.RLock()
         self._active = active
         self._waiting: deque[tuple[Lease, TaskReport]] = deque(maxlen=MAX_WAITING)
-        self._running: set[Lease] = set()  # as they were reported, over this socket
+        self._running: set[Lease] = set()  # as reported over this socket
         self._socket: FramedSocket | None = None
         self._timer: Any = None
 
     def watch(self, timer: Any) -> None:
-        """Look for running tasks by the worker's timer, or without one in a thread: its event loop runs the tasks."""
+        """Check for running tasks by the worker's timer, or without one in a thread: its event loop runs the tasks."""
         if timer is not None:
             if self._timer is not None:
-                self._timer.cancel()  # a worker that connects again clears its timer, but not each kind of timer
+                self._timer.cancel()  # a worker that reconnects clears its timer, but not each kind of timer
             self._timer = timer.call_repeatedly(RUNNING_SECONDS, self.report_running)
         elif self._timer is None:
             self._timer = threading.Thread(target=_watch, args=(weakref.ref(self),), name="opendata-tasks", daemon=True)
             self._timer.start()
 
     def report_running(self) -> None:
-        """Report the tasks that run for long, unless these are those of the last report. Raises nothing."""
+        """Report the long-running tasks, unless these are those of the last report. Never raises."""
         connection = None if self.channel is None else self.channel.connection
         if connection is None or connection.closed:
             return
@@ -88,7 +89,7 @@ class Reporter:
             log.exception("the running tasks could not be reported")
 
     def connect(self, channel: Channel) -> None:
-        """The worker has a new connection: report what ended since it lost the last one."""
+        """Set the worker's new connection, and report the tasks that ended since the last one was lost."""
         self.channel = channel
         connection = channel.connection
         if connection is not None:
@@ -98,11 +99,11 @@ class Reporter:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether the broker of the present connection takes reports."""
+        """True if the broker of the current connection requests reports."""
         return self.channel is not None and self.channel.takes_reports
 
     def report(self, lease: Lease, report: TaskReport) -> None:
-        """Report a task whose message is acknowledged. Raises nothing: the task has ended, whoever knows of it."""
+        """Report a task whose message is acknowledged. Never raises: the task has ended in any case."""
         connection = None if self.channel is None else self.channel.connection
         try:
             if connection is None:
@@ -115,7 +116,7 @@ class Reporter:
 
 
 def _watch(of: weakref.ref[Reporter]) -> None:
-    """Report the running tasks of a worker, as long as there is one."""
+    """Report the running tasks of a worker as long as its reporter exists."""
     pause = threading.Event()
     while (reporter := of()) is not None:
         reporter.report_running()

@@ -1,8 +1,8 @@
-"""Celery's requests, which report how their tasks ended.
+"""Celery requests that report the outcomes of their tasks.
 
 A worker makes the class of a task's requests with ``create_request_cls``, from the class that ``Task.Request`` names.
-What it makes overrides ``on_success`` without calling that class, so a hook in there would not be called:
-:func:`reporting` derives a class from what it makes. A user's own class of requests goes on working below.
+The result overrides ``on_success`` without calling that class, so a hook in it would not be called: :func:`reporting`
+therefore derives a class from the result. A user's own class of requests still works as a base.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ else:
 
 log = logging.getLogger(__name__)
 
-#: methods of a consumer that settle a message which can't be run
+#: methods of a consumer that settle a message that can't be run
 _REFUSALS = ("on_unknown_message", "on_unknown_task", "on_invalid_task", "on_decode_error")
 #: methods of a request that are extended
 _ENDS = ("on_success", "on_failure", "on_timeout", "revoked", "maybe_expire", "terminate", "cancel", "send_event")
 _SUCCEEDED = int(TaskState.SUCCEEDED)  # a plain number is encoded faster
-#: looked up for each task; reading a member of an enumeration costs more
+#: read for each task; reading a member of an enumeration costs more
 _BEGUN, _ACKNOWLEDGED, _SETTLED = TaskRun.BEGUN, TaskRun.ACKNOWLEDGED, TaskRun.SETTLED
-#: events that Celery sends after the loss of a pool process, if more is known of the task
+#: events that Celery sends after the loss of a pool process if it knows the task's state
 _AFTER_LOSS = {"task-succeeded": TaskState.SUCCEEDED, "task-retried": TaskState.RETRIED}
 
 
 def report_outcomes(reporters: Reporters) -> None:
-    """Have the workers of this process report what becomes of tasks, if their pools have reporters.
+    """Make the workers of this process report the outcomes of tasks, if their pools have reporters.
 
-    Without what this module needs of Celery, workers report nothing, and say so.
+    If Celery lacks a name that this module needs, workers report nothing and log a warning.
     """
     strategy: Any = import_module("celery.worker.strategy")
     consumer: Any = import_module("celery.worker.consumer.consumer").Consumer
@@ -61,13 +61,13 @@ def report_outcomes(reporters: Reporters) -> None:
 
 
 def missing_names(strategy: Any, consumer: Any, request: Any) -> list[str]:
-    """What this version of Celery lacks."""
-    wanted = {"create_request_cls": strategy, **dict.fromkeys(_REFUSALS, consumer), **dict.fromkeys(_ENDS, request)}
-    return [name for name, owner in wanted.items() if not hasattr(owner, name)]
+    """Return the names that this version of Celery lacks."""
+    owners = {"create_request_cls": strategy, **dict.fromkeys(_REFUSALS, consumer), **dict.fromkeys(_ENDS, request)}
+    return [name for name, owner in owners.items() if not hasattr(owner, name)]
 
 
 def reporting(create_request_cls: Callable[..., Any], reporters: Reporters) -> Callable[..., Any]:
-    """``create_request_cls``, for the workers whose pools have reporters."""
+    """Wrap ``create_request_cls`` for the workers whose pools have reporters."""
 
     @wraps(create_request_cls)
     def create(base: Any, task: Any, pool: Any, *args: Any, **kwargs: Any) -> Any:
@@ -75,7 +75,7 @@ def reporting(create_request_cls: Callable[..., Any], reporters: Reporters) -> C
         reporter = reporters.get(pool)
         if reporter is None or not reporter.is_wanted:
             return request_class
-        own_pid = os.getpid() if pool.is_green else 0  # a green pool calls a greenlet's id its pid
+        own_pid = os.getpid() if pool.is_green else 0  # a green pool reports a greenlet's id as its pid
         name = shortened(task.name, MAX_NAME)
         of_task = ReportedTask(
             reporter, name, bool(task.acks_late), own_pid, request_class.on_success, request_class.revoked
@@ -87,12 +87,12 @@ def reporting(create_request_cls: Callable[..., Any], reporters: Reporters) -> C
 
 @dataclass(frozen=True, slots=True)
 class ReportedTask:
-    """What all requests of a task have in common.
+    """Common data of all requests of a task.
 
     Attributes:
-        name: the task's.
+        name: the name of the task.
         acks_late: whether its messages are acknowledged when it has ended.
-        own_pid: 0 where the pool tells the pid.
+        own_pid: the pid of the worker; 0 if the pool reports the pid.
         on_success, revoked: the methods that are extended. Each task calls them, and ``super()`` would look for them
             in one class after the other.
     """
@@ -106,19 +106,19 @@ class ReportedTask:
 
 
 class ReportingRequest(_Base):
-    """What a class of requests is derived from, beside Celery's: reports the end of each run.
+    """Base class of requests, besides Celery's, which reports the end of each run.
 
-    Whether a message's ack comes before or after the task's end, and in which thread, depends on the task and the pool.
-    The message's ``run`` is where both meet. All names are private, as the class beside it may be a user's.
+    The order of a message's ack and the task's end, and their threads, depend on the task and the pool. Both
+    synchronize on the message's ``run``. All names are private, as the other base class may be a user's.
     """
 
     opendata_task: ReportedTask
-    # Celery's requests have slots: an attribute of one would cost each a dictionary, so these two are for a few.
-    __killed: TaskReport | None = None  # the report of a run that the worker was told to end
-    __expected: TaskReport | None = None  # what the message's settlement is to report as long as the end is not known
+    # Celery's requests have slots: an instance attribute would cost each a dictionary, so few requests set these two.
+    __killed: TaskReport | None = None  # report of a run that the worker was requested to end
+    __expected: TaskReport | None = None  # report for the message's settlement while the end is unknown
 
     def __expect(self, report: TaskReport | None) -> None:
-        """What to report if the message is settled before the end is known."""
+        """Set the report for a settlement of the message before the end is known."""
         with self.opendata_task.reporter.lock:
             message = self.message
             if message.run is None or message.run is _BEGUN or message.run is self.__expected:
@@ -126,7 +126,7 @@ class ReportingRequest(_Base):
                 self.__expected = report
 
     def __end(self, report: TaskReport) -> None:
-        """Report the end of the task: now, or with the message's settlement. Only the first one counts."""
+        """Report the end of the task: now, or with the message's settlement. Only the first report counts."""
         reporter, message = self.opendata_task.reporter, self.message
         with reporter.lock:
             run = message.run
@@ -149,7 +149,7 @@ class ReportingRequest(_Base):
         of = self.opendata_task
         return failure_report(exc_info, self.__runtime_us(), of.own_pid or self.worker_pid or 0, of.name)
 
-    # ------------------------------------------------------------ how a run ends
+    # ------------------------------------------------------------ ends of a run
     def on_success(self, failed__retval__runtime: Any, **kwargs: Any) -> Any:
         of = self.opendata_task
         if isinstance(failed__retval__runtime, ExceptionInfo):  # SystemExit, in a pool without processes
@@ -161,7 +161,7 @@ class ReportingRequest(_Base):
             message = self.message
             run = message.run
             # as in __end, without its lock
-            if run is _ACKNOWLEDGED:  # of two threads that end it at once, the broker takes the first report
+            if run is _ACKNOWLEDGED:  # if two threads end it concurrently, the broker accepts the first report
                 message.run = _SETTLED
                 of.reporter.report(message.lease, report)
             elif run is _BEGUN and of.acks_late:  # no thread acknowledges it yet
@@ -182,7 +182,7 @@ class ReportingRequest(_Base):
         return super().on_failure(exc_info, *args, **kwargs)
 
     def __lose(self, report: TaskReport, *args: Any, **kwargs: Any) -> Any:
-        """The pool process ended. Celery may find out that the task had succeeded, or send it once more."""
+        """Handle the end of the pool process. Celery may find that the task had succeeded, or send it once more."""
         send_event: Callable[..., Any] = super().send_event
 
         def hear(type: str, **fields: Any) -> Any:
@@ -205,10 +205,10 @@ class ReportingRequest(_Base):
             self.__end(self.__killed or self.__report_of(TaskState.TIMED_OUT, error))
         return super().on_timeout(soft, timeout)
 
-    # ------------------------------------------------------------ how it is begun or ended
+    # ------------------------------------------------------------ start and cancellation
     def revoked(self) -> Any:
         message = self.message
-        if message.run is None:  # each run is preceded by this question
+        if message.run is None:  # Celery checks this before each run
             message.run = _BEGUN
         revoked = self.opendata_task.revoked(self)
         if revoked:
@@ -227,19 +227,20 @@ class ReportingRequest(_Base):
 
     def __kill(self, kill: Callable[..., Any], report: TaskReport, args: Any, kwargs: Any) -> Any:
         before, self.__killed = self.__killed, report
-        self.__expect(report)  # if it acknowledges meanwhile
+        self.__expect(report)  # for an ack in the meantime
         try:
             return kill(*args, **kwargs)
-        except BaseException:  # a pool that can't do it
+        except BaseException:  # the pool does not support it
             self.__killed = before
             self.__expect(before)
             raise
 
 
 def running_late(reporter: Reporter) -> Iterator[tuple[Lease, float]]:
-    """The leases of a worker's tasks that run and whose messages are not acknowledged, and when they began.
+    """Yield the leases and start times of a worker's running tasks whose messages are not acknowledged.
 
-    These are the tasks with ``acks_late``, and all of a solo worker, whose event loop acknowledges when it runs again.
+    These are the tasks with ``acks_late``, and all tasks of a solo worker, whose event loop acknowledges when it runs
+    again.
     """
     for request in _active_requests():
         if isinstance(request, ReportingRequest) and request.opendata_task.reporter is reporter:
@@ -251,12 +252,12 @@ def running_late(reporter: Reporter) -> Iterator[tuple[Lease, float]]:
 def _active_requests() -> list[Any]:
     active: Any = import_module("celery.worker.state").active_requests
     while True:
-        with suppress(RuntimeError):  # another thread began or ended a task meanwhile
+        with suppress(RuntimeError):  # another thread began or ended a task during the copy
             return list(active)
 
 
 def _refusing(refuse: Callable[..., Any], reporters: Reporters) -> Callable[..., Any]:
-    """One of :data:`_REFUSALS`; its arguments are some of body, message and error."""
+    """Wrap one of :data:`_REFUSALS`; its arguments are some of body, message and error."""
 
     @wraps(refuse)
     def wrapped(consumer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -271,10 +272,13 @@ def _refusing(refuse: Callable[..., Any], reporters: Reporters) -> Callable[...,
 
 
 def _refusal(error: Exception | None) -> TaskReport:
-    """The report of a message that no task ran for. Its task's name is the sender's, so it counts under no name."""
+    """Return the report of a message that no task ran for.
+
+    Its task name is the sender's, so it counts under no name.
+    """
     if error is None:
         exception, text = "", "it is not the message of a task"
-    elif type(error) is KeyError:  # the look-up of its task failed
+    elif type(error) is KeyError:  # its task is not registered
         exception, text = exception_texts(NotRegistered(*error.args))
     else:
         exception, text = exception_texts(error)

@@ -1,14 +1,14 @@
-"""Makes a Celery worker treat this transport as it treats AMQP and Redis, and report what became of its tasks.
+"""Adaptation of Celery workers, which treat this transport as AMQP and Redis and report the outcomes of their tasks.
 
 Celery has no setting for these features: gossip and mingle run on the transports in two sets,
-``worker_disable_prefetch`` on the one in an ``if``, and requests (:mod:`.task_requests`) are of a class that a function
-makes. The transport loads this module by name and calls :func:`adapt` when it is made in a worker, which a worker does
-before it looks.
+``worker_disable_prefetch`` on the transport named in an ``if``, and a function creates the class of requests
+(:mod:`.task_requests`). The transport loads this module by name and calls :func:`adapt` when it is created in a worker,
+which happens before the worker reads these sets.
 
-Its connections, and those of its pool processes, have its node name (``celery@host``) for the broker.
+The connections of a worker and its pool processes have its node name (``celery@host``) as their name.
 
-Also, a worker waits before it tries to connect again after an error that a person must repair, and a worker of gevent
-or eventlet does not wait for heartbeats after each delivery.
+Also, a worker waits before it reconnects after an error that an operator must fix, and a worker of gevent or eventlet
+does not wait for heartbeats after each delivery.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from .task_requests import report_outcomes, running_late
 from .worker_shutdown import worker_shutdown
 
 _PACKAGE = "celery.worker.consumer"
-#: between attempts to connect after an error that the next attempt will meet too
+#: seconds between attempts to connect after a permanent error
 _PERMANENT_ERROR_PAUSE_SECONDS = 5
 _adapted = False
 
 
 def adapt(transport: type[virtual.Transport]) -> None:
-    """Adapt the workers of this process to this class of transports, once."""
+    """Adapt the workers of this process to this transport class, once."""
     global _adapted
     if _adapted:
         return
@@ -56,10 +56,12 @@ def adapt(transport: type[virtual.Transport]) -> None:
 
 
 def _wrap_start(start: Any, transport_class: type[virtual.Transport], reporters: Reporters) -> Any:
-    """``Tasks.start``, which sets its prefetch gate only if ``driver_type`` is "redis"; our channels have its hook.
+    """Wrap ``Tasks.start``, which sets its prefetch gate only if ``driver_type`` is "redis".
 
-    The event loop of a solo worker stands still in each task, so such a worker also gets threads that keep its session
-    and report its task. The classes of requests are made in this step, so the pool's reporter is there before.
+    Our channels have its hook.
+
+    The event loop of a solo worker is blocked by each task, so such a worker also gets threads that keep its session
+    and report its task. This step creates the classes of requests, so the pool's reporter is created before it.
     """
 
     @wraps(start)
@@ -89,10 +91,10 @@ def _wrap_start(start: Any, transport_class: type[virtual.Transport], reporters:
 
 
 def _wrap_on_error(on_error: Any, transport_class: type[virtual.Transport]) -> Any:
-    """``Consumer.on_connection_error_before_connected``, which logs the error before the worker connects again.
+    """Wrap ``Consumer.on_connection_error_before_connected``, which logs the error before the worker reconnects.
 
-    Kombu waits between attempts only after recoverable errors. After any other, such as that for a folder which others
-    may write to, Celery would try again at once and log the error five times a second.
+    Kombu waits between attempts only after recoverable errors. After any other error, such as for a folder that other
+    users may write to, Celery would retry immediately and log the error five times a second.
     """
     from celery.worker.state import maybe_shutdown
 
@@ -109,12 +111,12 @@ def _wrap_on_error(on_error: Any, transport_class: type[virtual.Transport]) -> A
 
 
 def _drain_without_waiting(connection: Any) -> None:
-    """Let the drains of a connection read what has arrived and not wait for more.
+    """Make the drains of a connection read available messages without waiting for more.
 
     The loop of green workers drains the connection of the event dispatcher for 0.1 s after each delivery, so that the
-    broker's heartbeats are consumed. It gets nothing else there, and such a wait would be the limit of ten tasks a
-    second that these workers have over AMQP. A lost connection is noticed as before: the drain checks that the broker
-    is alive.
+    broker's heartbeats are consumed. That connection receives nothing else, and such a wait would limit these workers
+    to ten tasks a second, as over AMQP. A lost connection is noticed as before: the drain checks that the broker is
+    alive.
     """
     drain = type(connection).drain_events
 
@@ -130,7 +132,7 @@ def _runs_tasks_in_its_loop(pool: Any) -> bool:
 
 
 def _connect_by_node_name() -> None:
-    """``celery worker`` sends the signal before it connects and before it forks, with its node name as the sender."""
+    """Use the worker's node name, which ``celery worker`` sends with a signal before it connects and forks."""
     from celery.signals import celeryd_after_setup
 
     from ..client.client_name import name_process
@@ -142,7 +144,7 @@ def _connect_by_node_name() -> None:
 
 
 def _flush_when_a_pool_process_ends() -> None:
-    """The processes of prefork end without running Python's exit handlers."""
+    """Flush the publishes of prefork processes, which end without running Python's exit handlers."""
     from celery.signals import worker_process_shutdown
 
     from ..client.session.publish_pipeline import flush_all

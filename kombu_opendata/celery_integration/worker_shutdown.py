@@ -1,7 +1,7 @@
-"""The shutdown of this process's worker, which the processes of its pool see in shared memory.
+"""Shutdown of this process's worker, which the processes of its pool read from shared memory.
 
-A process of a prefork pool gets no signal when its worker begins a warm shutdown: the worker waits for its tasks. A
-task that waits for the broker must know, so that the worker does not wait indefinitely.
+A process of a prefork pool receives no signal when its worker begins a warm shutdown: the worker waits for its tasks. A
+task that waits for the broker must notice the shutdown, so that the worker does not wait indefinitely.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from celery import exceptions
 
 
 class Stage(IntEnum):
-    """The stage of a worker, from its start to its end."""
+    """Stage of a worker, from its startup to its end."""
 
     RUNS = 0
     WARM = 1
@@ -32,10 +32,10 @@ _METHODS = {"create": Stage.RUNS, "close": Stage.WARM, "terminate": Stage.COLD}
 
 
 class WorkerShutdown:
-    """The stage of the worker that this process is, or is a pool process of.
+    """Stage of this process's worker; the process is the worker or one of its pool processes.
 
     Attributes:
-        is_worker: whether there is a worker. Its pool processes inherit this, as they are forked.
+        is_worker: True if there is a worker. Its pool processes inherit the value, as they are forked.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -63,13 +63,13 @@ class WorkerShutdown:
         return wrapped
 
     def enter(self, stage: Stage) -> None:
-        """Note the worker's stage for all its processes."""
+        """Record the worker's stage for all its processes."""
         self._stage[0] = stage
         if stage == Stage.RUNS:
             self._seen_at = None
 
     def allows_waiting(self, seconds: float) -> bool:
-        """Return whether what a task has done may wait: the worker runs, or began a warm shutdown this time ago."""
+        """Return True if a call may wait: the worker runs, or began a warm shutdown less than ``seconds`` ago."""
         stage = max(self._stage[0], self._requested())
         if stage == Stage.RUNS:
             return True
@@ -78,7 +78,7 @@ class WorkerShutdown:
         return stage == Stage.WARM and self._monotonic() - self._seen_at < seconds
 
     def end_worker(self) -> None:
-        """In the worker's own thread, raise what ends the worker if it is to end. A solo worker runs tasks there."""
+        """Raise the worker's pending shutdown, in its own thread: a solo worker runs tasks there."""
         if os.getpid() == self._worker_pid and threading.current_thread() is threading.main_thread():
             _raise_requested()
 
@@ -96,7 +96,7 @@ class WorkerShutdown:
 
 
 def _raise_requested() -> None:
-    from celery.worker.state import maybe_shutdown  # no import for programs that only send tasks
+    from celery.worker.state import maybe_shutdown  # imported here for programs that only send tasks
 
     maybe_shutdown()
 

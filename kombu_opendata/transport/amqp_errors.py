@@ -1,8 +1,8 @@
-"""The transport's errors: each is both an error of this package and one of AMQP's.
+"""Errors of the transport, each of which is both an error of this package and an AMQP error.
 
 Kombu and Celery decide by AMQP's classes (and the numbers in ``code`` and ``reply_code``) whether to reconnect, retry
-or give up. Callers who know this package catch :mod:`kombu_opendata.errors`. Only :func:`translate` turns the client's
-errors into these.
+or stop. Callers that use this package directly catch :mod:`kombu_opendata.errors`. Only :func:`translate` turns the
+client's errors into these.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ class ConsumerCancelled(errors.OpenDataError, amqp.ConsumerCancelled, code=320):
 class NotAdmitted(
     errors.RetryLater, amqp.RecoverableConnectionError, OperationalError, builtins.ConnectionError, code=320
 ):
-    """The broker accepts no new connection now. Kombu tries again, and a publish follows its retry policy."""
+    """The broker accepts no new connection now. Kombu retries, and a publish follows its retry policy."""
 
 
 class BadRequest(errors.RequestError, amqp.IrrecoverableChannelError, code=502):
-    """The call itself is wrong, and no class below is more specific."""
+    """The call is invalid, and no class below is more specific."""
 
 
 class ResourceLocked(errors.AccessRefused, amqp.ResourceLocked, code=405):
-    """An exclusive queue of another connection."""
+    """The queue is exclusive to another connection."""
 
 
 _RECONNECT = (amqp.RecoverableConnectionError, builtins.ConnectionError)
@@ -41,7 +41,7 @@ _WRONG_CALL = (amqp.IrrecoverableChannelError,)
 _RETRY_LATER = (amqp.RecoverableChannelError,)
 
 #: AMQP's number and Kombu's classes for each error of the client. An error that is not listed is translated as its
-#: nearest base. Where RabbitMQ has the same condition, the number is RabbitMQ's.
+#: nearest base. If RabbitMQ has the same condition, the number is RabbitMQ's.
 _AMQP: dict[type[errors.OpenDataError], tuple[int, tuple[Any, ...]]] = {
     # the connection is broken: Kombu reconnects
     errors.ConnectionLost: (320, _RECONNECT),
@@ -49,7 +49,7 @@ _AMQP: dict[type[errors.OpenDataError], tuple[int, tuple[Any, ...]]] = {
     # Kombu tries a first connection for ``connect_timeout`` and then raises an OperationalError, which the retry policy
     # of a publish does not cover. An error that is an OperationalError is raised unchanged, and the policy applies.
     errors.StartInterrupted: (320, (amqp.RecoverableConnectionError, OperationalError, builtins.ConnectionError)),
-    # no connection is possible: another try fails, too
+    # no connection is possible: another attempt would fail, too
     errors.VersionMismatch: (530, _CANNOT_CONNECT),
     errors.StartError: (541, _CANNOT_CONNECT),
     errors.SocketPathTooLong: (402, _CANNOT_CONNECT),
@@ -60,9 +60,9 @@ _AMQP: dict[type[errors.OpenDataError], tuple[int, tuple[Any, ...]]] = {
     errors.StoreError: (541, _CANNOT_CONNECT),
     errors.InstanceNotFound: (530, (amqp.NotAllowed,)),
     errors.ConnectionLimitExceeded: (530, (amqp.NotAllowed,)),
-    # not a connection error: a worker must end, not try again
+    # not a connection error: a worker must exit, not retry
     errors.InvalidURL: (0, (ValueError,)),
-    # the call is wrong
+    # the call is invalid
     errors.NotFound: (404, (amqp.NotFound,)),
     errors.PreconditionFailed: (406, (amqp.PreconditionFailed,)),
     errors.ConsumerTagInUse: (530, (amqp.NotAllowed,)),
@@ -73,7 +73,7 @@ _AMQP: dict[type[errors.OpenDataError], tuple[int, tuple[Any, ...]]] = {
     errors.SelectorError: (502, _WRONG_CALL),
     errors.PublishFailed: (541, _WRONG_CALL),
     errors.Unroutable: (312, _WRONG_CALL),
-    # not now
+    # temporarily refused
     errors.RetryLater: (506, _RETRY_LATER),
     errors.StoreFull: (506, _RETRY_LATER),
     errors.QueueFull: (506, _RETRY_LATER),
@@ -82,14 +82,14 @@ _AMQP: dict[type[errors.OpenDataError], tuple[int, tuple[Any, ...]]] = {
 
 
 def _joined(base: type[errors.OpenDataError], number: int, kinds: tuple[Any, ...]) -> type[errors.OpenDataError]:
-    """Return the class that is both ``base`` and one of AMQP's, as a name of this module, so that it can be pickled."""
+    """Return the class that is both ``base`` and an AMQP error, as a name of this module, so that it can be pickled."""
     members = {"__doc__": base.__doc__, "__module__": __name__}
     joined: type[errors.OpenDataError] = type(base.__name__, (base, *kinds), members, code=number or None)
     globals()[base.__name__] = joined
     return joined
 
 
-#: our class → the one that the transport raises; a class that is not listed is translated as its nearest base
+#: client error → transport error; a class that is not listed is translated as its nearest base
 _TRANSLATED: dict[type[errors.OpenDataError], Any] = {
     errors.OpenDataError: BadRequest,
     errors.RequestError: BadRequest,
@@ -98,7 +98,7 @@ _TRANSLATED: dict[type[errors.OpenDataError], Any] = {
 
 
 def translate(error: errors.OpenDataError) -> Exception:
-    """The transport's error for an error of the client, with the same text and values."""
+    """Return the transport's error for an error of the client, with the same text and values."""
     if isinstance(error, amqp.AMQPError):
         return error  # type: ignore[no-any-return]
     if isinstance(error, errors.AccessRefused) and "queue" in error.values:

@@ -1,7 +1,7 @@
-"""The channel: publishes, consumes and settles as an AMQP channel does, over the client's connection.
+"""Channel that publishes, consumes and settles as an AMQP channel does, over the client's connection.
 
-Delivery tags count the channel's deliveries. Each stands for a lease (queue, message id, token) that survives a
-reconnect, so a tag is valid for as long as its lease. A tag that is settled, or of another channel, is refused.
+Delivery tags count the channel's deliveries. Each tag stands for a lease (queue, message id, token) that survives a
+reconnect, so a tag is valid as long as its lease. A tag that is settled, or belongs to another channel, is refused.
 """
 
 from __future__ import annotations
@@ -38,15 +38,16 @@ _consumer_numbers = count(1)
 
 
 class Channel(VirtualChannel):
-    """A channel of a connection.
+    """Channel of a connection.
 
     Attributes:
         connection: the BrokerConnection; None once the channel is closed.
         channel_id: its number on the connection.
         no_ack_consumers: tags of consumers whose messages need no ack.
         delivered: unsettled messages, by tag; those that the broker delivered have a lease.
-        can_consume: is asked before each delivery whether it is wanted; None means that only the prefetch limit counts.
-        events: callbacks by name; ``basic_return`` gets mandatory messages that no queue takes.
+        can_consume: called before each delivery, returns True to receive it; None means that only the prefetch limit
+            applies.
+        events: callbacks by name; ``basic_return`` receives mandatory messages that no queue accepts.
     """
 
     Message = messages.Message
@@ -114,7 +115,7 @@ class Channel(VirtualChannel):
         headers: dict[str, Any] | None = None,
         properties: dict[str, Any] | None = None,
     ) -> OutgoingMessage:
-        """A message for :meth:`basic_publish`."""
+        """Return a message for :meth:`basic_publish`."""
         properties = properties or {}
         if priority is not None:
             properties["priority"] = priority
@@ -137,17 +138,17 @@ class Channel(VirtualChannel):
         confirm_timeout: float | None = None,
         **_kwargs: Any,
     ) -> PublishConfirm | None:
-        """Publish a message; returns when it is durable in every queue that it is routed to.
+        """Publish a message; return when it is durable in every queue that it is routed to.
 
-        With ``publish_mode`` "pipeline", and in a batch, it returns None once the message is sent. ``message`` is what
-        :meth:`prepare_message` returns, or just a body.
+        With ``publish_mode`` "pipeline", and in a batch, the method returns None once the message is sent. ``message``
+        is a return value of :meth:`prepare_message`, or only a body.
 
         Raises:
             PublishFailed: earlier publishes without confirmation failed; this message was not sent.
             InvalidMessage, MessageTooLarge: it was not sent.
-            Unroutable: it is mandatory and no queue takes it (unless ``events["basic_return"]`` has a callback).
-            RetryLater: the broker takes no messages now.
-            socket.timeout: no answer in time; the message may be stored all the same.
+            Unroutable: it is mandatory and no queue accepts it (unless ``events["basic_return"]`` has a callback).
+            RetryLater: the broker accepts no messages now.
+            socket.timeout: no reply in time; the message may be stored nevertheless.
         """
         connection = (self.connection or self._connection()).free()
         exchange, routing_key = exchange or "", routing_key or ""
@@ -206,8 +207,8 @@ class Channel(VirtualChannel):
         """Wait until every publish of the connection is durable, including those without confirmation.
 
         Raises:
-            PublishFailed: some are not.
-            socket.timeout: not all of them were answered in time.
+            PublishFailed: some are not durable.
+            socket.timeout: not all of them were confirmed in time.
         """
         with translated:
             self._connection().flush(timeout)
@@ -226,11 +227,11 @@ class Channel(VirtualChannel):
         on_cancel: Callable[[str], Any] | None = None,
         argsig: Any = None,
     ) -> str:
-        """Start a consumer; returns its tag.
+        """Start a consumer and return its tag.
 
         Args:
-            callback: gets each message.
-            on_cancel: gets the tag if the broker ends the consumer.
+            callback: receives each message.
+            on_cancel: receives the tag if the broker ends the consumer.
 
         Raises:
             ConsumerTagInUse: the channel has a consumer with this tag, which continues.
@@ -262,7 +263,10 @@ class Channel(VirtualChannel):
         return tag
 
     def basic_cancel(self, consumer_tag: str, nowait: bool = False) -> None:
-        """Stop a consumer. The caller keeps the messages that it has; those that nobody has read go back."""
+        """Cancel a consumer.
+
+        The caller keeps the messages that it has; deliveries that are not consumed yet are released.
+        """
         if self.connection is None:
             return
         try:
@@ -275,7 +279,7 @@ class Channel(VirtualChannel):
 
     # ------------------------------------------------------------ one delivery at a time
     def set_gate(self, can_consume: Callable[[], bool]) -> None:
-        """From now on, take a message only when this function returns True."""
+        """Receive messages only when this function returns True."""
         connection = self._connection()
         self.can_consume = can_consume
         self._granted = False
@@ -284,7 +288,7 @@ class Channel(VirtualChannel):
         connection.set_credit(self.channel_id, 0)
 
     def grant(self) -> None:
-        """Let the broker deliver one more message, if one is wanted and none is on its way."""
+        """Grant the broker credit for one more delivery, if one is wanted and none is outstanding."""
         if self._granted or self.connection is None or self.can_consume is None or not self._callbacks:
             return
         if self.can_consume():
@@ -292,7 +296,7 @@ class Channel(VirtualChannel):
             self.connection.set_credit(self.channel_id, 1)
 
     def _grant_again(self) -> None:
-        """The granted delivery may have gone back to its queue."""
+        """Grant a delivery again: the granted one may have returned to its queue."""
         if self.can_consume is not None:
             self.set_gate(self.can_consume)
             self.grant()
@@ -308,7 +312,7 @@ class Channel(VirtualChannel):
         return self._on_cancel.pop(tag, None)
 
     def basic_get(self, queue: str = "", no_ack: bool = False, **_kwargs: Any) -> messages.Message | None:
-        """Take one message, or None."""
+        """Take one message of the queue; return None if there is none."""
         connection = self._connection()
         with translated:
             delivery = connection.get(self.channel_id, queue, no_ack=bool(no_ack))
@@ -322,7 +326,7 @@ class Channel(VirtualChannel):
             self.qos.limit = count
 
     def deliver(self, event: Any) -> None:
-        """Hand an event to its consumer."""
+        """Pass an event to its consumer."""
         if type(event) is Cancelled:
             return self._consumer_ended(event)
         self._granted = False
@@ -349,7 +353,7 @@ class Channel(VirtualChannel):
         return message
 
     def hand_in(self, consumer_tag: str, payload: OutgoingMessage) -> None:
-        """Hand a consumer a message that :meth:`_get` took off its queue."""
+        """Pass a message that :meth:`_get` took off its queue to a consumer."""
         message = self.Message(payload, channel=self)
         if consumer_tag not in self.no_ack_consumers:
             self.qos.append(message, message.delivery_tag)
@@ -358,7 +362,7 @@ class Channel(VirtualChannel):
             callback(message)
 
     def _return_unwanted(self, delivery: Delivery) -> None:
-        """Return a message that no callback takes, and end its consumer: the broker would deliver it again."""
+        """Release a message without a callback, and end its consumer: the broker would deliver the message again."""
         if self.connection is None:
             return
         tag, connection = delivery[1], self.connection
@@ -385,16 +389,17 @@ class Channel(VirtualChannel):
         self._settle(delivery_tag, multiple, Outcome.ACK)
 
     def basic_reject(self, delivery_tag: int, requeue: bool = False) -> None:
-        """Return a message to its queue, which costs it an attempt; or fail it."""
+        """Return a message to its queue, which counts an attempt, or fail it."""
         self._settle(delivery_tag, False, Outcome.REQUEUE if requeue else Outcome.REJECT)
 
     def basic_nack(self, delivery_tag: int, multiple: bool = False, requeue: bool = True) -> None:
         self._settle(delivery_tag, multiple, Outcome.REQUEUE if requeue else Outcome.REJECT)
 
     def basic_recover(self, requeue: bool = False) -> list[tuple[BaseException, Any]]:
-        """Return all messages that the channel holds; they are delivered again, and it costs them no attempt.
+        """Release all messages of the channel; they are delivered again, without counting an attempt.
 
-        Returns those that could not be returned, with errors; only messages that :meth:`_get` took can be among them.
+        The return value lists those that could not be released, with errors; only messages that :meth:`_get` took can
+        be among them.
         """
         if not requeue:
             raise NotImplementedError("basic_recover(requeue=False) is not supported: use requeue=True")
@@ -404,15 +409,15 @@ class Channel(VirtualChannel):
 
     @property
     def takes_reports(self) -> bool:
-        """Whether the broker wants to know what becomes of tasks."""
+        """True if the broker requests reports of task outcomes."""
         return self.connection is not None and self.connection.takes_reports
 
     def release_leased(self) -> None:
-        """Return all messages that the broker delivered."""
+        """Release all messages that the broker delivered."""
         self._settle(0, True, Outcome.RELEASE)
 
     def _leased(self) -> list[int]:
-        """The tags of the messages that the broker delivered, in order."""
+        """Return the tags of the messages that the broker delivered, in order."""
         return [tag for tag, message in self.delivered.items() if isinstance(message, messages.DeliveredMessage)]
 
     def _settle(self, tag: int, multiple: bool, outcome: Outcome) -> None:
@@ -435,7 +440,7 @@ class Channel(VirtualChannel):
                 connection.settle(self.channel_id, outcome, [delivered.pop(t).lease for t in tags])
             except OpenDataError as exc:
                 raise translate(exc) from exc
-        elif tag in delivered:  # _get took it: the broker has settled it already
+        elif tag in delivered:  # taken by _get: the broker has settled it already
             if outcome is Outcome.REQUEUE:
                 self._restore_at_beginning(delivered[tag])
             delivered.pop(tag, None)
@@ -446,7 +451,7 @@ class Channel(VirtualChannel):
                 )
             )
 
-    # ------------------------------------------------------------ the end
+    # ------------------------------------------------------------ closing
     def close(self) -> None:
         """Cancel the consumers and return unacknowledged messages to their queues."""
         connection = self.connection
@@ -458,7 +463,7 @@ class Channel(VirtualChannel):
             connection.close_channel(self.channel_id)
 
     def _put_back_taken(self) -> None:
-        """Put back unacknowledged messages that :meth:`_get` took; the broker returns the others by itself."""
+        """Put back unacknowledged messages that :meth:`_get` took; the broker releases the others."""
         for message in self.delivered.values():
             if not isinstance(message, messages.DeliveredMessage):
                 try:
@@ -467,14 +472,14 @@ class Channel(VirtualChannel):
                     log.exception("a message that was taken off its queue could not be put back: %r", message)
 
     def detach(self) -> None:
-        """Forget the connection, which has ended."""
+        """Detach the channel from its connection, which has ended."""
         if self.connection is not None and self.can_consume is not None:
             self.connection.gated.remove(self)
         self.connection = None
         self._forget_all()
 
     def after_fork_in_child(self) -> None:
-        """Leave what the parent's channel received and consumed to the parent."""
+        """Leave the deliveries and consumers of the parent's channel to the parent process."""
         self._forget_all()
         self.can_consume = None
         self._granted = False
@@ -491,7 +496,7 @@ class Channel(VirtualChannel):
 
 
 def _with_result(message: OutgoingMessage, task: PublishedTask, broker: Address) -> OutgoingMessage:
-    """The message with the property that says where the task's result goes, if this broker stores it."""
+    """Return the message with the property for the destination of the task's result, if this broker stores it."""
     if broker.place not in task.places:
         return message
     return {**message, "properties": {**message["properties"], revocation.PROPERTY: task.result}}

@@ -1,22 +1,22 @@
-"""The fields of a kombu.Connection (``hostname``, ``userid``, ``port`` …) and the address that they stand for.
+"""Fields of a kombu.Connection (``hostname``, ``userid``, ``port`` …) and the address that they represent.
 
-Kombu must not parse the first URL itself: it would cut a folder's name or a secret at a ``#``, and show part of a
-secret in its own error. So it leaves the whole URL in ``hostname``, and the fields are set from our own parser as soon
-as the connection has a transport, which is before ``Connection.info()`` reads them. They then have these values:
+Kombu must not parse the first URL: it would cut a folder's name or a secret at a ``#``, and show part of a secret in
+its error. Kombu therefore leaves the whole URL in ``hostname``, and the fields are set from this package's parser as
+soon as the connection has a transport, which is before ``Connection.info()`` reads them. They then have these values:
 
 ============  ====================================================  ==================
 field         a broker on a host                                    a folder's broker
 ============  ====================================================  ==================
 hostname      the host                                              the folder, percent-encoded
 port          the port                                              None
-userid        the user, else the ``userid`` given beside the URL    None
-password      the secret, else the ``password`` given beside it     None
+userid        the user, else the ``userid`` given with the URL      None
+password      the secret, else the ``password`` given with it       None
 virtual_host  the instance                                          the instance
 ============  ====================================================  ==================
 
 For a broker behind a Unix socket, hostname is the percent-encoded path of the socket (its slashes too), and port is
 None. For a list of hosts, hostname is the list with all ports, and port is None. ``opendata+memory://`` URLs and
-invalid ones stay whole.
+invalid ones stay unchanged.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ..url import Address
 
 
 class Hidden(str):
-    """A text with a secret, which its repr masks, so that a dictionary of fields can be logged."""
+    """Text with a secret, which its repr masks, so that a dictionary of fields can be logged."""
 
     __slots__ = ()
 
@@ -42,14 +42,14 @@ class Hidden(str):
 
 
 class FilledIn(str):
-    """A hostname from a URL that the other fields are from as well."""
+    """Hostname that was set from a URL together with the other fields."""
 
     __slots__ = ()
 
 
 def fill_in(client: Any) -> None:
-    """Set the fields from the connection's present URL."""
-    known_as = client.__eqhash__()  # Kombu's pools find a connection by its fields: keep the key that they know
+    """Set the fields from the connection's current URL."""
+    known_as = client.__eqhash__()  # Kombu's pools look up a connection by its fields: keep the key that they know
     client.__eqhash__ = lambda: known_as
     client.alt = [Hidden(alternate) for alternate in client.alt]
     if any("@" in part and not SCHEME.match(part) for part in client.alt):  # Kombu cut a URL at the ';' of its secret
@@ -57,7 +57,7 @@ def fill_in(client: Any) -> None:
         client.alt = [client.hostname]
     try:
         address = address_of(client)
-    except InvalidURL:  # raised when it connects
+    except InvalidURL:  # raised by the connect
         client.hostname = Hidden(_whole(client))
         client.uri_prefix = None
         return
@@ -73,10 +73,10 @@ def fill_in(client: Any) -> None:
 
 
 def address_of(client: Any) -> Address:
-    """The broker's address for a kombu.Connection.
+    """Return the broker's address for a kombu.Connection.
 
-    When Kombu fails over to another URL, it parses that URL itself and keeps the former port and virtual host if the
-    new URL has none; so the URL is looked up in the list again.
+    When Kombu fails over to another URL, Kombu parses that URL and keeps the former port and virtual host if the new
+    URL has none, so the URL is looked up in the list again.
 
     Raises:
         InvalidURL: the fields are not those of a broker.
@@ -107,12 +107,12 @@ def address_of(client: Any) -> Address:
 
 
 def addresses_of(client: Any) -> list[Address]:
-    """The address of a kombu.Connection, then those that it may fail over to."""
+    """Return the address of a kombu.Connection and those that it may fail over to."""
     return [address_of(client), *(urls.parse(alternate) for alternate in client.alt if "://" in alternate)]
 
 
 def check_alternates(client: Any) -> None:
-    """Check the URLs to fail over to before Kombu needs one: its own error would show parts of a secret.
+    """Check the failover URLs before Kombu uses one: Kombu's error would show parts of a secret.
 
     Raises:
         InvalidURL: one of them can't be used.
@@ -130,7 +130,7 @@ def check_alternates(client: Any) -> None:
 
 
 def _whole(client: Any) -> str:
-    """The URL in ``hostname``, with the part of the scheme before a ``+``, which Kombu removes."""
+    """Return the URL in ``hostname``, with the part of the scheme before a ``+``, which Kombu removes."""
     prefix, hostname = client.uri_prefix, str(client.hostname)
     return f"{prefix}+{hostname}" if prefix and not hostname.startswith(f"{prefix}") else hostname
 

@@ -1,4 +1,4 @@
-"""Reads a connection on Kombu's event loop."""
+"""Reader of a connection on Kombu's event loop."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from ..client.socket.framed_socket import Waker
 from ..errors import ConnectionLost, OpenDataError
 from .amqp_errors import translate, translated
 
-#: Events that are handed out before the loop's other work gets its turn. Celery acknowledges with ``call_soon``, so
-#: with more than one the ack of a task would wait until the next task has run.
+#: events that are passed on before the loop's other work runs. Celery acknowledges with ``call_soon``, so with more
+#: than one the ack of a task would wait until the next task has run.
 BATCH = 1
-#: how long the report of a task's success waits for another frame to go with, if no delivery is at hand, whose ack that
-#: would be
+#: seconds that the report of a success waits for another frame, if no delivery is buffered whose ack would be that
+#: frame
 FLUSH_SECONDS = 0.01
 
 
 class LoopReader:
-    """Reads a connection when its socket is readable, and hands its events to their channels.
+    """Reader that passes a connection's events to their channels when its socket is readable.
 
     A resume changes the socket, so the reader follows it. The loop runs the attempts to resume, with its timers for the
     pauses between them; each attempt blocks for as long as a connect takes.
 
-    Buffered events are handed out by way of a pipe that stays readable meanwhile, not by ``call_soon``. A call that is
-    scheduled from a scheduled call waits until the loop's poll ends, which may take a second, and Celery's
+    Buffered events are passed on through a pipe that stays readable while events are buffered, not by ``call_soon``. A
+    call that is scheduled from a scheduled call waits until the loop's poll ends, which may take a second, and Celery's
     acknowledgements would wait as long.
 
     While the loop is in a task, another thread may resume the session (client/session/reconnect_thread.py). The pipe
@@ -41,7 +41,7 @@ class LoopReader:
         self._resuming = False
         self._thread = threading.get_ident()
         self._moved = False  # another thread changed the socket
-        self._flushing = False  # reports that wait will be sent
+        self._flushing = False  # pending reports will be sent
         connection.link.observer = self
         loop.add_reader(self._bell.fd, self._on_bell)
         loop.on_tick.add(self._on_tick)
@@ -50,7 +50,7 @@ class LoopReader:
             self.events_buffered()
 
     def stop(self) -> None:
-        """Leave the loop."""
+        """Unregister from the loop."""
         connection = self._connection
         if connection.link.observer is self:
             connection.link.observer = None
@@ -65,7 +65,8 @@ class LoopReader:
             self._loop.add_reader(fd, self.on_readable)
 
     def socket_closing(self, fd: int) -> None:
-        # In any thread, before the socket is closed: if a forked child has a copy, the poller would go on reporting it.
+        # In any thread, before the socket is closed: if a forked child has a copy, the poller would continue to report
+        # it.
         self._loop.remove_reader(fd)
         self._is_loops_thread()
 
@@ -75,7 +76,7 @@ class LoopReader:
             self._bell.wake()
 
     def will_flush(self) -> bool:
-        return threading.get_ident() == self._thread  # the next tick sees to it
+        return threading.get_ident() == self._thread  # the next tick sends the reports
 
     def connection_lost(self) -> None:
         if self._is_loops_thread() and not self._resuming:
@@ -84,7 +85,7 @@ class LoopReader:
             self.events_buffered()
 
     def _is_loops_thread(self) -> bool:
-        """Whether this is the loop's thread; if not, wake the loop so that it looks at the connection."""
+        """Return True in the loop's thread. In another thread, wake the loop, which then checks the connection."""
         if threading.get_ident() == self._thread:
             return True
         self._moved = True
@@ -93,7 +94,7 @@ class LoopReader:
 
     # ------------------------------------------------------------ the loop's callbacks
     def on_readable(self) -> None:
-        """The socket is readable."""
+        """Read the socket, which is readable."""
         try:
             self._connection.io.read_available()
         except OpenDataError as exc:
@@ -101,9 +102,12 @@ class LoopReader:
         self._hand_out()
 
     def _on_tick(self) -> None:
-        """Each turn of the loop: something that a gate depends on may have changed, and reports may wait.
+        """Handle a turn of the loop.
 
-        With deliveries at hand there will be a frame. A timer would cost each turn of a busy loop more than its report.
+        Grant deliveries, as the condition of a gate may have changed, and schedule pending reports.
+
+        With buffered deliveries there will be a frame. A timer would cost each turn of a busy loop more than its
+        report.
         """
         connection = self._connection
         if connection.closed:
@@ -119,7 +123,7 @@ class LoopReader:
             raise translate(exc) from exc
 
     def _on_bell(self) -> None:
-        """There are events that no poller reports, or another thread changed the socket."""
+        """Handle events that no poller reports, or a socket that another thread changed."""
         if not self._connection.events:
             self._bell.clear()
             self._ringing = False
@@ -132,7 +136,7 @@ class LoopReader:
         connection = self._connection
         if connection.closed:
             raise translate(ConnectionLost("the connection was lost while a task ran, and its session was not resumed"))
-        with connection.link.lock:  # the socket stays open meanwhile
+        with connection.link.lock:  # the socket stays open while the lock is held
             current = connection.link.current
             if current is not None:
                 self._loop.add_reader(current.fd, self.on_readable)

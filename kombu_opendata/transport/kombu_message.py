@@ -1,4 +1,4 @@
-"""Kombu's messages: those that a caller publishes, and those that the broker delivers."""
+"""Messages of Kombu: published by a caller, or delivered by the broker."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ..protocol.task_reports import TaskReport
 
 DELIVERY_COUNT = "x-delivery-count"
 
-#: what ``prepare_message`` returns and ``basic_publish`` takes in Kombu's virtual transports: ``body``,
+#: return value of ``prepare_message`` and argument of ``basic_publish`` in Kombu's virtual transports: ``body``,
 #: ``content-type``, ``content-encoding``, ``headers``, ``properties``
 OutgoingMessage = dict[str, Any]
 
 
 def outgoing(message: Any) -> OutgoingMessage:
-    """A message for a bare body, which ``basic_publish`` takes in place of a prepared message.
+    """Return a message for a bare body, which ``basic_publish`` accepts in place of a prepared message.
 
     Raises:
-        InvalidMessage: the argument is not a body either.
+        InvalidMessage: the argument is not a body.
     """
     if isinstance(message, (str, bytes, bytearray, memoryview)):
         return {"body": message, "headers": {}, "properties": {}}
@@ -34,7 +34,7 @@ def outgoing(message: Any) -> OutgoingMessage:
 
 
 def returned(message: OutgoingMessage) -> KombuMessage:
-    """An unroutable message, in the form that callbacks for ``basic_return`` get."""
+    """Return an unroutable message in the form for ``basic_return`` callbacks."""
     return KombuMessage(  # type: ignore[no-untyped-call]
         message["body"],
         content_type=message.get("content-type"),
@@ -45,7 +45,7 @@ def returned(message: OutgoingMessage) -> KombuMessage:
 
 
 def unpacked(channel: Any, message: OutgoingMessage) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-    """The decoded body, the properties and the ``delivery_info`` of a message in the form of virtual transports."""
+    """Return the decoded body, properties and ``delivery_info`` of a message in the form of virtual transports."""
     properties = dict(message.get("properties") or {})
     properties.pop("delivery_tag", None)
     info = properties.pop("delivery_info", None) or {}
@@ -53,18 +53,18 @@ def unpacked(channel: Any, message: OutgoingMessage) -> tuple[Any, dict[str, Any
 
 
 class Message(virtual.Message):
-    """A message in the form of virtual transports: ``Message(payload, channel=channel)``."""
+    """Message in the form of virtual transports: ``Message(payload, channel=channel)``."""
 
 
 class DeliveredMessage(Message):
-    """A message that the broker delivered.
+    """Message that the broker delivered.
 
-    ``delivery_tag`` counts the channel's deliveries; ``delivery_info`` is AMQP's. The header ``x-delivery-count`` says
-    how many earlier deliveries failed; it is absent if none did.
+    ``delivery_tag`` counts the channel's deliveries; ``delivery_info`` is AMQP's. The header ``x-delivery-count``
+    counts the earlier deliveries that failed; the header is absent if none did.
 
     Attributes:
-        lease: queue, message id and token, which settle it.
-        run: how its task fares, if a worker tells: what its settlement is to report, or a :class:`.Run`.
+        lease: queue, message id and token, by which the message is settled.
+        run: the state of its task, if a worker reports it: the report for its settlement, or a :class:`.TaskRun`.
     """
 
     __slots__ = ("lease", "run")
@@ -96,7 +96,7 @@ class DeliveredMessage(Message):
         )
 
     def serializable(self) -> OutgoingMessage:
-        """The message in the form of virtual transports, its body encoded by ``body_encoding``."""
+        """Return the message in the form of virtual transports, its body encoded by ``body_encoding``."""
         body, encoding = self.channel.encode_body(self.body, self.channel.body_encoding)
         info = {name: self.delivery_info.get(name) for name in ("exchange", "routing_key")}
         properties = {

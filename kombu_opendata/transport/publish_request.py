@@ -1,4 +1,4 @@
-"""The request that publishes a message of Kombu: its envelope, metadata headers, priority and times."""
+"""Request that publishes a message of Kombu: its envelope, metadata headers, priority and times."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ AMQP_PROPERTIES = frozenset((
 ))  # fmt: skip
 
 _BODY_TYPES = (bytes, str, bytearray, memoryview)
-#: what msgspec raises for values that it can't encode
+#: exceptions that msgspec raises for values that it can't encode
 _UNENCODABLE = (TypeError, ValueError, OverflowError, RecursionError)
 
 
 def publish_request(
     message: OutgoingMessage, exchange: str, routing_key: str, *, mandatory: bool, now_ms: int
 ) -> Publish:
-    """The request for a message; the session numbers it.
+    """Return the request for a message; the session numbers it.
 
     Raises:
-        InvalidMessage: a value can't be encoded, or is not what its property must be.
+        InvalidMessage: a value can't be encoded, or is invalid for its property.
     """
     content_type, headers, properties = message.get("content-type"), message["headers"], message["properties"]
     priority, expiration = properties.get("priority", 0), properties.get("expiration")
@@ -63,9 +63,9 @@ def encode(
     exchange: str,
     routing_key: str,
 ) -> bytes:
-    """The envelope of a message.
+    """Return the envelope of a message.
 
-    A property that AMQP does not define and msgpack can't encode is left out, as clients of RabbitMQ do.
+    A property that AMQP does not define and msgpack can't encode is omitted, as in clients of RabbitMQ.
 
     Raises:
         InvalidMessage: msgpack can't encode another value; the text names the header or property.

@@ -1,4 +1,4 @@
-"""A channel's unacknowledged messages and its prefetch limit, with the interface of Kombu's virtual transports."""
+"""Unacknowledged messages of a channel and its prefetch limit, with the interface of Kombu's virtual transports."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ class Delivered(dict[Any, Any]):
     """Unacknowledged messages by delivery tag.
 
     Attributes:
-        restored: ``restore_unacked_once`` gave them back.
+        restored: True after ``restore_unacked_once`` has restored them.
     """
 
     restored = False
 
 
 class LeasingChannel(Protocol):
-    """What this needs of its channel."""
+    """Interface of the channel."""
 
     delivered: Delivered
     can_consume: Callable[[], bool] | None
@@ -37,16 +37,16 @@ class LeasingChannel(Protocol):
 
 
 class QoS(virtual.QoS):
-    """What a channel holds, and how much it may hold.
+    """Unacknowledged messages of a channel, and their limit.
 
     Messages that the broker delivered have a lease: the broker returns them to their queue when the channel closes or
-    its process dies. Those that :meth:`append` adds are known to the client alone, because ``Channel._get`` has taken
+    its process dies. Messages that :meth:`append` adds are known only to the client, because ``Channel._get`` has taken
     them off their queue. They count towards the limit of :meth:`can_consume`, and closing the channel puts them back,
     but a process that dies loses them.
     """
 
     def __init__(self, channel: LeasingChannel, prefetch_count: int = 0) -> None:
-        # The base's constructor would register an exit handler that restores what the broker returns by itself.
+        # The base's constructor would register an exit handler that restores messages, which the broker does.
         self.channel = channel
         self.limit = prefetch_count or 0
         self._delivered = channel.delivered
@@ -57,7 +57,7 @@ class QoS(virtual.QoS):
 
     @property
     def prefetch_count(self) -> int:
-        """How many unacknowledged messages the channel takes; 0 means no limit."""
+        """Limit for the channel's unacknowledged messages; 0 means no limit."""
         return self.limit
 
     @prefetch_count.setter
@@ -66,10 +66,10 @@ class QoS(virtual.QoS):
 
     @property
     def can_consume(self) -> Callable[[], bool]:
-        """Whether one more message is wanted.
+        """Function that returns True to receive one more message.
 
-        Celery's ``worker_disable_prefetch`` puts its own function here. From then on the broker delivers a message only
-        when that function returns True.
+        Celery's ``worker_disable_prefetch`` sets its own function. The broker then delivers a message only when that
+        function returns True.
         """
         return self.channel.can_consume or super().can_consume
 
@@ -93,7 +93,7 @@ class QoS(virtual.QoS):
             super().reject(delivery_tag, requeue=requeue)
 
     def restore_unacked(self) -> list[tuple[BaseException, Any]]:
-        """Give back all unacknowledged messages; returns those that could not be put back, each with its error."""
+        """Release all unacknowledged messages; return those that could not be put back, each with its error."""
         self.channel.release_leased()
         failed: list[tuple[BaseException, Any]] = super().restore_unacked()
         return failed

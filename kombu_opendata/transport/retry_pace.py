@@ -1,7 +1,7 @@
-"""Lets repeated publishes of a refused message wait.
+"""Delay of repeated publishes of a refused message.
 
-Kombu's retry policies wait between attempts to connect. After an error of a channel Kombu publishes again at once, so
-that three retries end within a millisecond, and endless ones keep the broker busy.
+Kombu's retry policies wait between attempts to connect. After an error of a channel Kombu publishes again immediately,
+so that three retries end within a millisecond, and endless retries overload the broker.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import time
 from ..client.session.uncertain_publishes import content_of
 from ..protocol.messages import Publish
 
-#: as Celery's ``task_publish_retry_policy`` has it
+#: the default of Celery's ``task_publish_retry_policy``
 WAIT_SECONDS = 0.2
 
 
 class RetryPace:
-    """The last message that was refused on a channel."""
+    """Last message that was refused on a channel."""
 
     __slots__ = ("_content",)
 
@@ -24,7 +24,7 @@ class RetryPace:
         self._content = b""
 
     def refused(self, message: Publish) -> None:
-        """The broker can't take a message now. Wait, unless it was refused for the first time."""
+        """Record a refused message. Wait, unless it was refused for the first time."""
         content = content_of(message)
         if content == self._content:
             time.sleep(WAIT_SECONDS)

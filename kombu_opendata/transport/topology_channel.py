@@ -1,4 +1,4 @@
-"""The part of a channel that declares and deletes exchanges, queues and bindings."""
+"""Channel methods that declare and delete exchanges, queues and bindings."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from ..protocol.messages import (
 )
 from .amqp_errors import translate, translated
 
-#: different warnings that are remembered
+#: limit for the remembered warnings
 _MAX_WARNED = 10_000
 _warned: set[str] = set()
 
 
 def _warn(texts: list[str]) -> None:
-    """Warn of what the broker reports about a declaration, once for each text in a process."""
+    """Emit the broker's warnings about a declaration, once for each text in a process."""
     for text in texts:
         if text not in _warned:
             if len(_warned) >= _MAX_WARNED:
@@ -42,7 +42,7 @@ def _warn(texts: list[str]) -> None:
 
 
 class TopologyChannel(virtual.Channel):
-    """A channel's calls about topology. ``nowait`` is ignored: the broker answers each call."""
+    """Calls of a channel about topology. ``nowait`` is ignored: the broker replies to each call."""
 
     connection: BrokerConnection | None = None
     channel_id: int = 0
@@ -97,7 +97,7 @@ class TopologyChannel(virtual.Channel):
         nowait: bool = False,
         arguments: Mapping[str, Any] | None = None,
     ) -> queue_declare_ok_t:
-        """Declare a queue; returns its name and its numbers of waiting messages and consumers.
+        """Declare a queue and return its name, its number of ready messages and its number of consumers.
 
         Without a name, the broker generates one.
         """
@@ -131,12 +131,12 @@ class TopologyChannel(virtual.Channel):
     def queue_delete(
         self, queue: str = "", if_unused: bool = False, if_empty: bool = False, nowait: bool = False
     ) -> int:
-        """Delete a queue; returns how many messages went with it."""
+        """Delete a queue and return the number of its messages."""
         answer: Count = self._call(DeleteQueue(0, queue, bool(if_unused), bool(if_empty)))
         return answer.count
 
     def queue_purge(self, queue: str = "", nowait: bool = False) -> int:
-        """Remove a queue's waiting messages; returns how many there were."""
+        """Remove a queue's ready messages and return their number."""
         answer: Count = self._call(PurgeQueue(0, queue))
         return answer.count
 
@@ -144,7 +144,7 @@ class TopologyChannel(virtual.Channel):
         return base.to_rabbitmq_queue_arguments(arguments, **kwargs)
 
     def list_bindings(self) -> list[tuple[str, str, str]]:
-        """Queue, exchange and routing key of every binding."""
+        """Return queue, exchange and routing key of every binding."""
         bindings: list[tuple[str, str, str]] = self._call(ListBindings(0)).bindings
         return bindings
 

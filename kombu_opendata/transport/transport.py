@@ -1,4 +1,4 @@
-"""Kombu's transport: connections, channels, events, heartbeats, and the options of a connection."""
+"""Kombu transport: connections, channels, events, heartbeats, and the options of a connection."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _PLACE = "transport options"
 
 
 class Connection(BrokerConnection):
-    """A client's connection that raises the transport's errors."""
+    """Client connection that raises the transport's errors."""
 
     def flush(self, timeout: float | None = None) -> None:
         with translated:
@@ -72,7 +72,8 @@ class Transport(virtual.Transport):
 
     #: nothing is polled
     polling_interval = None
-    #: is called in a process that has Celery's worker; a name, as Celery names its parts: it is above the transport
+    #: called in a process with Celery's worker; a name, as Celery names its components: the module is above the
+    #: transport
     worker_adapter = "kombu_opendata.celery_integration.worker:adapt"
 
     def __init__(self, client: Any, **kwargs: Any) -> None:
@@ -98,7 +99,7 @@ class Transport(virtual.Transport):
             connection.client = client
             connection.connect()
         except (StartError, StoreError, VersionMismatch) as exc:
-            if len(client.alt) > 1:  # with other URLs to try, treat this one as unreachable
+            if len(client.alt) > 1:  # if there are other URLs to try, treat this one as unreachable
                 raise translate(ConnectionLost(exc.text, **exc.values)) from exc
             raise translate(exc) from exc
         except RetryLater as exc:
@@ -108,13 +109,13 @@ class Transport(virtual.Transport):
         return connection
 
     def close_connection(self, connection: BrokerConnection) -> None:
-        """End the session: unacknowledged messages go back to their queues at once."""
+        """End the session: unacknowledged messages return to their queues immediately."""
         connection.client = None
         for channel in list(connection.channels.values()):
             channel.detach()
         try:
             connection.close()
-        except OpenDataError as exc:  # publishes that were not confirmed
+        except OpenDataError as exc:  # some publishes were not confirmed
             raise translate(exc) from exc
         finally:
             self.unregister_from_event_loop(connection, None)
@@ -137,7 +138,7 @@ class Transport(virtual.Transport):
         channel.close()
 
     def drain_events(self, connection: BrokerConnection, timeout: float | None = None, **_kwargs: Any) -> None:
-        """Wait for one event and hand it to its channel; raises socket.timeout."""
+        """Wait for one event and pass it to its channel; raise socket.timeout if there is none."""
         for gated in connection.gated:
             gated.grant()
         try:
@@ -146,7 +147,7 @@ class Transport(virtual.Transport):
             event = connection.events.popleft()
         except OpenDataError as exc:
             raise translate(exc) from exc
-        except IndexError:  # another thread took it
+        except IndexError:  # another thread took the event
             raise TimeoutError("no event in time") from None
         if connection.link.reconnect_thread is None and connection.session.held:
             connection.link.start_reconnect_thread()  # to resume while the callback runs
@@ -157,24 +158,24 @@ class Transport(virtual.Transport):
     # ------------------------------------------------------------ as a virtual transport
     @property
     def channels(self) -> list[channels.Channel]:
-        """The open channels."""
+        """Open channels."""
         connection = self.client._connection
         return [] if connection is None else list(connection.channels.values())
 
     @property
     def state(self) -> virtual.BrokerState:
-        """A copy of the broker's present exchanges and bindings."""
+        """Copy of the broker's current exchanges and bindings."""
         with self.client.channel() as channel:
             return channel.state
 
     @property
     def cycle(self) -> Any:
-        """An object whose ``get`` drains one of the open channels at each call."""
+        """Object whose ``get`` drains one of the open channels at each call."""
         return self.Cycle(self._drain_channel, self.channels, Empty)
 
     @property
     def _callbacks(self) -> dict[str, Callable[[OutgoingMessage], Any]]:
-        """By queue with a consumer: a function that hands the consumer a message in the form of virtual transports."""
+        """Functions that pass a message in the form of virtual transports to the consumer of a queue, by queue."""
         return {
             queue: partial(channel.hand_in, tag)
             for channel in self.channels
@@ -187,12 +188,18 @@ class Transport(virtual.Transport):
 
     # ------------------------------------------------------------ heartbeats
     def get_heartbeat_interval(self, connection: BrokerConnection) -> float:
-        """Seconds between the broker's heartbeats; 0 for a Unix socket, where the kernel reports a dead broker."""
+        """Return the seconds between the broker's heartbeats.
+
+        0 for a Unix socket, where the kernel reports a dead broker.
+        """
         welcome = connection.link.welcome
         return welcome.heartbeat_ms / 1000 if welcome is not None else 0.0
 
     def heartbeat_check(self, connection: BrokerConnection, rate: int = 2) -> None:
-        """Check that the broker is alive. The client sends no heartbeats: the broker asks the client's kernel."""
+        """Check that the broker is alive.
+
+        The client sends no heartbeats: the client's kernel answers the broker's probes.
+        """
         with translated:
             connection.io.check_alive()
 
@@ -209,12 +216,12 @@ class Transport(virtual.Transport):
         if isinstance(connection.link.observer, LoopReader):
             connection.link.observer.on_readable()
 
-    # ------------------------------------------------------------ about
+    # ------------------------------------------------------------ information
     def qos_semantics_matches_spec(self, connection: BrokerConnection) -> bool:
         return True
 
     def as_uri(self, uri: str, include_password: bool = False, mask: str = "**") -> str:
-        """The broker's URL; its secret is masked unless it is asked for."""
+        """Return the broker's URL; its secret is masked unless ``include_password`` is set."""
         client: Any = self.client
         try:
             address = address_of(client)

@@ -1,6 +1,6 @@
-"""The methods of Kombu's virtual channels that AMQP does not have, mapped to the broker's calls.
+"""Methods of Kombu's virtual channels that AMQP does not have, mapped to the broker's calls.
 
-docs/ARCHITECTURE.md has a table of all methods. Consuming does not use them, because the broker pushes.
+docs/ARCHITECTURE.md has a table of all methods. Consuming does not use them, because the broker pushes messages.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from .topology_channel import TopologyChannel
 
 
 class DirectExchange(kombu_exchanges.DirectExchange):
-    """Routes to queues that are bound with the same key."""
+    """Exchange that routes to queues that are bound with the same key."""
 
     def deliver(self, message: OutgoingMessage, exchange: str, routing_key: str, **kwargs: Any) -> None:
         self.channel._put_fanout(exchange, message, routing_key, **kwargs)
 
 
 class FanoutExchange(kombu_exchanges.FanoutExchange):
-    """Routes to every queue that is bound to it."""
+    """Exchange that routes to every queue that is bound to it."""
 
     deliver = DirectExchange.deliver
 
 
 class TopicExchange(kombu_exchanges.TopicExchange):
-    """Routes by patterns in which ``#`` also matches no word, as in AMQP. (In Kombu's own it does not.)"""
+    """Exchange with patterns in which ``#`` also matches zero words, as in AMQP but not in Kombu's class."""
 
     deliver = DirectExchange.deliver
 
@@ -52,7 +52,7 @@ class TopicExchange(kombu_exchanges.TopicExchange):
 
 
 class HeadersExchange(kombu_exchanges.ExchangeType):
-    """Routes by the headers of a message."""
+    """Exchange that routes by the headers of a message."""
 
     type = "headers"
     deliver = DirectExchange.deliver
@@ -64,11 +64,12 @@ class HeadersExchange(kombu_exchanges.ExchangeType):
 
 
 class VirtualChannel(TopologyChannel):
-    """The internal methods of a virtual channel.
+    """Internal methods of a virtual channel.
 
     Their messages are the dictionaries that virtual transports store: ``body`` (in the encoding
     ``properties["body_encoding"]``), ``content-type``, ``content-encoding``, ``headers`` and ``properties``, with
-    ``delivery_info`` and ``delivery_tag`` among the latter. The broker gets the same message as from any other publish.
+    ``delivery_info`` and ``delivery_tag`` among the latter. The broker receives the same message as from any other
+    publish.
     """
 
     exchange_types = {  # noqa: RUF012 - as in the base
@@ -84,7 +85,7 @@ class VirtualChannel(TopologyChannel):
     def _put(self, queue: str, message: OutgoingMessage, **_kwargs: Any) -> None:
         """Publish a message to one queue and wait until it is durable.
 
-        Its ``delivery_info`` stays as it is if the user has all rights; otherwise the broker sets it to this publish.
+        Its ``delivery_info`` is kept if the user has all permissions; otherwise the broker sets it to this publish.
 
         Raises:
             Unroutable: there is no such queue, or its filter does not match the message.
@@ -117,10 +118,10 @@ class VirtualChannel(TopologyChannel):
         self.basic_publish({**message, "body": body, "properties": properties}, exchange, routing_key)
 
     def _get(self, queue: str, timeout: float | None = None) -> OutgoingMessage:
-        """Take a message off a queue for good: the broker counts it as done. ``timeout`` is ignored.
+        """Take a message off a queue permanently: the broker counts it as done. ``timeout`` is ignored.
 
         Raises:
-            queue.Empty: no message is waiting, or there is no such queue.
+            queue.Empty: no message is ready, or there is no such queue.
         """
         try:
             message = self.basic_get(queue, no_ack=True)
@@ -133,13 +134,13 @@ class VirtualChannel(TopologyChannel):
         return payload
 
     def _get_many(self, queues: Sequence[str], timeout: float | None = None) -> None:
-        """Hand a message that the broker pushed to its consumer; it may be from another queue.
+        """Pass a message that the broker pushed to its consumer; it may be from another queue.
 
         Args:
             timeout: seconds to wait for the message; None does not wait.
 
         Raises:
-            queue.Empty: no message came.
+            queue.Empty: no message arrived.
         """
         connection = self._connection()
         try:
@@ -148,17 +149,17 @@ class VirtualChannel(TopologyChannel):
             raise Empty from None
 
     def drain_events(self, timeout: float | None = None, callback: Callable[..., Any] | None = None) -> None:
-        """As :meth:`_get_many`, but returns at once without consumers. ``callback`` is ignored: each consumer has one.
+        """Call :meth:`_get_many`; return immediately without consumers. ``callback`` is ignored: each consumer has one.
 
         Raises:
-            queue.Empty: no message came.
+            queue.Empty: no message arrived.
         """
         if not self._consumers or not self.qos.can_consume():
             raise Empty
         self._get_many(self._active_queues, timeout=timeout)
 
     def _restore(self, message: Any) -> None:
-        """Return a message to its queue; one that :meth:`_get` took is published there again."""
+        """Release a message; a message that :meth:`_get` took is published to its queue again."""
         if isinstance(message, messages.DeliveredMessage):
             self.delivered.pop(message.delivery_tag, None)
             self._connection().settle(self.channel_id, Outcome.RELEASE, [message.lease])
@@ -174,7 +175,7 @@ class VirtualChannel(TopologyChannel):
 
     # ------------------------------------------------------------ queues
     def _size(self, queue: str) -> int:
-        """How many messages are waiting; 0 for a queue that does not exist."""
+        """Return the number of ready messages; 0 for a queue that does not exist."""
         try:
             return int(self.queue_declare(queue, passive=True).message_count)
         except NotFound:
@@ -195,7 +196,7 @@ class VirtualChannel(TopologyChannel):
             self.queue_declare(queue, durable=durable, auto_delete=auto_delete, **known)
 
     def _purge(self, queue: str) -> int:
-        """Remove all waiting messages; returns how many, 0 for a queue that does not exist."""
+        """Remove all ready messages and return their number, 0 for a queue that does not exist."""
         try:
             return self.queue_purge(queue)
         except NotFound:
@@ -208,7 +209,7 @@ class VirtualChannel(TopologyChannel):
     # ------------------------------------------------------------ exchanges and bindings
     @property
     def state(self) -> virtual.BrokerState:
-        """A copy of the broker's present exchanges and bindings; each access asks the broker."""
+        """Copy of the broker's current exchanges and bindings; each access sends a request to the broker."""
         answer = self._call(ListBindings(0))
         state = virtual.BrokerState()
         for name, type, durable, auto_delete, arguments in answer.exchanges:
@@ -217,13 +218,13 @@ class VirtualChannel(TopologyChannel):
             }  # fmt: skip
         for (queue, exchange, key), arguments in zip(answer.bindings, answer.arguments, strict=True):
             state.binding_declare(queue, exchange, key, arguments)
-            found = state.exchanges[exchange]
-            row = self.exchange_types[found["type"]].prepare_bind(queue, exchange, key, arguments)
-            found["table"].append(row)
+            definition = state.exchanges[exchange]
+            row = self.exchange_types[definition["type"]].prepare_bind(queue, exchange, key, arguments)
+            definition["table"].append(row)
         return state
 
     def _lookup(self, exchange: str, routing_key: str, default: str | None = None) -> list[str]:
-        """The queues that would get a message without headers, by the broker's answer; filters count."""
+        """Return the queues that would receive a message without headers, as reported by the broker; filters apply."""
         if default is None:
             default = self.deadletter_queue
         if not exchange:
@@ -232,17 +233,17 @@ class VirtualChannel(TopologyChannel):
         try:
             empty = encode(b"", None, None, {}, {}, exchange, routing_key)
             answer: Routed = self._call(AskRoutes(0, exchange, routing_key, empty, seen))
-            found, is_lost = answer.queues, not (answer.queues or answer.hidden)
+            queues, is_lost = answer.queues, not (answer.queues or answer.hidden)
         except NotFound:
-            found, is_lost = [], True
+            queues, is_lost = [], True
         if is_lost and default is not None:
             self._warn_undeliverable(exchange, routing_key)
             self._new_queue(default)
             return [default]
-        return found
+        return queues
 
     def _put_undeliverable(self, message: OutgoingMessage, exchange: str, routing_key: str) -> None:
-        """Publish a message that no queue takes to the queue of the transport option ``deadletter_queue``."""
+        """Publish a message that no queue accepts to the queue of the transport option ``deadletter_queue``."""
         self._warn_undeliverable(exchange, routing_key)
         self._new_queue(self.deadletter_queue)
         info = {"exchange": exchange, "routing_key": routing_key}

@@ -194,7 +194,7 @@ class ClientSession:
 
     # ------------------------------------------------------------ actions of the client
     def start_request(self, message: Any) -> bytes:
-        """Number a request, register it as unanswered, and return the frame to send."""
+        """Assign a number to a request, register it as unanswered, and return its frame."""
         self.last_rid = message.rid = self.last_rid + 1
         data = self.unanswered[message.rid] = frame(message)
         return data
