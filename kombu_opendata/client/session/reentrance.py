@@ -88,20 +88,20 @@ class Reentrance:
 
     def run(self) -> None:
         """Run deferred work, unless this thread is in a call. Work that it defers runs in the same loop."""
-        if not self._waiting or self._is_running or self.is_entered():
-            return
-        if self.within is not None and self.within.is_entered():
-            while self._waiting:
-                self.within.later(self._waiting.popleft())
-            return
-        try:
-            self._is_running = True
-            while self._waiting:
-                self._do(self._waiting.popleft())
-        except IndexError:
-            pass  # another thread took the last item
-        finally:
-            self._is_running = False
+        # again, if another thread has added work since the loop below found none, and left it to this one
+        while self._waiting and not self._is_running and not self.is_entered():
+            if self.within is not None and self.within.is_entered():
+                while self._waiting:
+                    self.within.later(self._waiting.popleft())
+                return
+            try:
+                self._is_running = True
+                while self._waiting:
+                    self._do(self._waiting.popleft())
+            except IndexError:
+                pass  # another thread took the last item
+            finally:
+                self._is_running = False
 
     def _do(self, action: Callable[[], object]) -> None:
         try:

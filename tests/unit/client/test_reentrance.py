@@ -6,6 +6,7 @@ import logging
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from kombu_opendata.client.calls.result_client import ResultClient
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
+from kombu_opendata.client.session.reentrance import Reentrance
 from kombu_opendata.errors import ConnectionInUse, ConnectionLost
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
@@ -339,3 +341,31 @@ def test_a_thread_that_publishes_in_a_logging_handler_does_not_block_another_one
     logging_too[0].result(SECONDS)
     assert not any(publishing.entered)
     assert "another thread" in publishing.texts
+
+
+class LateWork(deque[Callable[[], object]]):
+    """Work to which another thread adds at the moment when this one has found it empty."""
+
+    def __init__(self, add: Callable[[], object]) -> None:
+        super().__init__()
+        self._add = [add]
+
+    def __bool__(self) -> bool:
+        is_empty = not len(self)
+        if is_empty and self._add:
+            self._add.pop()()
+        return not is_empty
+
+
+def test_work_that_another_thread_adds_at_the_end_is_done() -> None:
+    done: list[str] = []
+
+    def add() -> None:
+        reentrance.later(partial(done.append, "late"))
+        reentrance.run()  # the other thread leaves it to the one that does work
+
+    work = LateWork(add)
+    reentrance = Reentrance(threading.RLock(), work)
+    reentrance.later(partial(done.append, "first"))
+    reentrance.run()
+    assert (done, len(work)) == (["first", "late"], 0)
