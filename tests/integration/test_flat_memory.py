@@ -18,6 +18,7 @@ from kombu_opendata.broker import memory
 from kombu_opendata.broker.instance.instance import Instance
 from kombu_opendata.broker.model.sessions import Session
 from kombu_opendata.protocol import messages as m
+from kombu_opendata.protocol.declared import Declared
 from kombu_opendata.protocol.messages import queue_messages as q
 from kombu_opendata.storage.engine import Engine
 from tests.support.caller import Caller
@@ -258,3 +259,24 @@ async def _abort_jobs(folder: Path) -> None:
     finally:
         tracemalloc.stop()
         await engine.close()
+
+
+def test_a_binding_declared_with_other_arguments_is_remembered_once(tmp_path: Path) -> None:
+    asyncio.run(_bind_again(tmp_path))
+
+
+async def _bind_again(folder: Path) -> None:
+    engine = await Engine.open(f"file://{folder}/store", "default", ManualClock())
+    instance = Instance("default", engine, grace_ms=2000, max_message_bytes=1 << 20)
+    session = instance.sessions[b"s" * 16] = Session(b"s" * 16, "a client")
+    declared = session.declared = Declared()
+    call = Caller(instance, session)
+    call(m.DeclareQueue(1, "q", False, False, False, {}, False))
+    for number in range(50):
+        call(m.Bind(1, "q", "amq.topic", "k", {"n": number}))
+        call(m.Bind(1, "q", "amq.headers", "", {"n": number}))
+    assert len(list(declared.declarations())) == 1 + 1 + 50
+    call(m.Unbind(1, "q", "amq.topic", "k", {"n": "another"}))
+    call(m.Unbind(1, "q", "amq.headers", "", {"n": 7}))
+    assert len(list(declared.declarations())) == 1 + 49
+    await engine.close()

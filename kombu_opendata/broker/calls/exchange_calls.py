@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from ...errors import AccessRefused, NotFound, PreconditionFailed, RequestError
 from ...protocol import messages as m
 from ...protocol.messages import queue_messages as q
@@ -97,7 +99,8 @@ class ExchangeCalls:
             self._check_room(call.session)
             queue.binds_in(exchange).bind(queue.name, exchange.name, msg.routing_key, msg.arguments)
             self._replays.bound(queue.name)
-        call.note(msg)
+        # at other exchanges, arguments make no other binding: a client could fill the memory with them
+        call.note(msg if exchange.type == "headers" else replace(msg, arguments={}))
         call.reply(m.Ok(msg.rid))
 
     def _check_room(self, session: Session) -> None:
@@ -116,7 +119,8 @@ class ExchangeCalls:
             call.check_owner(queue)
             if self._topology.is_bound(msg.queue, msg.exchange, msg.routing_key, msg.arguments):
                 queue.binds_in(exchange).unbind(queue.name, exchange.name, msg.routing_key, msg.arguments)
-                self._queues.undeclare(m.Undeclared(msg.queue, msg.exchange, msg.routing_key, msg.arguments))
+                arguments = msg.arguments if exchange.type == "headers" else {}
+                self._queues.undeclare(m.Undeclared(msg.queue, msg.exchange, msg.routing_key, arguments))
             self._queues.drop_unused_exchange(msg.exchange)
         call.reply(m.Ok(msg.rid))
 
