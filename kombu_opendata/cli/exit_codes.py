@@ -127,7 +127,7 @@ class Command(click.Command):
 
 
 class CommandGroup(click.Group):
-    """A group of such commands."""
+    """A group of commands of this kind."""
 
     command_class = Command
     group_class = type  # click's convention: subgroups have this class, too
@@ -162,9 +162,9 @@ def check_ids(ids: Collection[Any], found: int, limit: int, what: str) -> None:
         limit: the maximum number of messages to handle; 0 for no limit.
         what: the state of the wanted messages, for the error.
     """
-    wanted = min(len(set(ids)), limit or len(ids))
-    if found < wanted:
-        raise CommandError(f"{wanted - found:,} of {wanted:,} ids are not {what}")
+    expected = min(len(set(ids)), limit or len(ids))
+    if found < expected:
+        raise CommandError(f"{expected - found:,} of {expected:,} ids are not {what}")
 
 
 def can_ask() -> bool:

@@ -89,10 +89,10 @@ def no_broker(address: Address, error: Any) -> CommandError:
 def with_suggestion(client: QueueClient, error: Any) -> Any:
     """Return the error; for an unknown queue or exchange, with the most similar name."""
     if name := error.values.get("queue"):
-        known = [info.name for info in client.list_queues()]
+        names = [info.name for info in client.list_queues()]
     elif name := error.values.get("exchange"):
-        known = [info.name for info in client.list_exchanges()]
+        names = [info.name for info in client.list_exchanges()]
     else:
         return error
-    close = [] if name in known else get_close_matches(name, known, n=1)
+    close = [] if name in names else get_close_matches(name, names, n=1)
     return type(error)(f"{error.text}; did you mean {close[0]!r}?", **error.values) if close else error

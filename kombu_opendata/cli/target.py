@@ -203,21 +203,21 @@ class Target:
         from ..errors import ConnectionLost
 
         for place in (places := [self._allowed(place, looks, creates) for place in self._places]):
-            opened = make(place)
+            client = make(place)
             try:
-                greet(opened)
+                greet(client)
             except ConnectionLost as exc:
-                opened.close()
+                client.close()
                 if place is places[-1]:
                     raise no_broker(place.address, exc) from exc
                 continue
             except BaseException:
-                opened.close()
+                client.close()
                 raise
             try:
-                yield opened
+                yield client
             finally:
-                opened.close()
+                client.close()
             return
 
     def _allowed(self, place: BrokerTarget, looks: bool, creates: bool) -> BrokerTarget:

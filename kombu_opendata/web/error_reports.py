@@ -99,19 +99,19 @@ class Answered:
 
     @property
     def headers(self) -> dict[str, str]:
-        after = {} if self.retry_after_seconds is None else {"Retry-After": str(self.retry_after_seconds)}
-        return after | dict(self.more_headers)
+        headers = {} if self.retry_after_seconds is None else {"Retry-After": str(self.retry_after_seconds)}
+        return headers | dict(self.more_headers)
 
 
 def answered(exc: OpenDataError) -> Answered:
     """Return the report of an error of the broker or its client."""
     status, advice = next(((status, advice) for cls, status, advice in _KINDS if isinstance(exc, cls)), _ELSE)
     values = {name: plain(value) for name, value in exc.values.items()}
-    after = None
+    retry_after_seconds = None
     if status in (429, 502, 503):
         seconds = exc.values.get("seconds")
-        after = min(max(math.ceil(seconds), 1), 60) if isinstance(seconds, (int, float)) else 2
-    return Answered(status, Fault(wire_code(exc), exc.text or str(exc), values, advice), after)
+        retry_after_seconds = min(max(math.ceil(seconds), 1), 60) if isinstance(seconds, (int, float)) else 2
+    return Answered(status, Fault(wire_code(exc), exc.text or str(exc), values, advice), retry_after_seconds)
 
 
 def not_served(status: int, text: str) -> Answered:

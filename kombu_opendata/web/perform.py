@@ -32,7 +32,7 @@ async def perform(visit: Visit, action: Action[Any], parameters: Parameters, rep
         raise PreconditionFailed(effect.text)
     target = audit.subject(parameters.model_dump())
     try:
-        done = await action.perform(visit.broker, parameters, report)
+        outcome = await action.perform(visit.broker, parameters, report)
     except OpenDataError as exc:
         audit.noted(visit.user, visit.visitor.address, "failed: %s%s: %s", action.name, target, exc.text, is_bad=True)
         raise
@@ -41,9 +41,9 @@ async def perform(visit: Visit, action: Action[Any], parameters: Parameters, rep
         raise
     finally:
         visit.broker.forget_answers()
-    counts = ", ".join(f"{count} {name}" for name, count in done.counts.items())
+    counts = ", ".join(f"{count} {name}" for name, count in outcome.counts.items())
     audit.noted(visit.user, visit.visitor.address, "did: %s%s: %s", action.name, target, counts or "done")
-    return done
+    return outcome
 
 
 async def begin(visit: Visit, action: Action[Any], parameters: Parameters, *, patience: float = 1.0) -> BackgroundJob:

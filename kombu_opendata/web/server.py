@@ -41,9 +41,9 @@ def serve(
         OSError: the address can't be used.
     """
     listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    shown = f"[{host}]" if ":" in host else host
+    url_host = f"[{host}]" if ":" in host else host
     file, key = certificate
-    announce(f"http{'s' if file else ''}://{shown}:{listener.getsockname()[1]}/")
+    announce(f"http{'s' if file else ''}://{url_host}:{listener.getsockname()[1]}/")
     config = uvicorn.Config(
         create_app(settings),
         log_level="warning",

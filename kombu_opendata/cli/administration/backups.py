@@ -50,7 +50,7 @@ def backup(
 
     location = store_location(store, url)
     with bar("backing up") as update:
-        made = asyncio.run(
+        result = asyncio.run(
             save(
                 location, target, instance,
                 now=datetime.now(UTC), keep=keep, progress=lambda far: update(far.done, far.total),
@@ -58,17 +58,17 @@ def backup(
         )  # fmt: skip
     if as_json:
         print_json(
-            _facts(made.backup)
-            | {"copied_files": made.copied_files, "copied_bytes": made.copied_bytes}
-            | {"removed": made.removed, "freed_bytes": made.freed_bytes}
+            _facts(result.backup)
+            | {"copied_files": result.copied_files, "copied_bytes": result.copied_bytes}
+            | {"removed": result.removed, "freed_bytes": result.freed_bytes}
         )
         return
     say(
-        f"backup {made.backup.id}: {counted(made.backup.messages, 'message')} in queues, {made.backup.bytes:,} bytes; "
-        f"copied {counted(made.copied_files, 'file')}, {made.copied_bytes:,} bytes"
+        f"backup {result.backup.id}: {counted(result.backup.messages, 'message')} in queues, "
+        f"{result.backup.bytes:,} bytes; copied {counted(result.copied_files, 'file')}, {result.copied_bytes:,} bytes"
     )
-    if made.removed:
-        say(f"removed {counted(len(made.removed), 'backup')} and {made.freed_bytes:,} bytes")
+    if result.removed:
+        say(f"removed {counted(len(result.removed), 'backup')} and {result.freed_bytes:,} bytes")
 
 
 def _list(target: str, as_json: bool) -> None:
@@ -121,8 +121,8 @@ def restore(target: str, destination: str, id: str, as_json: bool) -> None:
     from ..terminal.progress import bar
 
     with bar("restoring") as update:
-        made = asyncio.run(make(target, destination, id, progress=lambda far: update(far.done, far.total)))
+        record = asyncio.run(make(target, destination, id, progress=lambda far: update(far.done, far.total)))
     if as_json:
-        print_json(_facts(made))
+        print_json(_facts(record))
         return
-    say(f"restored the backup {made.id}: {counted(made.messages, 'message')} in queues, {made.bytes:,} bytes")
+    say(f"restored the backup {record.id}: {counted(record.messages, 'message')} in queues, {record.bytes:,} bytes")

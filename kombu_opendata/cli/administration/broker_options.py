@@ -52,8 +52,8 @@ def _help(spec: Spec) -> str:
         "" if option.kind.allowed == "at least 0" else option.kind.allowed,
         "may be repeated" if option.repeated else "",
     ]
-    known = "; ".join(fact for fact in facts if fact)
-    return f"{option.help}  [{known}]" if known else option.help
+    text = "; ".join(fact for fact in facts if fact)
+    return f"{option.help}  [{text}]" if text else option.help
 
 
 config_option = click.option(

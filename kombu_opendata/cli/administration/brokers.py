@@ -97,8 +97,8 @@ def _about(instance: dict[str, Any]) -> Iterator[str]:
 
 
 def _about_disk(disk: dict[str, Any]) -> Iterator[str]:
-    live, waiting = (f"{disk[name] / (1 << 20):,.1f} MiB" for name in ("live_bytes", "waiting_bytes"))
-    yield f"tables: {live} in use, {waiting} replaced but not yet deleted"
+    live, replaced = (f"{disk[name] / (1 << 20):,.1f} MiB" for name in ("live_bytes", "waiting_bytes"))
+    yield f"tables: {live} in use, {replaced} replaced but not yet deleted"
     if disk["limit_bytes"]:
         early = f"; {disk['removed_early']:,} settled messages were removed early" if disk["removed_early"] else ""
         stuck = ", and there are no settled messages left to remove" if disk["is_stuck"] else ""
@@ -124,19 +124,19 @@ def reload(place: str | None, target: Target, as_json: bool) -> None:
 
     with target.or_at(place).client(looks=True) as client:
         try:
-            done = client.reload()
+            report = client.reload()
         except StartError as exc:
             raise CommandError(f"the broker keeps what it read from that file before: {exc.text}") from exc
-    names = {"added": done.added, "removed": done.removed, "changed": done.changed}
+    names = {"added": report.added, "removed": report.removed, "changed": report.changed}
     if as_json:
-        print_json({"users": names, "certificates": done.certificates})
+        print_json({"users": names, "certificates": report.certificates})
         return
     for change, users in names.items():
         if users:
             say(f"users {change}: {', '.join(map(shown, users))}")
     if not any(names.values()):
         say("no user changed since the file was last read")
-    if done.certificates:
+    if report.certificates:
         say("the certificates were read again")
 
 
@@ -180,7 +180,7 @@ def maintain(duties: tuple[str, ...], timeout: float, target: Target, as_json: b
     if as_json:
         print_json(report)
         return
-    counts = {words: report[name] for name, words in _COUNTS.items() if name in report}
+    counts = {label: report[name] for name, label in _COUNTS.items() if name in report}
     print_facts({**counts, "seconds": f"{report['seconds']:.3f}"})
     if report["joined"]:
         say(f"was already running, and is part of this report: {', '.join(report['joined'])}")

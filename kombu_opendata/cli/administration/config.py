@@ -66,12 +66,12 @@ def show(file: Path | None, config: Path | None, as_json: bool, **given: Any) ->
     """
     configuration = collected(file or config, given)
     options = configuration.options()
-    shown = {spec: _shown(spec, getattr(options, spec.field)) for spec in public_specs()}
+    values = {spec: _shown(spec, getattr(options, spec.field)) for spec in public_specs()}
     sources = {spec: configuration.sources.get(spec.field, "default") for spec in public_specs()}
     if as_json:
-        print_json({spec.key: {"value": value, "source": sources[spec]} for spec, value in shown.items()})
+        print_json({spec.key: {"value": value, "source": sources[spec]} for spec, value in values.items()})
         return
-    for spec, value in shown.items():
+    for spec, value in values.items():
         line = f"{spec.key} = {as_toml(value)}" if value not in (None, []) else f"# {spec.key} is not set"
         say(f"{line}  # {sources[spec]}" if value not in (None, []) else line)
 

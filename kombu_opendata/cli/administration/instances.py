@@ -44,7 +44,7 @@ def list_(target: Target, as_json: bool) -> None:
     with target.client(looks=True) as client:
         instances = client.list_instances()
     if as_json:
-        print_json([{"instance": name, "open": opened} for name, opened in instances.items()])
+        print_json([{"instance": name, "open": is_open} for name, is_open in instances.items()])
     else:
-        rows = [(name, "yes" if opened else "no") for name, opened in instances.items()]
+        rows = [(name, "yes" if is_open else "no") for name, is_open in instances.items()]
         print_table([("instance", False), ("open", False)], rows, none="no instances")

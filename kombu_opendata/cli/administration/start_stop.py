@@ -50,21 +50,21 @@ def start(place: str | None, idle_exit: float, target: Target, as_json: bool) ->
 
     target = target.or_at(place)
     folder = _folder_of(target, "start that broker where it runs, with its service manager")
-    before = _running(folder)
+    previous_pid = _running(folder)
     with target.connection(idle_exit=idle_exit) as connection:
         report = connection.call(GetStatus(0)).report
     pid, url = report["pid"], target.address.as_uri()
     stays = report.get("idle_exit_seconds", 0)
     if as_json:
         facts = {"pid": pid, "url": url, "folder": str(folder), "socket": target.address.socket_path}
-        print_json({**facts, "started": pid != before, "idle_exit_seconds": stays})
+        print_json({**facts, "started": pid != previous_pid, "idle_exit_seconds": stays})
         return
-    how = "runs already" if pid == before else "started"
+    action = "runs already" if pid == previous_pid else "started"
     if stays:
-        until = f"it ends after {stays:g} s without clients"
+        ending = f"it ends after {stays:g} s without clients"
     else:
-        until = f"'{command('broker stop', str(folder))}' ends it"
-    say(f"broker {how}: pid {pid}, {url}; {until}")
+        ending = f"'{command('broker stop', str(folder))}' ends it"
+    say(f"broker {action}: pid {pid}, {url}; {ending}")
 
 
 @click.command(cls=Command, epilog="Example: opendata-queue broker stop /var/lib/app-queue")

@@ -44,9 +44,9 @@ store_options = with_options(
 
 def store_location(store: str | None, url: str | None) -> str:
     """Return the store of the command: a folder, or a bucket's URL."""
-    named = store or url
-    if named:
-        return named
+    location = store or url
+    if location:
+        return location
     target = Target()
     if not target.folder:
         raise CommandError(
@@ -92,13 +92,13 @@ def _print_report(report: Any) -> None:
         say(f"    what to do: {finding.remedy}")
     for reason in report.incomplete:
         say(f"not checked: {reason}")
-    left = sum(report.counts.values()) - len(report.findings)
-    if left:
-        say(f"and {left:,} more of the same kinds")
+    remaining = sum(report.counts.values()) - len(report.findings)
+    if remaining:
+        say(f"and {remaining:,} more of the same kinds")
     records = sum(report.records.values())
-    word = {"CLEAN": "clean", "FINDINGS": "damaged", "INCOMPLETE": "not fully checked"}[report.status.name]
+    verdict = {"CLEAN": "clean", "FINDINGS": "damaged", "INCOMPLETE": "not fully checked"}[report.status.name]
     say(
-        f"{word}: {counted(report.files, 'file')}, {counted(records, 'record')} and "
+        f"{verdict}: {counted(report.files, 'file')}, {counted(records, 'record')} and "
         f"{counted(report.messages, 'message')} checked"
     )
 
@@ -147,8 +147,10 @@ def _print_repair(found: Any) -> None:
 
 
 def _some(ids: list[int]) -> str:
-    rest = len(ids) - _SHOWN_IDS
-    return ", ".join(map(str, ids[:_SHOWN_IDS])) + (f" and {rest:,} more (--json lists all)" if rest > 0 else "")
+    remaining = len(ids) - _SHOWN_IDS
+    return ", ".join(map(str, ids[:_SHOWN_IDS])) + (
+        f" and {remaining:,} more (--json lists all)" if remaining > 0 else ""
+    )
 
 
 # ---------------------------------------------------------------------- stats
@@ -156,7 +158,7 @@ def _some(ids: list[int]) -> str:
 @click.option("--payloads", is_flag=True, help="also sum payload bytes by queue; slower")
 @store_options
 def stats(store: str | None, url: str | None, instance: str | None, payloads: bool, as_json: bool) -> None:
-    """Count what is in a store: queues, records, files."""
+    """Count the queues, records and files of a store."""
     from ..terminal.progress import bar
 
     with bar("counting") as update:
@@ -202,8 +204,8 @@ def stats(store: str | None, url: str | None, instance: str | None, payloads: bo
 async def _stats(location: str, instance: str | None, payloads: bool, update: Callable[[int, int | None], None]) -> Any:
     from ...offline import open_store, stats
 
-    async with await open_store(location, instance, who="stats") as opened:
-        return await stats(opened, payloads=payloads, progress=lambda far: update(far.done, far.total))
+    async with await open_store(location, instance, who="stats") as store:
+        return await stats(store, payloads=payloads, progress=lambda far: update(far.done, far.total))
 
 
 # ---------------------------------------------------------------------- inspect
@@ -252,8 +254,8 @@ def inspect(
         if item is not None:
             _print_one(asyncio.run(_inspect(store_location(store, url), instance, item)), as_json)
             return
-        wanted = {"kind": kind, "queue": queue, "prefix": start, "limit": limit}
-        records = asyncio.run(_scan(store_location(store, url), instance, wanted))
+        query = {"kind": kind, "queue": queue, "prefix": start, "limit": limit}
+        records = asyncio.run(_scan(store_location(store, url), instance, query))
     except RequestError as exc:
         if type(exc) is RequestError:
             raise click.UsageError(exc.text) from exc
@@ -279,15 +281,15 @@ def _hexadecimal(text: str, option: str) -> bytes:
 async def _inspect(location: str, instance: str | None, what: bytes | int | str) -> Any:
     from ...offline import inspect, open_store
 
-    async with await open_store(location, instance, who="inspect") as opened:
-        return await inspect(opened, what)
+    async with await open_store(location, instance, who="inspect") as store:
+        return await inspect(store, what)
 
 
 async def _scan(location: str, instance: str | None, wanted: dict[str, Any]) -> list[Any]:
     from ...offline import open_store, scan
 
-    async with await open_store(location, instance, who="inspect") as opened:
-        return [record async for record in scan(opened, **wanted)]
+    async with await open_store(location, instance, who="inspect") as store:
+        return [record async for record in scan(store, **wanted)]
 
 
 def _flat(values: dict[str, Any]) -> str:

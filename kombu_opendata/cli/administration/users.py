@@ -139,16 +139,16 @@ def permit(
     from ...broker.access.users_editor import edited
 
     patterns = {right: pattern for right, pattern in given.items() if pattern is not None}
-    ways = (bool(patterns), everything, celery, nothing)
-    if sum(ways) > 1:
+    choices = (bool(patterns), everything, celery, nothing)
+    if sum(choices) > 1:
         raise click.UsageError("give patterns, or one of --everything, --celery and --nothing")
     if queues and not celery:
         raise click.UsageError("--queue goes with --celery")
-    if not any((*ways, roles, not_roles)):
+    if not any((*choices, roles, not_roles)):
         raise click.UsageError("say what: patterns, --everything, --celery, --nothing, --role or --no-role")
     if everything or celery:
-        whole = celery_pattern(queues or ("celery",)) if celery else ".*"
-        patterns = dict.fromkeys(("configure", "write", "read"), whole)
+        common_pattern = celery_pattern(queues or ("celery",)) if celery else ".*"
+        patterns = dict.fromkeys(("configure", "write", "read"), common_pattern)
     with edited(path) as file:
         if nothing:
             file.forbid(name, instance)
@@ -208,9 +208,9 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, ...]]:
         + [f"certificate {certificate}" for certificate in facts["certificates"]]
     )
     columns = (facts["name"], login, ", ".join(facts["roles"]))
-    every = "admin" in facts["roles"]
+    is_admin = "admin" in facts["roles"]
     if not facts["instances"]:
-        return [(*columns, "every" if every else "none", *([".*" if every else ""] * 3))]
+        return [(*columns, "every" if is_admin else "none", *([".*" if is_admin else ""] * 3))]
     return [
         (*(columns if number == 0 else ("", "", "")), name, *patterns.values())
         for number, (name, patterns) in enumerate(facts["instances"].items())
@@ -247,8 +247,8 @@ def whoami(as_json: bool, target: Target) -> None:
     if as_json:
         print_json(identity)
         return
-    who = f"user {shown(identity['user'])}" if identity["user"] else "nobody in particular: the broker has no users"
-    say(f"You are {who} in instance {shown(identity['instance'])}.")
+    login = f"user {shown(identity['user'])}" if identity["user"] else "nobody in particular: the broker has no users"
+    say(f"You are {login} in instance {shown(identity['instance'])}.")
     say(f"roles: {', '.join(identity['roles']) or 'none'}")
     for right in ("configure", "write", "read"):
         say(f"{right}: {shown(identity[right]) or 'nothing'}")

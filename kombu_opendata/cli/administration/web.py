@@ -54,9 +54,9 @@ def web(listen: str, target: Target, **given: Any) -> None:
     if not settings.is_open:
         _check_shared(place, settings)
     certificate = (given["https_cert"] or "", given["https_key"] or "")
-    about = f"shows {place.address.as_uri()}; end it with Ctrl-C"
+    description = f"shows {place.address.as_uri()}; end it with Ctrl-C"
     try:
-        serve(settings, host, int(port), lambda at: _announce(f"{at} {about}"), certificate)
+        serve(settings, host, int(port), lambda at: _announce(f"{at} {description}"), certificate)
     except OSError as exc:
         raise CommandError(f"can't listen on {listen}: {exc.strerror or exc}") from exc
 

@@ -41,7 +41,7 @@ def _complete_workers(client: QueueClient) -> list[str]:
 worker_argument = click.argument("worker", shell_complete=_complete_workers)
 
 
-# ---------------------------------------------------------------------- looking
+# ---------------------------------------------------------------------- list, messages
 @worker_group.command("list", epilog="Example: opendata-queue worker list")
 @look_options
 def list_workers(target: Target, as_json: bool) -> None:
@@ -76,8 +76,8 @@ def _rows(found: list[Worker]) -> Iterator[Worker]:
     by_name: dict[tuple[str, str], list[Worker]] = {}
     for client in sorted(found, key=lambda client: (client.name, client.user, client.id)):
         by_name.setdefault((client.name, client.user), []).append(client)
-    for same in by_name.values():
-        yield from [client for client in same if client.consumers or client.held or client.running] or same[:1]
+    for clients in by_name.values():
+        yield from [client for client in clients if client.consumers or client.held or client.running] or clients[:1]
 
 
 def _state(one: Worker) -> str:
@@ -102,9 +102,9 @@ def messages(worker: str, limit: int, target: Target, as_json: bool) -> None:
     WORKER is an id, the end of an id, or a name; a name selects all clients that have it.
     """
     with target.client(looks=True) as client:
-        held = [state for entry in _named(client, worker) for state in client.worker_messages(entry.id, limit=limit)]
+        states = [state for entry in _named(client, worker) for state in client.worker_messages(entry.id, limit=limit)]
     if as_json:
-        print_json([_as_json(entry) for entry in held[:limit]])
+        print_json([_as_json(entry) for entry in states[:limit]])
         return
     columns: list[Column] = [
         ("queue", False), ("message", True), ("state", False), ("attempts", True), ("running since", False),
@@ -112,7 +112,7 @@ def messages(worker: str, limit: int, target: Target, as_json: bool) -> None:
     ]  # fmt: skip
     rows = [
         (entry.queue, str(entry.id), entry.state, entry.attempts, entry.running_since, entry.leased_until)
-        for entry in held[:limit]
+        for entry in states[:limit]
     ]
     print_table(columns, rows, none=f"worker {worker!r} holds no messages", spare=("attempts", "leased until"))
 

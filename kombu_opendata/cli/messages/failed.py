@@ -39,7 +39,7 @@ def failed_group() -> None:
     """
 
 
-# ---------------------------------------------------------------------- looking
+# ---------------------------------------------------------------------- list, show, count
 class _By(click.ParamType):  # type: ignore[type-arg]
     """Names of dimensions, separated by commas."""
 
@@ -164,8 +164,10 @@ def show(id: str, target: Target, as_json: bool) -> None:
         ]
         arguments_by_id = {entry.message_id: task_arguments(client, entry) for entry in failures}
     if not failures:
-        every, task = next_command("failed list"), next_command("task show", id)
-        raise CommandError(f"nothing that failed has the id {id}: '{every}' shows what failed, '{task}' any task")
+        list_command, task_command = next_command("failed list"), next_command("task show", id)
+        raise CommandError(
+            f"nothing that failed has the id {id}: '{list_command}' shows what failed, '{task_command}' any task"
+        )
     if as_json:
         print_json([as_document(entry) | arguments_by_id[entry.message_id] for entry in failures])
         return

@@ -63,13 +63,13 @@ def retry(everything: bool, into: str, limit: int, target: Target, as_json: bool
     if as_json:
         print_json({"target": into, **plain(done)})
     else:
-        rest = "".join(f"; {count:,} stayed ({_WHY_LEFT[reason]})" for reason, count in done.left.items())
+        remaining = "".join(f"; {count:,} stayed ({_WHY_LEFT[reason]})" for reason, count in done.left.items())
         where = f" in queue {into!r}" if into else ""
         outcomes = {
             f"{counted(done.redriven, 'message')} available again": done.redriven,
             f"{counted(done.published, 'task')} published again": done.published,
         }
-        say(f"{', '.join(text for text, count in outcomes.items() if count) or 'nothing runs again'}{where}{rest}")
+        say(f"{', '.join(text for text, count in outcomes.items() if count) or 'nothing runs again'}{where}{remaining}")
     _check_retried(done)
     check_ids(ids, done.handled + sum(done.left.values()), limit, "failures that match")
 
@@ -121,7 +121,7 @@ def _in_steps(label: str, total: int, work: Callable[[Callable[[Any], object]], 
             raise
 
 
-# ---------------------------------------------------------------------- setting aside, deleting
+# ---------------------------------------------------------------------- archive, delete
 @click.command(cls=Command, epilog="Example: opendata-queue failed archive orders --older-than 7d")
 @queue_argument
 @where_option

@@ -144,9 +144,9 @@ def _check_queues(client: QueueClient, queues: Iterable[str]) -> None:
     """
     from ...errors import NotFound
 
-    known = {info.name for info in client.list_queues()} if queues else set()
+    existing = {info.name for info in client.list_queues()} if queues else set()
     for queue in queues:
-        if queue in known:
+        if queue in existing:
             continue
         query: Any = {"queues": [queue], "limit": 1}
         if not client.list_messages(**query).items and not client.list_attempts(**query).items:

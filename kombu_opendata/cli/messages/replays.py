@@ -114,8 +114,8 @@ def _show(found: list[dict[str, Any]], as_json: bool) -> None:
         state = "done" if cursor["done"] else "waits: full or paused" if cursor["waiting"] else "in progress"
         if cursor["error"] and not cursor["done"]:
             state = f"failing: {cursor['error']}"
-        whole = cursor["end"] - cursor["start"]
-        share = 100 * (cursor["position"] - cursor["start"]) // whole if whole > 0 else 100
+        total = cursor["end"] - cursor["start"]
+        share = 100 * (cursor["position"] - cursor["start"]) // total if total > 0 else 100
         began = moment(cursor["started_at_ms"])
         rows.append((cursor["queue"], state, share, cursor["seen"], cursor["routed"], cursor["rate"], began))
     print_table(columns, rows, none="no replays")

@@ -37,12 +37,12 @@ def list_archived(queue: str, limit: int, target: Target, as_json: bool) -> None
     """
     with target.client(looks=True) as client:
         states = client.iter_by_state(queue, "done")
-        shown = islice(states, limit or None)
+        page = islice(states, limit or None)
         if as_json:
-            for state in shown:
+            for state in page:
                 print_json_line(_as_json(state))
             return
-        rows = [(str(state.id), state.settled_at, state.attempts) for state in shown]
+        rows = [(str(state.id), state.settled_at, state.attempts) for state in page]
         has_more = next(states, None) is not None
     print_table(_COLUMNS, rows, none=f"queue {queue!r} has no archived messages")
     if has_more:

@@ -77,8 +77,8 @@ def _print(found: Task) -> None:
             "result": _result(found.result),
         }
     )
-    for title, others in (("started", found.children), ("runs again as", found.again)):
-        for related in others:
+    for title, related_tasks in (("started", found.children), ("runs again as", found.again)):
+        for related in related_tasks:
             say(f"{title}: {related.name} {related.task_id} (message {related.message_id})")
     for failure in found.handled:
         if failure.handled == "dismissed":
@@ -118,10 +118,10 @@ def _unread(result: TaskResult) -> str:
 
 def _row(one: AttemptInfo) -> tuple[Any, ...]:
     received = one.event.visible_at_ms if one.event is not None else 0
-    waited = f"{max(0, one.claimed_at_ms - received) / 1000:.3f}" if received and one.claimed_at_ms else ""
+    queue_seconds = f"{max(0, one.claimed_at_ms - received) / 1000:.3f}" if received and one.claimed_at_ms else ""
     ran = one.runtime_ms or (one.ended_at_ms - one.claimed_at_ms if one.claimed_at_ms else 0)
     return (
-        str(one.message_id), one.queue, moment(one.ended_at_ms), waited, f"{ran / 1000:.3f}",
+        str(one.message_id), one.queue, moment(one.ended_at_ms), queue_seconds, f"{ran / 1000:.3f}",
         f"{one.state} {one.exception}".strip(), one.outcome, one.consumer, str(one.pid or ""),
     )  # fmt: skip
 

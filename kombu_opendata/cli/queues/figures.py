@@ -39,8 +39,8 @@ def figures(queues: tuple[str, ...], target: Target, as_json: bool) -> None:
     if as_json:
         print_json(recent)
         return
-    shown = recent.queues if queues else {"all queues": recent.total}
-    for name, series in shown.items():
+    series_by_name = recent.queues if queues else {"all queues": recent.total}
+    for name, series in series_by_name.items():
         rows = [] if series is None else list(_rows(recent, series))
         print_table(_COLUMNS, rows, title=name, none="no figures yet", spare=_SPARE)
 

@@ -59,8 +59,8 @@ def _local(text: str, headers: dict[str, str]) -> dict[str, Any]:
 def _print(report: dict[str, Any]) -> None:
     queue = report.get("queue")
     subject = f"queue {queue!r} " if queue else "the filter "
-    does, does_not = ("gets it", "does not get it") if queue else ("matches", "does not match")
-    say(subject + (does if report["matches"] else does_not))
+    positive, negative = ("gets it", "does not get it") if queue else ("matches", "does not match")
+    say(subject + (positive if report["matches"] else negative))
     if report["filter"] is not None:
         say(f"filter{f' (mode {mode})' if (mode := report.get('mode')) else ''}:")
         _print_explanation(report["filter"])

@@ -61,8 +61,8 @@ def _command(verb: str, done: str) -> click.Command:
                 lambda: call(source, target_queue, where=where, ids=ids or None, limit=limit, states=states),
             )  # fmt: skip
         _print(moved, source, target_queue, done, as_json)
-        stayed = moved.already + moved.expired + moved.waiting + moved.unmatched
-        check_ids(ids, moved.count + stayed, limit, "waiting messages of the queue that match")
+        remaining = moved.already + moved.expired + moved.waiting + moved.unmatched
+        check_ids(ids, moved.count + remaining, limit, "waiting messages of the queue that match")
 
     return run
 
@@ -74,11 +74,11 @@ def _watched(client: QueueClient, label: str, source: str, target: str, limit: i
     """Do the work, and show the number of messages that the target has received; also if Ctrl-C ends it."""
     from ..terminal.progress import watched
 
-    waiting, before = client.metrics(source), client.metrics(target).total
-    total = waiting.visible + waiting.delayed
+    source_metrics, count_before = client.metrics(source), client.metrics(target).total
+    total = source_metrics.visible + source_metrics.delayed
 
     def come() -> int:
-        return client.metrics(target).total - before
+        return client.metrics(target).total - count_before
 
     try:
         return watched(label, work, lambda: (come(), min(total, limit or total)))
@@ -88,7 +88,7 @@ def _watched(client: QueueClient, label: str, source: str, target: str, limit: i
 
 
 def _print(found: Moved, source: str, target: str, done: str, as_json: bool) -> None:
-    stayed = {
+    remaining = {
         "already there": found.already,
         "expired": found.expired,
         "dead letters in transit": found.waiting,
@@ -98,9 +98,9 @@ def _print(found: Moved, source: str, target: str, done: str, as_json: bool) -> 
         counts = {name: getattr(found, name) for name in ("already", "expired", "waiting", "unmatched", "is_full")}
         print_json({"source": source, "target": target, done: found.count, **counts})
     else:
-        left = "stayed" if done == "moved" else "left out"
-        rest = "".join(f"; {number:,} {left} ({reason})" for reason, number in stayed.items() if number)
-        say(f"{counted(found.count, 'message')} {done} from queue {source!r} to {target!r}{rest}")
+        verb = "stayed" if done == "moved" else "left out"
+        details = "".join(f"; {number:,} {verb} ({reason})" for reason, number in remaining.items() if number)
+        say(f"{counted(found.count, 'message')} {done} from queue {source!r} to {target!r}{details}")
     if found.is_full:
         raise CommandError(f"queue {target!r} is full: the same command goes on when there is room", NOT_NOW)
     if found.waiting:

@@ -41,10 +41,10 @@ def list_queues(every: bool, target: Target, as_json: bool) -> None:
     columns: list[Column] = [
         ("queue", False), ("kind", False), ("consumers", True), ("paused", False), ("arguments", False),
     ]  # fmt: skip
-    shown = listed({info.name: info for info in infos}, every).values()
-    rows = [(info.name, _kind(info), info.consumers, _paused(info), _arguments(info)) for info in shown]
+    listed_infos = listed({info.name: info for info in infos}, every).values()
+    rows = [(info.name, _kind(info), info.consumers, _paused(info), _arguments(info)) for info in listed_infos]
     print_table(columns, rows, none="no queues", spare=() if any(info.paused for info in infos) else ("paused",))
-    note_hidden(len(infos) - len(shown))
+    note_hidden(len(infos) - len(listed_infos))
 
 
 def _kind(info: QueueInfo) -> str:
@@ -145,11 +145,11 @@ def drop(queue: str, if_unused: bool, if_empty: bool, yes: bool, target: Target,
             f"{metrics.failed + metrics.archived_failed:,} failed ones, and {counted(metrics.consumers, 'consumer')}?",
             yes,
         )
-        waited = client.drop(queue, if_unused=if_unused, if_empty=if_empty)
+        deleted = client.drop(queue, if_unused=if_unused, if_empty=if_empty)
     if as_json:
-        print_json({"queue": queue, "dropped": True, "messages": waited})
+        print_json({"queue": queue, "dropped": True, "messages": deleted})
     else:
-        say(f"queue {queue!r} deleted, with {counted(waited, 'waiting message')}")
+        say(f"queue {queue!r} deleted, with {counted(deleted, 'waiting message')}")
 
 
 @queue_group.command(epilog="Example: opendata-queue queue purge orders")
@@ -165,8 +165,8 @@ def purge(queue: str, yes: bool, target: Target, as_json: bool) -> None:
 
     with target.client() as client:
         metrics = client.metrics(queue)
-        waiting = metrics.visible + metrics.delayed
-        confirm(f"Remove {counted(waiting, 'waiting message')} from queue {queue!r}?", yes)
+        count = metrics.visible + metrics.delayed
+        confirm(f"Remove {counted(count, 'waiting message')} from queue {queue!r}?", yes)
         removed = watched(f"purging {queue}", lambda: client.purge(queue), lambda: (0, None))
     if as_json:
         print_json({"queue": queue, "purged": removed})
@@ -190,9 +190,9 @@ def metrics(queues: tuple[str, ...], every: bool, target: Target, as_json: bool)
     elif len(queues) == 1:
         print_facts({"queue": queue_metrics[0].queue, **_figures(queue_metrics[0]), **queue_metrics[0].counts})
     else:
-        shown = listed({entry.queue: entry for entry in queue_metrics}, every or bool(queues)).values()
-        print_table(COLUMNS, map(row, shown), none="no queues", spare=SPARE)
-        note_hidden(len(queue_metrics) - len(shown))
+        listed_metrics = listed({entry.queue: entry for entry in queue_metrics}, every or bool(queues)).values()
+        print_table(COLUMNS, map(row, listed_metrics), none="no queues", spare=SPARE)
+        note_hidden(len(queue_metrics) - len(listed_metrics))
 
 
 COLUMNS: list[Column] = [
@@ -208,8 +208,8 @@ SPARE = ("acked/s", "sent/s", "consumers", "done", "delayed", "oldest")
 def row(one: QueueMetrics) -> tuple[Any, ...]:
     """Return a queue's metrics in the order of :data:`COLUMNS`."""
     rates = one.sent_per_second, one.acked_per_second
-    counted = one.visible, one.delayed, one.in_flight, one.done, one.failed, one.consumers
-    return one.queue, *counted, *rates, age(one.oldest_age_seconds)
+    counts = one.visible, one.delayed, one.in_flight, one.done, one.failed, one.consumers
+    return one.queue, *counts, *rates, age(one.oldest_age_seconds)
 
 
 def _figures(one: QueueMetrics) -> dict[str, Any]:

@@ -50,20 +50,20 @@ def alter(
     whole_seconds(given)
     options = QueueOptions(arguments=_typed(arguments), **given)
     with target.client() as client:
-        would = client.alter(queue, options, unset=unset, reset=reset, force=force, dry_run=True)
-        changes = list(_changes(would))
+        alteration = client.alter(queue, options, unset=unset, reset=reset, force=force, dry_run=True)
+        changes = list(_changes(alteration))
         asks = not (yes or dry_run) and bool(changes)
         if asks:
-            for text in (*changes, *would.notes):
+            for text in (*changes, *alteration.notes):
                 note(text)
             confirm(f"Alter queue {queue!r}?", yes)
         if not dry_run:
-            would = client.alter(queue, options, unset=unset, reset=reset, force=force)
+            alteration = client.alter(queue, options, unset=unset, reset=reset, force=force)
     if as_json:
-        print_json(would)
+        print_json(alteration)
         return
     if not asks:
-        for text in (*changes, *would.notes):
+        for text in (*changes, *alteration.notes):
             say(text)
     say(f"queue {queue!r} {_ending(changes, dry_run)}")
 
@@ -80,12 +80,12 @@ def _typed(arguments: Iterable[str]) -> dict[str, Any]:
 
     values = headers_of(arguments, "argument")
     for name, value in values.items():
-        known = BY_NAME.get(name)
-        if known is None or not isinstance(value, str):
+        definition = BY_NAME.get(name)
+        if definition is None or not isinstance(value, str):
             continue
-        if known.kind is int and value.removeprefix("-").isdecimal():
+        if definition.kind is int and value.removeprefix("-").isdecimal():
             values[name] = int(value)
-        elif known.kind is bool and value in ("true", "false"):
+        elif definition.kind is bool and value in ("true", "false"):
             values[name] = value == "true"
     return values
 

@@ -104,7 +104,7 @@ def _frames(
     look: Callable[[], dict[str, QueueMetrics]], interval: float, count: int | None, sort: str, pause: Pause
 ) -> Iterator[list[QueueLine] | None]:
     """Yield the queues at each update; None while the broker is unavailable, if it answered before."""
-    before: dict[str, QueueMetrics] = {}
+    previous: dict[str, QueueMetrics] = {}
     number = 0
     next_at = time.monotonic()
     while True:
@@ -115,8 +115,8 @@ def _frames(
                 raise
             yield None
         else:
-            yield sorted((_line(metrics, before.get(name)) for name, metrics in queues.items()), key=_order(sort))
-            before, number = queues, number + 1
+            yield sorted((_line(metrics, previous.get(name)) for name, metrics in queues.items()), key=_order(sort))
+            previous, number = queues, number + 1
         if number == count:
             return
         next_at = max(next_at + interval, time.monotonic())
@@ -207,11 +207,11 @@ def draw(lines: list[QueueLine], width: int, height: int) -> Any:
     from rich.text import Text
 
     title = _title(lines, width)
-    shown = lines[: max(1, height - _OTHER_LINES - len(title))]
-    columns, rows, _ = fitted(_COLUMNS, [_cells(line) for line in shown], width, _SPARE)
+    listed_lines = lines[: max(1, height - _OTHER_LINES - len(title))]
+    columns, rows, _ = fitted(_COLUMNS, [_cells(line) for line in listed_lines], width, _SPARE)
     name_width = room_for_text(columns, rows, width)
     body = table(columns, [(cut_middle(name, name_width), *figures) for name, *figures in rows])
-    hidden = f"and {len(lines) - len(shown):,} more{_GAP}" if len(shown) < len(lines) else ""
+    hidden = f"and {len(lines) - len(listed_lines):,} more{_GAP}" if len(listed_lines) < len(lines) else ""
     return Group(*map(Text, title), body, Text(f"{hidden}q: quit", style="dim"))
 
 
@@ -219,10 +219,10 @@ def _title(lines: list[QueueLine], width: int) -> list[str]:
     """Return the totals of all queues, on as few lines as the width allows."""
     at = next((line.metrics.at for line in lines if line.metrics.at is not None), None)
     waiting = sum(line.metrics.visible + line.metrics.delayed for line in lines)
-    held = sum(line.metrics.in_flight for line in lines)
+    in_flight = sum(line.metrics.in_flight for line in lines)
     sent, acked = sum(line.sent for line in lines), sum(line.acked for line in lines)
     parts = [] if at is None else [at.astimezone().strftime("%H:%M:%S")]
-    parts += [counted(len(lines), "queue"), f"{waiting:,} waiting", f"{held:,} in flight"]
+    parts += [counted(len(lines), "queue"), f"{waiting:,} waiting", f"{in_flight:,} in flight"]
     texts = [""]
     for part in (*parts, f"{sent:,.1f} sent/s", f"{acked:,.1f} acked/s"):
         longer = f"{texts[-1]}{_GAP}{part}" if texts[-1] else part
@@ -235,10 +235,10 @@ def _title(lines: list[QueueLine], width: int) -> list[str]:
 
 def _cells(line: QueueLine) -> tuple[Any, ...]:
     metrics = line.metrics
-    counted = metrics.visible, metrics.delayed, metrics.in_flight
+    counts = metrics.visible, metrics.delayed, metrics.in_flight
     return (
         f"{metrics.queue} (paused)" if metrics.paused else metrics.queue,
-        *counted,
+        *counts,
         line.sent,
         line.delivered,
         line.acked,

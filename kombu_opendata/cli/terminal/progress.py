@@ -44,7 +44,7 @@ def watched(label: str, work: Callable[[], T], measure: Callable[[], tuple[int, 
     """
     if not is_shown():
         return work()
-    ended = threading.Event()
+    end_event = threading.Event()
     outcome: dict[str, Any] = {}
 
     def run() -> None:
@@ -53,11 +53,11 @@ def watched(label: str, work: Callable[[], T], measure: Callable[[], tuple[int, 
         except BaseException as exc:
             outcome["error"] = exc
         finally:
-            ended.set()
+            end_event.set()
 
     with bar(label) as update:
         threading.Thread(target=run, daemon=True).start()
-        while not ended.wait(_LOOK_SECONDS):
+        while not end_event.wait(_LOOK_SECONDS):
             update(*measure())
     if "error" in outcome:
         raise outcome["error"]

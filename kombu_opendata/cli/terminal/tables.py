@@ -51,8 +51,8 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[Any]], *, title: st
     from rich.table import Table
     from rich.text import Text
 
-    every = list(rows)
-    made = Table(
+    all_rows = list(rows)
+    result = Table(
         title=Text(shown(title)) if title else None,
         title_justify="left",
         box=box.SIMPLE_HEAD,
@@ -60,15 +60,15 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[Any]], *, title: st
         show_edge=False,
     )
     for at, ((heading, is_number), width) in enumerate(
-        zip(columns, _widths(columns, every, _SHORTEST_TEXT), strict=True)
+        zip(columns, _widths(columns, all_rows, _SHORTEST_TEXT), strict=True)
     ):
         justify: Any = "right" if is_number else "left"
-        made.add_column(
-            heading, justify=justify, overflow="fold", no_wrap=_is_whole(columns, every, at), min_width=width
+        result.add_column(
+            heading, justify=justify, overflow="fold", no_wrap=_is_whole(columns, all_rows, at), min_width=width
         )
-    for row in every:
-        made.add_row(*(Text(_cell(cell)) for cell in row))
-    return made
+    for row in all_rows:
+        result.add_row(*(Text(_cell(cell)) for cell in row))
+    return result
 
 
 def _cell(value: Any) -> str:
@@ -109,12 +109,12 @@ def print_table(
     If the terminal is too narrow, the ``spare`` columns are left out in their order, with a note on stderr. A table
     that is still too wide is wrapped by the terminal, not cut.
     """
-    every = list(rows)
-    if not every:
+    all_rows = list(rows)
+    if not all_rows:
         say(none)
         return
     screen = console()
-    columns, fitted_rows, left_out = fitted(columns, every, screen.width, spare)
+    columns, fitted_rows, left_out = fitted(columns, all_rows, screen.width, spare)
     screen.width = max(screen.width, _whole_width(columns, fitted_rows, _SHORTEST_TEXT))
     screen.print(table(columns, fitted_rows, title=title), crop=False)
     if left_out:
@@ -143,8 +143,8 @@ def cut_middle(text: str, width: int) -> str:
     """Return the beginning and the end of a text, on one line of at most ``width`` columns."""
     from rich.cells import cell_len, set_cell_size
 
-    whole = shown(text)
-    if cell_len(whole) <= width:
-        return whole
+    safe_text = shown(text)
+    if cell_len(safe_text) <= width:
+        return safe_text
     tail = (width - 1) // 2
-    return f"{set_cell_size(whole, width - 1 - tail)}…{set_cell_size(whole[::-1], tail)[::-1]}"
+    return f"{set_cell_size(safe_text, width - 1 - tail)}…{set_cell_size(safe_text[::-1], tail)[::-1]}"

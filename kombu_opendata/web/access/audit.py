@@ -16,8 +16,8 @@ log = logging.getLogger(NAME)
 
 def noted(user: str, address: str, text: str, *args: object, is_bad: bool = False) -> None:
     """Log an action of a user; ``text`` describes it, as in "logged in"."""
-    who = f"user {user[:_SHOWN]!r}" if user else "anonymous"
-    log.log(logging.WARNING if is_bad else logging.INFO, "%s (from %s) " + text, who, address, *args)
+    actor = f"user {user[:_SHOWN]!r}" if user else "anonymous"
+    log.log(logging.WARNING if is_bad else logging.INFO, "%s (from %s) " + text, actor, address, *args)
 
 
 def subject(parameters: Mapping[str, Any]) -> str:

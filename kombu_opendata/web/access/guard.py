@@ -105,10 +105,10 @@ class Guard:
         if is_api(request.scope) or self._settings.proxies and self._settings.user_header in request.headers:
             return refusal if "sec-fetch-mode" in request.headers else _asks(refusal)
         query = f"?{request.url.query}" if request.url.query else ""
-        here = f"{login}?next={quote(path.lstrip('/') + query, safe='')}"
+        login_with_next = f"{login}?next={quote(path.lstrip('/') + query, safe='')}"
         if "hx-request" in request.headers or request.query_params.get("live"):
             return Response(status_code=401, headers={"HX-Redirect": login})
-        return RedirectResponse(here if request.method == "GET" else login, 303)
+        return RedirectResponse(login_with_next if request.method == "GET" else login, 303)
 
 
 def path_of(scope: Scope) -> str:

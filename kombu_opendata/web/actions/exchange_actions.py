@@ -19,8 +19,8 @@ class DeclareExchangeParameters(ExchangeParameters):
 
 
 async def preview_declare(broker: UserBroker, given: DeclareExchangeParameters) -> Preview:
-    known = {exchange.name for exchange in await broker.client.list_exchanges()}
-    if given.exchange in known:
+    existing_names = {exchange.name for exchange in await broker.client.list_exchanges()}
+    if given.exchange in existing_names:
         return Preview(f"There is an exchange {given.exchange} already.", is_possible=False)
     return Preview("A new exchange that survives restarts.")
 

@@ -79,18 +79,18 @@ class FailureParameters(Parameters):
         return [self._common() | {"queues": [queue], "ids": queue_ids} for queue, queue_ids in ids.items()]
 
     def _common(self) -> FailureFilters:
-        given: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             name: [without_none(text) for text in values] for name in _LISTS if (values := getattr(self, name))
         }
         if self.ids is not None:
-            given["ids"] = self.ids
+            arguments["ids"] = self.ids
         if self.where:
-            given["where"] = self.where
+            arguments["where"] = self.where
         if self.since is not None:
-            given["gte"] = self.since
+            arguments["gte"] = self.since
         if self.until is not None:
-            given["lte"] = self.until
-        filters: FailureFilters = given  # type: ignore[assignment]
+            arguments["lte"] = self.until
+        filters: FailureFilters = arguments  # type: ignore[assignment]
         return filters
 
 
@@ -128,12 +128,12 @@ async def retry(broker: UserBroker, given: RetryParameters, report: Report) -> A
         done = done.plus(await broker.client.retry_failures(given.target, progress=step, **filters))
         if done.full:
             break
-    left = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in done.left.items())
+    remaining = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in done.left.items())
     if done.damage:
-        left += f" ({done.damage})"
+        remaining += f" ({done.damage})"
     if done.refused and not done.handled:
-        raise PreconditionFailed(f"Nothing runs again: {left}.")
-    text = f"{counted(done.handled, 'failure')} run again." + (f" Not: {left}." if left else "")
+        raise PreconditionFailed(f"Nothing runs again: {remaining}.")
+    text = f"{counted(done.handled, 'failure')} run again." + (f" Not: {remaining}." if remaining else "")
     if done.full:
         text += f" {done.full} is full: the rest stays."
     return ActionOutcome(text, {"redriven": done.redriven, "published": done.published, **done.left}, "failed")
@@ -171,8 +171,8 @@ async def preview_archive(broker: UserBroker, given: ArchiveFailedParameters) ->
     if given.ids == []:
         return Preview("Nothing is selected.", 0, is_possible=False)
     count = len(given.ids) if given.ids is not None else (await broker.client.metrics(given.queue)).failed
-    up_to = "Those that match, of " if given.where else ""
-    return Preview(f"{up_to}{counted(count, 'failed message')} of {given.queue} will be set aside, and kept.", count)
+    prefix = "Those that match, of " if given.where else ""
+    return Preview(f"{prefix}{counted(count, 'failed message')} of {given.queue} will be set aside, and kept.", count)
 
 
 async def archive_failed(broker: UserBroker, given: ArchiveFailedParameters, _report: Report) -> ActionOutcome:
@@ -190,14 +190,14 @@ class DeleteSettledParameters(QueueParameters):
 async def preview_settled(broker: UserBroker, given: DeleteSettledParameters) -> Preview:
     figures = await broker.client.metrics(given.queue)
     count: int = {"done": figures.done, "failed": figures.failed}.get(given.state, figures.archived_failed)
-    up_to = "Of " if given.older_than else ""
-    text = f"{up_to}{counted(count, given.state.replace('_', ' ') + ' message')} of {given.queue}, for good."
+    prefix = "Of " if given.older_than else ""
+    text = f"{prefix}{counted(count, given.state.replace('_', ' ') + ' message')} of {given.queue}, for good."
     return Preview(text, count)
 
 
 async def delete_settled(broker: UserBroker, given: DeleteSettledParameters, _report: Report) -> ActionOutcome:
-    chosen: dict[str, Any] = {"older_than": given.older_than} if given.older_than else {"all": True}
-    count = await broker.client.delete_settled(given.queue, given.state, **chosen)
+    selection: dict[str, Any] = {"older_than": given.older_than} if given.older_than else {"all": True}
+    count = await broker.client.delete_settled(given.queue, given.state, **selection)
     return ActionOutcome(f"{counted(count, 'message')} deleted.", {"deleted": count}, "queue", {"name": given.queue})
 
 

@@ -145,13 +145,13 @@ async def preview_move(broker: UserBroker, given: MoveParameters) -> Preview:
         return Preview(f"{counted(len(given.ids), 'message')} of {given.queue}.", len(given.ids))
     figures = await broker.client.metrics(given.queue)
     count = figures.visible + figures.delayed
-    up_to = "Those that match, of " if given.where else ""
-    return Preview(f"{up_to}{counted(count, 'waiting message')} of {given.queue}.", None if given.where else count)
+    prefix = "Those that match, of " if given.where else ""
+    return Preview(f"{prefix}{counted(count, 'waiting message')} of {given.queue}.", None if given.where else count)
 
 
 def _moved(answer: Any, verb: str, target: str) -> ActionOutcome:
-    stayed = {name: getattr(answer, name) for name in ("already", "expired", "waiting", "unmatched")}
-    remaining = ", ".join(f"{count:,} {name}" for name, count in stayed.items() if count)
+    remaining_counts = {name: getattr(answer, name) for name in ("already", "expired", "waiting", "unmatched")}
+    remaining = ", ".join(f"{count:,} {name}" for name, count in remaining_counts.items() if count)
     if not answer.count:
         if answer.is_full:
             raise QueueFull(f"No message was {verb}: queue {target} is full.", queue=target)
@@ -160,7 +160,7 @@ def _moved(answer: Any, verb: str, target: str) -> ActionOutcome:
     text = f"{counted(answer.count, 'message')} {verb} to {target}." + (f" Not: {remaining}." if remaining else "")
     if answer.is_full:
         text += f" {target} is full: the rest stays."
-    return ActionOutcome(text, {"count": answer.count, **stayed}, "queue", {"name": target})
+    return ActionOutcome(text, {"count": answer.count, **remaining_counts}, "queue", {"name": target})
 
 
 async def move(broker: UserBroker, given: MoveParameters, _report: Report) -> ActionOutcome:

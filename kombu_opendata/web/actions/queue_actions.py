@@ -33,8 +33,8 @@ class CreateQueueParameters(QueueParameters):
 
 
 async def preview_create(broker: UserBroker, given: CreateQueueParameters) -> Preview:
-    known = {queue.name for queue in await broker.client.list_queues()}
-    if given.queue in known:
+    existing_names = {queue.name for queue in await broker.client.list_queues()}
+    if given.queue in existing_names:
         return Preview(f"There is a queue {given.queue} already.", is_possible=False)
     return Preview("A new queue that survives restarts.")
 

@@ -27,16 +27,16 @@ async def preview_verify(broker: UserBroker, given: StoreParameters) -> Preview:
             user=identity.user,
         )
     status = await broker.client.status()
-    by_hand = verification.command(status["store"], given.instance)
+    command_line = verification.command(status["store"], given.instance)
     if given.instance not in status["instances"]:
         return Preview(f"There is no instance {given.instance}.", is_possible=False)
-    why = verification.unreachable(status["store"], status["pid"])
-    if why:
-        return Preview(f"This page can't read the store: {why}. On its host: {by_hand}", is_possible=False)
+    reason = verification.unreachable(status["store"], status["pid"])
+    if reason:
+        return Preview(f"This page can't read the store: {reason}. On its host: {command_line}", is_possible=False)
     return Preview(
         "Every file and every record of the store will be checked, beside the broker. Nothing is changed.",
         None,
-        (f"The same on the command line: {by_hand}",),
+        (f"The same on the command line: {command_line}",),
     )
 
 

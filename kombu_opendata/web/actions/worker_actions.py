@@ -59,9 +59,9 @@ async def shut_down(broker: UserBroker, given: WorkerParameters, _report: Report
 
 def _control_exchange(worker: Worker) -> str:
     """Return the exchange of Celery's remote control for this worker; empty if it is no Celery worker."""
-    before, after = f"{worker.name}.", ".pidbox"
-    queues = (name for name in worker.consumers if name.startswith(before) and name.endswith(after))
-    return next((name.removeprefix(before) for name in queues), "")
+    prefix, suffix = f"{worker.name}.", ".pidbox"
+    queues = (name for name in worker.consumers if name.startswith(prefix) and name.endswith(suffix))
+    return next((name.removeprefix(prefix) for name in queues), "")
 
 
 ACTIONS: tuple[Action[Any], ...] = (

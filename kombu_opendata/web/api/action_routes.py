@@ -37,9 +37,9 @@ def _add_routes(action: Action[Any]) -> None:
 
 def _add(action: Action[Any], ending: str, summary: str, handler: Callable[..., Awaitable[Any]]) -> None:
     handler.__annotations__["parameters"] = action.parameters
-    words = f"{ending[1:] or 'do'}_{action.name}".replace("-", "_")
+    operation_id = f"{ending[1:] or 'do'}_{action.name}".replace("-", "_")
     router.add_api_route(
-        f"/{action.name}{ending}", handler, methods=["POST"], summary=summary, operation_id=words,
+        f"/{action.name}{ending}", handler, methods=["POST"], summary=summary, operation_id=operation_id,
         responses=BODY_RESPONSES,
     )  # fmt: skip
 

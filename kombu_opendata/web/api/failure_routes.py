@@ -28,5 +28,5 @@ async def list_failures(
     ``by`` has some of task, exception, queue, reason and worker, separated by commas; ``hours`` limits the result to
     the last hours.
     """
-    asked = Asked(task, exception, queue, reason, worker, where, hours)
-    return await failures(visit.broker, visit.site.masking, asked, tuple(by.split(",")), after)
+    filters = Asked(task, exception, queue, reason, worker, where, hours)
+    return await failures(visit.broker, visit.site.masking, filters, tuple(by.split(",")), after)

@@ -37,22 +37,22 @@ async def updates(
         every_seconds: the interval while the server is not busy.
         pace: the pace of all open views.
     """
-    before, unchanged = "", 0
+    previous, unchanged = "", 0
     while not is_ending():
         current = ""
         async with pace.turn() as late:
             try:
-                shown, age = await asyncio.wait_for(render(), AWAY_SECONDS)
-                now, current = event(shown), event(f"{age:.1f}", "current")
+                content, age = await asyncio.wait_for(render(), AWAY_SECONDS)
+                now, current = event(content), event(f"{age:.1f}", "current")
             except TimeoutError:
                 now = away(f"It has not answered for {AWAY_SECONDS:g} s.")
                 pace.broker_was_away()
             except OpenDataError as exc:
                 now = told(exc)
                 pace.broker_was_away()
-        unchanged = unchanged + 1 if now == before else 0
+        unchanged = unchanged + 1 if now == previous else 0
         yield (current or now) if unchanged % _AGAIN else now + current
-        before = now
+        previous = now
         await pace.rest(every_seconds, late)
 
 

@@ -48,12 +48,12 @@ async def act(visit: AVisit, name: str, request: Request) -> Response:
             if job.state == "failed":
                 return await _dialog(visit, action, items, [job.error])
             return job_notice(visit, job, is_new=True)
-        done = await perform(visit, action, parameters)
+        outcome = await perform(visit, action, parameters)
     except ValidationError as exc:
         return await _dialog(visit, action, items, faults_of(action.parameters, exc))
     except OpenDataError as exc:
         return await _dialog(visit, action, items, [str(exc)])
-    return _notice(visit, done)
+    return _notice(visit, outcome)
 
 
 def _action(name: str) -> Action[Any]:
@@ -94,14 +94,14 @@ async def _dialog(visit: Visit, action: Action[Any], items: Items, faults: list[
         effect = await preview(visit, action, so_far) if so_far is not None else None
     except OpenDataError as exc:
         faults = faults or [str(exc)]
-    shown = {
+    context = {
         "action": action,
         "fields": form_fields(action.parameters, action.given, items),
         "preview": effect,
         "faults": faults,
         "typed": next((value for key, value in items if key == action.typed), "") if action.typed else "",
     }
-    return HTMLResponse(visit.site.renderer.page("dialog.html", frame(visit) | shown))
+    return HTMLResponse(visit.site.renderer.page("dialog.html", frame(visit) | context))
 
 
 def _notice(visit: Visit, done: ActionOutcome) -> Response:

@@ -20,7 +20,7 @@ def error_page(request: Request, said: Answered) -> Response:
 
 def _came_from(request: Request) -> str:
     """Return the view of this site with the link or form of the request; empty if there is none."""
-    before = parted(request.headers.get("referer", ""))
-    if before is None or before.netloc != request.url.netloc or before.path == request.url.path:
+    referer = parted(request.headers.get("referer", ""))
+    if referer is None or referer.netloc != request.url.netloc or referer.path == request.url.path:
         return ""
-    return before.path + (f"?{before.query}" if before.query else "")
+    return referer.path + (f"?{referer.query}" if referer.query else "")

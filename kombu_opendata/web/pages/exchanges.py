@@ -31,8 +31,8 @@ async def show_one(visit: AVisit, name: str, search: str = "", page: int = 1) ->
 @view(router, "/exchanges/route", "route.html")
 async def show_route(visit: AVisit, name: str = "", routing_key: str = "", headers: str = "") -> Shown:
     """Return the queues to which a message would be routed, without sending it. Errors are shown beside the form."""
-    shown: dict[str, Any] = {"given": {"name": name, "routing_key": routing_key, "headers": headers}}
+    context: dict[str, Any] = {"given": {"name": name, "routing_key": routing_key, "headers": headers}}
     try:
-        return shown | {"route": await reports.route(visit.broker, name, routing_key, reports.headers_of(headers))}
+        return context | {"route": await reports.route(visit.broker, name, routing_key, reports.headers_of(headers))}
     except RequestError as exc:
-        return shown | {"route": None, "problem": str(exc)}
+        return context | {"route": None, "problem": str(exc)}

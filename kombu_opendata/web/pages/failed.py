@@ -27,6 +27,6 @@ async def show(
 ) -> Shown:
     """Return groups, the times of the failures, and a page of failures."""
     check = check_filter(where)
-    asked = Asked(task, exception, queue, reason, worker, where if check.is_valid else "", hours)
-    report = await failures(visit.broker, visit.site.masking, asked, tuple(by.split(",")), after or None)
+    filters = Asked(task, exception, queue, reason, worker, where if check.is_valid else "", hours)
+    report = await failures(visit.broker, visit.site.masking, filters, tuple(by.split(",")), after or None)
     return {"failures": report, "check": check, "where": where, "choices": GROUPS}

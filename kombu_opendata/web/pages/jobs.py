@@ -35,8 +35,8 @@ async def cancel(visit: AVisit, id: int) -> Response:
 
 def job_notice(visit: Visit, job: BackgroundJob, *, is_new: bool = False) -> Response:
     """Return the notice of a job; a new one is added to the others."""
-    shown = frame(visit) | {"job": job, "is_new": is_new}
-    return HTMLResponse(visit.site.renderer.page("job_notice.html", shown))
+    context = frame(visit) | {"job": job, "is_new": is_new}
+    return HTMLResponse(visit.site.renderer.page("job_notice.html", context))
 
 
 def _job(visit: Visit, id: int) -> BackgroundJob:

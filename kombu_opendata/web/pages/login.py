@@ -75,5 +75,5 @@ def _onward(request: Request, path: str) -> Response:
 
 def _form(request: Request, onward: str, fault: str = "", status: int = 200) -> Response:
     site: Site = request.app.state.site
-    shown = frame_of(request, site, "") | {"next": onward, "wrong": fault, "live_url": ""}
-    return HTMLResponse(site.renderer.page("login.html", shown), status)
+    context = frame_of(request, site, "") | {"next": onward, "wrong": fault, "live_url": ""}
+    return HTMLResponse(site.renderer.page("login.html", context), status)

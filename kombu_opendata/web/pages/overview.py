@@ -20,8 +20,8 @@ _PATIENCE = 0.05
 @view(router, "/", "overview.html")
 async def show(visit: AVisit, search: str = "", sort: str = "name", page: int = 1, control: bool = False) -> Shown:
     """Return findings, totals, and a page of queues."""
-    shown, findings = await asyncio.gather(
+    report, findings = await asyncio.gather(
         overview(visit.broker, search=search, sort=sort, page=page, control=control, patience=_PATIENCE),
         attention(visit.broker),
     )
-    return {"overview": shown, "findings": findings}
+    return {"overview": report, "findings": findings}

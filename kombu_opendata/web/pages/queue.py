@@ -20,33 +20,33 @@ async def show(visit: AVisit, name: str, tab: str = "ready", where: str = "", af
     """Return a queue and a page of one of its tabs."""
     tab = tab if tab in TABS else "ready"
     check = check_filter(where)
-    shown: Shown = {"queue": await queue_report(visit.broker, name), "tab": tab, "where": where, "check": check}
+    context: Shown = {"queue": await queue_report(visit.broker, name), "tab": tab, "where": where, "check": check}
     if not check.is_valid:
-        return shown | {"messages": None, "failures": None, "next": None}
+        return context | {"messages": None, "failures": None, "next": None}
     if tab == "failed":
         failures = await queue_failures(visit.broker, visit.site.masking, name, where=where, after=after or None)
-        return shown | {"messages": None, "failures": failures.items, "next": failures.next}
+        return context | {"messages": None, "failures": failures.items, "next": failures.next}
     messages = await queue_messages(visit.broker, name, tab, where=where, after=id_of(after))
-    return shown | {"messages": messages, "failures": None, "next": messages.after}
+    return context | {"messages": messages, "failures": None, "next": messages.after}
 
 
 @router.get("/filters/check")
 async def check(visit: AVisit, where: str = "") -> Response:
     """Return the check of a filter, as a fragment."""
-    shown = frame(visit) | {"check": check_filter(where), "where": where}
-    return HTMLResponse(visit.site.renderer.page("filter_check.html", shown))
+    context = frame(visit) | {"check": check_filter(where), "where": where}
+    return HTMLResponse(visit.site.renderer.page("filter_check.html", context))
 
 
 @router.get("/filters/explain")
 async def explained(visit: AVisit, id: str = "", queue: str = "", where: str = "") -> Response:
     """Return the explanation of a match, as a fragment."""
-    shown = frame(visit) | {"explained": None, "fault": ""}
+    context = frame(visit) | {"explained": None, "fault": ""}
     masking = visit.site.masking
     try:
         if (message := id_of(id)) is None:
-            shown["fault"] = "Give the number of a message."
+            context["fault"] = "Give the number of a message."
         else:
-            shown["explained"] = await explain(visit.broker, masking, queue=queue, id=message, where=where)
+            context["explained"] = await explain(visit.broker, masking, queue=queue, id=message, where=where)
     except OpenDataError as exc:
-        shown["fault"] = str(exc)
-    return HTMLResponse(visit.site.renderer.page("filter_explained.html", shown))
+        context["fault"] = str(exc)
+    return HTMLResponse(visit.site.renderer.page("filter_explained.html", context))

@@ -94,8 +94,8 @@ async def _page(visit: Visit, template: str, context: Callable[[], Awaitable[Sho
         report = answered(exc)
         if not _may_come_back(report):
             raise
-        shown = frame(visit) | {"fault": str(exc)}
-        return HTMLResponse(visit.site.renderer.page("unavailable.html", shown), 503, report.headers)
+        page_context = frame(visit) | {"fault": str(exc)}
+        return HTMLResponse(visit.site.renderer.page("unavailable.html", page_context), 503, report.headers)
 
 
 def error_context(said: Answered) -> Shown:
@@ -113,8 +113,8 @@ def _events(visit: Visit, template: str, context: Callable[[], Awaitable[Shown]]
 
     async def render() -> tuple[str, float]:
         ages = note_ages()
-        shown = visit.site.renderer.block(template, "content", await context())
-        return shown, max(ages)
+        content = visit.site.renderer.block(template, "content", await context())
+        return content, max(ages)
 
     return updates(render, lambda exc: _told(visit, exc), visit.site.settings.refresh_seconds, visit.site.pace)
 

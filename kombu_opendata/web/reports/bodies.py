@@ -69,10 +69,10 @@ def _json(value: Any, masking: Masking) -> tuple[str, bool]:
 
     Omitted values are not formatted, so that a large body does not delay other requests.
     """
-    left = [MAX_SHOWN]
-    begun = _beginning(value, left, 0)
-    text = json.dumps(plain(masking.value(begun)), indent=2, ensure_ascii=False, default=str)
-    return text[:MAX_SHOWN], left[0] < 0 or len(text) > MAX_SHOWN
+    budget = [MAX_SHOWN]
+    beginning = _beginning(value, budget, 0)
+    text = json.dumps(plain(masking.value(beginning)), indent=2, ensure_ascii=False, default=str)
+    return text[:MAX_SHOWN], budget[0] < 0 or len(text) > MAX_SHOWN
 
 
 def _beginning(value: Any, left: list[int], depth: int) -> Any:
@@ -81,9 +81,9 @@ def _beginning(value: Any, left: list[int], depth: int) -> Any:
     if depth > MAX_DEPTH:
         return "…"
     if isinstance(value, str):
-        shown = value[: max(left[0], 0)]
+        cut_text = value[: max(left[0], 0)]
         left[0] -= len(value)
-        return shown
+        return cut_text
     if isinstance(value, Mapping):
         beginning = {}
         for name, element in value.items():

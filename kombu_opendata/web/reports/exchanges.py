@@ -66,11 +66,11 @@ async def exchange(broker: UserBroker, name: str, *, search: str = "", page: int
     if info is None:
         raise NotFound(f"no exchange {name!r}", exchange=name)
     bindings = await broker.recent("bindings", 1.0, broker.client.list_bindings)
-    wanted = search.lower()
+    needle = search.lower()
     own_bindings = [
         one
         for one in bindings
-        if one.exchange == name and (wanted in one.queue.lower() or wanted in one.routing_key.lower())
+        if one.exchange == name and (needle in one.queue.lower() or needle in one.routing_key.lower())
     ]
     own_bindings.sort(key=lambda one: (one.routing_key, one.queue))
     alternate = str(info.arguments.get(ALTERNATE, ""))

@@ -43,8 +43,8 @@ class Asked:
 
     def also(self, values: dict[str, str]) -> Asked:
         """Return these filters with further values."""
-        more: dict[str, Any] = {name: value or NONE for name, value in values.items()}
-        return replace(self, **more)
+        filters: dict[str, Any] = {name: value or NONE for name, value in values.items()}
+        return replace(self, **filters)
 
     def filters(self) -> FailureFilters:
         """Return the filters for the client's calls."""

@@ -76,8 +76,8 @@ async def message_rows(
         return await _running(broker, queue)
     if not where:
         page = await broker.client.list_by_state(queue, state, limit=limit, after=after)  # type: ignore[arg-type]
-        about = await _about(broker, queue, page.messages)
-        return MessageRows(tuple(_row(message, about.get(message.id)) for message in page.messages), page.after)
+        infos = await _about(broker, queue, page.messages)
+        return MessageRows(tuple(_row(message, infos.get(message.id)) for message in page.messages), page.after)
     return await _search(broker, queue, state, where, after, limit)
 
 
@@ -87,10 +87,10 @@ async def _search(broker: UserBroker, queue: str, state: str, where: str, after:
     rows: list[MessageRow] = []
     while True:
         page = await broker.client.list_by_state(queue, state, limit=500, after=after)  # type: ignore[arg-type]
-        about = await _about(broker, queue, page.messages)
+        infos = await _about(broker, queue, page.messages)
         for message in page.messages:
             searched += 1
-            info = about.get(message.id)
+            info = infos.get(message.id)
             if info is not None and selector.matches(info.headers):
                 rows.append(_row(message, info))
         after = page.after

@@ -88,11 +88,11 @@ async def overview(
     matching.sort(key=lambda one: (_SORTS.get(sort, _SORTS["name"])(one), one.queue))
     pages = max(1, -(-len(matching) // PAGE))
     page = min(max(page, 1), pages)
-    shown = tuple(matching[(page - 1) * PAGE : page * PAGE])
-    recent = await recent_figures(broker, [one.queue for one in shown])
+    queues = tuple(matching[(page - 1) * PAGE : page * PAGE])
+    recent = await recent_figures(broker, [one.queue for one in queues])
     return Overview(
         totals(counted),
-        shown,
+        queues,
         len(matching),
         page,
         pages,

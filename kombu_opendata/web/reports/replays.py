@@ -115,17 +115,17 @@ async def replays(broker: UserBroker, *, after: str = "") -> ReplayReport:
 
 def replay_of(cursor: Mapping[str, Any]) -> ReplayRow:
     """Return the row of a routing cursor that the broker reported."""
-    whole, examined = cursor["end"] - cursor["start"], cursor["position"] - cursor["start"]
+    total, examined = cursor["end"] - cursor["start"], cursor["position"] - cursor["start"]
     rate = float(cursor["rate"])
-    left = None if cursor["done"] or rate <= 0 else (whole - examined) / rate
+    seconds_left = None if cursor["done"] or rate <= 0 else (total - examined) / rate
     return ReplayRow(
         cursor["queue"],
         _state(cursor),
-        1.0 if cursor["done"] or whole <= 0 else min(examined / whole, 1.0),
+        1.0 if cursor["done"] or total <= 0 else min(examined / total, 1.0),
         cursor["seen"],
         cursor["routed"],
         rate,
-        left,
+        seconds_left,
         cursor["selector"],
         cursor["error"],
         moment(cursor["started_at_ms"]),
@@ -148,7 +148,7 @@ def job_of(job: JobInfo) -> SparkJob:
     ended = (
         sum(queue.done + queue.failed + queue.removed for queue in queues) + job.unroutable + job.damaged - job.running
     )
-    whole = sum(queue.routed for queue in queues) + job.rows - job.routed + job.unroutable + job.damaged
+    total = sum(queue.routed for queue in queues) + job.rows - job.routed + job.unroutable + job.damaged
     return SparkJob(
         job.job_id,
         job.state,
@@ -160,7 +160,7 @@ def job_of(job: JobInfo) -> SparkJob:
         job.done,
         job.failed,
         job.running,
-        1.0 if job.has_ended else _share(max(ended, 0), whole),
+        1.0 if job.has_ended else _share(max(ended, 0), total),
         _share(job.routed, job.rows),
         "" if job.blocked is None else str(job.blocked),
         moment(job.committed_at_ms),

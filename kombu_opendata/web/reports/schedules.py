@@ -99,8 +99,8 @@ async def schedules(broker: UserBroker, *, hours: int = 24, queue: str = "") -> 
     hours = min(SPANS, key=lambda span: abs(span - hours))
     due = await _due(broker, queue, hours)
     figures = (await queue_figures(broker)).queues
-    waiting = sorted((one for one in figures if one.delayed), key=lambda one: (-one.delayed, one.queue))
-    queues = [_queue(one, await _due(broker, one.queue, hours)) for one in waiting[:MAX_QUEUES]]
+    delayed = sorted((one for one in figures if one.delayed), key=lambda one: (-one.delayed, one.queue))
+    queues = [_queue(one, await _due(broker, one.queue, hours)) for one in delayed[:MAX_QUEUES]]
     beat = await broker.recent("periodic", 2.0, broker.client.periodic_tasks)
     return Schedules(
         hours,
@@ -110,7 +110,7 @@ async def schedules(broker: UserBroker, *, hours: int = 24, queue: str = "") -> 
         due.later,
         due.is_estimate,
         tuple(queues),
-        max(len(waiting) - MAX_QUEUES, 0),
+        max(len(delayed) - MAX_QUEUES, 0),
         tuple(_periodic(one, due.at) for one in beat.tasks),
         beat.since,
     )
@@ -139,5 +139,5 @@ def _queue(figures: QueueMetrics, due: DueCounts) -> QueueDue:
 def _periodic(one: PeriodicTask, now: datetime) -> Periodic:
     expected = one.last + one.interval if one.interval is not None else None
     is_late = expected is not None and one.interval is not None and now > expected + max(one.interval, _LATE)
-    every = one.interval.total_seconds() if one.interval is not None else None
-    return Periodic(one.name, one.task, one.queue, one.count, every, one.last, expected, is_late, one.last_message_id)
+    seconds = one.interval.total_seconds() if one.interval is not None else None
+    return Periodic(one.name, one.task, one.queue, one.count, seconds, one.last, expected, is_late, one.last_message_id)

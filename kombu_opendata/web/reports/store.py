@@ -193,7 +193,7 @@ def _instance(name: str, report: Mapping[str, Any], verified: Verification | Non
 
 
 def _upkeep(report: Mapping[str, Any]) -> StoreMaintenance:
-    disk, checkpoint, ended = report["disk"], report["checkpoint"], report["disk"]["compactions_ended"]
+    disk, checkpoint, compactions = report["disk"], report["checkpoint"], report["disk"]["compactions_ended"]
     return StoreMaintenance(
         moment(checkpoint["at_ms"]),
         checkpoint["seconds"],
@@ -201,8 +201,8 @@ def _upkeep(report: Mapping[str, Any]) -> StoreMaintenance:
         disk["unsorted_tables"],
         disk["runs"],
         tuple(compaction["sources"] for compaction in disk["compactions_running"]),
-        moment(max((compaction["planned_at_ms"] for compaction in ended), default=0)),
-        sum(compaction["status"] == "failed" for compaction in ended),
+        moment(max((compaction["planned_at_ms"] for compaction in compactions), default=0)),
+        sum(compaction["status"] == "failed" for compaction in compactions),
         report["journal_limit_bytes"],
     )
 

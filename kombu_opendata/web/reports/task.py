@@ -130,16 +130,16 @@ def _tree(tasks: dict[str, MessageInfo]) -> Iterator[Node]:
     for id, info in tasks.items():
         parent = info.headers.get("parent_id", "")
         children.setdefault(parent if parent in tasks and parent != id else "", []).append(id)
-    left = [(id, 0) for id in reversed(children.get("", []))]
-    seen: set[str] = set()
-    while left:
-        id, depth = left.pop()
-        if id in seen:
+    pending = [(id, 0) for id in reversed(children.get("", []))]
+    visited: set[str] = set()
+    while pending:
+        id, depth = pending.pop()
+        if id in visited:
             continue
-        seen.add(id)
+        visited.add(id)
         info = tasks[id]
         yield Node(id, info.headers.get("task", ""), _status(info), depth)
-        left += [(child, depth + 1) for child in reversed(children.get(id, []))]
+        pending += [(child, depth + 1) for child in reversed(children.get(id, []))]
 
 
 def _status(one: MessageInfo) -> str:

@@ -93,12 +93,12 @@ async def workers(broker: UserBroker, *, search: str = "", page: int = 1) -> Wor
     """Return a page of the workers, and all other clients."""
     clients = await broker.recent("workers", 1.0, broker.client.workers)
     matching = [one for one in clients if search.lower() in one.name.lower()]
-    working = sorted((one for one in matching if _works(one)), key=lambda one: (one.name, one.id))
-    shown = paged(working, page)
-    names = await _tasks(broker, [one.oldest_id for one in shown.rows if one.oldest_id is not None])
-    rows = tuple(_figures(one, names) for one in shown.rows)
-    others = _others(one for one in matching if not _works(one))
-    return WorkerReport(Paged(rows, shown.matching, shown.page, shown.pages), others, search)
+    consuming = sorted((one for one in matching if _works(one)), key=lambda one: (one.name, one.id))
+    rows_page = paged(consuming, page)
+    names = await _tasks(broker, [one.oldest_id for one in rows_page.rows if one.oldest_id is not None])
+    rows = tuple(_figures(one, names) for one in rows_page.rows)
+    other_clients = _others(one for one in matching if not _works(one))
+    return WorkerReport(Paged(rows, rows_page.matching, rows_page.page, rows_page.pages), other_clients, search)
 
 
 async def worker(broker: UserBroker, id: str) -> WorkerDetails:
@@ -110,11 +110,11 @@ async def worker(broker: UserBroker, id: str) -> WorkerDetails:
     """
     client = await broker.client.worker(id)
     messages = await broker.client.worker_messages(id, limit=MAX_MESSAGES)
-    about = await _about(broker, [one.id for one in messages])
-    names = {id: info.headers.get("task", "") for id, info in about.items()}
+    infos = await _about(broker, [one.id for one in messages])
+    names = {id: info.headers.get("task", "") for id, info in infos.items()}
     if client.oldest_id is not None and client.oldest_id not in names:
         names |= await _tasks(broker, [client.oldest_id])
-    rows = sorted((_message(one, about) for one in messages), key=lambda one: (one.since is None, one.since, one.id))
+    rows = sorted((_message(one, infos) for one in messages), key=lambda one: (one.since is None, one.since, one.id))
     return WorkerDetails(_figures(client, names), tuple(rows), max(client.held + client.running - len(rows), 0))
 
 
@@ -135,18 +135,18 @@ def _others(clients: Iterable[Worker]) -> tuple[OtherClients, ...]:
         OtherClients(
             name,
             user,
-            len(same),
-            sum(client.connections for client in same),
-            min((client.since for client in same if client.since is not None), default=None),
+            len(clients_of_name),
+            sum(client.connections for client in clients_of_name),
+            min((client.since for client in clients_of_name if client.since is not None), default=None),
         )
-        for (name, user), same in sorted(by_name.items())
+        for (name, user), clients_of_name in sorted(by_name.items())
     )
 
 
 async def _tasks(broker: UserBroker, ids: list[int]) -> dict[int, str]:
     """Return the names of these messages' tasks, as far as they are known."""
     infos = await _about(broker, ids)
-    return {id: about.headers.get("task", "") for id, about in infos.items()}
+    return {id: info.headers.get("task", "") for id, info in infos.items()}
 
 
 async def _about(broker: UserBroker, ids: list[int]) -> dict[int, MessageInfo]:

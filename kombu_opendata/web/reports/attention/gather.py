@@ -85,11 +85,11 @@ async def _trends(broker: UserBroker, queues: list[QueueMetrics], failures: list
     """Return the trends of the fullest queues that may grow, and of the queues with failures."""
     filling = [one for one in queues if may_grow(one)]
     filling.sort(key=lambda one: -one.visible)
-    wanted = sorted({*(one.queue for one in filling[:_QUEUES]), *(one.queue for one in failures[:_QUEUES])})
-    if not wanted:
+    names = sorted({*(one.queue for one in filling[:_QUEUES]), *(one.queue for one in failures[:_QUEUES])})
+    if not names:
         return {}
-    recent = await recent_figures(broker, wanted)
-    trends = {name: trend(recent, name) for name in wanted}
+    recent = await recent_figures(broker, names)
+    trends = {name: trend(recent, name) for name in names}
     return {name: one for name, one in trends.items() if one is not None}
 
 
@@ -114,7 +114,7 @@ async def _failures(broker: UserBroker) -> list[TaskFailures]:
     return [TaskFailures(task, queue, tuple(counts.most_common())) for (task, queue), counts in counts_by_task.items()]
 
 
-# ---------------------------------------------------------------------- what takes long
+# ---------------------------------------------------------------------- long runs
 async def _busy(broker: UserBroker) -> list[Busy]:
     """Return the messages that workers have held or run for long, by task and worker."""
     page = await broker.client.list_messages(statuses=["in_flight", "running"], order="asc", limit=_MESSAGES)

@@ -44,11 +44,11 @@ def _finding(
 
 
 def _paused(queue: QueueMetrics) -> AttentionFinding:
-    what = "deliveries and publishes" if queue.paused and queue.publishes_paused else (
+    scope = "deliveries and publishes" if queue.paused and queue.publishes_paused else (
         "deliveries" if queue.paused else "publishes"
     )  # fmt: skip
-    after = f" is paused ({what}): {counted(queue.visible, 'message')} ready."
-    return _finding("paused", "note", "Queue ", queue, after, queue.visible)
+    text = f" is paused ({scope}): {counted(queue.visible, 'message')} ready."
+    return _finding("paused", "note", "Queue ", queue, text, queue.visible)
 
 
 def _is_abandoned(queue: QueueMetrics) -> bool:
@@ -80,15 +80,15 @@ def _grows(queue: QueueMetrics, trend: Trend) -> bool:
 def _growing(queue: QueueMetrics, trend: Trend, hanging: int) -> AttentionFinding:
     per_second = (queue.visible - trend.ready_before) / trend.seconds
     in_an_hour = int(queue.visible + 3600 * per_second)
-    after = (
+    text = (
         f" grows: {number(queue.visible)} ready, {number(trend.ready_before)} {age(trend.seconds)} ago; "
         f"at this pace {number(in_an_hour)} in an hour."
     )
     if hanging:
-        after += f" {number(hanging)} of its tasks {'hangs' if hanging == 1 else 'hang'}."
-    return _finding("growing", "warn", "Queue ", queue, after, per_second)
+        text += f" {number(hanging)} of its tasks {'hangs' if hanging == 1 else 'hang'}."
+    return _finding("growing", "warn", "Queue ", queue, text, per_second)
 
 
 def _leases(queue: QueueMetrics, expired: int) -> AttentionFinding:
-    after = f" got {counted(expired, 'message')} back from workers that did not come back."
-    return _finding("leases_expired", "warn", "Queue ", queue, after, expired)
+    text = f" got {counted(expired, 'message')} back from workers that did not come back."
+    return _finding("leases_expired", "warn", "Queue ", queue, text, expired)

@@ -43,19 +43,19 @@ def _failing(failing: TaskFailures, seen: Seen) -> AttentionFinding:
     trend = seen.trends.get(failing.queue)
     finished = max(trend.settled, failing.count) if trend is not None else 0
     share = failing.count / finished if finished else 0.0
-    named = failing.by_exception[:_NAMED]
-    if len(failing.by_exception) == 1 and named[0][0] not in _REASONS:
-        after = f" raises {named[0][0]}: {failing.count:,} in ten minutes"
+    reasons = failing.by_exception[:_NAMED]
+    if len(failing.by_exception) == 1 and reasons[0][0] not in _REASONS:
+        text = f" raises {reasons[0][0]}: {failing.count:,} in ten minutes"
     else:
-        texts = ", ".join(f"{_REASONS.get(name, name)} {count:,}" for name, count in named)
-        more = ", …" if len(failing.by_exception) > len(named) else ""
-        after = f" fails: {failing.count:,} in ten minutes ({texts}{more})"
-    after += f", {share:.0%} of what its queue finished." if share >= 0.01 else "."
+        texts = ", ".join(f"{_REASONS.get(name, name)} {count:,}" for name, count in reasons)
+        more = ", …" if len(failing.by_exception) > len(reasons) else ""
+        text = f" fails: {failing.count:,} in ten minutes ({texts}{more})"
+    text += f", {share:.0%} of what its queue finished." if share >= 0.01 else "."
     severe = share >= FAILING_SHARE or failing.count >= FAILING_COUNT
     query = {"task": failing.task} if failing.task else {"queue": failing.queue}
     before, subject = ("Task ", failing.task) if failing.task else ("Queue ", failing.queue)
     return AttentionFinding(
-        "failing", "bad" if severe else "warn", before, subject, after, "failed", query, failing.count
+        "failing", "bad" if severe else "warn", before, subject, text, "failed", query, failing.count
     )  # fmt: skip
 
 
@@ -75,21 +75,21 @@ def _hanging(busy: Busy, seen: Seen) -> AttentionFinding:
     usual = f"; it usually takes {_short(busy.usual_seconds)}" if busy.usual_seconds is not None else ""
     if busy.running and not is_known:
         usual = "; how long it usually takes is not known"
-    does = "has run for" if busy.running else "has been held for"
-    after = f" {does} {since} at {busy.worker or 'a worker without a name'}{more}{usual}."
+    verb = "has run for" if busy.running else "has been held for"
+    text = f" {verb} {since} at {busy.worker or 'a worker without a name'}{more}{usual}."
     queue = next((candidate for candidate in seen.queues if candidate.queue == busy.queue), None)
     if queue is not None and queue.visible and not (queue.delivered_per_second or queue.paused):
         are_ready = f"{counted(queue.visible, 'message')} {'is' if queue.visible == 1 else 'are'} ready"
-        after += f" Queue {queue.queue} delivers nothing: {are_ready}."
+        text += f" Queue {queue.queue} delivers nothing: {are_ready}."
     severity: Severity = "bad" if busy.running and (is_known or busy.seconds >= SURELY_HANGS_SECONDS) else "warn"
     if busy.task_id:
         query = {"id": busy.task_id}
         return AttentionFinding(
-            "hanging", severity, "Task ", busy.task or busy.task_id, after, "task", query, busy.seconds
+            "hanging", severity, "Task ", busy.task or busy.task_id, text, "task", query, busy.seconds
         )
     query = {"id": str(busy.message_id)}
-    after = f" of queue {busy.queue}{after}"
-    return AttentionFinding("hanging", severity, "Message ", str(busy.message_id), after, "task", query, busy.seconds)
+    text = f" of queue {busy.queue}{text}"
+    return AttentionFinding("hanging", severity, "Message ", str(busy.message_id), text, "task", query, busy.seconds)
 
 
 def _short(seconds: float) -> str:
@@ -97,8 +97,8 @@ def _short(seconds: float) -> str:
 
 
 def _gone(worker: Worker) -> AttentionFinding:
-    held = counted(worker.held + worker.running, "message")
-    return _worker("worker_gone", "warn", worker, f" is gone and still holds {held}, which others get soon.")
+    message_count = counted(worker.held + worker.running, "message")
+    return _worker("worker_gone", "warn", worker, f" is gone and still holds {message_count}, which others get soon.")
 
 
 def _worker(kind: str, severity: Severity, worker: Worker, after: str) -> AttentionFinding:
