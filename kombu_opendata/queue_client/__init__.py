@@ -1,4 +1,4 @@
-"""A client for programs without Celery: queues, messages, metrics; see docs/client-api.md.
+"""Client for programs without Celery: queues, messages, metrics; see docs/client-api.md.
 
 :class:`AsyncQueueClient` in ``_async`` is written by hand; ``tools/unasync.py`` generates :class:`QueueClient` in
 ``_sync`` from it. Each group of calls is a mixin that uses ``await self._calls.call(message)``. The modules in this

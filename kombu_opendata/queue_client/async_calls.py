@@ -1,8 +1,8 @@
-"""The calls of an async client, on threads.
+"""Calls of an async client, on threads.
 
-An async client runs blocking calls on threads of its own. Resuming connections, publishing exactly once and repeating
-unconfirmed settlements are long and subtle and exist only once, in :mod:`kombu_opendata.client`; the switch to a thread
-costs less than the commit for which a call waits.
+An async client runs blocking calls on its own threads. The code that resumes connections, publishes exactly once and
+repeats unconfirmed settlements is long and subtle and exists only once, in :mod:`kombu_opendata.client`; the switch to
+a thread costs less than the commit for which a call waits.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .blocking_calls import CLOSED, Calls, Subscription
 
 T = TypeVar("T")
 
-#: reads of one client that may wait at a time; further ones wait for a thread
+#: limit for concurrent waiting reads of one client; further reads wait for a thread
 MAX_WAITING = 64
-#: long calls of one client, and consumers that start, at a time
+#: limit for concurrent long calls and consumer starts of one client
 _MAX_APART = 8
 
 
 class AsyncCalls:
-    """The connections of a client for an event loop: one thread makes the calls, others wait."""
+    """Connections of a client for an event loop: one thread makes the calls, others wait."""
 
     def __init__(self, url: str, options: Options = DEFAULTS, *, clock: ClientClock = SYSTEM) -> None:
         self._blocking = Calls(url, options, clock=clock)
@@ -42,23 +42,23 @@ class AsyncCalls:
         return self._blocking.clock
 
     async def call(self, message: Any) -> Any:
-        """See :meth:`Calls.call`. A cancelled call may still be done."""
+        """Send a request as :meth:`Calls.call`. A cancelled call may still be executed."""
         return await run(self._threads(), self._blocking.call, message)
 
     async def stop_waiting(self) -> None:
-        """See :meth:`Calls.stop_waiting`."""
+        """Interrupt reads as :meth:`Calls.stop_waiting`."""
         await run(self._threads(), self._blocking.stop_waiting)
 
     async def call_apart(self, message: Any) -> Any:
-        """See :meth:`Calls.call_apart`."""
+        """Send a request as :meth:`Calls.call_apart`."""
         return await run(self._threads(self._apart), self._blocking.call_apart, message)
 
     async def send(self, message: Send) -> Sent:
-        """See :meth:`Calls.send`."""
+        """Store messages as :meth:`Calls.send`."""
         return await run(self._threads(), self._blocking.send, message)
 
     async def read(self, message: Read) -> ReadMessages:
-        """See :meth:`Calls.read`. What a cancelled read has claimed is returned, which costs no attempt."""
+        """Read as :meth:`Calls.read`. Leases of a cancelled read are released, without counting an attempt."""
 
         def give_back(answer: ReadMessages) -> None:
             self._release(message.queue, answer)
@@ -78,14 +78,14 @@ class AsyncCalls:
             self._blocking.call(SettleMessages(0, queue, Ending.RELEASE, items))
 
     async def subscribe(self, queue: str, prefetch: int) -> AsyncSubscription:
-        """See :meth:`Calls.subscribe`."""
+        """Start a consumer as :meth:`Calls.subscribe`."""
         started = await run(
             self._threads(self._apart), self._blocking.subscribe, queue, prefetch, undo=Subscription.close
         )
         return AsyncSubscription(started, self._lane)
 
     async def close(self) -> None:
-        """See :meth:`Calls.close`."""
+        """Close the connections as :meth:`Calls.close`."""
         if self._closed:
             return
         self._closed = True
@@ -101,7 +101,7 @@ class AsyncCalls:
 
 
 class AsyncSubscription:
-    """A consumer that waits on a thread of its own."""
+    """Consumer that waits on its own thread."""
 
     def __init__(self, blocking: Subscription, lane: ThreadPoolExecutor) -> None:
         self.blocking = blocking
@@ -113,19 +113,19 @@ class AsyncSubscription:
         return self.blocking.ended
 
     async def next(self, seconds: float | None) -> Delivery | None:
-        """See :meth:`Subscription.next`."""
+        """Return the next message as :meth:`Subscription.next`."""
         return await run(self._thread, self.blocking.next, seconds, undo=self.blocking.put_back)
 
     async def settle(self, outcome: int, lease: Lease) -> bool:
-        """See :meth:`Subscription.settle`."""
+        """End a lease as :meth:`Subscription.settle`."""
         return await run(self._lane, self.blocking.settle, outcome, lease)
 
     def forget(self, lease: Lease) -> None:
-        """See :meth:`Subscription.forget`."""
+        """Forget a lease as :meth:`Subscription.forget`."""
         self.blocking.forget(lease)
 
     async def close(self) -> None:
-        """See :meth:`Subscription.close`."""
+        """Close the consumer as :meth:`Subscription.close`."""
         if self.ended != "closed":
             await run(self._lane, self.blocking.close)
         self._thread.shutdown(wait=False)
@@ -134,7 +134,7 @@ class AsyncSubscription:
 async def run(
     threads: ThreadPoolExecutor, function: Callable[..., T], *args: Any, undo: Callable[[T], object] | None = None
 ) -> T:
-    """Call a function on a thread. If the caller is cancelled meanwhile, ``undo`` gets the result."""
+    """Call a function on a thread. If the caller is cancelled during the call, ``undo`` receives the result."""
     future: Future[T] = threads.submit(function, *args)
     try:
         return await asyncio.wrap_future(future)

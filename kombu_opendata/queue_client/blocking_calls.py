@@ -1,6 +1,6 @@
-"""The connections of a blocking client, and its consumers.
+"""Connections of a blocking client, and its consumers.
 
-A read that waits has a connection of its own, and so has each consumer, so no call waits for another one's answer.
+Each waiting read and each consumer has a separate connection, so no call waits for the reply of another one.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from .waiting_connection import ClientConnection
 
 _encode = msgspec.msgpack.Encoder().encode
 
-#: how many connections are kept for further reads that wait
+#: limit for idle connections that are kept for further waiting reads
 _IDLE_CONNECTIONS = 4
 _TAG = "queue-client"
 CLOSED = "the client is closed: make a new one"
 
 
 class Calls:
-    """The connections of a client, which are opened when they are needed."""
+    """Connections of a client, which are opened when they are needed."""
 
     def __init__(self, url: str, options: Options = DEFAULTS, *, clock: ClientClock = SYSTEM) -> None:
         self.address: Address = parse(url)
         self.options = options
         self.clock = clock
         self._id = os.urandom(16)
-        self._lock = threading.RLock()  # a signal handler may interrupt its owner
+        self._lock = threading.RLock()  # a signal handler may interrupt the thread that holds it
         self._closed = False
         self._connection: ClientConnection | None = None
         self._idle: list[ClientConnection] = []
@@ -46,25 +46,25 @@ class Calls:
 
     # ------------------------------------------------------------ calls
     def call(self, message: Any) -> Any:
-        """Send a request and wait for its answer.
+        """Send a request and wait for its reply.
 
         Raises:
-            OpenDataError: the broker's answer is an error, or the connection could not be resumed.
+            OpenDataError: the broker's reply is an error, or the connection could not be resumed.
         """
         check(message)
         return self._usable().call(message)
 
     def send(self, message: Send) -> Sent:
-        """Store messages; returns when they are durable."""
+        """Store messages; return when they are durable."""
         return self._usable().send_messages(message)
 
     def read(self, message: Read) -> ReadMessages:
-        """Read; if the read may wait, on a connection of its own."""
+        """Read messages; a read that may wait uses a separate connection."""
         answer: ReadMessages = self.call_apart(message) if message.wait_ms else self.call(message)
         return answer
 
     def call_apart(self, message: Any) -> Any:
-        """Make a call that may take long, on a connection of its own."""
+        """Send a request that may take long, on a separate connection."""
         check(message)
         connection = self._borrow(message)
         try:
@@ -81,14 +81,14 @@ class Calls:
         return answer
 
     def stop_waiting(self, message: Read | None = None) -> None:
-        """Have this waiting read answered now, or all of them."""
+        """Make the broker reply to this waiting read immediately, or to all of them."""
         with self._lock:
-            waiting = [(one, read) for one, read in self._waiting.items() if message is None or message is read]
+            waiting = [(reader, read) for reader, read in self._waiting.items() if message is None or message is read]
         for connection, read in waiting:
             connection.stop_waiting(read)
 
     def subscribe(self, queue: str, prefetch: int) -> Subscription:
-        """Start a consumer, on a connection of its own."""
+        """Start a consumer, on a separate connection."""
         connection = self._new()
         try:
             subscription = Subscription(self, connection, queue, prefetch)
@@ -106,7 +106,7 @@ class Calls:
 
     # ------------------------------------------------------------ connections
     def connect(self) -> None:
-        """Connect now and not with the first call.
+        """Connect immediately instead of with the first call.
 
         Raises:
             OpenDataError: no broker answers, or it refuses the login.
@@ -121,7 +121,7 @@ class Calls:
         return connection
 
     def _usable(self) -> ClientConnection:
-        """The connection; a new one if the last one was lost for good."""
+        """Return the connection; a new one if the last one was lost permanently."""
         with self._lock:
             if self._connection is None or self._connection.closed:
                 self._connection = self._new()
@@ -146,7 +146,8 @@ class Calls:
     def close(self) -> None:
         """End the sessions.
 
-        What a subscription holds returns to its queue at once; what was read returns when its visibility timeout ends.
+        Messages of a subscription return to their queue immediately; messages of reads return when their visibility
+        timeouts end.
         """
         with self._lock:
             self._closed = True
@@ -162,30 +163,30 @@ class Calls:
 
 
 class Subscription:
-    """A consumer: the broker pushes messages to it, and its connection holds them until they are settled."""
+    """Consumer to which the broker pushes messages; its connection holds them until they are settled."""
 
     def __init__(self, calls: Calls, connection: ClientConnection, queue: str, prefetch: int) -> None:
         self._calls = calls
         self._connection = connection
         self.queue = queue
-        self.ended = ""  # why no more messages will come
+        self.ended = ""  # the reason why no more messages will arrive
         connection.connect()
         connection.set_prefetch(1, prefetch)
         connection.consume(m.Consume(0, 1, _TAG, queue, False, False, {}))
 
     def next(self, seconds: float | None) -> Delivery | None:
-        """The next message; None if none came in time, or if ``ended`` says why no more will come.
+        """Return the next message; None if none arrived in time, or if ``ended`` is set.
 
         Raises:
-            ConnectionLost: it could not be resumed.
+            ConnectionLost: the connection could not be resumed.
         """
         while not self.ended:
             event = self._connection.take_event()
             if isinstance(event, Cancelled):
                 self.ended = event.reason
             elif event is not None:
-                found: Delivery = event
-                return found
+                delivery: Delivery = event
+                return delivery
             else:
                 try:
                     self._connection.drain(seconds)
@@ -197,12 +198,12 @@ class Subscription:
         return None
 
     def put_back(self, delivery: Delivery | None) -> None:
-        """Make a delivery that nobody took the next one again."""
+        """Put back a delivery that was not consumed, as the next one."""
         if delivery is not None:
             self._connection.put_back_event(delivery)
 
     def settle(self, outcome: int, lease: Lease) -> bool:
-        """End a lease, if this connection holds it; returns whether it does."""
+        """End a lease, if this connection holds it; return True if it does."""
         if self.ended == "closed":
             raise RequestError("the iterator of these messages is closed, and they have returned to their queue")
         return self._connection.settle_held(outcome, lease)
@@ -212,7 +213,7 @@ class Subscription:
         self._connection.forget_held(lease)
 
     def close(self) -> None:
-        """Stop; what is held returns to its queue, which costs no attempt."""
+        """Close the consumer; its messages return to their queue, without counting an attempt."""
         if self.ended != "closed":
             self.ended = "closed"
             self._calls.ended(self)
@@ -220,7 +221,7 @@ class Subscription:
 
 
 def check(message: Any) -> None:
-    """Refuse a request that the broker could not decode, for which it would close the connection.
+    """Refuse a request that the broker could not decode, as it would close the connection.
 
     Raises:
         RequestError: a value has the wrong type, or a text can't be encoded as UTF-8.

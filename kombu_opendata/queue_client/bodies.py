@@ -1,4 +1,4 @@
-"""Encodes and decodes bodies: JSON values, text, bytes, and what Kombu's producers send.
+"""Encoding and decoding of bodies: JSON values, text, bytes, and the bodies of Kombu's producers.
 
 =======================  =================================  =============================================
 sent                     content type                       read
@@ -12,9 +12,9 @@ any other JSON value     ``application/json``               the value; also from
 
 Bodies that Kombu compressed (header ``compression``) are decompressed. Pickle and YAML are never loaded.
 
-A :class:`Budget` limits what a body may become in memory: a few kilobytes may decompress to gigabytes, and each byte of
-a small body may become an object of a hundred bytes. Its elements are counted before it is decoded: in JSON the commas
-and brackets outside of texts; in msgpack each byte may be an element.
+A :class:`Budget` limits the size of a body in memory: a few kilobytes may decompress to gigabytes, and each byte of a
+small body may become an object of a hundred bytes. Its elements are counted before it is decoded: in JSON the commas
+and brackets outside of strings; in msgpack each byte may be an element.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import msgspec
 from ..errors import BodyTooLarge, InvalidMessage
 from .decompression import TooMuch, command, decompress
 
-#: levels of a value that is displayed: values are walked by recursive functions
+#: nesting limit of a displayed value: values are traversed by recursive functions
 MAX_DISPLAYED_DEPTH = 100
 
 _BINARY = ("application/data", "binary")
@@ -42,7 +42,7 @@ _decode_json = msgspec.json.Decoder().decode
 _decode_msgpack = msgspec.msgpack.Decoder().decode
 
 _TEXTS_IN_JSON = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
-#: their time is quadratic
+#: decoding them takes quadratic time
 _SLOW_ENCODINGS = frozenset(("idna", "punycode"))
 
 _DECODERS: dict[str, Callable[[bytes], Any]] = {
@@ -53,10 +53,10 @@ _DECODERS: dict[str, Callable[[bytes], Any]] = {
 
 
 def encode(body: Any) -> tuple[bytes | str, str, str]:
-    """The encoded body, its content type and its content encoding.
+    """Return the encoded body, its content type and its content encoding.
 
     Raises:
-        InvalidMessage: it is neither a JSON value nor text nor bytes.
+        InvalidMessage: the body is neither a JSON value nor text nor bytes.
     """
     if isinstance(body, (bytes, bytearray, memoryview)):
         return bytes(body), *_BINARY
@@ -81,15 +81,15 @@ def _refuse_what_json_has_not(value: Any) -> None:
         if not math.isfinite(value):
             raise ValueError(f"JSON does not have {value!r}; send None, or a text")
     elif isinstance(value, dict):
-        for one in value.values():
-            _refuse_what_json_has_not(one)
+        for item in value.values():
+            _refuse_what_json_has_not(item)
     elif isinstance(value, (list, tuple, set, frozenset)):
-        for one in value:
-            _refuse_what_json_has_not(one)
+        for item in value:
+            _refuse_what_json_has_not(item)
 
 
 class Budget:
-    """Limits on what bodies may become in memory; those of a page share one."""
+    """Limits for bodies in memory; the bodies of a page share one budget."""
 
     def __init__(self, plain_bytes: int, elements: int) -> None:
         self.plain_bytes = plain_bytes
@@ -97,17 +97,20 @@ class Budget:
 
     @classmethod
     def of_display(cls) -> Budget:
-        """Return that of a body, or of a page of bodies, that a person looks at."""
+        """Return the budget of a body, or of a page of bodies, for display."""
         return cls(4 << 20, 250_000)
 
     @classmethod
     def of_use(cls) -> Budget:
-        """Return that of a compressed body that a program receives; any other was sent as large as it is."""
+        """Return the budget of a compressed body that a program receives.
+
+        Other bodies keep the size in which they were sent.
+        """
         return cls(64 << 20, 2_000_000)
 
 
 def decode(raw: bytes, content_type: str, content_encoding: str, headers: Mapping[Any, Any]) -> Any:
-    """Return the value that was sent; the bytes if they can't be decoded, or would take too much memory."""
+    """Return the value that was sent; return the bytes if they can't be decoded, or would take too much memory."""
     try:
         budget = Budget.of_use() if headers.get("compression") is not None else None
         return _decoded(raw, content_type, content_encoding, headers, budget)
@@ -118,13 +121,13 @@ def decode(raw: bytes, content_type: str, content_encoding: str, headers: Mappin
 def displayed(
     raw: bytes, content_type: str, content_encoding: str, headers: Mapping[Any, Any], budget: Budget | None = None
 ) -> Any:
-    """Return the value to display; the bytes if they can't be decoded.
+    """Return the value to display; return the bytes if they can't be decoded.
 
     Args:
-        budget: that of the page; its default is one for this body.
+        budget: the budget of the page; by default, one for this body.
 
     Raises:
-        BodyTooLarge: it is too large, or nested too deep.
+        BodyTooLarge: the body is too large, or nested too deep.
     """
     value = _decoded(raw, content_type, content_encoding, headers, budget or Budget.of_display())
     if is_deeper(value, MAX_DISPLAYED_DEPTH):
@@ -133,7 +136,7 @@ def displayed(
 
 
 def json_elements(raw: bytes, enough: int) -> int:
-    """Return how many elements a JSON text may have; at most ``enough`` are counted exactly."""
+    """Return the number of elements that a JSON text may have; numbers up to ``enough`` are upper bounds."""
     count = sum(map(raw.count, (b",", b"[", b"{")))
     return count if count <= enough else sum(map(_TEXTS_IN_JSON.sub(b"", raw).count, (b",", b"[", b"{")))
 
@@ -156,13 +159,13 @@ def _decoded(
         if kind.startswith("text/"):
             encoding = codecs.lookup(content_encoding if content_encoding not in ("", "binary") else "utf-8").name
             return plain.decode(encoding) if encoding not in _SLOW_ENCODINGS else plain
-    except (ValueError, LookupError, RecursionError):  # msgspec's are ValueErrors
+    except (ValueError, LookupError, RecursionError):  # msgspec's errors are ValueErrors
         return plain
     return plain
 
 
 def _plain(raw: bytes, headers: Mapping[Any, Any], budget: Budget) -> bytes | None:
-    """Return the decompressed body; None if that is not possible."""
+    """Return the decompressed body; None if decompression is not possible."""
     method = headers.get("compression")
     try:
         plain = raw if method is None else decompress(raw, str(method), budget.plain_bytes)
@@ -181,7 +184,7 @@ def _too_large(raw: bytes, headers: Mapping[Any, Any], reason: str) -> BodyTooLa
 
 
 def is_deeper(value: Any, limit: int) -> bool:
-    """Return whether containers are nested deeper, without recursion."""
+    """Return True if containers are nested deeper than the limit, without recursion."""
     level = [value]
     for _ in range(limit):
         level = [

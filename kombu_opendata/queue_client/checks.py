@@ -1,4 +1,4 @@
-"""Converts the arguments of calls for the wire, and refuses invalid ones before anything is sent."""
+"""Conversion of call arguments for the wire, with validation before anything is sent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .message_models import Message
 
 #: seconds, as a number or a timedelta
 Seconds = float | timedelta
-#: a time: a datetime (UTC if it has no zone), or seconds since the epoch
+#: a time: a datetime (UTC if it has no time zone), or seconds since the epoch
 Moment = datetime | float
 #: a position in the log of messages: "now", "first", a time, or a message id
 Point = str | int | datetime
@@ -34,10 +34,10 @@ _OWN_PROPERTIES = {"priority": "priority", "expiration": "ttl"}
 
 
 def milliseconds(value: Any, what: str, *, low: float = 0, high: float = MAX_SECONDS) -> int:
-    """Seconds as milliseconds, rounded up.
+    """Return seconds as milliseconds, rounded up.
 
     Raises:
-        RequestError: it is not a number, or out of range.
+        RequestError: the value is not a number, or out of range.
     """
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not math.isfinite(seconds):
@@ -48,10 +48,10 @@ def milliseconds(value: Any, what: str, *, low: float = 0, high: float = MAX_SEC
 
 
 def whole(value: Any, what: str, low: int, high: int) -> int:
-    """A whole number in a range.
+    """Return a whole number in a range.
 
     Raises:
-        RequestError: it is not a whole number, or out of range.
+        RequestError: the value is not a whole number, or out of range.
     """
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise RequestError(f"{what} must be a whole number from {low} to {high}, not {value!r}", name=what, limit=high)
@@ -59,7 +59,7 @@ def whole(value: Any, what: str, low: int, high: int) -> int:
 
 
 def due_at_ms(delay: Seconds | None, at: Moment | None, now_ms: int) -> int:
-    """When a message becomes visible, in ms since the epoch; 0 means at once.
+    """Return the due time of a message in ms since the epoch; 0 means immediately.
 
     Raises:
         RequestError: both are given, or one is invalid.
@@ -77,15 +77,15 @@ def due_at_ms(delay: Seconds | None, at: Moment | None, now_ms: int) -> int:
 
 
 def position(point: Point) -> str | int:
-    """A position in the log; the broker refuses a time without its offset."""
+    """Return a position in the log; the broker refuses a time without its offset."""
     return point.isoformat() if isinstance(point, datetime) else point
 
 
 def name(value: Any, what: str) -> str:
-    """A name.
+    """Return a name.
 
     Raises:
-        RequestError: it is not a text, or is empty.
+        RequestError: the value is not a text, or is empty.
     """
     if not isinstance(value, str) or not value:
         raise RequestError(f"{what} must be a str that is not empty, not {value!r}", name=what)
@@ -93,10 +93,10 @@ def name(value: Any, what: str) -> str:
 
 
 def text(value: Any, what: str) -> str:
-    """A text.
+    """Return a text.
 
     Raises:
-        RequestError: it is not a text, or can't be encoded as UTF-8.
+        RequestError: the value is not a text, or can't be encoded as UTF-8.
     """
     try:
         value.encode()
@@ -117,10 +117,10 @@ def outgoing(
     now_ms: int,
     properties: Mapping[str, Any] | None = None,
 ) -> tuple[Outgoing, bytes]:
-    """A message for the wire, and the digest of its body, which an idempotency key is bound to.
+    """Return a message for the wire, and the digest of its body, which an idempotency key is bound to.
 
     Raises:
-        InvalidMessage, RequestError: it can't be sent; the text says why.
+        InvalidMessage, RequestError: the message can't be sent; the text has the reason.
     """
     whole(priority, "the priority", 0, MAX_PRIORITY)
     ttl_ms = -1 if ttl is None else milliseconds(ttl, "the time to live", high=MAX_DELAY_SECONDS)
@@ -128,7 +128,7 @@ def outgoing(
     for value, what in ((headers, "the headers"), (properties, "the properties")):
         if value is not None and not isinstance(value, Mapping):
             raise RequestError(f"{what} must be a mapping, not {type(value).__name__}", name=what)
-    given = {str(key): value for key, value in (headers or {}).items()}
+    header_values = {str(key): value for key, value in (headers or {}).items()}
     for own, argument in _OWN_PROPERTIES.items():
         if own in (properties or {}):
             raise RequestError(f"give the property {own!r} as the argument {argument!r}", name=own)
@@ -136,10 +136,10 @@ def outgoing(
     if ttl_ms >= 0:
         known["expiration"] = str(ttl_ms)
     try:
-        envelope = encode_envelope(raw, content_type, content_encoding, given, known, exchange, routing_key)
+        envelope = encode_envelope(raw, content_type, content_encoding, header_values, known, exchange, routing_key)
     except (TypeError, ValueError, OverflowError, RecursionError) as exc:
         raise InvalidMessage(f"the headers or properties can't be encoded: {exc}", name="headers") from exc
-    texts = metadata_headers(given, exchange, routing_key, priority, content_type)
+    texts = metadata_headers(header_values, exchange, routing_key, priority, content_type)
     data = raw.encode() if isinstance(raw, str) else raw
     digest = hashlib.blake2b(data, digest_size=DIGEST_BYTES, person=content_type[-16:].encode()).digest()
     return (envelope, texts, priority, due_ms, ttl_ms), digest
@@ -155,25 +155,25 @@ def outgoing_batch(
     ttl: Seconds | None,
     now_ms: int,
 ) -> list[tuple[Outgoing, bytes]]:
-    """As :func:`outgoing` for many messages to a queue, with the same headers for all or a mapping for each.
+    """Return many messages to a queue as :func:`outgoing`, with the same headers for all or a mapping for each.
 
     Raises:
-        InvalidMessage, RequestError: one can't be sent; the text says why.
+        InvalidMessage, RequestError: a message can't be sent; the text has the reason.
     """
-    given = list(bodies)
-    each = [headers] * len(given) if headers is None or isinstance(headers, Mapping) else list(headers)
-    whole(len(each), "the number of headers", len(given), len(given))
+    body_list = list(bodies)
+    each = [headers] * len(body_list) if headers is None or isinstance(headers, Mapping) else list(headers)
+    whole(len(each), "the number of headers", len(body_list), len(body_list))
     return [
         outgoing(body, of, "", queue, priority=priority, due_ms=due_ms, ttl=ttl, now_ms=now_ms)
-        for body, of in zip(given, each, strict=True)
+        for body, of in zip(body_list, each, strict=True)
     ]
 
 
 def listed(values: Iterable[Any], what: str) -> list[Any]:
-    """Several values as a list.
+    """Return several values as a list.
 
     Raises:
-        RequestError: it is a single text, or not iterable.
+        RequestError: the argument is a single text, or not iterable.
     """
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise RequestError(f"{what} must be a list, not {values!r}", name=what)
@@ -181,7 +181,7 @@ def listed(values: Iterable[Any], what: str) -> list[Any]:
 
 
 def message_ids(ids: Iterable[Any]) -> list[int]:
-    """Message ids.
+    """Return message ids as a list.
 
     Raises:
         RequestError: they are not a list, or one of them is not an id.
@@ -192,10 +192,10 @@ def message_ids(ids: Iterable[Any]) -> list[int]:
 
 
 def items_of(queue: str, targets: Iterable[Target], token: int | None = None) -> list[Item]:
-    """What to settle: for a message, the token of its lease; for an id alone, 0, which means whoever read it.
+    """Return the ids to settle with the tokens of their leases; for an id alone 0, which means any reader's lease.
 
     Raises:
-        RequestError: something is neither a message nor an id, or a message is from another queue.
+        RequestError: a target is neither a message nor an id, or a message is from another queue.
     """
     items = []
     for target in targets:

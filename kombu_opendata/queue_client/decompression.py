@@ -10,7 +10,7 @@ header ``compression``             needs                   command that decompre
 ``application/zstd``               as Kombu's              ``zstd -d``
 =================================  ======================  ==============================
 
-A few kilobytes may decompress to gigabytes, so no method is called without a limit, and no other method is called.
+A few kilobytes may decompress to gigabytes, so every method is called with a limit, and other methods are not called.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-#: memory of the dictionary of LZMA; ``xz -9`` needs 65 MiB
+#: limit for the memory of LZMA's dictionary; ``xz -9`` needs 65 MiB
 _LZMA_MEMORY_BYTES = 128 << 20
 
 _ALIASES = {
@@ -36,7 +36,7 @@ _COMMANDS = {
 
 
 class TooMuch(Exception):
-    """More decompressed bytes than the limit."""
+    """The decompressed bytes exceed the limit."""
 
 
 def decompress(raw: bytes, method: str, limit: int) -> bytes | None:
@@ -50,7 +50,7 @@ def decompress(raw: bytes, method: str, limit: int) -> bytes | None:
         plain = read(raw, limit + 1) if read is not None else None
     except TooMuch:
         raise
-    except Exception:  # each library has errors of its own, and none may end a look at a message
+    except Exception:  # each library has its own errors, and none may prevent the display of a message
         return None
     if plain is not None and len(plain) > limit:
         raise TooMuch
@@ -58,7 +58,7 @@ def decompress(raw: bytes, method: str, limit: int) -> bytes | None:
 
 
 def command(method: str) -> str:
-    """Return the command that decompresses a file of this method; empty for an unknown one."""
+    """Return the command that decompresses a file of this method; empty for an unknown method."""
     return _COMMANDS.get(_ALIASES.get(method, method), "")
 
 
@@ -79,7 +79,7 @@ def _read_zstd(raw: bytes, limit: int) -> bytes | None:
     try:
         zstd = _zstd()
     except ImportError:
-        import zstandard  # of older versions of Kombu
+        import zstandard  # used by older versions of Kombu
 
         with zstandard.ZstdDecompressor().stream_reader(raw) as reader:
             return reader.read(limit)

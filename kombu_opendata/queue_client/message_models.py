@@ -1,4 +1,4 @@
-"""What the clients return about messages: plain values, the same for both clients. Times are UTC datetimes."""
+"""Models of messages that the clients return: plain values, the same for both clients. Times are UTC datetimes."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from . import bodies
 
 
 def moment(ms: int) -> datetime | None:
-    """A time in ms since the epoch; None for 0."""
+    """Return a time in ms since the epoch as a datetime; None for 0."""
     return datetime.fromtimestamp(ms / 1000, UTC) if ms else None
 
 
 @dataclass(frozen=True)
 class Message:
-    """A message, as returned by reads, deliveries, peeks and look-ups by id.
+    """Message, as returned by reads, deliveries, peeks and look-ups by id.
 
     Attributes:
-        id: its number, which is never used again; ids ascend with time.
-        queue: the queue in which it was found.
+        id: the message id, which is never reused; ids ascend with time.
+        queue: the queue from which it was read.
         headers: the headers of the message, as they were sent.
-        content_type: that of the body.
-        content_encoding: that of the body.
+        content_type: the content type of the body.
+        content_encoding: the content encoding of the body.
         properties: the properties of AMQP, as Kombu names them.
-        exchange: where it was published.
-        routing_key: with which routing key.
-        attempts: how often it was delivered, including this time.
+        exchange: the exchange to which it was published.
+        routing_key: the routing key with which it was published.
+        attempts: the number of its deliveries, including this one.
         redelivered: whether it was delivered before.
-        token: the token of the lease, which is good for one settlement; 0 if nothing holds the message.
-        leased_until: when the lease of a read ends; None for a delivery of ``consume``, which its connection holds.
-        received_at: when the broker received it; None in a delivery of ``consume``.
-        visible_at: when it can be read; only in a peek.
+        token: the token of the lease, which is valid for one settlement; 0 if the message is not leased.
+        leased_until: the end of a read's lease; None for a delivery of ``consume``, which its connection holds.
+        received_at: the time of its receipt by the broker; None in a delivery of ``consume``.
+        visible_at: the time from which it can be read; only in a peek.
         raw: the bytes of the body as they are stored.
-        error: why the message can't be read, for example because its batch object is missing. Then ``body`` raises it,
-            and what else the message holds is empty.
+        error: the reason why the message can't be read, for example that its batch object is missing. ``body`` then
+            raises it, and the other contents of the message are empty.
     """
 
     id: int
@@ -61,14 +61,15 @@ class Message:
     visible_at: datetime | None = None
     raw: bytes = field(default=b"", repr=False)
     error: OpenDataError | None = None
-    #: the subscription that it came from, which settles it
+    #: the subscription that received the message, which settles it
     source: Any = field(default=None, repr=False, compare=False)
 
     @cached_property
     def body(self) -> Any:
-        """The body as it was sent: a JSON value, text, or bytes if it has another content type.
+        """Body as it was sent: a JSON value, text, or bytes if it has another content type.
 
-        Bytes, too, if it was compressed, and would become larger than 64 MiB or have more than 2,000,000 elements.
+        A compressed body that would become larger than 64 MiB or have more than 2,000,000 elements is returned as
+        bytes.
 
         Raises:
             CorruptRecord: the message can't be read.
@@ -78,7 +79,7 @@ class Message:
         return bodies.decode(self.raw, self.content_type, self.content_encoding, self.headers)
 
     def displayed(self, budget: bodies.Budget | None = None) -> Any:
-        """Return the body to display it.
+        """Return the body for display.
 
         Raises:
             BodyTooLarge: it would become larger than 4 MiB, have more than 250,000 elements, or be nested more than 100
@@ -92,7 +93,7 @@ class Message:
 
 
 def message_of(id: int, queue: str, envelope: bytes, *, error: OpenDataError | None = None, **fields: Any) -> Message:
-    """A message from its envelope; bytes that are not an envelope become its body."""
+    """Return a message from its envelope; bytes that are not an envelope become its body."""
     if error is not None:
         return Message(id, queue, error=error, **fields)
     try:
@@ -114,7 +115,7 @@ def message_of(id: int, queue: str, envelope: bytes, *, error: OpenDataError | N
 
 
 def bodies_of_page() -> Callable[[bytes], Any]:
-    """Return a function that returns the body in an envelope: the bytes, if those of a page would become too large."""
+    """Return a function that returns an envelope's body; the bytes if those of a page would become too large."""
     budget = bodies.Budget.of_display()
 
     def body_of(envelope: bytes) -> Any:
@@ -128,8 +129,8 @@ def bodies_of_page() -> Callable[[bytes], Any]:
 
 
 def messages_read(queue: str, answer: q.ReadMessages) -> list[Message]:
-    """The messages in the answer to a Read."""
-    received = answer.received_at_ms or [0] * len(answer.messages)  # an older broker does not say
+    """Return the messages in the reply to a Read."""
+    received = answer.received_at_ms or [0] * len(answer.messages)  # absent from an older broker
     return [_message_read(queue, row, moment(at)) for row, at in zip(answer.messages, received, strict=True)]
 
 
@@ -145,7 +146,7 @@ def _message_read(queue: str, row: q.ReadRow, received_at: datetime | None) -> M
 
 
 def message_delivered(delivery: m.Delivery, source: Any) -> Message:
-    """A message that was delivered to a consumer."""
+    """Return a message that was delivered to a consumer."""
     _channel, _tag, queue, id, token, attempts, envelope, redelivered = delivery
     fields: dict[str, Any] = {"attempts": attempts, "redelivered": redelivered, "token": token, "source": source}
     return message_of(id, queue, envelope, **fields)
@@ -153,19 +154,19 @@ def message_delivered(delivery: m.Delivery, source: Any) -> Message:
 
 @dataclass(frozen=True)
 class MessageState:
-    """The state of a message in a queue.
+    """State of a message in a queue.
 
     Attributes:
         state: ``available``, ``delayed``, ``in_flight``, ``running`` (its task began), ``done``, ``failed``
             or ``archived_failed``.
         priority: higher comes first; 0 for settled messages.
-        attempts: how often it was delivered.
-        visible_at: when it can be read.
-        token: the token of the lease that holds it, or held it until its task began.
-        leased_until: when the lease ends at the latest.
-        holder: who holds it, or runs its task.
-        settled_at: when it was done or failed.
-        running_since: when its task began.
+        attempts: the number of its deliveries.
+        visible_at: the time from which it can be read.
+        token: the token of its lease, or of the last lease before its task began.
+        leased_until: the latest end of the lease.
+        holder: the name of the client that holds it, or runs its task.
+        settled_at: the time at which it was done or failed.
+        running_since: the time at which its task began.
     """
 
     id: int
@@ -182,7 +183,7 @@ class MessageState:
 
 
 def state_of(queue: str, row: q.StateRow) -> MessageState:
-    """A state from a row of the broker's answer."""
+    """Return a state from a row of the broker's reply."""
     id, state, priority, visible, attempts, token, until, holder, settled = row
     ended, since = (None, moment(settled)) if state == "running" else (moment(settled), None)
     return MessageState(
@@ -191,14 +192,14 @@ def state_of(queue: str, row: q.StateRow) -> MessageState:
 
 
 def messages_peeked(queue: str, answer: q.Peeked) -> list[Message]:
-    """The messages in the answer to a Peek."""
-    found = []
+    """Return the messages in the reply to a Peek."""
+    messages = []
     for row, received, envelope in answer.messages:
         state = state_of(queue, row)
         times: dict[str, Any] = {"received_at": moment(received), "visible_at": state.visible_at}
         error = _error_of(answer.errors.get(row[0]))
-        found.append(message_of(row[0], queue, envelope, error=error, attempts=state.attempts, **times))
-    return found
+        messages.append(message_of(row[0], queue, envelope, error=error, attempts=state.attempts, **times))
+    return messages
 
 
 def _error_of(refusal: q.Refusal | None) -> OpenDataError | None:
@@ -207,14 +208,14 @@ def _error_of(refusal: q.Refusal | None) -> OpenDataError | None:
 
 @dataclass(frozen=True)
 class StoredMessage:
-    """A message by its id, and its state in each queue.
+    """Message by its id, and its state in each queue.
 
     Attributes:
         message: payload and headers, or its ``error``; its ``queue`` is the first one in ``states``, or empty.
-        metadata: the headers as filters see them, as texts.
-        created_at: when it was sent, by the sender's clock.
-        received_at: when it was received, by the broker's clock.
-        visible_at: when it can be read for the first time.
+        metadata: the headers that filters see, as texts.
+        created_at: the time of sending, by the sender's clock.
+        received_at: the time of its receipt, by the broker's clock.
+        visible_at: the first time at which it can be read.
         states: its state in each queue that has it.
         complete: False if the search for its states stopped early.
     """
@@ -229,7 +230,7 @@ class StoredMessage:
 
 
 def stored_message_of(id: int, queue: str, answer: q.FoundMessage) -> StoredMessage:
-    """A message from the broker's answer, which has found it."""
+    """Return a message from the broker's reply, which has it."""
     states = tuple(state_of(name, row) for name, row in answer.states)
     return StoredMessage(
         message_of(id, states[0].queue if states else queue, answer.envelope or b"", error=_error_of(answer.error)),
@@ -244,7 +245,7 @@ def stored_message_of(id: int, queue: str, answer: q.FoundMessage) -> StoredMess
 
 @dataclass(frozen=True)
 class StatePage:
-    """A page of messages in one state. Use ``after`` to request the next page; None means there is none."""
+    """Page of messages in one state. Use ``after`` to request the next page; None means there is none."""
 
     messages: tuple[MessageState, ...]
     after: int | None
@@ -252,12 +253,12 @@ class StatePage:
 
 @dataclass(frozen=True)
 class Published:
-    """Where a message went.
+    """Destination of a message.
 
     Attributes:
-        id: None if no queue got it.
-        queues: the names of the queues that got it.
-        repeated: the idempotency key was used before, and this is what was stored then.
+        id: the message id; None if no queue received the message.
+        queues: the names of the queues that received it.
+        repeated: True if the idempotency key was used before; the values are those of the first publish.
     """
 
     id: int | None
@@ -267,7 +268,7 @@ class Published:
 
 @dataclass(frozen=True)
 class SentOnce:
-    """A message that was sent with a key of its own. ``new`` says whether this call stored it."""
+    """Message that was sent with its own key. ``new`` is True if this call stored it."""
 
     id: int
     new: bool
@@ -275,12 +276,12 @@ class SentOnce:
 
 @dataclass(frozen=True)
 class Settled:
-    """The outcome of a call for many messages.
+    """Result of a call for many messages.
 
     Attributes:
         done: the ids that were settled.
-        refused: the other ids, each with an error that says why.
-        until: for ``set_vt``, when the leases end or the messages become visible.
+        refused: the other ids, each with its error.
+        until: for ``set_vt``, the end of the leases, or the due time of the messages.
     """
 
     done: tuple[int, ...]
@@ -294,7 +295,7 @@ class Settled:
 
 
 def together(parts: list[Settled]) -> Settled:
-    """The outcome of a call that was sent in parts."""
+    """Return the result of a call that was sent in parts."""
     done: list[int] = []
     refused: dict[int, OpenDataError] = {}
     until = None

@@ -1,4 +1,4 @@
-"""What the clients return about queues, exchanges and workers. Times are UTC datetimes."""
+"""Models of queues, exchanges and workers that the clients return. Times are UTC datetimes."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from .message_models import moment
 
 @dataclass(frozen=True)
 class QueueInfo:
-    """A queue as it was declared, and what an operator has changed of it.
+    """Queue as it was declared, with the changes of operators.
 
     Attributes:
         arguments: the ``x-`` arguments of docs/queue-arguments.md, as they were declared.
-        consumers: how many are connected now.
-        created_at: None if the store is from a version that did not keep this.
-        overrides: the arguments that an operator has changed; None stands for one that was taken away.
-        paused: whether consumers and reads get nothing.
+        consumers: the number of connected consumers.
+        created_at: the time of creation; None if the store is from a version that did not record it.
+        overrides: the arguments that an operator has changed; None stands for a removed one.
+        paused: whether deliveries to consumers and reads are paused.
         publishes_paused: whether publishes are refused.
-        paused_at: None if it is not paused.
+        paused_at: the time of the pause; None if it is not paused.
     """
 
     name: str
@@ -40,36 +40,36 @@ class QueueInfo:
 
     @property
     def effective(self) -> dict[str, Any]:
-        """The arguments in effect."""
-        found = self.arguments | self.overrides
-        return {name: value for name, value in found.items() if self.overrides.get(name, value) is not None}
+        """Arguments in effect."""
+        arguments = self.arguments | self.overrides
+        return {name: value for name, value in arguments.items() if self.overrides.get(name, value) is not None}
 
 
 def queue_infos(answer: q.QueueList) -> list[QueueInfo]:
-    """All queues, by name."""
-    created = answer.created_at_ms or [0] * len(answer.queues)  # an older broker does not say
+    """Return all queues, by name."""
+    created = answer.created_at_ms or [0] * len(answer.queues)  # absent from an older broker
     changed = answer.overrides or [{}] * len(answer.queues)
     paused = answer.paused or [(False, False, 0)] * len(answer.queues)
-    found = [
+    infos = [
         QueueInfo(*queue, moment(at), overrides, deliveries, publishes, moment(since))
         for queue, at, overrides, (deliveries, publishes, since) in zip(
             answer.queues, created, changed, paused, strict=True
         )
     ]
-    return sorted(found, key=lambda info: info.name)
+    return sorted(infos, key=lambda info: info.name)
 
 
 @dataclass(frozen=True)
 class QueueAlteration:
-    """What a change of a queue's arguments did, or would do.
+    """Effect of a change of a queue's arguments, made or intended.
 
     Attributes:
         declared: the arguments of the declaration.
-        overrides: what operators have changed of them, with this change; None stands for one that was taken away.
+        overrides: the changes of operators, including this one; None stands for a removed argument.
         before: the arguments that were in effect.
-        after: the arguments in effect now; with ``dry_run``, those that would be.
-        counts: what it means for the messages of the queue, in numbers: ``waiting``, ``dropped``, ``excess``,
-            ``examined``, ``unmatched``, ``done`` and ``failed``; see docs/queue-arguments.md.
+        after: the arguments in effect now; with ``dry_run``, those after the change.
+        counts: the effect on the messages of the queue, in numbers: ``waiting``, ``dropped``, ``excess``, ``examined``,
+            ``unmatched``, ``done`` and ``failed``; see docs/queue-arguments.md.
         notes: the same as sentences.
     """
 
@@ -83,20 +83,20 @@ class QueueAlteration:
 
     @classmethod
     def of(cls, queue: str, answer: m.QueueAltered) -> QueueAlteration:
-        """From the broker's answer."""
+        """Return the alteration from the broker's reply."""
         values = answer.declared, answer.overrides, answer.before, answer.after, answer.counts, answer.notes
         return cls(queue, *values)
 
 
 @dataclass(frozen=True)
 class QueuePause:
-    """Whether a queue is paused now.
+    """State of a queue's pause.
 
     Attributes:
-        deliveries: whether consumers and reads get nothing.
+        deliveries: whether deliveries to consumers and reads are paused.
         publishes: whether publishes are refused.
-        since: None if it is not paused.
-        changed: whether the call changed that; False if it was so already.
+        since: the time of the pause; None if it is not paused.
+        changed: whether the call changed the state.
     """
 
     queue: str
@@ -107,13 +107,13 @@ class QueuePause:
 
     @classmethod
     def of(cls, queue: str, answer: m.QueuePauseReply) -> QueuePause:
-        """From the broker's answer."""
+        """Return the state from the broker's reply."""
         return cls(queue, answer.deliveries, answer.publishes, moment(answer.since_ms), answer.changed)
 
 
 @dataclass(frozen=True)
 class Binding:
-    """A binding: the queue gets what is published to the exchange with this routing key or one that matches it.
+    """Binding of a queue, which receives the exchange's messages with this routing key or one that matches it.
 
     Attributes:
         arguments: for a headers exchange, the headers that a message must have, and ``x-match``.
@@ -127,11 +127,11 @@ class Binding:
 
 @dataclass(frozen=True)
 class ExchangeInfo:
-    """An exchange as it was created.
+    """Exchange as it was created.
 
     Attributes:
         type: ``direct``, ``topic``, ``fanout`` or ``headers``.
-        bindings: how many it has.
+        bindings: the number of its bindings.
     """
 
     name: str
@@ -144,30 +144,30 @@ class ExchangeInfo:
 
 @dataclass(frozen=True)
 class QueueMetrics:
-    """Figures of a queue; the counts are messages.
+    """Metrics of a queue; the counts are messages.
 
     Attributes:
         length: visible + delayed + in_flight.
         visible: messages that can be read now.
         delayed: messages that can be read later.
-        in_flight: messages that somebody holds.
+        in_flight: messages that clients hold.
         oldest_age_seconds: the time since the broker received the oldest message of ``length``; None if there is none,
             and for queues that are not stored.
-        newest_age_seconds: the same of the newest message.
+        newest_age_seconds: the same for the newest message.
         total: messages sent to the queue since ``counted_since``.
         done: acknowledged messages that are kept. Exact up to 4,000,000; above that, deleted older messages may be
             included.
         failed: failed messages that are kept, counted in the same way.
         archived_failed: failed messages that were archived, counted in the same way.
-        consumers: how many are connected.
+        consumers: the number of connected consumers.
         sent_per_second: messages sent to the queue, in the last minute.
         delivered_per_second: messages delivered, in the last minute.
         acked_per_second: messages acknowledged, in the last minute.
         counts: all counters since ``counted_since``, by the names of docs/client-api.md.
-        counted_since: when the queue was created; for a store from a version that did not keep counters, when a broker
-            that does first opened it. Restarts of the broker do not change it.
-        at: when these figures were taken.
-        paused: whether consumers and reads get nothing, because an operator paused the queue.
+        counted_since: the time at which the queue was created; for a store from a version without counters, the time at
+            which a broker with counters first opened it. Restarts of the broker do not change it.
+        at: the time of these metrics.
+        paused: whether an operator has paused deliveries to consumers and reads.
         publishes_paused: whether publishes are refused.
         failed_per_second: messages that were rejected or had no attempts left, and tasks that failed although their
             message was acknowledged; the rate of the last minute.
@@ -196,7 +196,7 @@ class QueueMetrics:
     failed_per_second: float = 0.0
 
 
-#: figures that have the same name in the broker's answer
+#: metrics that have the same name in the broker's reply
 _SAME = (
     "length", "visible", "in_flight", "delayed", "oldest_age_seconds", "newest_age_seconds", "consumers", "done",
     "failed", "delivered_per_second", "acked_per_second",
@@ -206,7 +206,7 @@ _FIGURES = frozenset((*_SAME, *_NEWER, "published_per_second", "counted_since_ms
 
 
 def metrics_of(queue: str, figures: Mapping[str, Any], at_ms: int) -> QueueMetrics:
-    """A queue's figures from the broker's answer."""
+    """Return a queue's metrics from the broker's reply."""
     known = {name: figures[name] for name in _SAME}
     return QueueMetrics(
         queue=queue,
@@ -222,13 +222,12 @@ def metrics_of(queue: str, figures: Mapping[str, Any], at_ms: int) -> QueueMetri
 
 @dataclass(frozen=True)
 class AllMetrics:
-    """The figures of all queues that the user may see.
+    """Metrics of all queues that the user may see.
 
     Attributes:
-        queues: by name. Figures that have not changed since an earlier answer are those of that one: only the ages are
-            later.
-        changed: the names of those that the broker sent now.
-        mark: tells the broker what this client knows.
+        queues: the metrics by queue. Unchanged metrics are those of the previous reply, with later ages.
+        changed: the names of the queues in this reply.
+        mark: identifies the state of this client to the broker.
     """
 
     at: datetime
@@ -238,14 +237,14 @@ class AllMetrics:
 
 
 def all_metrics(previous: AllMetrics | None, answer: q.Metrics) -> AllMetrics:
-    """The figures of the broker's answer, and those of the previous one that are not in it."""
+    """Return the metrics of the broker's reply, completed by those of the previous one."""
     at = datetime.fromtimestamp(answer.at_ms / 1000, UTC)
     changed = {name: metrics_of(name, figures, answer.at_ms) for name, figures in answer.queues.items()}
     queues = dict(changed)
     if previous is not None and answer.gone is not None:
         later = (at - previous.at).total_seconds()
-        gone = {*changed, *answer.gone}
-        queues |= {name: _aged(one, later, at) for name, one in previous.queues.items() if name not in gone}
+        replaced = {*changed, *answer.gone}
+        queues |= {name: _aged(metrics, later, at) for name, metrics in previous.queues.items() if name not in replaced}
     return AllMetrics(at, dict(sorted(queues.items())), frozenset(changed), answer.mark)
 
 
@@ -253,34 +252,36 @@ def _aged(one: QueueMetrics, seconds: float, at: datetime) -> QueueMetrics:
     oldest, newest = (
         None if age is None else max(age + seconds, 0.0) for age in (one.oldest_age_seconds, one.newest_age_seconds)
     )
-    aged = object.__new__(QueueMetrics)  # thousands of them each second: dataclasses.replace takes ten times as long
+    aged = object.__new__(
+        QueueMetrics
+    )  # called thousands of times a second: dataclasses.replace takes ten times longer
     aged.__dict__.update(one.__dict__, at=at, oldest_age_seconds=oldest, newest_age_seconds=newest)
     return aged
 
 
 @dataclass(frozen=True)
 class Worker:
-    """A client that is connected, was connected a moment ago, or still holds messages.
+    """Client that is connected, was connected recently, or still holds messages.
 
     Attributes:
-        id: identifies it in the other calls.
-        name: the name that the client has given itself.
-        since: when it first connected; None if it only holds messages.
+        id: the id of the worker in other calls.
+        name: the name that the client has set.
+        since: the time of its first connection; None if it only holds messages.
         connected: whether it has a connection now.
-        connections: how many connections it has now. Each waiting read and each iterator has one of its own.
-        suspended: whether it gets no messages until it is resumed.
-        held: how many messages it holds whose tasks have not begun. A task that is acknowledged at its end counts as
+        connections: the number of its connections. Each waiting read and each iterator has a separate one.
+        suspended: whether its deliveries are suspended until it is resumed.
+        held: the number of its messages whose tasks have not begun. A task that is acknowledged at its end counts as
             begun once it has run for a second or two.
-        running: how many tasks it runs.
+        running: the number of its running tasks.
         consumers: the queues that it consumes.
         reader: whether it holds messages by reads and not only as a consumer.
-        prefetch: how many messages of stored queues its consumers may hold together; 0 means no limit, None that it
-            consumes no such queue.
-        oldest_since: since when it holds or runs the message that it has had for longest.
+        prefetch: the limit for messages of stored queues that its consumers may hold together; 0 means no limit, None
+            means that it consumes no such queue.
+        oldest_since: the time from which it holds or runs its oldest message.
         oldest_id: the id of that message.
-        done_per_minute: how many messages and tasks it finished, in the last minute.
-        failed_per_minute: how many messages and tasks failed in it, in the last minute.
-        user: who it has logged in as; empty if it did not.
+        done_per_minute: the number of messages and tasks that it finished, in the last minute.
+        failed_per_minute: the number of its messages and tasks that failed, in the last minute.
+        user: its user; empty if it did not log in.
     """
 
     id: str
@@ -325,9 +326,9 @@ class Worker:
 
 @dataclass(frozen=True)
 class FigureSeries:
-    """The figures of a queue, or of all queues together, at each of :attr:`RecentFigures.times`.
+    """Metrics of a queue, or of all queues together, at each of :attr:`RecentFigures.times`.
 
-    A value is None where the broker does not remember it. Rates are messages per second since the time before, levels
+    A value is None if the broker does not remember it. Rates are messages per second since the previous time, levels
     are messages.
 
     Attributes:
@@ -346,12 +347,12 @@ class FigureSeries:
 
 @dataclass(frozen=True)
 class RecentFigures:
-    """What the broker remembers of the last ten minutes.
+    """Metrics of the last ten minutes that the broker remembers.
 
     Attributes:
-        times: of the samples, which are some five seconds apart; the oldest comes first.
-        queues: those that were asked for and exist, by name.
-        total: of all queues; None if the user may not see all queues.
+        times: the times of the samples, about five seconds apart, the oldest first.
+        queues: the requested queues that exist, by name.
+        total: the metrics of all queues together; None if the user may not see all queues.
     """
 
     times: tuple[datetime, ...]
@@ -360,11 +361,11 @@ class RecentFigures:
 
 
 def recent_figures(answer: q.Figures) -> RecentFigures:
-    """The figures of the broker's answer."""
-    queues = {name: _series(found) for name, found in answer.queues.items()}
+    """Return the metrics of the broker's reply."""
+    queues = {name: _series(series) for name, series in answer.queues.items()}
     times = tuple(datetime.fromtimestamp(at / 1000, UTC) for at in answer.times_ms)
     return RecentFigures(times, queues, None if answer.total is None else _series(answer.total))
 
 
 def _series(found: Mapping[str, Any]) -> FigureSeries:
-    return FigureSeries(**{one.name: tuple(found[one.name]) for one in fields(FigureSeries)})
+    return FigureSeries(**{column.name: tuple(found[column.name]) for column in fields(FigureSeries)})

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from ..errors import RequestError
 
-#: the argument of each field, and how many of its units are a second (0: not a time)
+#: argument of each field, and the number of its units in a second (0: not a time)
 _ARGUMENTS = {
     "filter": ("x-filter", 0),
     "filter_mode": ("x-filter-mode", 0),
@@ -31,25 +31,25 @@ _ARGUMENTS = {
 
 @dataclass(frozen=True)
 class QueueOptions:
-    """Options of a queue; None keeps the broker's default, and seconds may be a timedelta. See docs/queue-arguments.md.
+    """Options of a queue. None keeps the broker's default, and seconds may be a timedelta; see docs/queue-arguments.md.
 
     Attributes:
-        filter: a filter; the queue gets every message that matches.
+        filter: a filter; the queue receives every message that matches.
         filter_mode: ``any`` (the filter or a binding must match) or ``all`` (both must match).
-        start: where a new queue begins: ``now``, ``first``, a time or a message id.
+        start: the position from which a new queue receives messages: ``now``, ``first``, a time or a message id.
         max_attempts: the number of deliveries after which a returned message fails; -1 means unlimited attempts.
-        lease_seconds: how long a message waits for the consumer that held it, after a restart of the broker.
-        done_retention_seconds: how long acknowledged messages are kept; 0 means for ever.
-        failed_retention_seconds: how long failed messages are kept; 0 means for ever.
-        message_ttl_seconds: how long a message may wait.
-        expires_seconds: the queue is deleted when it has been unused for this long.
-        max_length: how many messages may wait.
-        max_length_bytes: how many bytes may wait.
-        overflow: what happens when it is full: ``drop-head``, ``reject-publish`` or ``reject-publish-dlx``.
-        dead_letter_exchange: where rejected, expired and dropped messages are published.
-        dead_letter_routing_key: with which routing key; by default the message's own.
-        retry_delay_seconds: the wait before the second attempt, which doubles with each further one.
-        retry_max_delay_seconds: the longest wait.
+        lease_seconds: the time for which a message waits for the consumer that held it, after a restart of the broker.
+        done_retention_seconds: the retention of acknowledged messages; 0 means no limit.
+        failed_retention_seconds: the retention of failed messages; 0 means no limit.
+        message_ttl_seconds: the time after which a ready message expires.
+        expires_seconds: the time without use after which the queue is deleted.
+        max_length: the limit for the backlog, in messages.
+        max_length_bytes: the limit for the backlog, in bytes.
+        overflow: the behaviour at these limits: ``drop-head``, ``reject-publish`` or ``reject-publish-dlx``.
+        dead_letter_exchange: the exchange for rejected, expired and dropped messages.
+        dead_letter_routing_key: the routing key of dead letters; by default the message's own.
+        retry_delay_seconds: the delay before the second attempt, which doubles with each further one.
+        retry_max_delay_seconds: the maximum delay.
         single_active_consumer: deliver to one consumer at a time.
         durable: False means a queue in memory, which ends with the broker (like an unlogged queue of pgmq).
         auto_delete: delete the queue with its last consumer; it is then in memory.
@@ -80,21 +80,21 @@ class QueueOptions:
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
     def as_arguments(self) -> dict[str, Any]:
-        """The arguments of the declaration.
+        """Return the arguments of the declaration.
 
         Raises:
             RequestError: a number of seconds is not valid.
         """
-        found = dict(self.arguments)
+        declared = dict(self.arguments)
         for name, (argument, unit) in _ARGUMENTS.items():
             value = getattr(self, name)
             if value is not None:
-                found[argument] = _in_units(name, value, unit) if unit else value
+                declared[argument] = _in_units(name, value, unit) if unit else value
         if self.single_active_consumer:
-            found["x-single-active-consumer"] = True
+            declared["x-single-active-consumer"] = True
         if self.start is not None:
-            found["x-start"] = self.start.isoformat() if isinstance(self.start, datetime) else self.start
-        return found
+            declared["x-start"] = self.start.isoformat() if isinstance(self.start, datetime) else self.start
+        return declared
 
 
 def _in_units(name: str, value: Any, unit: int) -> int:

@@ -1,4 +1,4 @@
-"""The queue client's requests, made of the arguments of its calls, for both clients."""
+"""Requests of the queue client from the arguments of its calls, for both clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_POLL_SECONDS = 3600
 
 
 def read_request(queue: str, vt: Seconds, qty: int, poll: Seconds) -> q.Read:
-    """A Read; raises RequestError for an argument that is not valid."""
+    """Return a Read; raise RequestError for an argument that is not valid."""
     return q.Read(
         0,
         checks.name(queue, "the queue's name"),
@@ -27,18 +27,18 @@ def read_request(queue: str, vt: Seconds, qty: int, poll: Seconds) -> q.Read:
 
 
 def header_texts(where: Mapping[str, Any]) -> dict[str, str]:
-    """Header values as they are stored, as texts."""
+    """Return header values as texts, as they are stored."""
     if not isinstance(where, Mapping):
         raise RequestError(f"where must be a filter, or a mapping of header names to values, not {where!r}")
-    found = {}
+    texts = {}
     for name, value in where.items():
         text = header_text(value)
         if text is None:
             raise RequestError(f"header {name!r} can be compared with a text, a number or a boolean, not {value!r}")
-        found[name] = text
-    if not found:
+        texts[name] = text
+    if not texts:
         raise RequestError("where has no headers: leave it out to read any message")
-    return found
+    return texts
 
 
 def send_request(
@@ -52,7 +52,7 @@ def send_request(
     *,
     to_queue: bool = False,
 ) -> q.Send:
-    """A Send; raises RequestError for an argument that is not valid."""
+    """Return a Send; raise RequestError for an argument that is not valid."""
     if to_queue:
         checks.name(routing_key, "the queue's name")
     for value, what in ((exchange, "the exchange"), (routing_key, "the routing key"), (key, "the idempotency key")):
@@ -65,19 +65,19 @@ def send_request(
 
 
 def known_ids(answer: q.Sent) -> q.Sent:
-    """The answer, if it has the messages' ids."""
+    """Return the reply, if it has the messages' ids."""
     if not answer.ids:
         raise OpenDataError("the messages are stored, but their ids are unknown, because the broker was restarted")
     return answer
 
 
 def age_ms(older_than: Seconds | None) -> int:
-    """An age in ms; -1 means any age."""
+    """Return an age in ms; -1 means any age."""
     return -1 if older_than is None else checks.milliseconds(older_than, "older_than", high=checks.MAX_DELAY_SECONDS)
 
 
 def session_of(id: str) -> bytes:
-    """The session that a worker's id names; raises RequestError."""
+    """Return the session that a worker's id names; raise RequestError if it names none."""
     try:
         return bytes.fromhex(id)
     except (TypeError, ValueError) as exc:

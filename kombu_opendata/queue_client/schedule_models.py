@@ -1,4 +1,4 @@
-"""What the clients return about what comes: due messages, periodic tasks. Times are UTC datetimes."""
+"""Models of due messages and periodic tasks that the clients return. Times are UTC datetimes."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from .message_models import moment
 
 @dataclass(frozen=True)
 class DueCounts:
-    """How many delayed messages are due when.
+    """Counts of delayed messages by due time.
 
     Attributes:
-        at: when they were counted.
-        start: of the first bucket, which is that of ``at``; each is ``bucket_seconds`` long.
-        counts: of each bucket.
-        later: how many are due after the last bucket.
-        is_estimate: where messages are not in memory, up to 256 are counted as if they were due evenly between the
-            first and the last of them; the sum is that of the queue's figures.
+        at: the time of the count.
+        start: the start of the first bucket, which contains ``at``; each is ``bucket_seconds`` long.
+        counts: the count of each bucket.
+        later: the number of messages that are due after the last bucket.
+        is_estimate: True if some messages are not in memory; up to 256 of these are counted as if they were due evenly
+            between the first and the last of them. The sum matches the queue's metrics.
     """
 
     at: datetime
@@ -31,22 +31,22 @@ class DueCounts:
 
 
 def due_counts(answer: m.DueCountsReply, bucket_ms: int) -> DueCounts:
-    """The counts of the broker's answer."""
+    """Return the counts of the broker's reply."""
     at, start = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (answer.at_ms, answer.start_ms))
     return DueCounts(at, start, bucket_ms / 1000, tuple(answer.counts), answer.later, answer.is_estimate)
 
 
 @dataclass(frozen=True)
 class PeriodicTask:
-    """A periodic task in one queue.
+    """Periodic task in one queue.
 
     Attributes:
-        name: of the entry in beat's schedule; empty if its messages don't have it.
+        name: the name of the entry in beat's schedule; empty if its messages don't have it.
         task: the task's name.
-        count: how often it was published since the broker started.
-        first: when it was published for the first time.
-        last: when it was published last.
-        interval: between the last two times; None if there was one.
+        count: the number of its publishes since the broker started.
+        first: the time of its first publish.
+        last: the time of its last publish.
+        interval: the time between the last two publishes; None if there was only one.
         last_message_id: the id of the last message.
     """
 
@@ -62,25 +62,25 @@ class PeriodicTask:
 
 @dataclass(frozen=True)
 class PeriodicTasks:
-    """The periodic tasks, those that were published last first; ``since`` is when the broker began to look."""
+    """Periodic tasks, the latest publish first; ``since`` is the time from which the broker recorded them."""
 
     tasks: tuple[PeriodicTask, ...]
     since: datetime | None
 
 
 def periodic_tasks(answer: m.PeriodicTaskList) -> PeriodicTasks:
-    """The tasks of the broker's answer."""
-    found = (
+    """Return the tasks of the broker's reply."""
+    tasks = (
         PeriodicTask(
-            one.name,
-            one.task,
-            one.queue,
-            one.count,
-            datetime.fromtimestamp(one.first_at_ms / 1000, UTC),
-            datetime.fromtimestamp(one.last_at_ms / 1000, UTC),
-            timedelta(milliseconds=one.interval_ms) if one.interval_ms else None,
-            one.last_message_id,
+            task.name,
+            task.task,
+            task.queue,
+            task.count,
+            datetime.fromtimestamp(task.first_at_ms / 1000, UTC),
+            datetime.fromtimestamp(task.last_at_ms / 1000, UTC),
+            timedelta(milliseconds=task.interval_ms) if task.interval_ms else None,
+            task.last_message_id,
         )
-        for one in answer.tasks
+        for task in answer.tasks
     )
-    return PeriodicTasks(tuple(found), moment(answer.since_ms))
+    return PeriodicTasks(tuple(tasks), moment(answer.since_ms))

@@ -1,4 +1,4 @@
-"""What the clients return about a task of Celery and its result: plain values, the same for both clients."""
+"""Models of Celery tasks and results that the clients return: plain values, the same for both clients."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from ..protocol.messages.history_messages import AttemptInfo, MessageInfo, Queue
 from . import bodies
 from .message_models import Message
 
-#: what Celery's backends put before a task's id
+#: prefix of a task's id in Celery's backends
 RESULT_PREFIX = "celery-task-meta-"
-#: every pickle since protocol 2 begins with this
+#: every pickle since protocol 2 begins with this byte
 _PICKLE = b"\x80"
 
 
 @dataclass(frozen=True)
 class TaskResult:
-    """A result in the broker's store. A pickle is never loaded.
+    """Result in the broker's store. A pickle is never loaded.
 
     Attributes:
         encoding: ``json``; or ``pickle``, ``unknown`` or ``too large`` to display, and then everything else is empty.
-        size: of the stored result, in bytes.
-        state: Celery's: ``SUCCESS``, ``FAILURE``, …
-        value: what the task returned; of a failure, a mapping with ``exc_type`` and ``exc_message``.
-        traceback: of a failure.
-        date_done: as Celery wrote it.
+        size: the size of the stored result, in bytes.
+        state: Celery's state: ``SUCCESS``, ``FAILURE``, …
+        value: the return value of the task; for a failure, a mapping with ``exc_type`` and ``exc_message``.
+        traceback: the traceback of a failure.
+        date_done: the time of completion, as Celery wrote it.
     """
 
     encoding: str
@@ -42,23 +42,23 @@ class TaskResult:
 
 
 def result_of(stored: bytes) -> TaskResult:
-    """Return a result as it is stored."""
+    """Return the result from its stored bytes."""
     limit = bodies.Budget.of_display().elements
     if bodies.json_elements(stored, limit) > limit:
         return TaskResult("too large", len(stored))
     try:
-        found = revocation.decode(stored) if stored.startswith(revocation.MARK) else json.loads(stored)
-        if bodies.is_deeper(found, bodies.MAX_DISPLAYED_DEPTH):
+        values = revocation.decode(stored) if stored.startswith(revocation.MARK) else json.loads(stored)
+        if bodies.is_deeper(values, bodies.MAX_DISPLAYED_DEPTH):
             return TaskResult("too large", len(stored))
-        state, traceback, done = (str(found.get(name) or "") for name in ("status", "traceback", "date_done"))
-        return TaskResult("json", len(stored), state, found.get("result"), traceback, done)
+        state, traceback, done = (str(values.get(name) or "") for name in ("status", "traceback", "date_done"))
+        return TaskResult("json", len(stored), state, values.get("result"), traceback, done)
     except (ValueError, AttributeError, RecursionError):
         return TaskResult("pickle" if stored.startswith(_PICKLE) else "unknown", len(stored))
 
 
 @dataclass(frozen=True)
 class RelatedTask:
-    """A task that another one started, or that runs another one again."""
+    """Task that another one started, or that retries another one."""
 
     message_id: int
     task_id: str
@@ -67,23 +67,23 @@ class RelatedTask:
 
 @dataclass(frozen=True)
 class Task:
-    """A task of Celery: its messages (more than one if it was retried), its attempts, its result.
+    """Celery task: its messages (more than one if it was retried), its attempts, its result.
 
     Attributes:
-        id, name: Celery's; the name is empty if the message is no longer stored and it did not fail.
+        id, name: Celery's id and name; the name is empty if the message is no longer stored and the task did not fail.
         state: ``available``, ``delayed``, ``in_flight``, ``running``, ``done`` or ``failed``, from its newest message;
-            for a task that ended, what its last attempt reported, such as ``raised``; ``collected`` if nothing says.
-        queues: where its newest message is.
+            for a task that ended, the outcome of its last attempt, such as ``raised``; ``collected`` if it is unknown.
+        queues: the queues of its newest message.
         message_ids: its messages, the oldest first.
         args, kwargs: None if the body can't be displayed; ``arguments_note`` has the reason. A pickle is never loaded.
-        content_type: of the body.
-        headers: of the newest message, as texts.
-        attempts: those that ended, the oldest first, with tracebacks if the user may read them.
-        result: if the broker is its result backend and the user may read results.
+        content_type: the content type of the body.
+        headers: the headers of the newest message, as texts.
+        attempts: its finished attempts, the oldest first, with tracebacks if the user may read them.
+        result: its result, if the broker is its result backend and the user may read results.
         children: tasks that it started.
-        failures: its failures that nobody has handled.
-        handled: those that were run again or dismissed.
-        again: the tasks that run it again.
+        failures: its unhandled failures.
+        handled: its failures that were retried or dismissed.
+        again: the tasks that retry it.
     """
 
     id: str
@@ -105,7 +105,7 @@ class Task:
 
 
 def arguments_of(message: Message | None) -> tuple[list[Any] | None, dict[str, Any] | None, str]:
-    """Return the positional and named arguments of a task's message; or None for each, and why they can't be shown."""
+    """Return the positional and named arguments of a task's message, or None for each and the reason."""
     if message is None:
         return None, None, "The message is no longer stored."
     try:
@@ -121,17 +121,17 @@ def arguments_of(message: Message | None) -> tuple[list[Any] | None, dict[str, A
 
 
 def related(message: MessageInfo) -> RelatedTask:
-    """The task of a message."""
+    """Return the task of a message."""
     return RelatedTask(message.id, message.headers.get("id", ""), message.headers.get("task", ""))
 
 
 def state_of(queues: tuple[QueueStatus, ...], attempts: tuple[AttemptInfo, ...]) -> str:
-    """What a task does now, or how it ended."""
+    """Return the current state of a task, or its outcome."""
     for now in ("running", "in_flight", "available"):
-        for one in queues:
-            if one.status == now:
+        for status in queues:
+            if status.status == now:
                 return now
     last = attempts[-1] if attempts else None
     if last is not None and last.state:
         return last.state
-    return next((one.status for one in queues), "collected")
+    return next((status.status for status in queues), "collected")

@@ -1,4 +1,4 @@
-"""The queue client's connection: it sends batches that are stored once, and waits for reads, which can be stopped."""
+"""Connection of the queue client, which sends batches that are stored once and waits for interruptible reads."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from ..errors import BrokerStopping, MessageTooLarge, from_wire
 from ..protocol.messages import Failed
 from ..protocol.messages.queue_messages import Send, Sent, StopReading
 
-#: how long after its deadline a read is stopped
+#: seconds after its deadline at which a read is interrupted
 _LATE_SECONDS = 0.25
 
 
 class ClientConnection(BrokerConnection):
-    """A connection that sends batches and waits for reads. One thread may wait; :meth:`stop_waiting` ends its wait.
+    """Connection that sends batches and waits for reads. One thread may wait; :meth:`stop_waiting` ends its wait.
 
     Attributes:
-        stop: whether the next read, or the waiting one, must be answered at once.
+        stop: whether the next read, or the waiting one, must return immediately.
     """
 
     stop = False
 
     def send_messages(self, message: Send, timeout: float | None = None) -> Sent:
-        """Store messages; returns when they are durable. A resume does not store them twice.
+        """Store messages; return when they are durable. A resume does not store them twice.
 
         Raises:
             MessageTooLarge: they were not sent.
@@ -45,10 +45,10 @@ class ClientConnection(BrokerConnection):
                 raise
 
     def call_waiting(self, message: Any) -> Any:
-        """As :meth:`call`, for an answer that comes late: the lock is free while this waits.
+        """Send a request as :meth:`call`, for a reply that arrives late: the lock is free during the wait.
 
         Raises:
-            OpenDataError: the broker's answer is an error, or the connection was closed or could not be resumed.
+            OpenDataError: the broker's reply is an error, or the connection was closed or could not be resumed.
         """
         link, io, session = self.link, self.io, self.session
         with link.lock:
@@ -75,9 +75,9 @@ class ClientConnection(BrokerConnection):
         return answer
 
     def _wait_for(self, rid: int, data: bytes, deadline: float) -> Any:
-        """The answer to a request; from the deadline on, the broker is told to answer it at once."""
+        """Return the reply to a request; from the deadline on, the broker is requested to reply immediately."""
         link, io, session = self.link, self.io, self.session
-        told = None  # the socket over which the broker was told; after a resume, the read waits anew
+        stopped_socket = None  # after a resume over another socket, the read waits again
         while True:
             with link.lock:
                 answer = session.answers.pop(rid, None)
@@ -92,8 +92,8 @@ class ClientConnection(BrokerConnection):
                 if rid in session.answers or link.current is not current:
                     continue
                 rest = deadline - self.clock.monotonic()
-                if rest <= 0 and current is not told:
-                    told = current
+                if rest <= 0 and current is not stopped_socket:
+                    stopped_socket = current
                     io.send(StopReading(rid))
                     continue
                 waker = link.make_waker()
@@ -103,7 +103,7 @@ class ClientConnection(BrokerConnection):
                 waker.clear()
 
     def stop_waiting(self, message: Any) -> None:
-        """Have this waiting read answered at once. If it was answered, the connection may be another read's now."""
+        """Interrupt this waiting read. If the broker has replied already, the connection may serve another read."""
         if self.link.reentrance.is_entered():
             return self.link.reentrance.later(partial(self.stop_waiting, message))
         with self.link.lock:
@@ -114,7 +114,7 @@ class ClientConnection(BrokerConnection):
                 self.io.send(StopReading(message.rid))
 
     def settle_held(self, outcome: int, lease: tuple[str, int, int]) -> bool:
-        """End a lease of channel 1, if the session holds it; returns whether it does."""
+        """End a lease of channel 1, if the session holds it; return True if it does."""
         self.link.reentrance.check()
         with self.link.reentrance, self.link.lock:
             is_held = lease in self.session.held
@@ -128,11 +128,11 @@ class ClientConnection(BrokerConnection):
             self.session.held.pop(lease, None)
 
     def take_event(self) -> Any:
-        """The next delivery or cancellation that was received; None if there is none."""
+        """Return the next received delivery or cancellation; None if there is none."""
         with self.link.lock:
             return self.events.popleft() if self.events else None
 
     def put_back_event(self, event: Any) -> None:
-        """Make an event that nobody took the next one again."""
+        """Put back an event that was not consumed, as the next one."""
         with self.link.lock:
             self.events.appendleft(event)
