@@ -1,4 +1,4 @@
-"""The broker itself: its report, its maintenance, its files, its instances, its standby."""
+"""Calls about the broker: its report, maintenance, files, instances and standby."""
 
 from __future__ import annotations
 
@@ -10,43 +10,47 @@ from .base import AsyncBase
 
 
 class AsyncBroker(AsyncBase):
-    """Calls about the broker as a whole. Where users log in, most need the role admin or operator."""
+    """Calls about the broker as a whole. If users log in, most calls need the role admin or operator."""
 
     async def status(self) -> dict[str, Any]:
-        """The broker's report on itself: version, store, instances, maintenance; see ``opendata-queue status``."""
+        """Return the broker's report on its version, store, instances and maintenance.
+
+        See ``opendata-queue status``.
+        """
         answer: m.Status = await self._calls.call(m.GetStatus(0))
         return answer.report
 
     async def whoami(self) -> m.Identity:
-        """What the broker takes this client for: its user, and what that one may do in the instance."""
+        """Return the user of this client, and the permissions of that user in the instance."""
         answer: m.Identity = await self._calls.call(m.WhoAmI(0))
         return answer
 
     async def maintain(self, duties: Iterable[str] = ()) -> dict[str, Any]:
-        """Have the broker do maintenance duties; returns its report. Other calls continue meanwhile.
+        """Run maintenance duties in the broker and return its report. Other calls are not blocked.
 
-        This is safe at any time and from several clients at once: a duty that is running is waited for, not run twice.
+        This is safe at any time and from several clients concurrently: a request for a running duty waits for its end.
 
         Args:
             duties: some of ``route``, ``expire_leases`` and ``collect``; empty means all of them.
 
         Returns:
-            As :func:`kombu_opendata.client.calls.maintain.maintain`, which has a timeout.
+            The report that :func:`kombu_opendata.client.calls.maintain.maintain` describes; that function has a
+            timeout.
         """
         answer: m.Maintained = await self._calls.call_apart(m.Maintain(0, list(duties), 0.0))
         return answer.report
 
     async def reload(self) -> m.Reloaded:
-        """Let the broker read its files of users and certificates again; returns what was new, gone or changed.
+        """Reload the broker's files of users and certificates; return the additions, removals and changes.
 
         Raises:
-            StartError: a file can't be used; what it says stays as before.
+            StartError: a file can't be used; its previous contents stay in effect.
         """
         answer: m.Reloaded = await self._calls.call(m.Reload(0))
         return answer
 
     async def hand_over(self) -> list[str]:
-        """Move the service to the connected standby, and end the broker; returns the standby's addresses.
+        """Hand over to the connected standby and end the broker; return the standby's addresses.
 
         Raises:
             PreconditionFailed: no standby is connected.
@@ -55,16 +59,19 @@ class AsyncBroker(AsyncBase):
         return list(answer.addresses)
 
     async def create_instance(self, name: str) -> bool:
-        """Create an instance, which clients may then name in their URLs; returns False if it exists already.
+        """Create an instance, which clients may then name in their URLs; return False if it exists already.
 
         Raises:
             RequestError: the name is not valid for an instance.
-            StoreError: the store can't hold it.
+            StoreError: the store can't hold an instance.
         """
         answer: m.InstanceCreated = await self._calls.call(m.CreateInstance(0, name))
         return answer.created
 
     async def list_instances(self) -> dict[str, bool]:
-        """The names of the instances, and whether each is open. For a store in a bucket, only those that are open."""
+        """Return the names of the instances, with True for open ones.
+
+        For a store in a bucket, only open ones are listed.
+        """
         answer: m.InstanceList = await self._calls.call(m.ListInstances(0))
         return dict(sorted(answer.instances.items()))

@@ -1,4 +1,4 @@
-"""The client, which combines all groups of calls."""
+"""Queue client, which combines all groups of calls."""
 
 from __future__ import annotations
 
@@ -22,4 +22,4 @@ class AsyncQueueClient(
     AsyncWorkers,
     AsyncBroker,
 ):
-    """A client of a broker for programs without Celery. Any number of tasks or threads may share a client."""
+    """Client of a broker for programs without Celery. Any number of tasks or threads may share a client."""

@@ -1,4 +1,4 @@
-"""Failures: lists and groups, running them again, dismissing them."""
+"""Calls that list, group, retry and dismiss failures."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ D = TypeVar("D", Retried, Dismissed)
 
 
 class AsyncFailures(AsyncBase):
-    """Calls about what failed and was not handled yet: failed messages, and acknowledged tasks that failed.
+    """Calls about unhandled failures: failed messages, and acknowledged tasks that failed.
 
     :class:`kombu_opendata.client.calls.failure_queries.FailureFilters` describes the filters.
     """
 
     async def list_failures(self, **asked: Unpack[FailureList]) -> Page[FailureInfo]:
-        """A page of failures, ordered by the time when they failed; by default, newest first.
+        """Return a page of failures, ordered by the time of failure; by default, newest first.
 
-        A page may have fewer than its limit if the search takes long; ``next`` is None only on the last one.
+        A page may have fewer than its limit if the search takes long; ``next`` is None only on the last page.
 
         Raises:
             LimitOutOfRange, InvalidFilter, SelectorError: an argument is not valid.
@@ -36,7 +36,7 @@ class AsyncFailures(AsyncBase):
         return Page(answer.items, answer.next, None)
 
     async def iter_failures(self, **asked: Unpack[FailureList]) -> AsyncGenerator[FailureInfo, None]:
-        """All failures from a page on, requested page by page."""
+        """Iterate over all failures from a page on, requested page by page."""
         while True:
             page = await self.list_failures(**asked)
             for failure in page.items:
@@ -48,16 +48,16 @@ class AsyncFailures(AsyncBase):
     async def group_failures(
         self, by: Iterable[str], *, bucket_seconds: float = 0, **asked: Unpack[FailureFilters]
     ) -> m.FailureGroups:
-        """Counts of failures with first and last time, the largest first.
+        """Return counts of failures with their first and last times, the largest first.
 
         Args:
             by: any of task, exception, queue, reason, worker.
-            bucket_seconds: count them over time as well, in ``over_time`` of each group: by the start of the bucket in
-                ms since the epoch, without zeros. There may be 1,000 buckets from ``gte`` on.
+            bucket_seconds: also count failures over time, in ``over_time`` of each group: by the start of the bucket in
+                ms since the epoch, without zeros. The limit is 1,000 buckets from ``gte`` on.
 
         Returns:
-            ``groups``, and ``complete``: whether all failures were counted and all groups are there. The newest 500,000
-            are counted, and there are at most 1,000 groups.
+            ``groups``, and ``complete``: True if all failures were counted and all groups are listed. The newest
+            500,000 failures are counted, and at most 1,000 groups are listed.
         """
         answer: m.FailureGroups = await self._calls.call_apart(failure_queries.group_request(by, bucket_seconds, asked))
         return answer
@@ -70,19 +70,19 @@ class AsyncFailures(AsyncBase):
         progress: Callable[[Retried], object] | None = None,
         **asked: Unpack[FailureFilters],
     ) -> Retried:
-        """Run failures again, the oldest first; those that come meanwhile are left out.
+        """Retry failures, the oldest first; failures that occur during the call are excluded.
 
         A failed message becomes available again, with no attempts and the same id. A task whose message was
         acknowledged is published again: as a new message with a new task id, whose ``parent_id`` is the old one and
-        which keeps ``root_id``. Each failure runs again once, also if the call is interrupted and made again.
+        which keeps ``root_id``. Each failure is retried once, even if the call is interrupted and repeated.
 
         Args:
-            target: the queue that gets them; by default, their own.
-            limit: the most failures; 0 means all.
-            progress: is called after each step with what was done so far.
+            target: the queue that receives the messages; by default, their own.
+            limit: the maximum number of failures; 0 means all.
+            progress: called after each step with the counts so far.
 
         Raises:
-            BulkInterrupted: an error came after some were done; the values have the counts.
+            BulkInterrupted: an error occurred after some failures were retried; the values have the counts.
         """
         request = failure_queries.retry_request(target, limit, asked)
         return await self._in_steps(request, Retried(), limit, progress)
@@ -90,7 +90,7 @@ class AsyncFailures(AsyncBase):
     async def dismiss_failures(
         self, *, limit: int = 0, progress: Callable[[Dismissed], object] | None = None, **asked: Unpack[FailureFilters]
     ) -> Dismissed:
-        """Delete failed messages, and dismiss acknowledged failures; the rest is as in :meth:`retry_failures`.
+        """Delete failed messages and dismiss acknowledged failures; arguments are as in :meth:`retry_failures`.
 
         The attempts of dismissed failures stay in the history.
         """
@@ -104,7 +104,7 @@ class AsyncFailures(AsyncBase):
         limit: int,
         progress: Callable[[D], object] | None,
     ) -> D:
-        """Repeat the request until all is done; each answer says where the next one begins."""
+        """Repeat the request until all is done; each reply has the position of the next step."""
         while request is not None:
             try:
                 answer: m.FailuresRetried | m.FailuresDismissed = await self._calls.call_apart(request)

@@ -1,4 +1,4 @@
-"""History: lists of messages and attempts, and counts of both by time."""
+"""Calls that list messages and attempts of the history, and count both by time."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from .base import AsyncBase
 class AsyncHistory(AsyncBase):
     """Calls about the history; :mod:`kombu_opendata.client.calls.history_queries` describes their arguments.
 
-    Each call has a connection of its own, because a long list may take some time.
+    Each call uses a separate connection, because a long list may take some time.
     """
 
     async def list_messages(self, **asked: Unpack[MessageQuery]) -> Page[MessageInfo]:
-        """A page of the stored messages, ordered by the time the broker received them; by default, newest first.
+        """Return a page of the stored messages, ordered by the time of their receipt; by default, newest first.
 
         Raises:
             LimitOutOfRange, InvalidFilter: an argument is not valid.
@@ -38,15 +38,18 @@ class AsyncHistory(AsyncBase):
         return messages_of(await self._calls.call_apart(history_queries.list_messages_request(asked)))
 
     async def list_attempts(self, **asked: Unpack[AttemptQuery]) -> Page[AttemptInfo]:
-        """A page of the finished attempts, ordered by the time they ended; otherwise as :meth:`list_messages`.
+        """Return a page of the finished attempts, ordered by the time of their ends.
+
+        Otherwise as :meth:`list_messages`.
 
         Attempts are kept for some time after their messages are collected. With ``bodies=True``, each has the body of
-        its message, while that is stored; a page then ends early at 4 MiB. Bodies that would become larger are bytes.
+        its message if that is still stored; a page then ends early at 4 MiB. Bodies that would become larger are
+        returned as bytes.
         """
         return attempts_of(await self._calls.call_apart(history_queries.list_attempts_request(asked)), bodies_of_page())
 
     async def iter_messages(self, **asked: Unpack[MessageQuery]) -> AsyncGenerator[MessageInfo, None]:
-        """All messages from a page on, requested page by page."""
+        """Iterate over all messages from a page on, requested page by page."""
         while True:
             page = await self.list_messages(**asked)
             for message in page.items:
@@ -56,7 +59,7 @@ class AsyncHistory(AsyncBase):
             asked = {**asked, "next": page.next, "prev": None}
 
     async def iter_attempts(self, **asked: Unpack[AttemptQuery]) -> AsyncGenerator[AttemptInfo, None]:
-        """All attempts from a page on, requested page by page."""
+        """Iterate over all attempts from a page on, requested page by page."""
         while True:
             page = await self.list_attempts(**asked)
             for attempt in page.items:
@@ -66,12 +69,12 @@ class AsyncHistory(AsyncBase):
             asked = {**asked, "next": page.next, "prev": None}
 
     async def retrieve_message(self, id: int) -> MessageInfo | None:
-        """A message's metadata and its state in each queue; None if it is not stored (any more)."""
+        """Return a message's metadata and its state in each queue; None if it is not stored (any more)."""
         items = messages_of(await self._calls.call_apart(RetrieveMessage(0, id))).items
         return items[0] if items else None
 
     async def retrieve_attempt(self, id: str, *, bodies: bool = False) -> AttemptInfo | None:
-        """An attempt by its id from a list, with its message's body on request; None if it does not exist any more.
+        """Return an attempt by its id from a list, optionally with its message's body; None if it no longer exists.
 
         Raises:
             RequestError: it is not the id of an attempt.
@@ -80,7 +83,7 @@ class AsyncHistory(AsyncBase):
         return items[0] if items else None
 
     async def count_messages(self, **asked: Unpack[MessageCount]) -> tuple[Bucket, ...]:
-        """How many of the stored messages were received in each bucket of time, zeros included.
+        """Return the number of stored messages that were received in each bucket of time, including zeros.
 
         Raises:
             InvalidFilter: there are too many buckets, or a time is not valid.
@@ -88,5 +91,5 @@ class AsyncHistory(AsyncBase):
         return buckets_of(await self._calls.call_apart(history_queries.count_messages_request(asked)))
 
     async def count_attempts(self, **asked: Unpack[AttemptCount]) -> tuple[Bucket, ...]:
-        """How many attempts ended in each bucket of time; otherwise as :meth:`count_messages`."""
+        """Return the number of attempts that ended in each bucket of time; otherwise as :meth:`count_messages`."""
         return buckets_of(await self._calls.call_apart(history_queries.count_attempts_request(asked)))

@@ -1,4 +1,4 @@
-"""Queues, exchanges and bindings."""
+"""Calls about queues, exchanges and bindings."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .base import AsyncBase
 
 
 class AsyncQueues(AsyncBase):
-    """Calls about queues, and about how messages get into them."""
+    """Calls about queues, and about the routing of messages to them."""
 
     async def create(self, queue: str, options: QueueOptions | None = None, *, force: bool = False) -> None:
         """Create a queue; nothing happens if it exists with the same options.
 
         Args:
-            force: keep ``x-`` arguments that this broker does not know, such as those of another broker. They have no
-                effect.
+            force: accept ``x-`` arguments that this broker does not support, such as those of another broker. They have
+                no effect.
 
         Raises:
             PreconditionFailed: it exists with other options: :meth:`alter` or :meth:`drop` it first.
@@ -38,11 +38,11 @@ class AsyncQueues(AsyncBase):
         await self._calls.call(m.DeclareQueue(0, queue, *kind, chosen.as_arguments(), False, not force))
 
     async def drop(self, queue: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
-        """Delete a queue with all its messages; returns how many were waiting. Finished attempts stay in the history.
+        """Delete a queue with all its messages and return its backlog. Finished attempts stay in the history.
 
         Args:
-            if_unused: only if it has no consumers; otherwise its consumers are cancelled.
-            if_empty: only if no messages wait in it.
+            if_unused: delete it only if it has no consumers; otherwise its consumers are cancelled.
+            if_empty: delete it only if its backlog is empty.
 
         Raises:
             NotFound: there is no such queue.
@@ -54,12 +54,12 @@ class AsyncQueues(AsyncBase):
         return answer.count
 
     async def list_queues(self) -> list[QueueInfo]:
-        """All queues, by name."""
+        """Return all queues, by name."""
         answer: q.QueueList = await self._calls.call(q.ListQueues(0))
         return queue_infos(answer)
 
     async def get_queue(self, queue: str) -> QueueInfo:
-        """A queue as it was declared, and what an operator has changed of it.
+        """Return a queue as it was declared, with the changes of operators.
 
         Raises:
             NotFound: there is no such queue.
@@ -70,9 +70,10 @@ class AsyncQueues(AsyncBase):
         raise NotFound(f"no queue {queue!r}: create it first", queue=queue)
 
     async def purge(self, queue: str) -> int:
-        """Remove all waiting messages, including delayed ones; messages in flight stay.
+        """Purge all ready and delayed messages; messages in flight stay.
 
-        Returns how many were removed, even if the broker ended in between, because its successor continues.
+        The call returns the number of removed messages, even if the broker ended during it, because its successor
+        continues.
         """
         answer: m.Count = await self._calls.call(m.PurgeQueue(0, checks.name(queue, "the queue's name")))
         return answer.count
@@ -88,17 +89,17 @@ class AsyncQueues(AsyncBase):
         force: bool = False,
         dry_run: bool = False,
     ) -> QueueAlteration:
-        """Change arguments of a queue, over what apps declare: they may go on declaring the old ones.
+        """Override declared arguments of a queue; apps may continue to declare the old ones.
 
-        The change stays until it is undone or the queue is deleted. See docs/queue-arguments.md for what each argument
-        does to messages that are in the queue.
+        The change stays in effect until it is undone or the queue is deleted. See docs/queue-arguments.md for the
+        effect of each argument on messages in the queue.
 
         Args:
-            arguments: the ``x-`` arguments to set, or the options. A value of None means: as if it were not declared.
+            arguments: the ``x-`` arguments to set, or the options. A value of None removes the argument.
             unset: arguments that return to their declared values.
             reset: return all arguments to their declared values, before the others are set.
-            force: go ahead even if the change deletes messages.
-            dry_run: change nothing; the answer is the same.
+            force: apply the change even if it deletes messages.
+            dry_run: change nothing; the result is the same.
 
         Raises:
             NotFound: there is no such queue.
@@ -106,15 +107,15 @@ class AsyncQueues(AsyncBase):
             RequestError: an argument can't be altered, or a value is not valid.
         """
         checks.name(queue, "the queue's name")
-        given = arguments.as_arguments() if isinstance(arguments, QueueOptions) else dict(arguments or {})
+        overrides = arguments.as_arguments() if isinstance(arguments, QueueOptions) else dict(arguments or {})
         if isinstance(unset, str):
             raise RequestError(f"unset must be a list of arguments, not {unset!r}", name="unset")
-        message = m.AlterQueue(0, queue, given, list(unset), reset, force, dry_run)
+        message = m.AlterQueue(0, queue, overrides, list(unset), reset, force, dry_run)
         answer: m.QueueAltered = await self._calls.call(message)
         return QueueAlteration.of(queue, answer)
 
     async def pause(self, queue: str, *, publishes: bool = False) -> QueuePause:
-        """Pause a queue: consumers and reads get nothing until it is resumed. What they hold may be settled.
+        """Pause a queue: consumers and reads receive nothing until it is resumed. Messages in flight may be settled.
 
         Args:
             publishes: refuse publishes as well; they raise :class:`.QueuePaused`.
@@ -131,7 +132,7 @@ class AsyncQueues(AsyncBase):
         """Undo :meth:`pause`; nothing happens if the queue is not paused.
 
         Args:
-            publishes_only: take publishes again; consumers and reads still get nothing.
+            publishes_only: accept publishes again; consumers and reads still receive nothing.
 
         Raises:
             NotFound: there is no such queue.
@@ -159,10 +160,10 @@ class AsyncQueues(AsyncBase):
         await self._calls.call(message)
 
     async def list_exchanges(self) -> list[ExchangeInfo]:
-        """All exchanges but the default one, by name; those that always exist begin with ``amq.``."""
+        """Return all exchanges but the default one, by name; those that always exist begin with ``amq.``."""
         answer: m.Bindings = await self._calls.call(m.ListBindings(0))
         bindings = Counter(exchange for _queue, exchange, _key in answer.bindings)
-        infos = (ExchangeInfo(*found, bindings[found[0]]) for found in answer.exchanges)
+        infos = (ExchangeInfo(*row, bindings[row[0]]) for row in answer.exchanges)
         return sorted(infos, key=lambda info: info.name)
 
     async def delete_exchange(self, exchange: str, *, if_unused: bool = False) -> None:
@@ -176,7 +177,7 @@ class AsyncQueues(AsyncBase):
     async def bind(
         self, queue: str, exchange: str, routing_key: str = "", arguments: Mapping[str, Any] | None = None
     ) -> None:
-        """Bind a queue to an exchange: it gets what is published there with a routing key that matches.
+        """Bind a queue to an exchange: the queue receives messages with a matching routing key.
 
         In a pattern of a topic exchange, ``*`` is one word and ``#`` is any number of words; dots separate words.
 
@@ -187,23 +188,23 @@ class AsyncQueues(AsyncBase):
         await self._calls.call(m.Bind(0, queue, exchange, routing_key, dict(arguments or {}), checked=True))
 
     async def validate_topic_pattern(self, pattern: str) -> None:
-        """Check a pattern for a topic exchange as :meth:`bind` does; nothing is sent.
+        """Validate a pattern for a topic exchange as :meth:`bind` does; nothing is sent.
 
         A pattern has up to 255 characters: words separated by single dots. A word consists of ASCII letters, digits,
         ``-`` and ``_``, or is ``*`` or ``#``.
 
         Raises:
-            RequestError: it is not valid; the text says why.
+            RequestError: it is not valid; the text has the reason.
         """
         check_topic_pattern(pattern)
 
     async def validate_routing_key(self, routing_key: str) -> None:
-        """Check a routing key for a topic exchange, like a pattern without wildcards. Nothing is sent.
+        """Validate a routing key for a topic exchange, like a pattern without wildcards. Nothing is sent.
 
-        This is only a service to callers: :meth:`publish` accepts any routing key of AMQP.
+        The check is optional: :meth:`publish` accepts any routing key of AMQP.
 
         Raises:
-            RequestError: it is not valid; the text says why.
+            RequestError: it is not valid; the text has the reason.
         """
         check_routing_key(routing_key)
 
@@ -214,16 +215,16 @@ class AsyncQueues(AsyncBase):
         await self._calls.call(m.Unbind(0, queue, exchange, routing_key, dict(arguments or {})))
 
     async def list_bindings(self, queue: str | None = None) -> list[Binding]:
-        """All bindings, or those of one queue."""
+        """Return all bindings, or those of one queue."""
         answer: m.Bindings = await self._calls.call(m.ListBindings(0))
         arguments = answer.arguments or [{} for _ in answer.bindings]
-        found = [Binding(*names, more) for names, more in zip(answer.bindings, arguments, strict=True)]
-        return [each for each in found if queue is None or each.queue == queue]
+        bindings = [Binding(*names, more) for names, more in zip(answer.bindings, arguments, strict=True)]
+        return [each for each in bindings if queue is None or each.queue == queue]
 
     async def test_routing(
         self, exchange: str, routing_key: str = "", headers: Mapping[str, Any] | None = None
     ) -> list[str]:
-        """Which queues would get such a message; nothing is sent.
+        """Return the queues that would receive such a message; nothing is sent.
 
         Raises:
             NotFound: there is no such exchange.

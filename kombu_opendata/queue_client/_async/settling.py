@@ -1,4 +1,4 @@
-"""Settling: archive, delete, reject or release messages that were read or are known by their ids."""
+"""Calls that archive, delete, reject or release messages that were read or are known by their ids."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ..checks import Seconds, Target
 from ..message_models import Message, Settled, together
 from .base import AsyncBase
 
-#: how many ids are sent in one call
+#: number of ids in one request
 _ITEMS = 1000
-#: what an iterator holds is settled on its own connection with these outcomes
+#: outcomes for the messages of an iterator, which are settled on its connection
 _OUTCOMES = {
     Ending.ARCHIVE: Outcome.ACK, Ending.REQUEUE: Outcome.REQUEUE, Ending.REJECT: Outcome.REJECT,
     Ending.RELEASE: Outcome.RELEASE,
@@ -26,39 +26,39 @@ _OUTCOMES = {
 class AsyncSettling(AsyncBase):
     """Calls that settle one message or many.
 
-    A message is given as the :class:`Message` that a read returned, which identifies its lease, or as an id, which
-    means the lease of whoever read it. A message that a consumer's connection holds can only be settled with the
-    ``token`` of its lease. A call for one message raises an error; a call for many settles the others and returns the
-    errors (:class:`Settled`).
+    The argument is the :class:`Message` that a read returned, which identifies its lease, or an id, which means the
+    lease of any reader. A message that a consumer's connection holds can only be settled with the ``token`` of its
+    lease. A call for one message raises its error; a call for many settles the others and returns the errors
+    (:class:`Settled`).
 
-    Messages from :meth:`consume` are archived, rejected and released without waiting for the broker's answer. So these
-    calls do not report that the lease has ended in another way, or that the queue was dropped.
+    Messages from :meth:`consume` are archived, rejected and released without waiting for the broker's reply. These
+    calls therefore do not report that the lease has ended in another way, or that the queue was deleted.
     """
 
     async def archive(self, queue: str, message: Target, *, token: int | None = None) -> None:
-        """Archive a message as done; the queue's done retention says how long it is kept. It may also be waiting.
+        """Archive a message as done; the queue's done retention applies. The message may also be ready or delayed.
 
         Raises:
             MessageNotFound: the message is not in the queue (any more).
-            StaleLease: the lease has ended, and somebody else may have the message.
+            StaleLease: the lease has ended, and another client may hold the message.
             LeaseHeld: a consumer's connection holds it.
         """
         await self._end_one(queue, message, Ending.ARCHIVE, token)
 
     async def archive_many(self, queue: str, messages: Iterable[Target]) -> Settled:
-        """As :meth:`archive`, for many messages."""
+        """Archive many messages as :meth:`archive` does."""
         return await self._end(queue, messages, Ending.ARCHIVE)
 
     async def ack(self, message: Message) -> None:
-        """:meth:`archive` a message that was read."""
+        """Archive a message that was read, as :meth:`archive` does."""
         await self._end_one(message.queue, message, Ending.ARCHIVE, None)
 
     async def delete(self, queue: str, message: Target, *, token: int | None = None) -> None:
-        """Remove a message without history. It may also be waiting. Raises as :meth:`archive`."""
+        """Delete a message without history. It may also be ready or delayed. Raises as :meth:`archive`."""
         await self._end_one(queue, message, Ending.DELETE, token)
 
     async def delete_many(self, queue: str, messages: Iterable[Target]) -> Settled:
-        """As :meth:`delete`, for many messages."""
+        """Delete many messages as :meth:`delete` does."""
         return await self._end(queue, messages, Ending.DELETE)
 
     async def reject(self, queue: str, message: Target, *, requeue: bool = False, token: int | None = None) -> None:
@@ -70,32 +70,32 @@ class AsyncSettling(AsyncBase):
         await self._end_one(queue, message, Ending.REQUEUE if requeue else Ending.REJECT, token)
 
     async def reject_many(self, queue: str, messages: Iterable[Target], *, requeue: bool = False) -> Settled:
-        """As :meth:`reject`, for many messages."""
+        """Reject many messages as :meth:`reject` does."""
         return await self._end(queue, messages, Ending.REQUEUE if requeue else Ending.REJECT)
 
     async def release(self, queue: str, message: Target, *, delay: Seconds = 0, token: int | None = None) -> None:
-        """Return a message unstarted, which costs no attempt. Raises as :meth:`archive`.
+        """Release a message without counting an attempt. Raises as :meth:`archive`.
 
         Args:
-            delay: it can be read again after this many seconds.
+            delay: seconds after which it can be read again.
         """
         await self._end_one(queue, message, Ending.RELEASE, token, delay)
 
     async def release_many(self, queue: str, messages: Iterable[Target], *, delay: Seconds = 0) -> Settled:
-        """As :meth:`release`, for many messages."""
+        """Release many messages as :meth:`release` does."""
         return await self._end(queue, messages, Ending.RELEASE, delay)
 
     async def set_vt(self, queue: str, message: Target, vt: Seconds, *, token: int | None = None) -> datetime:
-        """Make the lease of a read end, or a waiting message become visible, ``vt`` seconds from now (0: at once).
+        """Set the end of a read's lease, or the due time of a message, to ``vt`` seconds from now (0: immediately).
 
-        Returns when that is. A lease that ends has cost an attempt. Raises as :meth:`archive`.
+        The call returns that time. A lease that ends counts an attempt. Raises as :meth:`archive`.
         """
         settled = await self._end_one(queue, message, Ending.SET_VT, token, vt)
         assert settled.until is not None
         return settled.until
 
     async def set_vt_many(self, queue: str, messages: Iterable[Target], vt: Seconds) -> Settled:
-        """As :meth:`set_vt`, for many messages."""
+        """Set the end of the leases of many messages as :meth:`set_vt` does."""
         return await self._end(queue, messages, Ending.SET_VT, vt)
 
     async def extend(self, message: Message, vt: Seconds) -> datetime:
@@ -135,7 +135,7 @@ class AsyncSettling(AsyncBase):
         return settled
 
     async def _end_held(self, messages: list[Message], outcome: Outcome) -> Settled:
-        """Settle what iterators hold on their connections, which gets no answer."""
+        """Settle messages of iterators on their connections; the broker sends no reply."""
         done: list[int] = []
         refused: dict[int, OpenDataError] = {}
         for message in messages:

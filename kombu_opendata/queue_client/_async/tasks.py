@@ -1,4 +1,4 @@
-"""A task of Celery by its id, and its result."""
+"""Calls about a Celery task by its id, and its result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .failures import AsyncFailures
 from .history_queries import AsyncHistory
 from .peeking import AsyncPeeking
 
-#: messages, attempts, children and failures of a task that are shown
+#: limit for the messages, attempts, children and failures of a task that are listed
 _MOST = 100
 
 
@@ -31,16 +31,16 @@ class AsyncTasks(AsyncPeeking, AsyncHistory, AsyncFailures):
     """Calls about single tasks."""
 
     async def task(self, id: str | int) -> Task:
-        """A task by Celery's id, or by the id of its message (an int): what it is, what it does, what became of it.
+        """Return a task by Celery's id, or by the id of its message (an int), with its state, attempts and result.
 
         Raises:
-            MessageNotFound: there is no such task, or it is not in the history any more.
+            MessageNotFound: there is no such task, or it is no longer in the history.
             PreconditionFailed: the broker keeps no history.
         """
         if isinstance(id, int):
             id = await self._task_of(id)
         page = await self.list_messages(headers={"id": id}, order="asc", limit=_MOST)
-        messages = [one for one in page.items if "task" in one.headers]
+        messages = [item for item in page.items if "task" in item.headers]
         attempts = await self._attempts_of(id)
         if not messages and not attempts:
             text = f"no task {id!r}: check the id; the history forgets a task some time after it ended"
@@ -57,14 +57,14 @@ class AsyncTasks(AsyncPeeking, AsyncHistory, AsyncFailures):
             newest.headers.get("task", "") if newest is not None else _name_of(*failures, *handled),
             state_of(queues, attempts),
             queues,
-            tuple(one.id for one in messages) or tuple(dict.fromkeys(one.message_id for one in attempts)),
+            tuple(item.id for item in messages) or tuple(dict.fromkeys(item.message_id for item in attempts)),
             args,
             kwargs,
             message.content_type if message is not None else "",
             newest.headers if newest is not None else {},
             attempts,
             await self._result(id, message),
-            await self._children_of(id, {one.message_id for one in again}),
+            await self._children_of(id, {item.message_id for item in again}),
             failures,
             handled,
             again,
@@ -72,17 +72,17 @@ class AsyncTasks(AsyncPeeking, AsyncHistory, AsyncFailures):
         )
 
     async def task_result(self, id: str, *, key: str = "") -> TaskResult | None:
-        """The result of a task, if the broker is its result backend; None if there is none.
+        """Return the result of a task, if the broker is its result backend; None if there is none.
 
         Args:
-            key: the name of the result, if it is not ``celery-task-meta-`` and the id.
+            key: the name of the result, if it differs from ``celery-task-meta-`` and the id.
         """
-        found: Results = await self._calls.call(GetResults(0, [(key or RESULT_PREFIX + id).encode()]))
-        return None if found.values[0] is None else result_of(found.values[0])
+        reply: Results = await self._calls.call(GetResults(0, [(key or RESULT_PREFIX + id).encode()]))
+        return None if reply.values[0] is None else result_of(reply.values[0])
 
     # ------------------------------------------------------------ parts of a task
     async def _task_of(self, message_id: int) -> str:
-        """The id of a message's task."""
+        """Return the id of a message's task."""
         about = await self.retrieve_message(message_id)
         if about is None or "task" not in about.headers:
             text = f"no message {message_id} of a task: see `opendata-queue message {message_id}`"
@@ -90,16 +90,16 @@ class AsyncTasks(AsyncPeeking, AsyncHistory, AsyncFailures):
         return about.headers.get("id", "")
 
     async def _attempts_of(self, id: str) -> tuple[AttemptInfo, ...]:
-        asked: Any = {"headers": {"id": id}, "order": "asc", "limit": _MOST}
+        query: Any = {"headers": {"id": id}, "order": "asc", "limit": _MOST}
         try:
-            return (await self.list_attempts(**asked, tracebacks=True)).items
+            return (await self.list_attempts(**query, tracebacks=True)).items
         except AccessRefused:
-            return (await self.list_attempts(**asked)).items
+            return (await self.list_attempts(**query)).items
 
     async def _children_of(self, id: str, others: set[int]) -> tuple[RelatedTask, ...]:
-        """The tasks that it started, without these messages."""
-        found = await self.list_messages(headers={"parent_id": id}, order="asc", limit=_MOST)
-        return tuple(related(one) for one in found.items if one.id not in others)
+        """Return the tasks that it started, except those of these messages."""
+        page = await self.list_messages(headers={"parent_id": id}, order="asc", limit=_MOST)
+        return tuple(related(child) for child in page.items if child.id not in others)
 
     async def _message(self, about: MessageInfo | None) -> Message | None:
         if about is None:
@@ -107,15 +107,15 @@ class AsyncTasks(AsyncPeeking, AsyncHistory, AsyncFailures):
         try:
             return (await self.get(about.id)).message
         except MessageNotFound:
-            return None  # collected meanwhile, or the user may not read it
+            return None  # collected in the meantime, or the user may not read it
 
     async def _again(self, handled: tuple[FailureInfo, ...]) -> tuple[RelatedTask, ...]:
-        found = []
-        for one in handled:
-            if one.retried_as >= 0:
-                about = await self.retrieve_message(one.retried_as)
-                found.append(RelatedTask(one.retried_as, "", "") if about is None else related(about))
-        return tuple(found)
+        tasks = []
+        for failure in handled:
+            if failure.retried_as >= 0:
+                about = await self.retrieve_message(failure.retried_as)
+                tasks.append(RelatedTask(failure.retried_as, "", "") if about is None else related(about))
+        return tuple(tasks)
 
     async def _result(self, id: str, message: Message | None) -> TaskResult | None:
         about = message.properties.get("x-opendata-result") if message is not None else None
@@ -127,5 +127,5 @@ class AsyncTasks(AsyncPeeking, AsyncHistory, AsyncFailures):
 
 
 def _name_of(*failures: FailureInfo) -> str:
-    """The name of a task whose messages are no longer stored, if it failed."""
-    return next((one.task for one in failures if one.task), "")
+    """Return the name of a task whose messages are no longer stored, if it failed."""
+    return next((failure.task for failure in failures if failure.task), "")

@@ -1,4 +1,4 @@
-"""Workers: who is connected, what they hold, and control over them."""
+"""Calls about workers: the connected clients, their messages, and control over them."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ class AsyncWorkers(AsyncBase):
     """Calls about the broker's clients: queue clients with all their connections, and Kombu's connections."""
 
     async def workers(self) -> list[Worker]:
-        """All clients that are connected or hold messages."""
+        """Return all clients that are connected or hold messages."""
         answer: q.Workers = await self._calls.call(q.ListWorkers(0))
-        return [Worker.of(found) for found in answer.workers]
+        return [Worker.of(row) for row in answer.workers]
 
     async def worker(self, id: str) -> Worker:
-        """A worker by its id.
+        """Return a worker by its id.
 
         Raises:
             NotFound: there is no such worker.
         """
-        for found in await self.workers():
-            if found.id == id:
-                return found
+        for worker in await self.workers():
+            if worker.id == id:
+                return worker
         raise NotFound(f"there is no worker {id}", session=id)
 
     async def worker_messages(self, id: str, *, limit: int = 100) -> list[MessageState]:
-        """The messages that a worker holds, at most ``limit`` (1 to 1,000)."""
+        """Return the messages that a worker holds, at most ``limit`` (1 to 1,000)."""
         call = q.WorkerMessages(0, session_of(id), checks.whole(limit, "the limit", 1, 1000))
         answer: q.HeldMessages = await self._calls.call(call)
         return [state_of(queue, row) for queue, row in answer.messages]
 
     async def release_worker_messages(self, id: str) -> int:
-        """Return all messages that a worker holds to their queues, at no cost of an attempt; returns how many.
+        """Release all messages that a worker holds, without counting an attempt; return their number.
 
         The worker's tokens become stale.
         """
         return await self._control(id, "release")
 
     async def suspend_worker(self, id: str) -> int:
-        """Deliver nothing more to a worker until it is resumed or disconnects; it keeps what it holds.
+        """Suspend deliveries to a worker until it is resumed or disconnects; it keeps its messages.
 
-        Returns how many consumers it has.
+        The call returns the number of its consumers.
         """
         return await self._control(id, "suspend")
 
@@ -56,22 +56,22 @@ class AsyncWorkers(AsyncBase):
         return await self._control(id, "resume")
 
     async def shutdown_worker(self, id: str) -> int:
-        """Cancel a worker's consumers; returns how many there were.
+        """Cancel a worker's consumers and return their number.
 
-        Iterators of a queue client end. A Celery worker consumes again: stop it with Celery's own remote control.
+        Iterators of a queue client end. A Celery worker starts consuming again: stop it with Celery's remote control.
         """
         return await self._control(id, "shutdown")
 
     async def heartbeat(self) -> None:
-        """Check that the broker is alive and its store takes writes, by a commit.
+        """Check by a commit that the broker is alive and its store accepts writes.
 
         Raises:
-            OpenDataError: it is not.
+            OpenDataError: the broker is not alive, or its store accepts no writes.
         """
         await self._calls.call(q.Ping(0))
 
     async def is_healthy(self) -> bool:
-        """Whether the broker answers and its store takes writes."""
+        """Return True if the broker answers and its store accepts writes."""
         try:
             await self.heartbeat()
         except (OpenDataError, OSError):
@@ -79,10 +79,10 @@ class AsyncWorkers(AsyncBase):
         return True
 
     async def reclaim_messages(self, queue: str = "") -> int:
-        """Return the messages that disconnected clients hold, in one queue or in all; returns how many.
+        """Release the messages that disconnected clients hold, in one queue or in all; return their number.
 
-        This includes messages that a client read before it was closed or killed. It costs an attempt. After a restart
-        of the broker, a client counts as disconnected until its next call.
+        This includes messages that a client read before it was closed or killed. Each release counts an attempt. After
+        a restart of the broker, a client counts as disconnected until its next call.
         """
         answer: m.Count = await self._calls.call(q.Reclaim(0, queue))
         return answer.count

@@ -1,5 +1,5 @@
 # Made by tools/unasync.py from ../_async/base.py: change that one, then run the script.
-"""The base class of all groups of calls."""
+"""Base class of all groups of calls."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from ..blocking_calls import Calls
 
 
 class Base:
-    """The connections of a client. Mixins use ``self._calls.call(message)``."""
+    """Connections of a client. Mixins use ``self._calls.call(message)``."""
 
     def __init__(self, url: str, *, name: str = "", clock: ClientClock = SYSTEM, **options: Any) -> None:
-        """
+        """Create a client, which opens its connections when they are needed.
+
         Args:
             url: the broker's URL, as in Celery's ``broker_url``; ``opendata:///folder`` starts a broker if none runs.
             name: the name of this client in the broker's lists of workers and holders; by default ``host:pid``.
             clock: the source of time.
-            options: settings of its connections, which are the fields of
+            options: settings of its connections, the fields of
                 :class:`kombu_opendata.client.connection_options.Options`; times are in seconds.
 
         Raises:
-            InvalidURL: the URL is not valid; the text says why.
+            InvalidURL: the URL is not valid; the text has the reason.
             RequestError: ``broker_options`` are not valid.
         """
         options["broker_options"] = check_broker_options(options.get("broker_options"))
@@ -42,5 +43,5 @@ class Base:
         self.close()
 
     def close(self) -> None:
-        """End the sessions. What was read stays claimed until its timeout; what iterators hold returns to its queue."""
+        """End the sessions. Leases of reads last until their timeouts; messages of iterators return to their queues."""
         self._calls.close()

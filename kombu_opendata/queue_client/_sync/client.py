@@ -1,5 +1,5 @@
 # Made by tools/unasync.py from ../_async/client.py: change that one, then run the script.
-"""The client, which combines all groups of calls."""
+"""Queue client, which combines all groups of calls."""
 
 from __future__ import annotations
 
@@ -23,4 +23,4 @@ class QueueClient(
     Workers,
     Broker,
 ):
-    """A client of a broker for programs without Celery. Any number of tasks or threads may share a client."""
+    """Client of a broker for programs without Celery. Any number of tasks or threads may share a client."""

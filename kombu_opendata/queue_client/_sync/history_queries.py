@@ -1,5 +1,5 @@
 # Made by tools/unasync.py from ../_async/history_queries.py: change that one, then run the script.
-"""History: lists of messages and attempts, and counts of both by time."""
+"""Calls that list messages and attempts of the history, and count both by time."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from .base import Base
 class History(Base):
     """Calls about the history; :mod:`kombu_opendata.client.calls.history_queries` describes their arguments.
 
-    Each call has a connection of its own, because a long list may take some time.
+    Each call uses a separate connection, because a long list may take some time.
     """
 
     def list_messages(self, **asked: Unpack[MessageQuery]) -> Page[MessageInfo]:
-        """A page of the stored messages, ordered by the time the broker received them; by default, newest first.
+        """Return a page of the stored messages, ordered by the time of their receipt; by default, newest first.
 
         Raises:
             LimitOutOfRange, InvalidFilter: an argument is not valid.
@@ -39,15 +39,18 @@ class History(Base):
         return messages_of(self._calls.call_apart(history_queries.list_messages_request(asked)))
 
     def list_attempts(self, **asked: Unpack[AttemptQuery]) -> Page[AttemptInfo]:
-        """A page of the finished attempts, ordered by the time they ended; otherwise as :meth:`list_messages`.
+        """Return a page of the finished attempts, ordered by the time of their ends.
+
+        Otherwise as :meth:`list_messages`.
 
         Attempts are kept for some time after their messages are collected. With ``bodies=True``, each has the body of
-        its message, while that is stored; a page then ends early at 4 MiB. Bodies that would become larger are bytes.
+        its message if that is still stored; a page then ends early at 4 MiB. Bodies that would become larger are
+        returned as bytes.
         """
         return attempts_of(self._calls.call_apart(history_queries.list_attempts_request(asked)), bodies_of_page())
 
     def iter_messages(self, **asked: Unpack[MessageQuery]) -> Generator[MessageInfo, None, None]:
-        """All messages from a page on, requested page by page."""
+        """Iterate over all messages from a page on, requested page by page."""
         while True:
             page = self.list_messages(**asked)
             for message in page.items:
@@ -57,7 +60,7 @@ class History(Base):
             asked = {**asked, "next": page.next, "prev": None}
 
     def iter_attempts(self, **asked: Unpack[AttemptQuery]) -> Generator[AttemptInfo, None, None]:
-        """All attempts from a page on, requested page by page."""
+        """Iterate over all attempts from a page on, requested page by page."""
         while True:
             page = self.list_attempts(**asked)
             for attempt in page.items:
@@ -67,12 +70,12 @@ class History(Base):
             asked = {**asked, "next": page.next, "prev": None}
 
     def retrieve_message(self, id: int) -> MessageInfo | None:
-        """A message's metadata and its state in each queue; None if it is not stored (any more)."""
+        """Return a message's metadata and its state in each queue; None if it is not stored (any more)."""
         items = messages_of(self._calls.call_apart(RetrieveMessage(0, id))).items
         return items[0] if items else None
 
     def retrieve_attempt(self, id: str, *, bodies: bool = False) -> AttemptInfo | None:
-        """An attempt by its id from a list, with its message's body on request; None if it does not exist any more.
+        """Return an attempt by its id from a list, optionally with its message's body; None if it no longer exists.
 
         Raises:
             RequestError: it is not the id of an attempt.
@@ -81,7 +84,7 @@ class History(Base):
         return items[0] if items else None
 
     def count_messages(self, **asked: Unpack[MessageCount]) -> tuple[Bucket, ...]:
-        """How many of the stored messages were received in each bucket of time, zeros included.
+        """Return the number of stored messages that were received in each bucket of time, including zeros.
 
         Raises:
             InvalidFilter: there are too many buckets, or a time is not valid.
@@ -89,5 +92,5 @@ class History(Base):
         return buckets_of(self._calls.call_apart(history_queries.count_messages_request(asked)))
 
     def count_attempts(self, **asked: Unpack[AttemptCount]) -> tuple[Bucket, ...]:
-        """How many attempts ended in each bucket of time; otherwise as :meth:`count_messages`."""
+        """Return the number of attempts that ended in each bucket of time; otherwise as :meth:`count_messages`."""
         return buckets_of(self._calls.call_apart(history_queries.count_attempts_request(asked)))

@@ -1,5 +1,5 @@
 # Made by tools/unasync.py from ../_async/peeking.py: change that one, then run the script.
-"""Calls that only look: peek, get a message by id, list by state, metrics, status, explain."""
+"""Read-only calls: peek, get a message by id, list by state, metrics, due counts, explain."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Peeking(Base):
     """Calls that change nothing."""
 
     def peek(self, queue: str, qty: int = 1, *, after: int = -1) -> list[Message]:
-        """Show waiting messages, including delayed ones, in the order of their ids, without claiming them.
+        """Return ready and delayed messages in the order of their ids, without leasing them.
 
         Args:
             qty: 1 to 1,000.
@@ -42,19 +42,19 @@ class Peeking(Base):
         """
         checks.whole(qty, "qty", 1, MAX_PAGE)
         checks.whole(after, "after", -1, (1 << 63) - 1)
-        found: list[Message] = []
-        while len(found) < qty:
+        messages: list[Message] = []
+        while len(messages) < qty:
             answer: q.Peeked = self._calls.call(
-                q.Peek(0, checks.name(queue, "the queue's name"), after, qty - len(found))
+                q.Peek(0, checks.name(queue, "the queue's name"), after, qty - len(messages))
             )
-            found += messages_peeked(queue, answer)
+            messages += messages_peeked(queue, answer)
             if not answer.more or not answer.messages:
                 break
             after = answer.messages[-1][0][0]
-        return found
+        return messages
 
     def get(self, id: int, queue: str = "") -> StoredMessage:
-        """A message by its id: payload, headers, and its states in all queues or in one.
+        """Return a message by its id: payload, headers, and its states in all queues or in one.
 
         Raises:
             MessageNotFound: the message does not exist (any more).
@@ -68,7 +68,7 @@ class Peeking(Base):
         return stored_message_of(id, queue, answer)
 
     def list_by_state(self, queue: str, state: State, *, limit: int = 100, after: int | None = None) -> StatePage:
-        """A page of the messages in one state; settled ones are ordered by when they were settled, others by id.
+        """Return a page of the messages in one state; settled ones are ordered by the time of settlement, others by id.
 
         Args:
             limit: 1 to 1,000. A page may have fewer messages if the search takes long.
@@ -84,7 +84,7 @@ class Peeking(Base):
         )
 
     def iter_by_state(self, queue: str, state: State) -> Generator[MessageState, None, None]:
-        """All messages in one state, requested page by page."""
+        """Iterate over all messages in one state, requested page by page."""
         after = None
         while True:
             page = self.list_by_state(queue, state, limit=MAX_PAGE, after=after)
@@ -95,7 +95,7 @@ class Peeking(Base):
             after = page.after
 
     def metrics(self, queue: str) -> QueueMetrics:
-        """Figures of a queue.
+        """Return the metrics of a queue.
 
         Raises:
             NotFound: there is no such queue.
@@ -104,28 +104,27 @@ class Peeking(Base):
         return metrics_of(queue, answer.queues[queue], answer.at_ms)
 
     def metrics_all(self) -> dict[str, QueueMetrics]:
-        """Figures of all queues, by name."""
+        """Return the metrics of all queues, by name."""
         answer: q.Metrics = self._calls.call(q.GetMetrics(0, []))
         return {name: metrics_of(name, figures, answer.at_ms) for name, figures in sorted(answer.queues.items())}
 
     def metrics_update(self, previous: AllMetrics | None = None) -> AllMetrics:
-        """Figures of all queues, of which the broker sends only those that have changed since a previous answer.
+        """Return the metrics of all queues; the broker sends only those that changed since a previous reply.
 
-        For a program that asks again and again: with a thousand queues at rest it costs the broker a sixth of
-        :meth:`metrics_all`.
+        This suits programs that poll: with a thousand idle queues it costs the broker a sixth of :meth:`metrics_all`.
         """
         answer: q.Metrics = self._calls.call(q.GetMetrics(0, [], previous.mark if previous is not None else 0))
         return all_metrics(previous, answer)
 
     def figures(self, queues: Iterable[str] = (), *, since: datetime | None = None) -> RecentFigures:
-        """The figures of queues, and of all queues together, over the last ten minutes.
+        """Return the metrics of queues, and of all queues together, over the last ten minutes.
 
-        The broker remembers them in memory, from its start on: of queues where nothing happens, of the thousand busiest
-        of the others, and of the rest for the last minute.
+        The broker keeps them in memory, from its startup on: for idle queues, for the thousand busiest of the others,
+        and for the rest only over the last minute.
 
         Args:
-            queues: at most 1,000; those that do not exist are left out.
-            since: only points that are later than this.
+            queues: at most 1,000; queues that do not exist are omitted.
+            since: only samples after this time.
         """
         names = [checks.name(queue, "the queue's name") for queue in queues]
         since_ms = 0 if since is None else round(1000 * since.timestamp())
@@ -135,11 +134,11 @@ class Peeking(Base):
     def count_due(
         self, queues: Iterable[str] = (), *, bucket_seconds: float = 3600, buckets: int = 24
     ) -> DueCounts:
-        """How many delayed messages of these queues, or of all, are due in the next hours.
+        """Return the number of delayed messages of these queues, or of all, that are due in the next hours.
 
         Args:
             bucket_seconds: the length of a bucket of time; buckets begin at multiples of it since the epoch.
-            buckets: 1 to 1,000; the first one is that of now.
+            buckets: 1 to 1,000; the first one contains the current time.
 
         Raises:
             NotFound: there is no such queue.
@@ -150,10 +149,10 @@ class Peeking(Base):
         return due_counts(answer, length)
 
     def periodic_tasks(self) -> PeriodicTasks:
-        """The periodic tasks that Celery's beat has published since the broker started, at most 1,000.
+        """Return the periodic tasks that Celery's beat has published since the broker started, at most 1,000.
 
-        They are known by the header ``celery_beat_task`` of newer versions of Celery, or ``periodic_task_name`` of
-        django-celery-beat, which also has the name of the entry.
+        The broker recognizes them by the header ``celery_beat_task`` of newer versions of Celery, or
+        ``periodic_task_name`` of django-celery-beat, which also has the name of the entry.
         """
         answer: m.PeriodicTaskList = self._calls.call(m.ListPeriodicTasks(0))
         return periodic_tasks(answer)
@@ -161,18 +160,18 @@ class Peeking(Base):
     def explain(
         self, queue: str = "", *, id: int | None = None, headers: Mapping[str, Any] | None = None, filter: str = ""
     ) -> dict[str, Any]:
-        """Why a queue gets a message or not.
+        """Return an explanation why a queue receives a message or not.
 
         :func:`kombu_opendata.client.calls.explain_routing.explain` describes the report.
 
         Args:
             queue: the queue; alternatively, a ``filter`` to try out.
-            id: the id of a stored message; alternatively, the ``headers`` of a message as they would be sent, including
-                ``exchange``, ``routing_key`` and ``priority``.
+            id: the id of a stored message; alternatively, the ``headers`` of a message as sent, including ``exchange``,
+                ``routing_key`` and ``priority``.
 
         Raises:
             NotFound: there is no such queue or message.
-            SelectorError: the filter is not valid; the text shows where.
+            SelectorError: the filter is not valid; the text shows the position.
         """
         if id is not None:
             checks.whole(id, "a message id", 0, (1 << 63) - 1)

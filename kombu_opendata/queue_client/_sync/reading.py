@@ -1,5 +1,5 @@
 # Made by tools/unasync.py from ../_async/reading.py: change that one, then run the script.
-"""Reading: messages are claimed for a time, popped, or pushed to an iterator."""
+"""Calls that read messages: leased for a time, popped, or pushed to an iterator."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class Reading(Base):
         *,
         where: str | Mapping[str, Any] | None = None,
     ) -> list[Message]:
-        """Claim up to ``qty`` messages for ``vt`` seconds; a message that is not settled by then can be read again.
+        """Lease up to ``qty`` messages for ``vt`` seconds; a message that is not settled by then can be read again.
 
-        The claim outlives this client, ends exactly at its timeout, and costs an attempt. Messages are ordered by
+        The lease outlives this client, ends exactly at its timeout, and counts an attempt. Messages are ordered by
         priority, then by id. There may be fewer than requested if they are large (4 MiB in all).
 
         Args:
             vt: the visibility timeout, from a millisecond to thirty days.
             qty: 1 to 1,000.
             where: only messages whose headers have these values, or that match this filter. In a long queue, only the
-                first 10,000 visible messages are examined.
+                first 10,000 ready messages are examined.
 
         Raises:
             NotFound: there is no such queue.
@@ -50,9 +50,10 @@ class Reading(Base):
         max_poll_seconds: Seconds = 5,
         where: str | Mapping[str, Any] | None = None,
     ) -> list[Message]:
-        """As :meth:`read`, but wait up to an hour for the first message. Nothing polls: the broker wakes this call.
+        """Read as :meth:`read`, but wait up to an hour for the first message, which the broker reports without polling.
 
-        Other calls of this client continue meanwhile. If this call is cancelled, what it has claimed is returned.
+        Other calls of this client are not blocked. If this call is cancelled, the messages that it has leased are
+        released.
         """
         return self._read(queue, vt, qty, max_poll_seconds, where)
 
@@ -66,7 +67,7 @@ class Reading(Base):
         header: str = "group_id",
         max_poll_seconds: Seconds = 0,
     ) -> list[Message]:
-        """As :meth:`read`, but in groups: the messages of a group are delivered in the order of their ids.
+        """Read in groups: the messages of a group are delivered in the order of their ids; otherwise as :meth:`read`.
 
         Messages with the same value of a header form a group, and so do messages without the header. No message of a
         group is delivered while another one is in flight, or an earlier one is delayed. Priorities have no effect.
@@ -76,7 +77,7 @@ class Reading(Base):
             order: ``fill`` takes all messages of the first group, then those of the next one; ``round_robin`` takes one
                 message of each group in turn; ``head`` takes only the first message of each group.
             header: the name of the header.
-            max_poll_seconds: how long to wait for the first message; the broker looks at most ten times a second.
+            max_poll_seconds: seconds to wait for the first message; the broker checks at most ten times a second.
 
         Raises:
             NotFound: there is no such queue.
@@ -87,14 +88,14 @@ class Reading(Base):
         return self._claimed(message)
 
     def pop(self, queue: str, qty: int = 1) -> list[Message]:
-        """Take up to ``qty`` messages and acknowledge them at once.
+        """Take up to ``qty`` messages and acknowledge them immediately.
 
-        They are archived (done), so a message that this client loses can still be found. A lost connection loses none.
+        They are kept as done, so a message that this client loses can be recovered. A lost connection loses none.
         """
         return self._read(queue, 60, qty, 0.0, None, pop=True)
 
     def interrupt(self) -> None:
-        """Make all waiting reads of this client return now, with no messages."""
+        """Interrupt all waiting reads of this client; they return no messages."""
         self._calls.stop_waiting()
 
     def _read(
@@ -128,17 +129,17 @@ class Reading(Base):
     ) -> Generator[Message, None, None]:
         """Iterate over the messages of a queue, which the broker pushes as they arrive.
 
-        The iterator's connection holds the messages without a timeout for as long as it lives; a lost connection is
-        resumed. Settle each message with a call of this client. When the iterator is closed, or its process ends,
-        unsettled messages return to the queue.
+        The iterator's connection holds the messages without a timeout until it is closed; a lost connection is resumed.
+        Settle each message with a call of this client. When the iterator is closed, or its process ends, unsettled
+        messages return to the queue.
 
         Args:
-            prefetch: how many unsettled messages the broker may push, 1 to 10,000.
-            timeout: end after this many seconds without a message; None waits for ever.
+            prefetch: the limit for unsettled messages that the broker pushes, 1 to 10,000.
+            timeout: end after this many seconds without a message; None waits indefinitely.
 
         Raises:
             NotFound: there is no such queue.
-            ConnectionLost: it could not be resumed.
+            ConnectionLost: the connection could not be resumed.
         """
         checks.whole(prefetch, "the prefetch", 1, 10_000)
         seconds = None if timeout is None else checks.milliseconds(timeout, "the timeout", high=1e9) / 1000

@@ -1,5 +1,5 @@
 # Made by tools/unasync.py from ../_async/replaying.py: change that one, then run the script.
-"""Replay, redrive, moves between queues, archiving and deleting settled messages, and the jobs of Spark."""
+"""Calls that replay, redrive, move, archive and delete messages, and list the jobs of Spark."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class Replaying(Base):
     """Calls about messages that were published or settled before."""
 
     def replay(self, queue: str, start: Point, until: Point = "now", *, where: str = "") -> dict[str, Any]:
-        """Put stored messages into a queue again, in the background; returns the progress at the start.
+        """Route stored messages to a queue again, in the background; return the progress at the start.
 
-        The queue gets the messages that its filter matches, except those that are waiting in it or in flight. So tasks
-        that are done run again. :class:`kombu_opendata.protocol.messages.replay_messages.CursorList` has the fields of
-        a progress.
+        The queue receives the messages that its filter matches, except those in its backlog or in flight. Tasks that
+        are done therefore run again. :class:`kombu_opendata.protocol.messages.replay_messages.CursorList` has the
+        fields of a progress.
 
         Args:
             start: the first message: "first", a time with its offset (datetime, or ISO 8601), or a message id.
-            until: the first message that is left out.
-            where: messages must match this filter, too.
+            until: the first message that is excluded.
+            where: only messages that match this filter.
 
         Raises:
             NotFound: there is no such queue.
@@ -43,17 +43,17 @@ class Replaying(Base):
         return answer.cursor
 
     def stop_replay(self, queue: str) -> dict[str, Any]:
-        """Stop a replay where it is; returns its progress."""
+        """Stop a replay at its current position and return its progress."""
         answer: m.ReplayStarted = self._calls.call(m.Replay(0, queue, "now", stop=True))
         return answer.cursor
 
     def replay_progress(self, queues: Iterable[str] = ()) -> list[dict[str, Any]]:
-        """The progress of the replays of these queues, or of all queues that had one."""
+        """Return the progress of the replays of these queues, or of all queues that had one."""
         answer: m.CursorList = self._calls.call(m.Cursors(0, list(queues)))
         return answer.cursors
 
     def list_staged_jobs(self, after: str = "", *, limit: int = 100) -> Page[JobInfo]:
-        """A page of the staged jobs that the broker remembers, ordered by id: a job until a week after it was settled.
+        """Return a page of staged jobs, ordered by id; the broker remembers a job until a week after it was settled.
 
         Args:
             after: the ``next`` of the previous page, which is a job's id.
@@ -76,21 +76,22 @@ class Replaying(Base):
         limit: int = 0,
         state: Literal["failed", "archived_failed"] = "failed",
     ) -> m.Redriven:
-        """Make failed messages of a queue available again, with no attempts and the same ids; other calls continue.
+        """Redrive failed messages of a queue, with no attempts and the same ids; other calls are not blocked.
 
-        :meth:`retry_failures` does so for several queues, and runs tasks again that failed acknowledged.
+        :meth:`retry_failures` does this for several queues, and also retries tasks that failed after their
+        acknowledgement.
 
         Args:
-            target: the queue that gets them; by default, their own.
+            target: the queue that receives the messages; by default, their own.
             where: only messages that match this filter.
             ids: only these messages.
-            limit: the most messages to move; 0 means all.
-            state: ``archived_failed`` for messages that :meth:`archive_failed` set aside.
+            limit: the maximum number of messages; 0 means all.
+            state: ``archived_failed`` for messages of :meth:`archive_failed`.
 
         Returns:
-            ``moved``, and how many stayed: ``already`` (the target has them), ``expired``, ``waiting`` (dead letters
-            that are not published yet), ``unmatched`` (every message of the target must match its filter). ``is_full``
-            says that the target reached its maximum length.
+            ``moved``, and counts of those that stayed: ``already`` (the target has them), ``expired``, ``waiting``
+            (dead letters that are not published yet), ``unmatched`` (every message of the target must match its
+            filter). ``is_full`` is True if the target reached its maximum length.
 
         Raises:
             QueuePaused: publishes to the target are paused.
@@ -109,21 +110,21 @@ class Replaying(Base):
         limit: int = 0,
         states: Iterable[Literal["available", "delayed"]] = ("available", "delayed"),
     ) -> m.Moved:
-        """Move waiting messages to another queue, which gets them with no attempts and the same ids and delays.
+        """Move ready and delayed messages to another queue, with no attempts and the same ids and delays.
 
-        Messages in flight stay, and so do those that come meanwhile. Each message moves exactly once, also if the
-        broker is killed. Other calls continue meanwhile.
+        Messages in flight stay, and so do messages that arrive during the call. Each message moves exactly once, even
+        if the broker is killed. Other calls are not blocked.
 
         Args:
             where: only messages that match this filter.
             ids: only these messages.
-            limit: the most messages to move; 0 means all.
+            limit: the maximum number of messages; 0 means all.
             states: only messages in one of these states.
 
         Returns:
-            ``count``, and how many stayed: ``already`` (the target has them), ``expired``, ``waiting`` (dead letters
-            that are not published yet), ``unmatched`` (every message of the target must match its filter).
-            ``is_full`` says that the target reached its maximum length: the same call again moves the rest.
+            ``count``, and counts of those that stayed: ``already`` (the target has them), ``expired``, ``waiting``
+            (dead letters that are not published yet), ``unmatched`` (every message of the target must match its
+            filter). ``is_full`` is True if the target reached its maximum length; repeat the call to move the rest.
 
         Raises:
             NotFound: there is no such queue.
@@ -142,9 +143,9 @@ class Replaying(Base):
         limit: int = 0,
         states: Iterable[Literal["available", "delayed"]] = ("available", "delayed"),
     ) -> m.Moved:
-        """As :meth:`move_messages`, but the messages wait in both queues, each stored once.
+        """Copy messages to another queue; arguments are as in :meth:`move_messages`. Each message is stored once.
 
-        The same call again copies only what the target does not have, in any state.
+        A repeated call copies only messages that the target does not have, in any state.
         """
         return self._move(queue, target, where, ids, limit, states, True)
 
@@ -172,18 +173,17 @@ class Replaying(Base):
         older_than: Seconds | None = None,
         limit: int = 0,
     ) -> int:
-        """Set failed messages aside: all, or those that satisfy every argument; returns how many.
+        """Archive failed messages: all, or those that satisfy every argument; return their number.
 
-        They become ``archived_failed``, in the order of archiving, and keep everything: payload, headers, attempts, and
-        when they failed. No retention removes them, only :meth:`delete_settled` or the deletion of the queue. Other
-        calls continue meanwhile.
+        They become ``archived_failed``, in the order of archiving, and keep their payload, headers, attempts and time
+        of failure. No retention removes them, only :meth:`delete_settled` or the deletion of the queue. Other calls are
+        not blocked.
 
         Args:
             where: only messages that match this filter.
             ids: only these messages.
             older_than: only messages that failed at least this many seconds ago.
-            limit: the most messages to archive; 0 means all. If the broker is killed, the call and its count start
-                again.
+            limit: the maximum number of messages; 0 means all. If the broker is killed, the call and its count restart.
 
         Raises:
             NotFound: there is no such queue.
@@ -203,15 +203,15 @@ class Replaying(Base):
         ids: Iterable[int] | None = None,
         all: bool = False,
     ) -> int:
-        """Delete settled messages: done, failed or archived failed ones; returns how many.
+        """Delete settled messages (done, failed or archived failed) and return their number.
 
-        Other calls continue meanwhile. If the broker is killed, the call and its count start again. Exactly one of the
+        Other calls are not blocked. If the broker is killed, the call and its count restart. Exactly one of the
         following arguments must be given.
 
         Args:
-            older_than: messages that were settled at least this many seconds ago.
-            ids: these messages.
-            all: all of them.
+            older_than: delete messages that were settled at least this many seconds ago.
+            ids: delete these messages.
+            all: delete all of them.
         """
         age = age_ms(older_than)
         chosen = None if ids is None else checks.message_ids(ids)

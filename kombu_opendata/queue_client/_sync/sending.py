@@ -1,5 +1,5 @@
 # Made by tools/unasync.py from ../_async/sending.py: change that one, then run the script.
-"""Sending: one message or many to a queue, or one to every queue that matches."""
+"""Calls that send one message or many to a queue, or one to every queue that matches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..message_models import Published, SentOnce
 from ..requests import known_ids, send_request
 from .base import Base
 
-#: how long an idempotency key is remembered
+#: seconds for which an idempotency key is remembered
 KEY_SECONDS = 86_400.0
 
 
@@ -35,18 +35,18 @@ class Sending(Base):
         key_seconds: Seconds = KEY_SECONDS,
         properties: Mapping[str, Any] | None = None,
     ) -> int:
-        """Send a message to a queue; returns its id.
+        """Send a message to a queue and return its id.
 
         Args:
             body: bytes, text, or any JSON value.
-            headers: filters can use those that are scalars.
+            headers: headers; filters can use the scalar ones.
             delay: the message can be read after this many seconds …
             at: … or from this time on (a datetime, or seconds since the epoch).
             priority: 0 to 255; higher comes first.
             ttl: the message is removed if it is not read within this many seconds.
             idempotency_key: a second send to this queue with the same key and body stores nothing and returns the first
-                id, unless the queue was dropped. A queue in memory remembers only its newest 10,000 keys.
-            key_seconds: how long the key is remembered: by default a day, at most thirty days.
+                id, unless the queue was deleted. A queue in memory remembers only its newest 10,000 keys.
+            key_seconds: the time for which the key is remembered: by default a day, at most thirty days.
             properties: properties of AMQP for Kombu consumers, except those that are arguments here.
 
         Raises:
@@ -77,10 +77,10 @@ class Sending(Base):
         idempotency_key: str = "",
         key_seconds: Seconds = KEY_SECONDS,
     ) -> list[int]:
-        """Send up to 10,000 messages in one commit, all or none; returns their ids in order.
+        """Send up to 10,000 messages in one commit, all or none; return their ids in order.
 
         Args:
-            headers: the same for all messages, or one mapping for each body.
+            headers: one mapping for all messages, or one for each body.
             idempotency_key: a key for the whole batch.
 
         The other arguments and the errors are as in :meth:`send`. Without bodies, nothing is sent.
@@ -107,15 +107,15 @@ class Sending(Base):
         ttl: Seconds | None = None,
         key_seconds: Seconds = KEY_SECONDS,
     ) -> list[SentOnce]:
-        """Send up to 10,000 messages, each of them once: exactly those with new keys are stored, in one commit.
+        """Send up to 10,000 messages, each of them once: only those with new keys are stored, in one commit.
 
-        This is true even if several clients send the same messages at the same time, or a key occurs twice in a batch.
+        This holds even if several clients send the same messages at the same time, or a key occurs twice in a batch.
 
         Args:
             idempotency_keys: one for each body, as in :meth:`send`. An empty key means no key.
 
-        The other arguments are as in :meth:`send_batch`. Returns, in order, each message's id and whether it was stored
-        now.
+        The other arguments are as in :meth:`send_batch`. The result has, in order, each message's id, and True if this
+        call stored it.
 
         Raises:
             KeyReused: a key was used with another body, before or in this batch; nothing was stored.

@@ -1,5 +1,5 @@
 # Made by tools/unasync.py from ../_async/tasks.py: change that one, then run the script.
-"""A task of Celery by its id, and its result."""
+"""Calls about a Celery task by its id, and its result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .failures import Failures
 from .history_queries import History
 from .peeking import Peeking
 
-#: messages, attempts, children and failures of a task that are shown
+#: limit for the messages, attempts, children and failures of a task that are listed
 _MOST = 100
 
 
@@ -32,16 +32,16 @@ class Tasks(Peeking, History, Failures):
     """Calls about single tasks."""
 
     def task(self, id: str | int) -> Task:
-        """A task by Celery's id, or by the id of its message (an int): what it is, what it does, what became of it.
+        """Return a task by Celery's id, or by the id of its message (an int), with its state, attempts and result.
 
         Raises:
-            MessageNotFound: there is no such task, or it is not in the history any more.
+            MessageNotFound: there is no such task, or it is no longer in the history.
             PreconditionFailed: the broker keeps no history.
         """
         if isinstance(id, int):
             id = self._task_of(id)
         page = self.list_messages(headers={"id": id}, order="asc", limit=_MOST)
-        messages = [one for one in page.items if "task" in one.headers]
+        messages = [item for item in page.items if "task" in item.headers]
         attempts = self._attempts_of(id)
         if not messages and not attempts:
             text = f"no task {id!r}: check the id; the history forgets a task some time after it ended"
@@ -58,14 +58,14 @@ class Tasks(Peeking, History, Failures):
             newest.headers.get("task", "") if newest is not None else _name_of(*failures, *handled),
             state_of(queues, attempts),
             queues,
-            tuple(one.id for one in messages) or tuple(dict.fromkeys(one.message_id for one in attempts)),
+            tuple(item.id for item in messages) or tuple(dict.fromkeys(item.message_id for item in attempts)),
             args,
             kwargs,
             message.content_type if message is not None else "",
             newest.headers if newest is not None else {},
             attempts,
             self._result(id, message),
-            self._children_of(id, {one.message_id for one in again}),
+            self._children_of(id, {item.message_id for item in again}),
             failures,
             handled,
             again,
@@ -73,17 +73,17 @@ class Tasks(Peeking, History, Failures):
         )
 
     def task_result(self, id: str, *, key: str = "") -> TaskResult | None:
-        """The result of a task, if the broker is its result backend; None if there is none.
+        """Return the result of a task, if the broker is its result backend; None if there is none.
 
         Args:
-            key: the name of the result, if it is not ``celery-task-meta-`` and the id.
+            key: the name of the result, if it differs from ``celery-task-meta-`` and the id.
         """
-        found: Results = self._calls.call(GetResults(0, [(key or RESULT_PREFIX + id).encode()]))
-        return None if found.values[0] is None else result_of(found.values[0])
+        reply: Results = self._calls.call(GetResults(0, [(key or RESULT_PREFIX + id).encode()]))
+        return None if reply.values[0] is None else result_of(reply.values[0])
 
     # ------------------------------------------------------------ parts of a task
     def _task_of(self, message_id: int) -> str:
-        """The id of a message's task."""
+        """Return the id of a message's task."""
         about = self.retrieve_message(message_id)
         if about is None or "task" not in about.headers:
             text = f"no message {message_id} of a task: see `opendata-queue message {message_id}`"
@@ -91,16 +91,16 @@ class Tasks(Peeking, History, Failures):
         return about.headers.get("id", "")
 
     def _attempts_of(self, id: str) -> tuple[AttemptInfo, ...]:
-        asked: Any = {"headers": {"id": id}, "order": "asc", "limit": _MOST}
+        query: Any = {"headers": {"id": id}, "order": "asc", "limit": _MOST}
         try:
-            return (self.list_attempts(**asked, tracebacks=True)).items
+            return (self.list_attempts(**query, tracebacks=True)).items
         except AccessRefused:
-            return (self.list_attempts(**asked)).items
+            return (self.list_attempts(**query)).items
 
     def _children_of(self, id: str, others: set[int]) -> tuple[RelatedTask, ...]:
-        """The tasks that it started, without these messages."""
-        found = self.list_messages(headers={"parent_id": id}, order="asc", limit=_MOST)
-        return tuple(related(one) for one in found.items if one.id not in others)
+        """Return the tasks that it started, except those of these messages."""
+        page = self.list_messages(headers={"parent_id": id}, order="asc", limit=_MOST)
+        return tuple(related(child) for child in page.items if child.id not in others)
 
     def _message(self, about: MessageInfo | None) -> Message | None:
         if about is None:
@@ -108,15 +108,15 @@ class Tasks(Peeking, History, Failures):
         try:
             return (self.get(about.id)).message
         except MessageNotFound:
-            return None  # collected meanwhile, or the user may not read it
+            return None  # collected in the meantime, or the user may not read it
 
     def _again(self, handled: tuple[FailureInfo, ...]) -> tuple[RelatedTask, ...]:
-        found = []
-        for one in handled:
-            if one.retried_as >= 0:
-                about = self.retrieve_message(one.retried_as)
-                found.append(RelatedTask(one.retried_as, "", "") if about is None else related(about))
-        return tuple(found)
+        tasks = []
+        for failure in handled:
+            if failure.retried_as >= 0:
+                about = self.retrieve_message(failure.retried_as)
+                tasks.append(RelatedTask(failure.retried_as, "", "") if about is None else related(about))
+        return tuple(tasks)
 
     def _result(self, id: str, message: Message | None) -> TaskResult | None:
         about = message.properties.get("x-opendata-result") if message is not None else None
@@ -128,5 +128,5 @@ class Tasks(Peeking, History, Failures):
 
 
 def _name_of(*failures: FailureInfo) -> str:
-    """The name of a task whose messages are no longer stored, if it failed."""
-    return next((one.task for one in failures if one.task), "")
+    """Return the name of a task whose messages are no longer stored, if it failed."""
+    return next((failure.task for failure in failures if failure.task), "")
