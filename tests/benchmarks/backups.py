@@ -11,96 +11,72 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import quantiles
 
-from kombu_opendata.queue_client import QueueClient
+from kombu_opendata import QueueClient
 
-from .peers import Peer, broker_pid, our_broker
+from .peers import our_broker, server_pid
 from .processes import BenchError, wait_at_rest
 from .results import Results
 from .targets import OURS
 from .workloads import Sizes
 
 _COMMAND = Path(sys.executable).with_name("opendata-queue")
-_BODY_BYTES = 2_000
-_BATCH = 1_000
-_PAUSE_SECONDS = 0.002
-_QUIET_SECONDS = 5.0
+_BODY_BYTES, _BATCH = 2_000, 1_000
+_PAUSE_SECONDS, _QUIET_SECONDS = 0.002, 5.0
 
 
 def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], None]) -> None:
     """Add a sample of the first backup and of the restore, and one for each later backup."""
-    target, store = folder / "backup" / "target", folder / "backup" / "store"
-    with our_broker(folder / "backup") as peer:
-        _fill(peer, sizes.backup)
-        if (pid := broker_pid(store)) is not None:
-            wait_at_rest(pid)
-        publisher = Publisher(peer)
+    home, over, took = folder / "backup", threading.Event(), list[tuple[float, float]]()
+    target, store = home / "target", home / "store"
+
+    def publish() -> None:
+        with QueueClient(peer.url) as client:
+            client.create("live")
+            while not over.wait(_PAUSE_SECONDS):
+                began = time.perf_counter()
+                client.send("live", b"x" * 200)
+                took.append((began, time.perf_counter() - began))
+
+    def add_p99(row: str, began: float) -> None:
+        now = time.perf_counter()
+        times = [seconds for at, seconds in took if began <= at < now]
+        if len(times) < 2:
+            raise BenchError("publishes beside the backup failed")
+        results.add(row, OURS, 1_000 * quantiles(times, n=100, method="inclusive")[98])
+
+    with our_broker(home) as peer:
+        dice = random.Random(1)
+        with QueueClient(peer.url) as client:
+            client.create("kept")
+            for _ in range(sizes.backup // _BATCH):
+                client.send_batch("kept", [dice.randbytes(_BODY_BYTES) for _ in range(_BATCH)])
+            wait_at_rest(server_pid(peer))
+        publishing = threading.Thread(target=publish)
+        publishing.start()
         try:
             began = time.perf_counter()
             time.sleep(_QUIET_SECONDS)
-            results.add("backup.quiet", OURS, publisher.p99(began, time.perf_counter()))
+            add_p99("backup.quiet", began)
             for number in range(sizes.rounds):
-                began, ended = _run("backup", target, store)
-                results.add("backup.next" if number else "backup.first", OURS, ended - began)
-                results.add("backup.publish", OURS, publisher.p99(began, ended))
+                began = time.perf_counter()
+                results.add("backup.next" if number else "backup.first", OURS, _seconds("backup", target, store))
+                add_p99("backup.publish", began)
                 step(f"backup {number + 1}")
         finally:
-            publisher.stop()
-        began, ended = _run("restore", target, folder / "backup" / "restored")
-        results.add("backup.restore", OURS, ended - began)
+            over.set()
+            publishing.join()
+        results.add("backup.restore", OURS, _seconds("restore", target, home / "restored"))
         held = sum(file.stat().st_size for file in target.rglob("*") if file.is_file())
         results.remarks.append(
             f"Backups: the store had {sizes.backup:,} messages of {_BODY_BYTES:,} bytes; {sizes.rounds} backups of it "
             f"take up {held / 1e6:,.0f} MB together."
         )
-        step("restore")
 
 
-def _fill(peer: Peer, messages: int) -> None:
-    made = random.Random(1)
-    with QueueClient(peer.url) as client:
-        client.create("kept")
-        for _ in range(messages // _BATCH):
-            client.send_batch("kept", [made.randbytes(_BODY_BYTES) for _ in range(_BATCH)])
-
-
-def _run(verb: str, *places: Path) -> tuple[float, float]:
-    """Run ``opendata-queue store VERB``; returns when it began and ended."""
+def _seconds(verb: str, *places: Path) -> float:
+    """Run ``opendata-queue store VERB``."""
     began = time.perf_counter()
     done = subprocess.run([_COMMAND, "store", verb, *places], capture_output=True, text=True, check=False)
     if done.returncode:
         raise BenchError(f"store {verb}: {done.stderr or done.stdout}")
-    return began, time.perf_counter()
-
-
-class Publisher:
-    """A thread that publishes small messages, some 400 a second, until :meth:`stop`."""
-
-    def __init__(self, peer: Peer) -> None:
-        self._peer = peer
-        self._over = threading.Event()
-        self._took: list[tuple[float, float]] = []
-        self._thread = threading.Thread(target=self._publish)
-        self._thread.start()
-
-    def _publish(self) -> None:
-        with QueueClient(self._peer.url) as client:
-            client.create("live")
-            while not self._over.wait(_PAUSE_SECONDS):
-                began = time.perf_counter()
-                client.send("live", b"x" * 200)
-                self._took.append((began, time.perf_counter() - began))
-
-    def p99(self, began: float, ended: float) -> float:
-        """The p99 of the publishes of this time, in milliseconds.
-
-        Raises:
-            BenchError: there were none to speak of.
-        """
-        found = [took for at, took in self._took if began <= at < ended]
-        if len(found) < 2:
-            raise BenchError("publishes beside the backup failed")
-        return 1_000 * quantiles(found, n=100, method="inclusive")[98]
-
-    def stop(self) -> None:
-        self._over.set()
-        self._thread.join()
+    return time.perf_counter() - began

@@ -31,7 +31,7 @@ class Spent(NamedTuple):
 
 
 def measure_round(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> None:
-    """Add a sample of each row: publishes in four ways into one queue, consumes it, and waits for the afterwork."""
+    """Add a sample of each row: publish in four ways into one queue, consume it, and wait for the afterwork."""
     with a_queue(peer, "cpu") as name:
         pid, spent, written = server_pid(peer), _server_cpu(peer), written_bytes(folder)
         count = _publishes(peer, name, sizes, results)
@@ -51,7 +51,7 @@ def measure_round(peer: Peer, sizes: Sizes, results: Results, folder: Path) -> N
 
 
 def _publishes(peer: Peer, name: str, sizes: Sizes, results: Results) -> int:
-    """Publish in each way; returns how many messages the queue has then."""
+    """Publish in each way; return the number of messages."""
     streaming = unconfirmed(peer)
     count = 0
     for key, client, publishers, messages in (
@@ -82,14 +82,14 @@ def _together(
 
 
 def _spend(barrier: Waiter, peer: Peer, name: str, function: Callable[..., Timing], *arguments: int) -> Spent:
-    """Call a client's function; what it does before it waits for the others is not measured."""
+    """Call a client's function; its work before the barrier is not measured."""
     start = _Start(barrier, peer)
     timing = function(start, peer, name, *arguments)
     return Spent(timing.messages, start.spent, _server_cpu(peer))
 
 
 def _publish_and_wait(barrier: Waiter, peer: Peer, name: str, count: int, in_all: int) -> Timing:
-    """Publishes, and waits for what is not confirmed and may be on its way: until the queue has `in_all` messages."""
+    """Publish, and wait until the queue has `in_all` messages, as some are not confirmed."""
     timing = clients.publish(barrier, peer, name, count)
     with clients.connected(peer) as connection:
         wait_until(

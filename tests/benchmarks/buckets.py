@@ -102,7 +102,7 @@ def measure_sync(sizes: Sizes, results: Results, folder: Path, step: Step) -> No
 
 @contextmanager
 def served(folder: Path) -> Iterator[tuple[S3, str]]:
-    """A broker on a new bucket; gives the server and the broker's URL."""
+    """Give a server with a new bucket, and the URL of a broker on it."""
     folder.mkdir()
     with children() as processes, s3_server(processes, folder) as s3:
         broker = ServedBroker(folder, "--store", f"s3://{BUCKET}/bench", "--listen", "tcp:127.0.0.1:0")
@@ -114,7 +114,7 @@ def served(folder: Path) -> Iterator[tuple[S3, str]]:
 
 # ------------------------------------------------------------ the clients
 def publish(barrier: Waiter, url: str, producers: int, seconds: float) -> list[float]:
-    """Publish one by one from some threads; returns how long each publish took."""
+    """Publish one by one from some threads; return the seconds of each publish."""
     with ExitStack() as stack:
         connections = [connected(url, stack) for _ in range(producers)]
         pool = stack.enter_context(ThreadPoolExecutor(producers))

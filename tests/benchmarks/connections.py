@@ -129,7 +129,7 @@ class Client:
                 self.sock.sendall(frame(Settle(self._settled, Outcome.ACK, 1, leases)))
 
     def publish(self, seq: int, queue: str) -> float:
-        """Publish a message; returns after how many ms it was confirmed."""
+        """Publish a message; return the ms until it was confirmed."""
         began = time.perf_counter()
         self.sock.sendall(frame(Publish(seq + 10, seq, "", queue, b"x" * 200, {}, 0, 1)))
         answer = self.wait(seq + 10)

@@ -39,7 +39,7 @@ def measure_consume(sizes: Sizes, results: Results, folder: Path) -> None:
 
 
 def round_trip(barrier: Waiter, messages: int) -> tuple[Timing, Timing]:
-    """Publish and consumes; the in-memory queues live as long as this process."""
+    """Publish and consume; the in-memory queues live as long as this process."""
     with clients.connected(PEER) as connection:
         Queue(QUEUE, durable=True)(connection.default_channel).declare()
     return clients.publish(barrier, PEER, QUEUE, messages), clients.consume(barrier, PEER, QUEUE, messages)
@@ -55,7 +55,7 @@ def measure_celery(sizes: Sizes, results: Results, folder: Path) -> None:
 
 
 def send_and_work(barrier: Waiter, tasks: int, path: str) -> tuple[Timing, Timing]:
-    """Send tasks, and runs a worker until it has executed all of them."""
+    """Send tasks, and run a worker until it has executed all of them."""
     run = celery_app.Run(PEER, QUEUE, tasks, path)
     sent, executed = celery_app.send(barrier, run), count(1)
 

@@ -53,7 +53,7 @@ THEMES = (
 
 
 def draw(results: Results, folder: Path) -> list[Picture]:
-    """Draw what was measured; pictures of an earlier run in this folder are removed."""
+    """Draw all measurements; pictures of an earlier run in this folder are removed."""
     folder.mkdir(exist_ok=True)
     for old in folder.glob("*-light.svg"):
         old.unlink()
@@ -151,26 +151,13 @@ def _curve(results: Results, curve: Curve, theme: Theme) -> Figure:
     for quantity, panel in zip(quantities, axes, strict=True):
         points = sorted(results.points[curve.key, quantity.key].items())
         places = [_place(size, points) for size, _samples in points]
-        panel.fill_between(
-            places,
-            [min(samples) for _size, samples in points],
-            [max(samples) for _size, samples in points],
-            color=theme.ours,
-            alpha=0.25,
-            linewidth=0,
-        )
-        panel.plot(
-            places,
-            [median(samples) for _size, samples in points],
-            color=theme.ours,
-            marker="o",
-            markersize=4,
-            clip_on=False,
-        )
+        lows, middles, highs = ([of(samples) for _size, samples in points] for of in (min, median, max))
+        panel.fill_between(places, lows, highs, color=theme.ours, alpha=0.25, linewidth=0)
+        panel.plot(places, middles, color=theme.ours, marker="o", markersize=4, clip_on=False)
         panel.set_title(quantity.title, loc="left")
         panel.set_ylabel(quantity.unit)
         panel.set_xticks(places, [_short(size) for size, _samples in points])
-        panel.set_ylim(bottom=0, top=1.15 * max(max(samples) for _size, samples in points) or 1)
+        panel.set_ylim(bottom=0, top=1.15 * max(highs) or 1)
         panel.yaxis.set_major_locator(MaxNLocator(4))
         panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _position: _short(value)))
         panel.grid(axis="y")

@@ -128,7 +128,7 @@ def _kill_when(ready: list[Path], active: ServedBroker, start: Callable[[int], S
 
 # ------------------------------------------------------------ the clients
 def clients(barrier: Waiter, urls: list[str], ready: str, folder: str) -> float:
-    """Connect, wait until the broker was killed, and be served again; returns when the last one was."""
+    """Connect, wait until the broker was killed, and be served again; return the time of the last one."""
     logging.getLogger("kombu_opendata").setLevel(logging.ERROR)  # each logs the loss of its connection
     tls = {"ca_certs": f"{folder}/ca.pem"} if urls[0].startswith("opendatas") else None
     options = Options(tls=tls, connect_timeout=5.0, reconnect_timeout=_SECONDS, heartbeat=60.0)

@@ -32,6 +32,8 @@ MAIN_ROWS = (
     "history.page",
 )  # fmt: skip
 _MAIN_SERIES = (OURS, RABBITMQ, REDIS)
+#: facts in the line of a run
+_OF_A_RUN = ("date", "commit", "load average before", "disk")
 
 
 @dataclass(frozen=True)
@@ -132,11 +134,16 @@ def page(run: Run, pictures: Sequence[Picture] = (), folder: str = "benchmarks")
     """Return docs/benchmarks.md; the pictures are in this folder beside it."""
     rows = [row for key in MAIN_ROWS for row in ROWS if row.key == key and _is_measured(row, run.results)]
     drawn = {picture.name: picture.markdown(folder) for picture in pictures}
+    busy = {name for name, measured in run.workloads.items() if "not quiet" in measured.facts.get(_OF_A_RUN[2], "")}
+    lines = [cells(row, run.results, _MAIN_SERIES, spread=False) for row in rows]
+    marked = [
+        (f"{work} ¹" if row.workload in busy else work, *more) for row, (work, *more) in zip(rows, lines, strict=True)
+    ]
     facts = run.workloads["publish"].facts if "publish" in run.workloads else {}
     return _filled(
         "page_template.md",
         sync=facts.get("disk", "not measured").rpartition("fsync: ")[2],
-        rows=table(headings(_MAIN_SERIES), (cells(row, run.results, _MAIN_SERIES, spread=False) for row in rows)),
+        rows=table(headings(_MAIN_SERIES), marked),
         reasons=items(_misses(rows, run.results)),
         pictures={name: drawn.get(name, "") for name in ("compared", "shapes", "peers-backlog")},
         curves="\n\n".join(text for name, text in drawn.items() if name.startswith("curve-")),
@@ -220,10 +227,6 @@ def _spread(results: Results) -> Iterable[tuple[str, ...]]:
             if values := results.of(row.key, name):
                 shown = (number(value, row.unit) for value in (min(values), median(values), max(values)))
                 yield (row.work, title, *shown, str(len(values)))
-
-
-#: facts in the line of a run
-_OF_A_RUN = ("date", "commit", "load average before", "disk")
 
 
 def _runs(run: Run) -> Iterable[tuple[str, ...]]:

@@ -17,7 +17,7 @@ from typing import Any
 from celery import Celery
 
 from .clients import Timing
-from .peers import broker_pid, our_broker
+from .peers import Peer, our_broker, server_pid
 from .processes import BenchError, Waiter, memory_mb, run_alone, run_together, server, wait_at_rest, wait_until
 from .results import Results
 from .targets import OURS, TWO
@@ -38,7 +38,7 @@ def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], 
     for number in range(min(sizes.rounds, _ROUNDS)):
         home = folder / f"spark{number}"
         with our_broker(home) as peer:
-            found = run_alone(spark, peer.url, str(home), sizes.spark)
+            found = run_alone(spark, peer, home, sizes.spark)
             for key, value in found.items():
                 results.add(f"spark.{key}", OURS, value)
             texts.append(f"{sizes.spark / found['write']:.1f} s")
@@ -93,30 +93,30 @@ def frame(session: Any, rows: int) -> Any:
     )
 
 
-def spark(barrier: Waiter, url: str, home: str, rows: int) -> dict[str, float]:
+def spark(barrier: Waiter, peer: Peer, home: Path, rows: int) -> dict[str, float]:
     """One round: rows written a second, MB that broker and driver grow, seconds to the first task, µs a row read."""
     from kombu_opendata.spark import read_table, submit_tasks
 
     from ..support.spark import new_session
 
-    store = Path(home) / "store"
+    url = peer.url
     with tempfile.TemporaryDirectory() as scratch:
         session = new_session(Path(scratch), "local[2]")
         try:
             submit_tasks(frame(session, WARM_UP), TASK, broker_url=url, queue="warm-up").wait_routed(60)
-            before = _resident(store)
+            before = _resident(peer)
             start = time.monotonic()
             job = submit_tasks(frame(session, rows), TASK, broker_url=url, queue="rows")
             found = {"write": rows / (time.monotonic() - start)}
             if job.wait_routed(600).queues["rows"].routed != rows:
                 raise BenchError(f"not all of the {rows} rows came into the queue")
-            after = _resident(store)
+            after = _resident(peer)
             found |= {"broker": after[0] - before[0], "driver": after[1] - before[1]}
-            found["first"], last = _first_task(session, url, Path(home), rows)
+            found["first"], last = _first_task(session, url, home, rows)
             last.wait_routed(600)
-            wait_at_rest(_broker(store))
+            wait_at_rest(server_pid(peer))
             start = time.monotonic()
-            frames = read_table(session, str(store), "messages")
+            frames = read_table(session, str(home / "store"), "messages")
             frames.write.format("noop").mode("overwrite").save()
             found["read"] = (time.monotonic() - start) / (2 * rows + WARM_UP) * 1e6
             return found
@@ -124,16 +124,9 @@ def spark(barrier: Waiter, url: str, home: str, rows: int) -> dict[str, float]:
             session.stop()
 
 
-def _resident(store: Path) -> tuple[float, float]:
+def _resident(peer: Peer) -> tuple[float, float]:
     """The highest memory so far of the broker and of this process, MB (10⁶ bytes)."""
-    return memory_mb(_broker(store), "VmHWM"), memory_mb(os.getpid(), "VmHWM")
-
-
-def _broker(store: Path) -> int:
-    pid = broker_pid(store)
-    if pid is None:
-        raise BenchError(f"no broker runs on {store}")
-    return pid
+    return memory_mb(server_pid(peer), "VmHWM"), memory_mb(os.getpid(), "VmHWM")
 
 
 def _first_task(session: Any, url: str, home: Path, rows: int) -> tuple[float, Any]:

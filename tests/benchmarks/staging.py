@@ -16,11 +16,12 @@ from kombu_opendata.transport.publish_request import encode
 from kombu_opendata.url import parse
 
 from . import clients
+from .clients import Timing
 from .peers import Peer, our_broker, server_pid
 from .processes import BenchError, Waiter, cpu_seconds, memory_mb, run_alone, run_together
 from .results import Results
 from .targets import OURS
-from .workloads import Sizes
+from .workloads import Sizes, rate
 
 WRITERS = 2
 _LOOK_SECONDS = 0.05
@@ -46,11 +47,9 @@ def _round(peer: Peer, rows: int, results: Results) -> None:
     each = rows // WRITERS
     began = time.monotonic()
     written = run_together(write, [(target, number, each, queue) for number in range(WRITERS)])
-    results.add(
-        "staging.write", OURS, rows / (max(end for _, end, _, _ in written) - min(at for at, _, _, _ in written))
-    )
-    results.add("staging.cpu", OURS, 1e6 * sum(cpu for _, _, cpu, _ in written) / rows)
-    infos: list[BatchInfo] = [info for _, _, _, info in sorted(written, key=lambda one: one[3].partition)]
+    results.add("staging.write", OURS, rate(*(timing for timing, _info in written)))
+    results.add("staging.cpu", OURS, 1e6 * sum(timing.cpu_seconds for timing, _info in written) / rows)
+    infos: list[BatchInfo] = sorted((info for _timing, info in written), key=lambda info: info.partition)
     cpu = cpu_seconds(broker)
     committing = time.monotonic()
     client.commit_job("bench", infos)
@@ -73,10 +72,8 @@ def _round(peer: Peer, rows: int, results: Results) -> None:
     connection.close()
 
 
-def write(
-    barrier: Waiter, target: StagingTarget, partition: int, rows: int, queue: str
-) -> tuple[float, float, float, BatchInfo]:
-    """One executor: tasks as Celery sends them. Returns start, end, the writer's CPU seconds, the batch."""
+def write(barrier: Waiter, target: StagingTarget, partition: int, rows: int, queue: str) -> tuple[Timing, BatchInfo]:
+    """Write tasks as Celery sends them, as an executor does."""
     properties = {"priority": 0, "delivery_mode": 2}
     made = []
     for number in range(rows):
@@ -91,7 +88,7 @@ def write(
     for envelope, seen in made:
         writer.add(envelope, seen, routing_key=queue)
     info = writer.close()
-    return start, time.monotonic(), time.process_time() - cpu, info
+    return Timing(rows, start, time.monotonic(), time.process_time() - cpu), info
 
 
 def _first(peer: Peer, queue: str, committed: float, results: Results) -> None:
