@@ -160,7 +160,7 @@ def check_ids(ids: Collection[Any], found: int, limit: int, what: str) -> None:
         ids: the ids of the messages.
         found: the number of messages found.
         limit: the maximum number of messages to handle; 0 for no limit.
-        what: the state of the wanted messages, for the error.
+        what: a description of the messages, for the error.
     """
     expected = min(len(set(ids)), limit or len(ids))
     if found < expected:

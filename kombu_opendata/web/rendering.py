@@ -42,7 +42,7 @@ class Renderer:
 
 
 def link(root: str, path: str, **query: Any) -> str:
-    """Return an address below the root path; the query has the values that are not None.
+    """Return an address below the root path, with a query of the values that are neither None nor empty texts.
 
     An empty list is sent as an empty value, as a filter for no ids is not the same as no filter.
     """

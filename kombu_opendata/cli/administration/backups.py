@@ -40,7 +40,8 @@ def backup(
     """Back up a store into TARGET; a broker may be running.
 
     TARGET is a folder or a bucket's URL, for the backups of one store, which share files: only new files are copied.
-    The backup contains all messages confirmed before it. An interrupted backup does not count; run it again.
+    The backup contains everything that the broker confirmed before it. An interrupted backup does not count; run it
+    again.
     """
     if listed:
         _list(target, as_json)

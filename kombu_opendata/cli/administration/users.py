@@ -223,7 +223,7 @@ def _rows(facts: dict[str, Any]) -> list[tuple[str, ...]]:
 @yes_option
 @json_option
 def remove(name: str, path: Path, yes: bool, as_json: bool) -> None:
-    """Remove a user. The broker closes its connections when it reads the file."""
+    """Remove a user. The broker closes the user's connections when it reads the file."""
     from ...broker.access.users_editor import edited
 
     confirm(f"Remove user {shown(name)}?", yes)

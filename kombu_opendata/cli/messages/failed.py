@@ -74,7 +74,7 @@ def list_failed(
     """List failures, newest first.
 
     Without QUEUE, of all queues. `failed show ID` shows a failure with its traceback, and `failed retry` with the same
-    options retries the listed ones.
+    options retries the failures that match.
     """
     window = {"since": given["since"], "until": given["until"]}
     arguments = filters_of(given)

@@ -1,6 +1,6 @@
 """Security headers of every response, and limits of request bodies.
 
-Browsers run only the scripts of the web UI, show it in no frames, and store no response.
+Browsers run only the scripts of the web UI, show it in no frames, and store only static files.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from .view import Shown, view
 
 router = APIRouter()
 
-#: wait for the count of failures; a later count is shown with the next update
+#: seconds to wait for the count of failures; a later count is shown with the next update
 _PATIENCE = 0.05
 
 

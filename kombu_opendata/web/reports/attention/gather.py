@@ -96,7 +96,7 @@ async def _trends(broker: UserBroker, queues: list[QueueMetrics], failures: list
 async def _allowed(broker: UserBroker, key: Hashable, ask: Callable[[], Awaitable[T]], otherwise: T) -> T:
     """Return a part, or ``otherwise`` if the user may not see it or the broker keeps no history.
 
-    A refusal is cached, and views that share the result receive it, too.
+    Concurrent views that share the result receive the refusal, too.
     """
     try:
         return await broker.recent(key, _SECONDS, ask)

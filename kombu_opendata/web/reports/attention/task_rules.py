@@ -9,7 +9,7 @@ from ....readable_text import age, counted
 from .finding import AttentionFinding, Severity
 from .seen import Busy, Seen, TaskFailures
 
-#: recent failures are bad from this share of the messages that the queue settled, or from this number
+#: failures of the last ten minutes are bad from this share of what the queue settled, or from this number
 FAILING_SHARE, FAILING_COUNT = 0.05, 100
 #: a task hangs if its runtime exceeds the usual one by this factor, and this minimum
 HANGS_TIMES, HANGS_SECONDS = 10.0, 10.0

@@ -9,7 +9,7 @@ from ....control_queues import is_control_queue
 from ....queue_client.queue_models import QueueMetrics
 from ...brokers import UserBroker
 
-#: maximum age: all views and all open pages share one result
+#: maximum age in seconds: all open views share one result
 _SECONDS = 1.9
 
 
