@@ -26,7 +26,7 @@ from kombu.exceptions import EncodeError
 
 from ..client.calls.result_client import ResultClient
 from ..client.published_task import PublishedTask, published_task
-from ..errors import ConnectionLost, MessageTooLarge, RetryLater
+from ..errors import ConnectionLost, MessageTooLarge, OpenDataError, RetryLater
 from ..protocol import revocation
 from ..protocol.messages import OpenChord, StoreResult
 from . import backend_settings as settings
@@ -202,9 +202,23 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
             if state not in states.READY_STATES:
                 raise
             is_last = self._calls.do_for(request, self._send_meta, message, meta)  # the task function has ended
+        except OpenDataError as exc:
+            self._tolerate(exc, task_id, state)
+            is_last = False
         if part is not None:
             part.is_last = is_last
         return result
+
+    def _tolerate(self, error: OpenDataError, task_id: str, state: str) -> None:
+        """Log in a worker that a failure is refused permanently; raise any other error.
+
+        Celery stores a failure last of all. If that raised, a task in a pool without processes would never end: its
+        message would stay in flight, and a solo worker would end.
+        """
+        is_permanent = not isinstance(error, (ConnectionLost, RetryLater))
+        if not is_permanent or state not in states.EXCEPTION_STATES or not worker_shutdown.is_worker:
+            raise error
+        log.error("The state %s of task %s can't be stored: %s", state, task_id, error)
 
     def _message(
         self, task_id: str, result: Any, state: str, traceback: str | None, request: Any
@@ -270,7 +284,12 @@ class OpenDataBackend(BaseKeyValueStoreBackend, AsyncBackendMixin):
         message = StoreResult(0, b"", _READY, b"", 0, False)
         self._add_part(message, part)
         meta = {"task_id": request.id, "status": state, "result": self.encode_result(result, state)}
-        if self._calls.do_for(request, self._send_meta, message, meta):
+        try:
+            is_last = self._calls.do_for(request, self._send_meta, message, meta)
+        except OpenDataError as exc:
+            self._tolerate(exc, request.id, state)
+            return
+        if is_last:
             self._send_callback(request, part.chord)
 
     def _part(self, request: Any) -> ChordPart | None:

@@ -98,6 +98,31 @@ def test_tasks_results_and_chords(site: Site, tmp_path: Path) -> None:
     assert not site.refusals()
 
 
+@pytest.mark.parametrize("pool", ["threads", "solo"])
+def test_a_worker_that_may_not_store_results_runs_and_settles_its_tasks(site: Site, tmp_path: Path, pool: str) -> None:
+    """A failure that can't be stored would leave its message in flight, or end the worker."""
+    settings: dict[str, Any] = {
+        "result_backend": site.admin.replace("root", "leaver"),
+        "task_ignore_result": False,
+        "task_acks_late": True,
+    }
+    with children() as started, QueueClient(site.admin) as client, sender(site.admin) as app:
+        worker = Worker(site.admin, tmp_path, f"refused-{pool}", "-Q", f"refused-{pool}", pool=pool, **settings)
+        started.add(worker)
+        worker.wait_ready()
+        ledger = Ledger(tmp_path / "ran.txt")
+        for number in range(3):
+            app.send_task("farm.tell", (number, str(ledger)), queue=f"refused-{pool}")
+
+        def left() -> int:
+            return client.metrics(f"refused-{pool}").length
+
+        ledger.wait_for("2")
+        wait_until(lambda: left() == 0, PATIENCE_SECONDS, lambda: f"{left()}: {tail(worker.log)}")
+        assert "can't be stored" in worker.log.read_text()
+        assert worker.terminate() == 0, tail(worker.log)
+
+
 def test_remote_control(site: Site, tmp_path: Path) -> None:
     assert "pong" in site.celery("inspect", "ping")
     farm = Farm(site.app, site.worker, EmbeddedBroker(tmp_path))
