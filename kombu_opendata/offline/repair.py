@@ -13,6 +13,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,7 @@ def _repair_headers(report: Repair, folder: Path, position: int, *, drop: bool) 
         elif not is_sound and not any(journal_records.complete_records(data, position + 1, position)):
             report.headers.append(path)
             if drop:
-                report.kept.append(path.rename(path.with_name(path.name + _SUFFIX)))
+                report.kept.append(path.rename(_kept_path(path)))
 
 
 # ---- records
@@ -180,7 +181,7 @@ def _give_up(report: Repair, folder: Path, *, drop: bool) -> None:
             report.kept.append(_copy(path))
             _overwrite(path, start, bytes(path.stat().st_size - start))
         elif drop:
-            report.kept.append(path.rename(path.with_name(path.name + _SUFFIX)))
+            report.kept.append(path.rename(_kept_path(path)))
 
 
 def _note(report: Repair, data: bytes, offset: int, expected: int) -> int:
@@ -216,13 +217,23 @@ def _note_damaged(report: Repair, data: bytes) -> None:
 # ---- files
 def _copy(path: Path) -> Path:
     """Keep a copy of a file, which belongs to the same user."""
-    copy = path.with_name(path.name + _SUFFIX)
+    copy = _kept_path(path)
     shutil.copyfile(path, copy)
     shutil.copymode(path, copy)
     status = path.stat()
     if os.geteuid() == 0:
         os.chown(copy, status.st_uid, status.st_gid)
+    with copy.open("rb") as file:
+        os.fsync(file.fileno())
+    sync_folder(copy.parent)
     return copy
+
+
+def _kept_path(path: Path) -> Path:
+    """Return where a file is kept; files of an earlier repair, maybe one that was interrupted, are not replaced."""
+    numbers = chain([""], (f".{number}" for number in count(2)))
+    candidates = (path.with_name(f"{path.name}{_SUFFIX}{number}") for number in numbers)
+    return next(candidate for candidate in candidates if not candidate.exists())
 
 
 def _overwrite(path: Path, offset: int, data: bytes) -> None:

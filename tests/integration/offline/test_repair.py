@@ -121,6 +121,18 @@ def test_a_damaged_record_is_refused_listed_and_given_up(store: Killed, part: st
     assert "not damaged" in command("repair", "--drop-damaged", store.root).output
 
 
+def test_what_an_interrupted_repair_kept_stays(store: Killed) -> None:
+    path, record = store.place(10)
+    flip(path, record.start + RECORD_BYTES)
+    earlier = path.with_name(path.name + ".damaged")
+    earlier.write_bytes(b"kept before")
+    damaged = path.read_bytes()
+    kept = json.loads(command("repair", "--drop-damaged", "--json", store.root).output)["kept"]
+    assert earlier.read_bytes() == b"kept before"
+    assert Path(kept[0]).read_bytes() == damaged
+    assert_verified(store.root)
+
+
 def test_a_damaged_header_is_written_again(store: Killed) -> None:
     """Of each file with needed records, each field; nothing is lost."""
     paths = sorted({path for path, _record in store.records})
