@@ -90,12 +90,8 @@ class Rights:
         self.instance = instance
         self.roles = frozenset(ROLES[: 1 + max(map(ROLES.index, roles))]) if roles else frozenset()
         self.permits_all = "admin" in self.roles
-        permitted = Patterns(EVERYTHING, EVERYTHING, EVERYTHING) if self.permits_all else patterns
-        self.configure, self.write, self.read = (
-            Names(permitted.configure),
-            Names(permitted.write),
-            Names(permitted.read),
-        )
+        valid = Patterns(EVERYTHING, EVERYTHING, EVERYTHING) if self.permits_all else patterns
+        self.configure, self.write, self.read = Names(valid.configure), Names(valid.write), Names(valid.read)
 
     # ------------------------------------------------------------------ checks
     def check(self, right: str, kind: str, name: str, *, or_role: str = "") -> None:

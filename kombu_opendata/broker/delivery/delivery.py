@@ -227,9 +227,7 @@ class Turn:
                 await self._commits.checkpoint()
                 self._gathering.committed(began)
             else:
-                await (
-                    self._commits.checkpoint_ended()
-                )  # a running checkpoint may contain changes that the replies depend on
+                await self._commits.checkpoint_ended()  # the replies may depend on changes in a running checkpoint
             await self._tenure.renewed()
             self._gathering.answering(len(outgoing))
             send(outgoing)

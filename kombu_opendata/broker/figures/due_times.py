@@ -28,9 +28,7 @@ class DueTimes:
         self.start_ms, self.bucket_ms, self.number = start_ms, bucket_ms, number
         self.is_estimate = False
         self._counts = [0.0] * (number + 1)  # the last one: due later
-        self._even = [0.0] * (
-            number + 2
-        )  # changes, from a bucket to the next, of messages that are spread over whole buckets
+        self._even = [0.0] * (number + 2)  # differences between buckets, of messages spread over whole buckets
 
     async def add(self, messages: QueueState, now_ms: int, pace: TimeSlice) -> None:
         """Add the delayed messages of a queue."""

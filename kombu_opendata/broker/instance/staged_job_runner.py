@@ -174,9 +174,7 @@ class StagingRouter:
     def _read(self, folder: Folder, path: str, segment: SegmentEntry) -> asyncio.Task[list[bytes]]:
         """Start reading an index ahead."""
         reading = self._loop.create_task(asyncio.to_thread(read_index, folder, path, segment))
-        reading.add_done_callback(
-            lambda done: done.cancelled() or done.exception()
-        )  # mark the error as retrieved: the task may never be awaited
+        reading.add_done_callback(lambda done: done.cancelled() or done.exception())  # it may never be awaited
         return reading
 
     def _lose(self, job: StagedJob, rows: int, why: object) -> None:

@@ -162,16 +162,12 @@ def unknown(what: str, name: str, arguments: Iterable[str], known: Collection[st
     Args:
         what: "queue" or "exchange".
     """
-    unknown_names = [
-        argument
-        for argument in arguments
-        if argument not in known and (argument.startswith("x-") or f"x-{argument}" in known)
-    ]
+    unknown_names = [key for key in arguments if key not in known and (key.startswith("x-") or f"x-{key}" in known)]
     return [
-        f"{what} {name!r}: the argument {argument!r} is unknown and has no effect"
+        f"{what} {name!r}: the argument {key!r} is unknown and has no effect"
         # limited, because each suggestion takes time, and a declaration may have any number of arguments
-        + (_did_you_mean(argument, known) if at < _MAX_SUGGESTIONS else "")
-        for at, argument in enumerate(unknown_names)
+        + (_did_you_mean(key, known) if at < _MAX_SUGGESTIONS else "")
+        for at, key in enumerate(unknown_names)
     ]
 
 

@@ -217,9 +217,8 @@ class ConsumedQueue(ABC):
         self.auto_delete = auto_delete
         self.active: tuple[bytes, int, str] | None = None
         self.active_missing = False
-        self.heirs: frozenset[bytes] = (
-            frozenset()
-        )  # sessions that held messages before a restart: one of these is active
+        #: sessions that held messages before a restart: one of these is active
+        self.heirs: frozenset[bytes] = frozenset()
         self.getters: deque[Getter] = deque()
         self.turn = 0
         self.deleting = False

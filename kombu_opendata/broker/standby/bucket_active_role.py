@@ -266,9 +266,7 @@ class BucketActiveRole:
             try:
                 async with self._writing:
                     await self._look()
-                if (
-                    self._found.record.lease_seconds != self._lease
-                ):  # this broker applies the new lease before the record has it
+                if self._found.record.lease_seconds != self._lease:  # applied here before the record has it
                     await self._change(lease_seconds=self._lease)
                 if is_silent:
                     log.info("the store shows again which broker is active: this one")

@@ -40,9 +40,8 @@ class LeaseExpiry:
         self._grace_ms = grace_ms
         self._restart_grace_ms = restart_grace_ms
         self._opened_at_ms = core.clock.now_ms()
-        self._unattended: dict[
-            bytes, int
-        ] = {}  # sessions without a connection that have running tasks, and the time since when
+        #: sessions without a connection that have running tasks, and the time of its loss
+        self._unattended: dict[bytes, int] = {}
 
     def renew(self) -> None:
         """Extend the stored leases of all connected sessions."""
