@@ -1,1 +1,1 @@
-"""The handlers of the messages that clients send."""
+"""The handlers of clients' messages."""

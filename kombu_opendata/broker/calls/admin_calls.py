@@ -1,4 +1,4 @@
-"""Calls about the whole broker: its status, maintenance on request, its instances."""
+"""Calls about the whole broker: status, maintenance on request, instances."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .dispatch.registry import handles
 
 
 class ReloadReport(NamedTuple):
-    """What a reload has done.
+    """The result of a reload.
 
     Attributes:
-        users: who is new, gone or changed; None if there is no users file.
-        certificates: whether there are certificates, which were read again, too.
+        users: the added, removed and changed users; None if there is no users file.
+        certificates: the broker has certificates, which were read again, too.
     """
 
     users: UsersFileChanges | None
@@ -29,15 +29,15 @@ class ReloadReport(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """What the broker tells its clients about itself and its instances.
+    """The operations of the broker that its instances' clients can call.
 
     Attributes:
-        status: the report of the status call.
-        listing: all known instances, and whether each is open.
+        status: returns the report of the status call.
+        listing: returns all known instances, and whether each is open.
         create: opens an instance; returns whether it is new.
-        hand_over: lets the standby go on in place of this broker, and ends it; returns where clients reach that.
-        reload: reads the files of users and certificates again, for whom; an InvalidUsersFile or a StartError says what
-            stays as before.
+        hand_over: ends this broker and lets its standby take over; returns the standby's addresses.
+        reload: reads the files of users and certificates again, for the named requester; raises InvalidUsersFile or
+            StartError for a file whose old state stays.
     """
 
     status: Callable[[], Awaitable[dict[str, Any]]]
@@ -58,12 +58,12 @@ class AdminCalls:
     async def get_status(self, call: Context, msg: m.GetStatus) -> m.Status:
         report, user = await self._directory.status(), call.session.user
         if "instances" in report:
-            report["instances"] = {name: one for name, one in report["instances"].items() if user.may_enter(name)}
+            report["instances"] = {name: status for name, status in report["instances"].items() if user.may_enter(name)}
         return m.Status(msg.rid, report)
 
     @handles(m.Maintain, needs=needs.role("operator", "run the broker's maintenance"))
     async def maintain(self, call: Context, msg: m.Maintain) -> m.Maintained:
-        """Answered when the duties are done."""
+        """Run maintenance duties; replies when they are done."""
         name, again = call.session.name, msg.again_in_seconds
         return m.Maintained(msg.rid, await self._maintenance.run(msg.duties, name, again_in_seconds=again))
 
@@ -94,7 +94,7 @@ class AdminCalls:
 
     @handles(m.HandOver, needs=needs.role("admin", "move the service to the standby"), query=True)
     def hand_over(self, call: Context, msg: m.HandOver) -> None:
-        """Answered before this broker ends."""
+        """Hand over to a standby; replies before this broker ends."""
         addresses = self._directory.hand_over()
         call.audit("moved the service to the standby at %s", ", ".join(addresses))
         call.reply(m.HandingOver(msg.rid, addresses))

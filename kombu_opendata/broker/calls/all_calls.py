@@ -1,4 +1,4 @@
-"""Composes all calls of an instance."""
+"""The composition of all calls of an instance."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ from .staging_calls import StagingCalls
 
 
 class InstanceCalls:
-    """The calls that clients of one instance make.
+    """The calls of one instance's clients.
 
     Attributes:
-        handlers: how each message is handled.
+        handlers: the handler of each message.
         publishing: puts messages into queues.
         lifecycle: begins and ends the clients' sessions.
         run_id: random for each run of the instance.
@@ -106,6 +106,6 @@ class InstanceCalls:
         )
 
     def context(self, session: Session) -> Context:
-        """The context of a session's calls."""
+        """Return the context of a session's calls."""
         instance = self._instance
         return Context(session, instance.outbox, instance.background, instance.queues, instance.name, instance.audit)

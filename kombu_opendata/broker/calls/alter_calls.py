@@ -1,4 +1,4 @@
-"""Altering, pausing and resuming queues."""
+"""Calls that alter, pause and resume queues."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .dispatch.registry import handles
 
 @dataclass(frozen=True, slots=True)
 class AlterCalls:
-    """The calls by which operators steer queues."""
+    """The calls by which operators control queues."""
 
     _queues: Queues
     _upkeep: QueuePolicies
@@ -42,22 +42,22 @@ class AlterCalls:
             if not call.session.rights.permits_all:
                 self._queues.check_filter(queue.creator, queue.name, after.effective)
             read = call.session.rights.read
-            found = await self._messages.find(queue, after, is_read=read[queue.name] or read[ALL_EXCHANGES])
+            findings = await self._messages.find(queue, after, is_read=read[queue.name] or read[ALL_EXCHANGES])
             call.check_exists(queue)
-            after = alteration(queue, wanted)  # it may have been paused or resumed meanwhile
-            if found.lost and not msg.force:
+            after = alteration(queue, wanted)  # it may have been paused or resumed during the count
+            if findings.lost and not msg.force:
                 raise PreconditionFailed(
-                    f"queue {queue.name!r}: nothing was changed, because {'; '.join(found.notes)}: use force (--force) "
-                    "to go ahead",
+                    f"queue {queue.name!r}: nothing was changed, because {'; '.join(findings.notes)}: use force "
+                    "(--force) to go ahead",
                     queue=queue.name,
-                    **found.counts,
+                    **findings.counts,
                 )
             before = queue.effective
             if not msg.dry_run and queue.overrides != after.overrides:
                 self._alter(call, queue, after)
             return m.QueueAltered(
                 msg.rid, queue.properties.arguments, dict(after.overrides.arguments), before, after.effective,
-                found.counts, found.notes,
+                findings.counts, findings.notes,
             )  # fmt: skip
 
     def _alter(self, call: Context, queue: BrokerQueue, after: Alteration) -> None:
@@ -92,6 +92,6 @@ class AlterCalls:
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """The arguments that change, for the audit log."""
+    """Return the arguments that change, for the audit log."""
     names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
     return ", ".join(f"{name} from {before.get(name)!r} to {after.get(name)!r}" for name in names) or "no value differs"

@@ -1,8 +1,8 @@
-"""Chords: opened, counted, read, closed; which client sends the callback of a complete one.
+"""Calls about chords: open, count, read, close, and the choice of the client that sends the callback.
 
-The client whose part completes a chord is told to send the callback. Another client that stores a part of a complete
-chord (of a task that was redelivered) is told so only if the first one is gone. So the callback is always sent, and
-sent twice only if its first sender died meanwhile.
+The client whose part completes a chord is requested to send the callback. Another client that stores a part of a
+complete chord (of a task that was redelivered) is requested to send it only if the first one has disconnected. So the
+callback is always sent, and sent twice only if its first sender died after it sent the callback.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .dispatch.context import Context
 from .dispatch.registry import handles
 
 PAGE_BYTES = 4 << 20
-#: reads of the store at a time for one call
+#: maximum number of concurrent reads of the store for one call
 READS = 64
 
 
@@ -39,7 +39,7 @@ class ChordCalls:
     _max_message_bytes: int
 
     def claim_callback(self, session: Session, name: bytes) -> bool:
-        """Whether this session must send the callback: the chord is complete, and no other session is to."""
+        """Return whether this session must send the callback: the chord is complete, and no other session sends it."""
         chord = self._chords.get(name)
         if chord is None or not chord.is_complete:
             return False

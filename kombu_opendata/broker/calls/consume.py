@@ -1,4 +1,4 @@
-"""Consumers and their credit, gets, settlements, closing of channels."""
+"""Calls of consumers: consumers and their credit, gets, settlements, closing of channels."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _START = int(m.Outcome.START)  # compared for each task
 
 
 class GetOne:
-    """A Get: takes one message or none, at once."""
+    """A Get: takes one message, or none, immediately."""
 
     __slots__ = ("channel", "no_ack", "reply", "rid", "session")
 
@@ -58,7 +58,7 @@ class GetOne:
         self.reply(self.session, m.Got(self.rid, None, 0))
 
     def drop(self) -> None:
-        """Nothing was claimed for it."""
+        """Do nothing: no message was claimed for this Get."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class ConsumeCalls:
     @handles(m.Consume, needs=needs.on_queue("read"), definition=True)
     def consume(self, call: Context, msg: m.Consume) -> None:
         queue = call.queue(msg.queue)
-        if len(msg.tag.encode()) > MAX_NAME_BYTES:  # every delivery carries it
+        if len(msg.tag.encode()) > MAX_NAME_BYTES:  # every delivery contains the tag
             raise RequestError(f"the consumer tag is over {MAX_NAME_BYTES} bytes", limit=MAX_NAME_BYTES)
         channel = call.session.channel(msg.channel)
         if msg.tag in channel.consumers:

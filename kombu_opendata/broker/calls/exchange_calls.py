@@ -1,4 +1,4 @@
-"""Declaring, deleting and listing exchanges and bindings; testing where a message would go."""
+"""Calls that declare, delete and list exchanges and bindings, and test the routing of a message."""
 
 from __future__ import annotations
 
@@ -104,11 +104,11 @@ class ExchangeCalls:
         call.reply(m.Ok(msg.rid))
 
     def _check_room(self, session: Session) -> None:
-        """Raise :class:`LimitExceeded` if there can't be one more binding."""
+        """Raise :class:`LimitExceeded` if another binding would exceed the limit."""
         user, topology = session.quotas.user, self._topology
         if user.limits.bindings is not None:
-            own = (queue.name for queue in self._queues.values() if queue.creator == session.user.name)
-            user.check("bindings", 1 + sum(topology.bindings_of[name] for name in own))
+            created = (queue.name for queue in self._queues.values() if queue.creator == session.user.name)
+            user.check("bindings", 1 + sum(topology.bindings_of[name] for name in created))
         session.quotas.instance.check("bindings", 1 + topology.binding_count)
 
     @handles(m.Unbind, needs=needs.bind, definition=True)
@@ -128,10 +128,10 @@ class ExchangeCalls:
     @handles(m.ListBindings, needs=needs.entry, query=True)
     async def list_bindings(self, call: Context, msg: m.ListBindings) -> m.Bindings:
         pace, answer, may_see = TimeSlice(), m.Bindings(msg.rid, []), call.session.rights.may_see
-        async for queue, exchange, key, given in pace.over(self._topology.bindings()):
+        async for queue, exchange, key, arguments in pace.over(self._topology.bindings()):
             if may_see(queue) or may_see(exchange):
                 answer.bindings.append(encoded((queue, exchange, key)))
-                answer.arguments.append(given)
+                answer.arguments.append(arguments)
         async for e in pace.over(list(self._topology.exchanges.values())):
             if may_see(e.name):
                 answer.exchanges.append(encoded((e.name, e.type, e.durable, e.auto_delete, e.arguments)))

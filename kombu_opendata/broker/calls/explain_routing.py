@@ -1,4 +1,4 @@
-"""Explains why a queue gets a message or not; :mod:`kombu_opendata.client.calls.explain_routing` has the format."""
+"""The explanation of a queue's routing; :mod:`kombu_opendata.client.calls.explain_routing` has the format."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .dispatch import required_rights as needs
 from .dispatch.context import Context
 from .dispatch.registry import handles
 
-#: the largest number of bindings that are explained; those that match come first
+#: the maximum number of explained bindings; matching ones come first
 MAX_BINDINGS = 50
 _PARTS_OF_A_BINDING = 20
 
@@ -34,7 +34,7 @@ Typed = Mapping[Any, Any] | None
 
 @dataclass(frozen=True, slots=True)
 class ExplainCalls:
-    """Explains a queue, or a filter alone."""
+    """The explanation of a queue, or of a filter alone."""
 
     _state: StoreState
     _commits: Commits
@@ -60,19 +60,19 @@ class ExplainCalls:
         return m.Explained(msg.rid, await self._report(call, msg, headers, typed))
 
     async def _metadata(self, id: int) -> dict[str, str]:
-        found = await self._pages.metadata_of(id)
-        if found is None and id < self._state.next_id:  # a staged row may be in the journal only
+        about = await self._pages.metadata_of(id)
+        if about is None and id < self._state.next_id:  # a staged row may be in the journal only
             await self._commits.catch_up()
-            found = await self._pages.metadata_of(id)
-        if found is None:
+            about = await self._pages.metadata_of(id)
+        if about is None:
             raise NotFound(
                 f"no message {id} is stored: it was never published, only transient queues got it, or it has expired",
                 message_id=id,
             )
-        return dict(found.headers)
+        return dict(about.headers)
 
     async def _typed_headers(self, id: int) -> Typed:
-        """The typed headers, which a headers exchange compares; the metadata has only texts."""
+        """Return the typed headers, which a headers exchange compares; the metadata has only texts."""
         try:
             envelope = await self._payloads.read(id)
         except StoreError:
@@ -109,12 +109,12 @@ def _queue_report(
 ) -> dict[str, Any]:
     bindings = [_binding(binding, headers, typed) for binding in definition.bindings]
     bindings.sort(key=lambda binding: binding["matches"] is not True)
-    own = definition.filter
+    queue_filter = definition.filter
     return {
         "queue": name,
         "matches": is_routed,
-        "mode": None if own is None else own.mode,
-        "filter": None if own is None else own.selector.explain(headers).to_dict(),
+        "mode": None if queue_filter is None else queue_filter.mode,
+        "filter": None if queue_filter is None else queue_filter.selector.explain(headers).to_dict(),
         "bindings": [_explained(binding, headers) for binding in bindings[:MAX_BINDINGS]],
         "bindings_omitted": max(0, len(bindings) - MAX_BINDINGS),
     }

@@ -1,4 +1,4 @@
-"""Message history: pages of messages and attempts, single ones, counts by time."""
+"""Calls about message history: pages of messages and attempts, single records, counts by time."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class HistoryCalls:
         )
         page = await history.list_messages(filters, paging)
         rights = call.session.rights
-        items = [one for item in page.items if (one := shown_message(rights, stored_message(item))) is not None]
+        items = [shown for item in page.items if (shown := shown_message(rights, stored_message(item))) is not None]
         return m.MessagePage(msg.rid, tuple(items), page.next, page.prev)
 
     @handles(m.ListAttempts, needs=needs.history, query=True)
@@ -62,23 +62,23 @@ class HistoryCalls:
         )
         page = await history.list_attempts(filters, paging, bodies=msg.bodies, tracebacks=msg.tracebacks)
         rights = call.session.rights
-        items = [one for item in page.items if (one := shown_attempt(rights, stored_attempt(item))) is not None]
+        items = [shown for item in page.items if (shown := shown_attempt(rights, stored_attempt(item))) is not None]
         return m.AttemptPage(msg.rid, tuple(items), page.next, page.prev)
 
-    # ------------------------------------------------------------------ single ones
+    # ------------------------------------------------------------------ single records
     @handles(m.RetrieveMessage, needs=needs.entry, query=True)
     async def retrieve_message(self, call: Context, msg: m.RetrieveMessage) -> m.MessagePage:
         history = self._history
         if not 0 <= msg.id < 1 << 63:
             raise RequestError(f"{msg.id} is not a message id", value=msg.id)
-        found = await history.message(msg.id)
-        shown = shown_message(call.session.rights, stored_message(found)) if found is not None else None
+        record = await history.message(msg.id)
+        shown = shown_message(call.session.rights, stored_message(record)) if record is not None else None
         return m.MessagePage(msg.rid, () if shown is None else (shown,))
 
     @handles(m.RetrieveAttempt, needs=needs.entry, query=True)
     async def retrieve_attempt(self, call: Context, msg: m.RetrieveAttempt) -> m.AttemptPage:
-        found = await self._history.attempt(attempt_number(msg.id), bodies=msg.bodies)
-        shown = shown_attempt(call.session.rights, stored_attempt(found)) if found is not None else None
+        record = await self._history.attempt(attempt_number(msg.id), bodies=msg.bodies)
+        shown = shown_attempt(call.session.rights, stored_attempt(record)) if record is not None else None
         return m.AttemptPage(msg.rid, () if shown is None else (shown,))
 
     # ------------------------------------------------------------------ counts
@@ -101,23 +101,23 @@ class HistoryCalls:
 
 
 def attempt_number(id: str) -> int:
-    """The number of an attempt in the log.
+    """Return the number of an attempt in the log.
 
     Raises:
-        RequestError: not an attempt's id.
+        RequestError: the text is not an attempt's id.
     """
-    found = _ATTEMPT_ID.fullmatch(id)
-    if found is None:
+    match = _ATTEMPT_ID.fullmatch(id)
+    if match is None:
         raise RequestError(f"{id[:80]!r} is not an attempt's id: give an id from a list of attempts", id=id[:80])
-    return int(found[1], 16)
+    return int(match[1], 16)
 
 
 def attempt_id(number: int) -> str:
-    """The id of an attempt with this number in the log."""
+    """Return the id of the attempt with this number in the log."""
     return f"{_ATTEMPT}{number:x}"
 
 
-# ---------------------------------------------------------------------- records as answers
+# ---------------------------------------------------------------------- records as replies
 def stored_message(one: MessageRecord) -> MessageInfo:
     data = one.metadata
     times = data.created_at_ms, data.received_at_ms, data.visible_at_ms

@@ -1,4 +1,4 @@
-"""Publishing: checks a message, routes it, and puts it into its queues."""
+"""Calls that publish: they check a message, route it, and put it into its queues."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .dispatch.registry import handles
 
 @dataclass(frozen=True, slots=True)
 class PublishCalls:
-    """Puts messages into queues: those of publishes, of sends, and dead letters."""
+    """The publishing of messages: those of publishes and sends, and dead letters."""
 
     _operations: Operations
     _commits: Commits
@@ -72,8 +72,8 @@ class PublishCalls:
         """Refuse a message that can't be stored, and replace the metadata headers that the client sent.
 
         Raises:
-            MessageTooLarge, InvalidMessage: it is too large or not valid.
-            AccessRefused: it may leave a result, and the user may not write one.
+            MessageTooLarge, InvalidMessage: the message is too large or not valid.
+            AccessRefused: the message may leave a result, and the user may not write one.
         """
         if len(msg.envelope) > self._max_message_bytes:
             size, limit = len(msg.envelope), self._max_message_bytes
@@ -100,23 +100,23 @@ class PublishCalls:
         return topology.version if topology.filters or any(by_headers) else 0
 
     def route(self, msg: m.Publish) -> tuple[str, ...]:
-        """The names of the queues that take a message, each once.
+        """Return the names of the queues that a message is routed to, without duplicates.
 
         Raises:
-            NotFound: no such exchange.
+            NotFound: there is no such exchange.
         """
         return self._topology.route(
             msg.exchange, msg.routing_key, lambda: headers_of(msg.envelope) or {}, msg.headers
         )  # fmt: skip
 
     def targets(self, msg: m.Publish, names: tuple[str, ...] | None = None) -> list[BrokerQueue]:
-        """The queues that take a message, each once.
+        """Return the queues that a message is routed to, without duplicates.
 
         Args:
-            names: what :meth:`route` has returned, if it was called before and no route has changed since.
+            names: the result of an earlier call of :meth:`route`, if no route has changed since.
 
         Raises:
-            NotFound: no such exchange.
+            NotFound: there is no such exchange.
         """
         if names is None:
             names = self.route(msg)
@@ -127,7 +127,7 @@ class PublishCalls:
         """Put a message into these queues; returns its id.
 
         Args:
-            session: remembers the number of the publish; None for a message of the broker's own, which has none.
+            session: remembers the number of the publish; None for a message of the broker, which has none.
 
         Raises:
             QueueFull, QueuePaused, StoreFull: nothing was stored.

@@ -1,4 +1,4 @@
-"""Declaring, deleting, purging and listing queues."""
+"""Calls that declare, delete, purge and list queues."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class QueueCalls:
 
     # ------------------------------------------------------------------ declaring
     def _filter_of(self, msg: m.DeclareQueue) -> str | None:
-        """The filter of a queue that does not exist yet."""
+        """Return the filter of a queue that does not exist yet."""
         text = None if msg.passive or msg.queue in self._queues else msg.arguments.get(FILTER)
         return text if isinstance(text, str) else None
 
@@ -80,7 +80,7 @@ class QueueCalls:
         self._answer(call, msg.rid, queue, queue_arguments.unknown("queue", name, msg.arguments))
 
     def _check_room(self, session: Session) -> None:
-        """Raise :class:`LimitExceeded` if there can't be one more queue."""
+        """Raise :class:`LimitExceeded` if another queue would exceed the limit."""
         user, queues = session.quotas.user, self._queues
         if user.limits.queues is not None:
             user.check("queues", 1 + sum(queue.creator == session.user.name for queue in queues.values()))
@@ -135,13 +135,13 @@ class QueueCalls:
 def _check_equal(queue: BrokerQueue, properties: QueueProperties) -> None:
     """Refuse, by :class:`PreconditionFailed`, a queue that exists with other properties.
 
-    Arguments without effect don't count. Those in effect may differ from the declared ones after an alteration, which
-    apps may follow.
+    Arguments without effect don't count. The arguments in effect may differ from the declared ones after an alteration,
+    which apps may follow.
     """
     for field, have, want in zip(properties._fields, queue.properties, properties, strict=True):
         if have == want:
             continue
-        argument, ours, theirs = field, f"with {field}={have!r}", f"with {field}={want!r}"
+        argument, existing, requested = field, f"with {field}={have!r}", f"with {field}={want!r}"
         if field == "arguments":
             declared, again, altered = (
                 queue_arguments.with_effect(arguments, stored=properties.stored)
@@ -149,9 +149,10 @@ def _check_equal(queue: BrokerQueue, properties: QueueProperties) -> None:
             )
             if again in (declared, altered):
                 continue
-            argument, ours, theirs = queue_arguments.difference(declared, again)
+            argument, existing, requested = queue_arguments.difference(declared, again)
         raise PreconditionFailed(
-            f"queue {queue.name!r} exists {ours}, declared again {theirs}: delete it, alter it or declare it alike",
+            f"queue {queue.name!r} exists {existing}, declared again {requested}: delete it, alter it or declare it "
+            "alike",
             queue=queue.name,
             field=field,
             argument=argument,

@@ -1,4 +1,4 @@
-"""Replaying the message log into queues, and listing the progress."""
+"""Calls that replay the message log into queues, and list the progress."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class ReplayCalls:
         for name in msg.queues:
             call.queue(name)
         names = msg.queues or list(filter(call.session.rights.may_watch, self._state.cursors))
-        found = [self._replays.report(name) for name in names]
-        call.reply(m.CursorList(msg.rid, [report for report in found if report is not None]))
+        reports = [self._replays.report(name) for name in names]
+        call.reply(m.CursorList(msg.rid, [report for report in reports if report is not None]))
 
     @handles(m.Replay, needs=needs.replay, filter_of=lambda _self, msg: msg.selector)
     def replay(self, call: Context, msg: m.Replay) -> None:
@@ -54,11 +54,11 @@ class ReplayCalls:
 
 
 def stored_queue(call: Context, name: str) -> BrokerQueue:
-    """A queue whose messages are stored.
+    """Return a queue whose messages are stored.
 
     Raises:
         NotFound: there is no such queue.
-        RequestError: it is not stored.
+        RequestError: its messages are not stored.
     """
     queue = call.queue(name)
     queue.state()
@@ -66,9 +66,9 @@ def stored_queue(call: Context, name: str) -> BrokerQueue:
 
 
 def selector_of(text: str) -> Selector | None:
-    """The selector of a call that may have one.
+    """Return the selector of a call; None for an empty text.
 
     Raises:
-        SelectorError: it is not valid.
+        SelectorError: the selector is not valid.
     """
     return compile_selector(text) if text else None

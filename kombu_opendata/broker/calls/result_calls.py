@@ -1,6 +1,6 @@
-"""Task results: storing, reading, watching, forgetting.
+"""Calls about task results: store, read, watch, forget.
 
-What is in memory is answered at once. A task reads the rest from the store.
+Results in memory are returned immediately. A task reads the others from the store.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ class ResultCalls:
         values: list[bytes | None] = []
         size = 0
         for name in msg.names:
-            known, found = self._results.find(name, msg.age_ms)
+            known, result = self._results.find(name, msg.age_ms)
             if not known:
                 call.run(msg.rid, self._read(msg))
                 return
-            values.append(None if found is None else found.value)
+            values.append(None if result is None else result.value)
             size += len(values[-1] or b"")
             if size >= PAGE_BYTES:
                 break
@@ -90,9 +90,9 @@ class ResultCalls:
         values: list[bytes | None] = []
         size = 0
         for start in range(0, len(msg.names), READS):
-            for found in await asyncio.gather(*map(self._results.get, msg.names[start : start + READS])):
+            for result in await asyncio.gather(*map(self._results.get, msg.names[start : start + READS])):
                 if size < PAGE_BYTES:
-                    values.append(None if found is None else found.value)
+                    values.append(None if result is None else result.value)
                     size += len(values[-1] or b"")
             if size >= PAGE_BYTES:
                 break
@@ -104,10 +104,10 @@ class ResultCalls:
         watches, unknown = self._watches, []
         watches.check_room(call.session, len(msg.names))
         for name in msg.names:
-            known, found = self._results.find(name, msg.age_ms)
+            known, result = self._results.find(name, msg.age_ms)
             watches.watch(call.session, name)
-            if found is not None:
-                watches.push(call.session, name, found)
+            if result is not None:
+                watches.push(call.session, name, result)
             elif not known:
                 unknown.append(name)
         if unknown:
@@ -116,18 +116,18 @@ class ResultCalls:
             call.reply(m.Ok(msg.rid))
 
     async def _push_stored(self, call: Context, names: list[bytes]) -> None:
-        """Push the results that the store has, except those that changed and were pushed meanwhile."""
+        """Push the results that the store has, except those that changed and were pushed during the reads."""
         watches = self._watches
         for start in range(0, len(names), READS):
             part = names[start : start + READS]
             reads = await asyncio.gather(*map(self._results.get, part), return_exceptions=True)
-            for name, found in zip(part, reads, strict=True):
-                if isinstance(found, BaseException):
-                    log.error("result %r can't be read: %s", name, found)
-                    if watches.is_waiting(call.session, name):  # the client asks for it, and gets the error
+            for name, result in zip(part, reads, strict=True):
+                if isinstance(result, BaseException):
+                    log.error("result %r can't be read: %s", name, result)
+                    if watches.is_waiting(call.session, name):  # the client requests it, and receives the error
                         call.reply(m.ResultsChanged([(name, None, False)]))
-                elif found is not None and watches.is_waiting(call.session, name):
-                    watches.push(call.session, name, found)
+                elif result is not None and watches.is_waiting(call.session, name):
+                    watches.push(call.session, name, result)
 
     @handles(m.UnwatchResults, needs=needs.entry)
     def unwatch_results(self, call: Context, msg: m.UnwatchResults) -> None:

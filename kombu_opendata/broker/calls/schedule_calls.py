@@ -1,4 +1,4 @@
-"""Calls about what comes: when delayed messages are due, and which periodic tasks there are."""
+"""Calls about the schedule: due times of delayed messages, and periodic tasks."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .dispatch import required_rights as needs
 from .dispatch.context import Context
 from .dispatch.registry import handles
 
-#: buckets of a histogram, and the longest one: a year
+#: maximum number of buckets of a histogram, and maximum length of a bucket: a year
 MAX_BUCKETS = 1000
 MAX_BUCKET_MS = 366 * 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleCalls:
-    """The calls about what comes in one instance."""
+    """The calls about the schedule of one instance."""
 
     _queues: Queues
     _periodic: PeriodicTaskTracker
@@ -37,16 +37,16 @@ class ScheduleCalls:
             queue for queue in self._queues.values() if not queue.deleting and may_watch(queue.name)
         ]
         now = self._clock.now_ms()
-        found, pace = DueTimes(now // msg.bucket_ms * msg.bucket_ms, msg.bucket_ms, msg.number), TimeSlice()
+        due_times, pace = DueTimes(now // msg.bucket_ms * msg.bucket_ms, msg.bucket_ms, msg.number), TimeSlice()
         async for queue in pace.over(queues):
-            await found.add(queue.messages, now, pace)
-        counts, later = found.counts()
-        return s.DueCountsReply(msg.rid, now, found.start_ms, counts, later, found.is_estimate)
+            await due_times.add(queue.messages, now, pace)
+        counts, later = due_times.counts()
+        return s.DueCountsReply(msg.rid, now, due_times.start_ms, counts, later, due_times.is_estimate)
 
     @handles(s.ListPeriodicTasks, needs=needs.entry)
     def list_periodic_tasks(self, call: Context, msg: s.ListPeriodicTasks) -> None:
         may_watch = call.session.rights.may_watch
-        found = [
+        entries = [
             s.PeriodicTaskEntry(
                 *entry, sent.count, sent.first_at_ms, sent.last_at_ms,
                 sent.last_at_ms - sent.before_ms if sent.before_ms else 0, sent.last_message_id,
@@ -54,7 +54,7 @@ class ScheduleCalls:
             for entry, sent in reversed(self._periodic.entries.items())
             if may_watch(entry.queue)
         ]  # fmt: skip
-        call.reply(s.PeriodicTaskList(msg.rid, found, self._periodic.since_ms))
+        call.reply(s.PeriodicTaskList(msg.rid, entries, self._periodic.since_ms))
 
 
 def _check(value: int, highest: int, text: str) -> None:

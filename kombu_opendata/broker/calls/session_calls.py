@@ -1,4 +1,4 @@
-"""A session's heartbeat, ping and end."""
+"""Calls about a session: heartbeat, ping and end."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class SessionCalls:
 
     @handles(m.Heartbeat, needs=needs.entry)
     def heartbeat(self, call: Context, msg: m.Heartbeat) -> None:
-        """Nothing to do: its arrival is the point."""
+        """Do nothing: receiving the message is sufficient."""
 
     @handles(q.Ping, needs=needs.entry)
     def ping(self, call: Context, msg: q.Ping) -> None:
-        """Answered after a commit."""
+        """Reply after a commit."""
         self._commits.needs_sync = True
         call.reply(m.Ok(msg.rid))
 
     @handles(m.Goodbye, needs=needs.entry)
     def goodbye(self, call: Context, msg: m.Goodbye) -> None:
-        """End the session; its connection closes after the answer."""
+        """End the session; its connection closes after the reply."""
         connection = call.session.connection
         self._background.forget(call.session.id)
         self._lifecycle.close(call.session, m.Outcome.RELEASE, tasks_go_on=msg.tasks_go_on)

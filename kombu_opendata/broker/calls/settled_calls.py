@@ -1,4 +1,4 @@
-"""Redriving, archiving and deleting settled messages; moving and copying waiting ones."""
+"""Calls that redrive, archive and delete settled messages, and move and copy ready and delayed ones."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from .dispatch.context import Context
 from .dispatch.registry import handles
 from .replay_calls import selector_of, stored_queue
 
-#: message ids that one call names
+#: maximum number of message ids in one call
 MAX_IDS = 100_000
 _MAX_AGE_MS = 1 << 53
 
 
 @dataclass(frozen=True, slots=True)
 class SettledCalls:
-    """Moves, archives or deletes messages. Such a call stops when its client's connection is gone."""
+    """Calls that move, archive or delete messages. Such a call stops when its client disconnects."""
 
     _moves: Moves
     _settled_moves: SettledMoves
@@ -70,7 +70,7 @@ class SettledCalls:
         )  # fmt: skip
 
     def _way(self, call: Context, rid: int, source: BrokerQueue, target: BrokerQueue) -> MoveTarget:
-        """To the target, while the client waits and both queues exist.
+        """Return the target of a move, which continues while the client is connected and both queues exist.
 
         Raises:
             QueuePaused: the target takes no messages.
@@ -106,7 +106,7 @@ class SettledCalls:
         return m.Count(msg.rid, count)
 
     def _go_on(self, call: Context, queue: BrokerQueue) -> Callable[[int], bool]:
-        """Makes the callback of each step: commits it, and continues while the client waits and the queue exists."""
+        """Return the callback of each step: commits it, and continues while the client waits and the queue exists."""
         session, connection = call.session, call.session.connection
 
         def go_on(_done: int) -> bool:
@@ -116,7 +116,7 @@ class SettledCalls:
         return go_on
 
     def _before(self, age_ms: int) -> int | None:
-        """The time before which a message of at least this age was settled; None for -1, which means any age."""
+        """Return the time before which a message of at least this age was settled; None for -1, which means any age."""
         if not -1 <= age_ms <= _MAX_AGE_MS:
             raise RequestError(f"an age of {age_ms} ms is out of range", value=age_ms)
         return self._clock.now_ms() - age_ms + 1 if age_ms >= 0 else None

@@ -1,4 +1,4 @@
-"""Staged jobs: where to write their batches; committing, aborting and listing them."""
+"""Calls about staged jobs: location of batches; commit, abort, listing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class StagingCalls:
 
     @handles(m.GetStagingTarget, needs=needs.on_staged_jobs())
     def get_staging_target(self, call: Context, msg: m.GetStagingTarget) -> None:
-        """Where executors write; an error if the store can't hold staged batches."""
+        """Return the location where executors write batches; an error if the store can't hold them."""
         self._staging.folder.open()
         url, shown = self._staging.folder.url, {}
         if url.startswith("s3"):
@@ -93,13 +93,13 @@ class StagingCalls:
         return Blocked("a queue takes no messages now", blocked.since_ms)
 
     def _reports(self, jobs: list[StagedJob], rights: Rights) -> list[Job]:
-        """Return jobs in the form of an answer."""
+        """Return jobs as in a reply."""
         running = self._running.count([(job.first_id, job.first_id + job.rows - 1) for job in jobs])
         return [_report(job, tasks, rights) for job, tasks in zip(jobs, running, strict=True)]
 
 
 def _report(job: StagedJob, running: int, rights: Rights) -> Job:
-    """A job in the form of an answer; queues that the user may not see are counted under an empty name."""
+    """Return a job as in a reply; queues that the user may not see are counted under an empty name."""
     queues: dict[str, JobQueueCounts] = {}
     for name, counts in job.queues.items():
         key = name if rights.may_see(name) else ""

@@ -1,1 +1,1 @@
-"""From a message to its handler: which one, with which context, whether the user may and the broker can."""
+"""Dispatch of a message to its handler: the handler's context, the user's permissions, the broker's capacity."""

@@ -1,4 +1,4 @@
-"""What the role monitor shows of messages that the user may not read: no body, no arguments, no headers of its own."""
+"""The view of the role monitor on messages that the user may not read: no body, arguments or custom headers."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _SHOWN_PROPERTIES = ("priority", "correlation_id", "delivery_mode", "expiration"
 
 
 def is_shown(headers: Iterable[str]) -> bool:
-    """Whether all of these headers are shown."""
+    """Return whether all of these headers are shown."""
     return SHOWN_HEADERS.issuperset(headers)
 
 
 def shown_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """The metadata headers with empty texts in place of the values that are not shown."""
+    """Return the metadata headers with empty texts in place of the values that are not shown."""
     return {name: value if name in SHOWN_HEADERS else "" for name, value in headers.items()}
 
 
 def shown_envelope(envelope: bytes) -> bytes:
-    """An envelope without its body and without the values that are not shown."""
+    """Return an envelope without its body and without the values that are not shown."""
     opened = open_envelope(envelope)
     if opened is None:
         return b""
@@ -43,9 +43,9 @@ def shown_envelope(envelope: bytes) -> bytes:
 
 
 def shown_message(rights: Rights, message: MessageInfo) -> MessageInfo | None:
-    """What these rights show of a message; None if nothing.
+    """Return the part of a message that these rights show; None if it is empty.
 
-    Who may read one of its queues sees the headers; the role monitor shows the other queues.
+    A user who may read one of its queues sees the headers; the role monitor shows the other queues.
     """
     if rights.read[ALL_EXCHANGES]:
         return message
@@ -58,7 +58,7 @@ def shown_message(rights: Rights, message: MessageInfo) -> MessageInfo | None:
 
 
 def shown_attempt(rights: Rights, attempt: AttemptInfo) -> AttemptInfo | None:
-    """What these rights show of an attempt; None if nothing."""
+    """Return the part of an attempt that these rights show; None if it is empty."""
     if rights.read[ALL_EXCHANGES] or rights.read[attempt.queue]:
         return attempt
     if "monitor" not in rights.roles:
@@ -70,7 +70,7 @@ def shown_attempt(rights: Rights, attempt: AttemptInfo) -> AttemptInfo | None:
 
 
 def shown_failure(rights: Rights, failure: FailureInfo) -> FailureInfo:
-    """What these rights show of a failure in a queue that may be watched."""
+    """Return the part of a failure that these rights show, in a queue that may be watched."""
     if rights.read[ALL_EXCHANGES] or rights.read[failure.queue]:
         return failure
     return replace(failure, error="", traceback="")

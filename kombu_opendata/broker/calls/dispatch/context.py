@@ -1,4 +1,4 @@
-"""The context of a call: its session, its answers, and the queues that it may use."""
+"""The context of a call: its session, its replies, and the queues that it may use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Context:
     Attributes:
         reply: answers the client after the next commit.
         deletion: held while a queue is deleted or purged, which delays definitions.
-        waiting: how many definitions of the client wait for that.
+        waiting: the number of the client's definitions that wait for that.
     """
 
     __slots__ = (
@@ -53,12 +53,12 @@ class Context:
         self.deletion: asyncio.Lock = queues.lock
         self.waiting = 0
 
-    # ------------------------------------------------------------------ answering
+    # ------------------------------------------------------------------ replies
     def welcome(self, message: WireMessage, *, resumes: bool) -> None:
         """Answer the greeting, before messages that waited while the session had no connection.
 
         Args:
-            resumes: the client takes the answer as a confirmation of what it settled.
+            resumes: the client takes the reply as a confirmation of its settlements.
         """
         if not resumes:
             self._outbox.send_now(self.session, message)
@@ -73,7 +73,7 @@ class Context:
             self.reply(refusal)
 
     def refuse_now(self, rid: int, exc: Exception) -> None:
-        """As :meth:`refuse`, while there can be no commit."""
+        """Refuse a call as :meth:`refuse` does, while no commit is possible."""
         refusal = self._background.refusal(self.session, rid, exc)
         if refusal is not None:
             self._outbox.send_now(self.session, refusal)
@@ -84,31 +84,31 @@ class Context:
 
     # ------------------------------------------------------------------ calls that run once
     def repeat(self, rid: int) -> bool:
-        """Whether this call is running or done; see :meth:`.Background.repeat`."""
+        """Return whether this call is running or done; see :meth:`.Background.repeat`."""
         return self._background.repeat(self.session, rid)
 
     def answer_once(self, rid: int, message: WireMessage, size: int = 0) -> None:
-        """Answer such a call; see :meth:`.Background.answer`."""
+        """Answer a call that runs once; see :meth:`.Background.answer`."""
         self._background.answer(self.session, rid, message, size)
 
     def note(self, message: m.DeclareQueue | m.DeclareExchange | m.Bind) -> None:
-        """Remember a declaration of the client, which is to know of its deletion."""
+        """Remember a declaration of a client that is notified of the object's deletion."""
         if self.session.declared is not None:
             self.session.declared.note(message)
 
     def audit(self, text: str, *args: object, **fields: Any) -> None:
-        """Write what the client has changed into the audit log; see :meth:`.Audit.changed`."""
+        """Write the client's change to the audit log; see :meth:`.Audit.changed`."""
         session = self.session
         self._audit.changed(session.acting_as or session.user.name, session.described, text, *args, **fields)
 
     # ------------------------------------------------------------------ queues
     def queue(self, name: str) -> BrokerQueue:
-        """A queue that this client may use.
+        """Return a queue that this client may use.
 
         Raises:
             NotFound: there is no such queue.
             RequestError: the name is not valid.
-            AccessRefused: it is exclusive to another connection.
+            AccessRefused: the queue is exclusive to another connection.
         """
         queue = self._queues.get(name)
         if queue is None or queue.deleting:

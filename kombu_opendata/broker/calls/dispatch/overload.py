@@ -1,6 +1,6 @@
-"""Which calls wait while the broker has no memory for more messages, and which run all the same.
+"""Calls that wait while the broker has no memory for more messages, and calls that run nevertheless.
 
-Every other call keeps its place behind the publishes of its connection that wait.
+Every other call keeps its place behind the delayed publishes of its connection.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...access.quotas import SessionQuotas
 STORING: frozenset[type[WireMessage]] = frozenset(
     {m.Publish, q.Send, m.StoreResult, m.OpenChord, m.CommitJob, m.Replay, m.Redrive, m.RetryFailures}
 )
-#: calls that free memory, that look, or that show that the client is alive
+#: calls that free memory, that only read, or that show that the client is alive
 OVERTAKING: frozenset[type[WireMessage]] = frozenset(
     {
         m.Heartbeat, m.Settle, m.ReportTasks, m.Credit, m.Qos, m.Cancel, q.Ping, q.Read, q.StopReading,
@@ -25,12 +25,12 @@ OVERTAKING: frozenset[type[WireMessage]] = frozenset(
 
 
 def messages_of(message: WireMessage) -> int:
-    """How many messages a call counts as."""
+    """Return the number of messages that a call counts as."""
     return len(message.messages) if isinstance(message, q.Send) else 1
 
 
 def check_size(quotas: SessionQuotas, message: WireMessage) -> None:
-    """Check the size of what a call brings.
+    """Check the size of a call's messages or result.
 
     Raises:
         LimitExceeded: a message is larger than its user or its instance may publish.

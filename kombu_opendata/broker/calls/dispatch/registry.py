@@ -1,6 +1,6 @@
-"""Which handler each message has.
+"""The registry of the messages' handlers.
 
-A handler is a method of a class of calls. :func:`handles` says which message it is for, and how such a call is run;
+A handler is a method of a class of calls. :func:`handles` declares its message, and how such a call is run;
 :func:`bind_handlers` makes the table of an instance.
 """
 
@@ -22,22 +22,22 @@ from .required_rights import Needs
 Calls = TypeVar("Calls")
 Call = TypeVar("Call", bound=WireMessage)
 
-#: a handler; a coroutine runs in the background, and what it returns is the answer
+#: a handler; a coroutine runs in the background, and its result is the reply
 Method = Callable[[Calls, Context, Call], Coroutine[Any, Any, WireMessage | None] | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """How a message is handled.
+    """The handler of a message, and the rules for running it.
 
     Attributes:
-        run: handles it.
-        needs: checks the client's right, before anything else is done.
-        is_query: its answer may be far larger than the message, so the number of such calls in progress is limited.
+        run: handles the message.
+        needs: checks the client's permission, before anything else is done.
+        is_query: its reply may be far larger than the message, so the number of such calls in progress is limited.
         filter_of: returns the text of the message's filter, which is compiled first; None if it can't have one.
         stores: it puts messages or results into memory, so it waits while that is full; see :mod:`.overload`.
         overtakes: it runs while publishes of its connection wait.
-        is_plain: it may run at once: it is no query, has no filter and stores nothing.
+        is_plain: it may run immediately: it is no query, has no filter and stores nothing.
     """
 
     run: Callable[[Context, Any], object]
@@ -74,11 +74,11 @@ def handles(
     """Make a method the handler of a message. A coroutine runs in the background; see :meth:`.Background.run`.
 
     Args:
-        needs: the right that the call needs; checked first.
+        needs: checks the permission that the call needs, first.
         query: see :attr:`Handler.is_query`.
         filter_of: see :attr:`Handler.filter_of`; called with the object and the message.
         definition: the call waits while a queue is being deleted.
-        once: the call changes something, so a client that repeats it after a reconnect gets the same answer.
+        once: the call changes something, so a client that repeats it after a reconnect gets the same reply.
     """
 
     def mark(method: Method[Calls, Call]) -> Method[Calls, Call]:
@@ -115,7 +115,7 @@ def _after_deletions(method: Callable[[Any, Context, Any], object]) -> Callable[
     async def define_later(calls: Any, call: Context, message: Any, asked_on: SessionConnection | None) -> None:
         async with call.deletion:
             call.waiting -= 1
-            if call.session.connection is asked_on:  # after a reconnect the client asks again
+            if call.session.connection is asked_on:  # after a reconnect the client repeats the call
                 method(calls, call, message)
                 await asyncio.sleep(0)
 
@@ -132,22 +132,22 @@ def _once(method: Callable[[Any, Context, Any], object]) -> Callable[[Any, Conte
 
 
 def bind_handlers(*objects: object) -> dict[type[WireMessage], Handler]:
-    """The handlers that are methods of these objects, by message.
+    """Return the handlers that are methods of these objects, by message.
 
     Raises:
-        ValueError: two handlers for one message.
+        ValueError: a message has two handlers.
     """
-    found: dict[type[WireMessage], Handler] = {}
+    handlers: dict[type[WireMessage], Handler] = {}
     for calls in objects:
         for method in filter(isfunction, vars(type(calls)).values()):
             mark = _marks.get(method)
             if mark is None:
                 continue
-            if mark.message in found:
+            if mark.message in handlers:
                 raise ValueError(f"{mark.message.__name__} has two handlers")
             filter_of = mark.filter_of.__get__(calls) if mark.filter_of is not None else None
             stores, overtakes = mark.message in STORING, mark.message in OVERTAKING
             is_plain = not mark.query and filter_of is None and not stores
             run = method.__get__(calls)
-            found[mark.message] = Handler(run, mark.needs, mark.query, filter_of, stores, overtakes, is_plain)
-    return found
+            handlers[mark.message] = Handler(run, mark.needs, mark.query, filter_of, stores, overtakes, is_plain)
+    return handlers

@@ -1,4 +1,4 @@
-"""The right that each call needs: the ``needs`` of :func:`.registry.handles`. docs/permissions.md has the table.
+"""The permissions that calls need: the ``needs`` of :func:`.registry.handles`. docs/permissions.md has the table.
 
 A function gets the call's context and its message, and raises :class:`.AccessRefused`. It runs before the handler does,
 so a client that may not use a name does not learn whether it exists.
@@ -27,11 +27,11 @@ _PROPERTY, _USER_ID = PROPERTY.encode(), b"user_id"
 
 
 def entry(_call: Context, _msg: Any) -> None:
-    """Nothing but the user's entry for the instance, which the greeting has checked."""
+    """Require only the user's entry for the instance, which the greeting has checked."""
 
 
 def role(name: str, what: str) -> Needs:
-    """A role; ``what`` says what it is needed for."""
+    """Require a role; ``what`` names the operation that needs it."""
 
     def check(call: Context, _msg: Any) -> None:
         call.session.rights.check_role(name, what)
@@ -40,7 +40,7 @@ def role(name: str, what: str) -> Needs:
 
 
 def on_queue(right: str, *, or_role: str = "") -> Needs:
-    """A right on the message's queue, or a role."""
+    """Require a right on the message's queue, or a role."""
 
     def check(call: Context, msg: Any) -> None:
         call.session.rights.check(right, "queue", msg.queue, or_role=or_role)
@@ -49,7 +49,7 @@ def on_queue(right: str, *, or_role: str = "") -> Needs:
 
 
 def on_queues(right: str, *, or_role: str = "") -> Needs:
-    """A right on each queue that the message names, or a role. If it names none, the handler leaves some out."""
+    """Require a right on each queue that the message names, or a role. If it names none, the handler omits some."""
 
     def check(call: Context, msg: Any) -> None:
         for queue in msg.queues:
@@ -59,7 +59,7 @@ def on_queues(right: str, *, or_role: str = "") -> Needs:
 
 
 def on_exchange(right: str, *, or_role: str = "") -> Needs:
-    """A right on the message's exchange, or a role."""
+    """Require a right on the message's exchange, or a role."""
 
     def check(call: Context, msg: Any) -> None:
         call.session.rights.check(right, "exchange", msg.exchange, or_role=or_role)
@@ -68,7 +68,7 @@ def on_exchange(right: str, *, or_role: str = "") -> Needs:
 
 
 def on_results(right: str) -> Needs:
-    """A right on :data:`.RESULTS`. Who has it may use each result whose name it knows; task ids can't be guessed."""
+    """Require a right on :data:`.RESULTS`, which permits each result whose name is known; task ids can't be guessed."""
 
     def check(call: Context, _msg: Any) -> None:
         call.session.rights.check(right, "exchange", RESULTS)
@@ -77,7 +77,7 @@ def on_results(right: str) -> Needs:
 
 
 def on_staged_jobs(*, or_role: str = "") -> Needs:
-    """Write on :data:`.STAGED_JOBS`: the rows of a job may be published to any exchange."""
+    """Require write on :data:`.STAGED_JOBS`: the rows of a job may be published to any exchange."""
 
     def check(call: Context, _msg: Any) -> None:
         call.session.rights.check("write", "exchange", STAGED_JOBS, or_role=or_role)
@@ -87,36 +87,36 @@ def on_staged_jobs(*, or_role: str = "") -> Needs:
 
 # ---------------------------------------------------------------------- publishing
 def publish(call: Context, msg: m.Publish) -> None:
-    """Write on the exchange (:meth:`.Rights.check_publish`); the handler also checks :func:`properties`."""
+    """Require write on the exchange (:meth:`.Rights.check_publish`); the handler also checks :func:`properties`."""
     rights = call.session.rights
     if not rights.write[msg.exchange]:
         rights.check_publish(msg.exchange, msg.routing_key)
 
 
 def send(call: Context, msg: m.Send) -> None:
-    """As a publish of each message."""
+    """Require the rights for a publish of each message."""
     call.session.rights.check_publish(msg.exchange, msg.routing_key)
 
 
 def ask_routes(call: Context, msg: m.AskRoutes) -> None:
-    """As a publish, or the role monitor."""
+    """Require the rights for a publish, or the role monitor."""
     rights = call.session.rights
     if "monitor" not in rights.roles:
         rights.check_publish(msg.exchange, msg.routing_key)
 
 
 def properties(session: Session, envelope: bytes) -> None:
-    """Check what the properties of a message claim.
+    """Check the properties of a message.
 
-    Write on the results for one that the broker stores when the message expires. The property ``user_id``, as in
-    RabbitMQ, must name the user; only the role admin may give another name.
+    A result that the broker stores when the message expires needs write on the results. The property ``user_id``, as in
+    RabbitMQ, must be the user's name; only the role admin may give another name.
     """
     if session.rights.permits_all:
         return
-    given = open_properties(envelope, (_PROPERTY, _USER_ID))
-    if PROPERTY in given:
+    claimed_properties = open_properties(envelope, (_PROPERTY, _USER_ID))
+    if PROPERTY in claimed_properties:
         session.rights.check("write", "exchange", RESULTS)
-    user, claimed = session.user.name, given.get("user_id")
+    user, claimed = session.user.name, claimed_properties.get("user_id")
     if claimed is not None and claimed != user:
         text = f"the property user_id is {str(claimed)[:80]!r}, and the publisher is {user!r}: leave user_id out"
         raise InvalidMessage(text, name="user_id")
@@ -124,13 +124,13 @@ def properties(session: Session, envelope: bytes) -> None:
 
 # ---------------------------------------------------------------------- definitions
 def declare_queue(call: Context, msg: m.DeclareQueue) -> None:
-    """See :func:`check_declaration`. A passive declaration needs nothing, as in RabbitMQ."""
+    """Require the rights of :func:`check_declaration`; none for a passive declaration, as in RabbitMQ."""
     if not msg.passive and msg.queue:
         check_declaration(call, msg.queue, msg.arguments)
 
 
 def check_declaration(call: Context, queue: str, arguments: Mapping[str, Any]) -> None:
-    """Configure on the queue; for a dead-letter exchange, also read on the queue and write on the exchange.
+    """Require configure on the queue; for a dead-letter exchange, also read on the queue and write on the exchange.
 
     A queue with a filter in mode "any" gets messages of all exchanges, so it needs read on :data:`.ALL_EXCHANGES`.
     """
@@ -146,10 +146,10 @@ def check_declaration(call: Context, queue: str, arguments: Mapping[str, Any]) -
 
 
 def alter_queue(call: Context, queue: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-    """As for a declaration with the arguments that a queue has then; the role operator does, too.
+    """Require the rights for a declaration with the altered arguments, or the role operator.
 
-    Dead letters and a filter bring messages into queues that others read, so the role is not enough to change those:
-    dead letters need read on the queue, a filter in mode "any" read on :data:`.ALL_EXCHANGES`.
+    Dead letters and a filter bring messages into queues that other users read, so the role is not sufficient to change
+    those: dead letters need read on the queue, a filter in mode "any" read on :data:`.ALL_EXCHANGES`.
     """
     rights = call.session.rights
     if "operator" not in rights.roles:
@@ -168,12 +168,12 @@ def _differ(before: Mapping[str, Any], after: Mapping[str, Any], *names: str) ->
 
 
 def _takes_all(arguments: Mapping[str, Any]) -> bool:
-    """Return true for the arguments of a queue whose filter chooses among all messages."""
+    """Return True for the arguments of a queue whose filter selects from all messages."""
     return arguments.get(FILTER) is not None and arguments.get(FILTER_MODE, ANY) == ANY
 
 
 def declare_exchange(call: Context, msg: m.DeclareExchange) -> None:
-    """Configure on the exchange; for an alternate exchange, also read on the exchange and write on the alternate."""
+    """Require configure on the exchange; for an alternate exchange, also read on it and write on the alternate."""
     if msg.passive:
         return
     rights = call.session.rights
@@ -185,16 +185,16 @@ def declare_exchange(call: Context, msg: m.DeclareExchange) -> None:
 
 
 def bind(call: Context, msg: m.Bind | m.Unbind) -> None:
-    """Write on the queue, read on the exchange."""
+    """Require write on the queue, read on the exchange."""
     call.session.rights.check("write", "queue", msg.queue)
     call.session.rights.check("read", "exchange", msg.exchange)
 
 
 # ---------------------------------------------------------------------- messages that were published before
 def replay(call: Context, msg: m.Replay) -> None:
-    """Configure and read on the queue: who has them can declare it again with an `x-start` in the past.
+    """Require configure and read on the queue, which also permit to declare it again with an `x-start` in the past.
 
-    The role operator does, too, but not with a selector: how many messages match shows what is in their headers.
+    The role operator is sufficient, too, but not with a selector: the number of matches reveals contents of headers.
     """
     rights = call.session.rights
     rights.check("configure", "queue", msg.queue, or_role="operator")
@@ -202,10 +202,10 @@ def replay(call: Context, msg: m.Replay) -> None:
 
 
 def redrive(call: Context, msg: m.Redrive | m.MoveMessages) -> None:
-    """Read on the queue, write on the one that gets the messages.
+    """Require read on the queue, and write on the queue that gets the messages.
 
-    The role operator stands for both only if the messages stay in their queue, and are not chosen by their headers.
-    Otherwise it stands for write: in another queue, others could read them.
+    The role operator stands for both only if the messages stay in their queue, and are not selected by their headers.
+    Otherwise it stands for write: in another queue, other users could read them.
     """
     rights = call.session.rights
     target = msg.target or msg.queue
@@ -214,7 +214,7 @@ def redrive(call: Context, msg: m.Redrive | m.MoveMessages) -> None:
 
 
 def archive(call: Context, msg: m.ArchiveFailed) -> None:
-    """Configure on the queue, or the role operator; also read if the messages are chosen by their headers."""
+    """Require configure on the queue, or the role operator; also read if the messages are selected by their headers."""
     rights = call.session.rights
     rights.check("configure", "queue", msg.queue, or_role="operator")
     if msg.selector:
@@ -222,12 +222,12 @@ def archive(call: Context, msg: m.ArchiveFailed) -> None:
 
 
 def failures(call: Context, msg: m.ListFailures | m.GroupFailures) -> None:
-    """As :func:`history`; a filter by headers and tracebacks need read in any case."""
+    """Require the rights of :func:`history`; a filter by headers and tracebacks need read in any case."""
     in_queues(call, msg.queues, shown_only=not msg.selector and not getattr(msg, "tracebacks", False))
 
 
 def retry(call: Context, msg: m.RetryFailures) -> None:
-    """As :func:`redrive`, for each queue that the message names; if it names none, also the role operator."""
+    """Require the rights of :func:`redrive` for each queue of the message; without a queue, also the role operator."""
     rights = call.session.rights
     if not msg.queues:
         rights.check_role("operator", "run the failures of all queues again")
@@ -240,7 +240,7 @@ def retry(call: Context, msg: m.RetryFailures) -> None:
 
 
 def dismiss(call: Context, msg: m.DismissFailures) -> None:
-    """Configure on each queue that the message names, or the role operator; if it names none, the role.
+    """Require configure on each queue that the message names, or the role operator; if it names none, the role.
 
     A filter by headers needs read in any case.
     """
@@ -253,7 +253,7 @@ def dismiss(call: Context, msg: m.DismissFailures) -> None:
 
 
 def history(call: Context, msg: Any) -> None:
-    """Read on all queues that the message names, or on :data:`.ALL_EXCHANGES` if it names none; or the role monitor.
+    """Require read on all queues of the message, or on :data:`.ALL_EXCHANGES` without a queue; or the role monitor.
 
     A filter by headers that the role monitor does not show, and bodies, need read in any case.
     """
@@ -261,25 +261,25 @@ def history(call: Context, msg: Any) -> None:
 
 
 def get_message(call: Context, msg: m.GetMessage) -> None:
-    """Read on the queue, if the message names one, or the role monitor; the answer has only what they show."""
+    """Require read on the queue of the message, or the role monitor; the reply has only what they show."""
     if msg.queue:
         in_queues(call, [msg.queue], shown_only=True)
 
 
 def explain(call: Context, msg: m.Explain) -> None:
-    """Read on the queue, of a filter alone on :data:`.ALL_EXCHANGES`; or the role monitor.
+    """Require read on the queue, or on :data:`.ALL_EXCHANGES` for a filter alone; or the role monitor.
 
-    A stored message is read, so that the role is not enough. The message may be any: the handler checks
+    A stored message is read, so that the role is not sufficient. The message may be any: the handler checks
     :func:`of_message`.
     """
     in_queues(call, [msg.queue] if msg.queue else [], shown_only=msg.message_id < 0)
 
 
 def of_message(call: Context, headers: Mapping[str, str]) -> None:
-    """Read on the exchange that a message was published to, or on the queue if that was the default exchange.
+    """Require read on the exchange that a message was published to, or on the queue if that was the default exchange.
 
-    Who has that could have bound a queue, or consumed it. Otherwise read on :data:`.ALL_EXCHANGES`; so a refusal does
-    not tell where the message went.
+    A user with this right could have bound a queue, or consumed the message. Otherwise read on :data:`.ALL_EXCHANGES`
+    is required, so that a refusal does not reveal where the message was routed.
     """
     rights = call.session.rights
     if not rights.read[headers.get("exchange") or headers.get("routing_key", "")]:
@@ -290,7 +290,7 @@ def in_queues(call: Context, queues: Iterable[str], *, shown_only: bool) -> None
     """Check that stored messages of these queues, or of all queues if there is none, may be read.
 
     Args:
-        shown_only: only what the role monitor shows is read.
+        shown_only: only the part that the role monitor shows is read.
     """
     rights, or_role = call.session.rights, "monitor" if shown_only else ""
     if rights.read[ALL_EXCHANGES]:

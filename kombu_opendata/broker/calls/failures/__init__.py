@@ -1,1 +1,1 @@
-"""The calls about failures, and what a bulk of them does."""
+"""The calls about failures, and the bulk work on them."""

@@ -1,6 +1,6 @@
-"""Runs failures again, or dismisses them, in steps: each is one commit together with its marks.
+"""Bulk retries and archiving of failures, in steps: each is one commit together with its marks.
 
-So an interruption leaves each failure either as it was, or handled; and a bulk that begins again finds the rest.
+So an interruption leaves each failure either as it was, or handled; and a repeated call finds the rest.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from . import task_again
 
 log = logging.getLogger(__name__)
 
-#: how long a call works before it answers how far it came
+#: how long a call works before it reports its progress
 STEP_SECONDS = 0.5
-#: tasks that are read together and published in one turn of the event loop: at first, at most, and one if the last had
-#: more bytes than this
+#: number of tasks that are read together and published in one turn of the event loop: at first, at most, and one if the
+#: last ones had more bytes than this
 _FIRST_TASKS, _MOST_TASKS = 4, 24
 _MUCH_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
 class BulkOutcome:
-    """What a call did; see :class:`.FailuresRetried` and :class:`.FailuresDismissed`."""
+    """The outcome of a call; see :class:`.FailuresRetried` and :class:`.FailuresDismissed`."""
 
     redriven: int = 0
     published: int = 0
@@ -64,7 +64,7 @@ class BulkOutcome:
 
     @property
     def handled(self) -> int:
-        """How many failures were handled."""
+        """The number of handled failures."""
         return self.redriven + self.published + self.deleted + self.dismissed
 
 
@@ -73,9 +73,9 @@ class Bulk:
     """One call.
 
     Attributes:
-        target: the queue that gets the messages; empty for their own.
-        limit: the most failures to handle; 0 for no limit.
-        go_on: whether somebody waits for the answer.
+        target: the queue that receives the messages; empty for their own.
+        limit: the maximum number of failures to handle; 0 for no limit.
+        go_on: returns whether the client waits for the reply.
     """
 
     filters: FailureFilterValues
@@ -87,13 +87,13 @@ class Bulk:
 
     @property
     def left(self) -> int | None:
-        """How many may still be handled; None for any number."""
+        """The number of failures that may still be handled; None for no limit."""
         return self.limit - self.done.handled if self.limit else None
 
 
 @dataclass(frozen=True, slots=True)
 class Bulks:
-    """Handles the failures of one instance."""
+    """The bulk work on the failures of one instance."""
 
     _view: FailureView
     _state: StoreState
@@ -109,11 +109,11 @@ class Bulks:
     _new_id: Callable[[], str]
 
     async def retry(self, bulk: Bulk) -> BulkOutcome:
-        """Run failures again, the oldest first."""
+        """Retry failures, the oldest first."""
         return await self._each(bulk, self._retry)
 
     async def dismiss(self, bulk: Bulk) -> BulkOutcome:
-        """Delete failed messages and dismiss acknowledged failures, the oldest first."""
+        """Delete failed messages and archive acknowledged failures, the oldest first."""
         return await self._each(bulk, self._dismiss)
 
     async def _each(self, bulk: Bulk, handle: Callable[[Bulk, list[Failure]], Awaitable[None]]) -> BulkOutcome:
@@ -128,14 +128,14 @@ class Bulks:
                     for part in _parts(some):
                         await handle(bulk, part)
                         if done.full or not bulk.go_on() or bulk.left == 0:
-                            return done  # what is left of this batch is found again
+                            return done  # the rest of this batch is found again
                 done.next = last
                 if loop.time() >= until:
                     return done
         done.next = None
         return done
 
-    # ------------------------------------------------------------------ running again
+    # ------------------------------------------------------------------ retries
     async def _retry(self, bulk: Bulk, part: list[Failure]) -> None:
         source, target = (self._queues.get(name) for name in (part[0].open.queue, bulk.target or part[0].open.queue))
         if target is None or target.deleting:
@@ -152,7 +152,7 @@ class Bulks:
             self._replays.added(target, moved.ids)
             return bulk.go_on() and not target.deleting and not source.deleting
 
-        first, selection = part[0].open, Selection(frozenset(one.open.message_id for one in part))
+        first, selection = part[0].open, Selection(frozenset(failure.open.message_id for failure in part))
         way = MoveTarget(target.state(), room(target, always=True), on_step)
         moved = await self._moves.redrive(source.state(), selection, way, LIST_OF[first.kind], first.place)
         done = bulk.done
@@ -167,15 +167,15 @@ class Bulks:
         at_once = _FIRST_TASKS
         while part and not bulk.done.full and bulk.go_on():
             some, part = part[:at_once], part[at_once:]
-            read = await asyncio.gather(*(self._read(bulk, one.open.message_id) for one in some))
-            found = [(one, envelope) for one, envelope in zip(some, read, strict=True) if envelope is not None]
-            self._publish_some(bulk, target, found)
-            is_much = sum(len(envelope) for _one, envelope in found) > _MUCH_BYTES
+            read = await asyncio.gather(*(self._read(bulk, failure.open.message_id) for failure in some))
+            tasks = [(failure, envelope) for failure, envelope in zip(some, read, strict=True) if envelope is not None]
+            self._publish_some(bulk, target, tasks)
+            is_much = sum(len(envelope) for _failure, envelope in tasks) > _MUCH_BYTES
             at_once = 1 if is_much else min(2 * at_once, _MOST_TASKS)
             await asyncio.sleep(0)
 
     async def _read(self, bulk: Bulk, id: int) -> bytes | None:
-        """Read a task; counts why there is none."""
+        """Read a task; counts the reason if there is none."""
         try:
             envelope = await self._payloads.read(id)
         except CorruptRecord as exc:
@@ -190,13 +190,13 @@ class Bulks:
         """Publish tasks again. There is no await, so the messages and their marks are in one commit.
 
         Raises:
-            StoreFull: those before are published, and marked.
+            StoreFull: the previous tasks are published, and marked.
         """
         done, now, accepts = bulk.done, self._clock.now_ms(), room(target, always=True)
         rows: list[int] = []
         try:
-            for one, envelope in envelopes:
-                if one.open.place in self._state.handled or target.deleting:
+            for failure, envelope in envelopes:
+                if failure.open.place in self._state.handled or target.deleting:
                     done.already += 1
                     continue
                 message = self._message(envelope, now)
@@ -205,7 +205,7 @@ class Bulks:
                     continue
                 if not accepts(1, len(message.envelope)):
                     raise QueueFull(queue=target.name)
-                rows += one.open.place, self._publishing.store(message, [target])
+                rows += failure.open.place, self._publishing.store(message, [target])
                 done.published += 1
         except QueueFull:
             done.full = target.name
@@ -220,17 +220,22 @@ class Bulks:
         except InvalidMessage:  # with the new headers it has too many
             return None
 
-    # ------------------------------------------------------------------ dismissing
+    # ------------------------------------------------------------------ archiving
     async def _dismiss(self, bulk: Bulk, part: list[Failure]) -> None:
         first = part[0].open
         if first.kind != ACKNOWLEDGED:
             queue = self._state.queues.get(first.queue)
             if queue is not None:
-                ids = frozenset(one.open.message_id for one in part)
+                ids = frozenset(failure.open.message_id for failure in part)
                 bulk.done.deleted += await self._settled_moves.delete_some(queue, LIST_OF[first.kind], first.place, ids)
             self._outbox.schedule()
             return
-        rows = [part_of for one in part if one.open.place not in self._state.handled for part_of in (one.open.place, 0)]
+        rows = [
+            value
+            for failure in part
+            if failure.open.place not in self._state.handled
+            for value in (failure.open.place, 0)
+        ]
         if rows:
             self._commits.check_room(10 * len(rows))
             self._commits.apply(HandleFailuresEffect(DISMISSED, self._clock.now_ms(), rows))
@@ -240,10 +245,10 @@ class Bulks:
 
 
 def _parts(matching: list[Failure]) -> Iterator[list[Failure]]:
-    """The failures that are handled together: of one bucket of a list, or acknowledged ones of a queue."""
+    """Group the failures that are handled together: of one bucket of a list, or acknowledged ones of a queue."""
     parts: dict[tuple[str, str, int], list[Failure]] = {}
-    for one in matching:
-        place = one.open
+    for failure in matching:
+        place = failure.open
         bucket = -1 if place.kind == ACKNOWLEDGED else place.place
-        parts.setdefault((place.kind, place.queue, bucket), []).append(one)
+        parts.setdefault((place.kind, place.queue, bucket), []).append(failure)
     return iter(parts.values())

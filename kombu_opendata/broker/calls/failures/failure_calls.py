@@ -1,4 +1,4 @@
-"""Failures: pages, groups, running them again, dismissing them."""
+"""Calls about failures: pages, groups, retries, archiving."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ class FailureCalls:
         filters, rights = _filters(call, msg), call.session.rights
         after = query.read_cursor(msg.next, filters, descending=descending) if msg.next else None
         page = await self._view.page(filters, _shows(rights), msg.limit, after, descending=descending)
-        infos = (self._info(one, page.texts.get(one.facts.number, NONE), msg.tracebacks) for one in page.items)
+        infos = (
+            self._info(failure, page.texts.get(failure.facts.number, NONE), msg.tracebacks) for failure in page.items
+        )
         items = tuple(shown_failure(rights, info) for info in infos)
         following = None if page.next is None else query.make_cursor(filters, page.next, descending=descending)
         return m.FailurePage(msg.rid, items, following)
@@ -50,12 +52,12 @@ class FailureCalls:
     async def group_failures(self, call: Context, msg: m.GroupFailures) -> m.FailureGroups:
         by, filters = query.check_dimensions(msg.by), _filters(call, msg)
         query.check_bucket(filters, msg.bucket_ms, self._clock.now_ms())
-        found, complete = await self._view.groups(filters, _shows(call.session.rights), by, msg.bucket_ms)
-        groups = [
-            FailureGroup(one.values, one.count, one.acknowledged, one.first_at_ms, one.last_at_ms, one.over_time)
-            for one in found
+        groups, complete = await self._view.groups(filters, _shows(call.session.rights), by, msg.bucket_ms)
+        reply_groups = [
+            FailureGroup(each.values, each.count, each.acknowledged, each.first_at_ms, each.last_at_ms, each.over_time)
+            for each in groups
         ]
-        return m.FailureGroups(msg.rid, tuple(groups), complete)
+        return m.FailureGroups(msg.rid, tuple(reply_groups), complete)
 
     @handles(m.RetryFailures, needs=needs.retry, query=True, filter_of=lambda _self, msg: msg.selector)
     async def retry_failures(self, call: Context, msg: m.RetryFailures) -> m.FailuresRetried:
@@ -86,7 +88,7 @@ class FailureCalls:
 
     # ------------------------------------------------------------------ bulks
     def _bulk(self, call: Context, msg: m.RetryFailures | m.DismissFailures) -> tuple[Bulk, int]:
-        """The work of a call, and the time up to which failures take part: those that come meanwhile do not."""
+        """Return the work of a call, and the time up to which failures take part; later ones do not."""
         if msg.limit < 0:
             raise RequestError(f"a limit of {msg.limit} is not valid: give a number, or 0 for all", limit=msg.limit)
         filters = _filters(call, msg)
@@ -96,7 +98,7 @@ class FailureCalls:
         session, connection = call.session, call.session.connection
         return Bulk(filters, after, msg.limit, lambda: session.connection is connection), until_ms
 
-    # ------------------------------------------------------------------ answers
+    # ------------------------------------------------------------------ replies
     def _info(self, one: Failure, text: TaskFailure, tracebacks: bool) -> FailureInfo:
         place, facts = one
         handled = self._state.handled.find(facts.number)
@@ -110,7 +112,7 @@ class FailureCalls:
 
 
 def _names(queues: Sequence[str]) -> str:
-    """The queues of a call, for the audit log."""
+    """Return the queues of a call, for the audit log."""
     if not queues:
         return "all queues"
     more = f" and {len(queues) - 3} more" if len(queues) > 3 else ""
@@ -126,7 +128,7 @@ def _shows(rights: Rights) -> Callable[[str], bool]:
 
 
 def _filters(call: Context, msg: FailureQuery) -> FailureFilterValues:
-    """The filters of a call.
+    """Return the filters of a call.
 
     Raises:
         NotFound: a queue does not exist.

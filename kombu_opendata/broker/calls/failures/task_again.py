@@ -1,8 +1,8 @@
-"""The message that runs a Celery task again: the same task with a new id, to be run now.
+"""The message that retries a Celery task: the same task with a new id, to be run now.
 
-``root_id`` and what the task's body says (arguments, callbacks, the rest of its chain) stay; ``parent_id`` is the id of
-the task that failed. ``retries`` begins at 0 and ``eta`` is left out, so are ``expires`` if that time is over and the
-headers of dead letters. A member of a chord runs outside of it, so it has no ``group``: the chord has counted its first
+``root_id`` and the contents of the task's body (arguments, callbacks, the rest of its chain) stay; ``parent_id`` is the
+id of the task that failed. ``retries`` begins at 0. ``eta`` and the headers of dead letters are omitted, and so is an
+``expires`` in the past. A member of a chord runs outside of it, so it has no ``group``: the chord has counted its first
 run, and must not count a second one.
 """
 
@@ -22,7 +22,7 @@ from ....protocol.revocation import PROPERTY
 
 _DEATHS = ("x-death", "x-first-death-", "x-last-death-")
 _GROUP = ("group", "group_index")
-#: a task's body: its positional and named arguments, and how it goes on
+#: a task's body: its positional and keyword arguments, and its callbacks
 _Body = tuple[msgspec.Raw, msgspec.Raw, dict[str, msgspec.Raw]]
 _DECODERS: dict[str, Any] = {
     "application/json": msgspec.json.Decoder(_Body).decode,
@@ -32,7 +32,7 @@ _NOTHING = (b"null", b"\xc0")
 
 
 def again(envelope: bytes, new_id: str, now_ms: int) -> m.Publish | None:
-    """The publish that runs the task in an envelope again; None if it is not a task of Celery.
+    """Return the publish that retries the task in an envelope; None if it is not a task of Celery.
 
     Raises:
         InvalidMessage: its headers can't be stored.
@@ -56,13 +56,13 @@ def again(envelope: bytes, new_id: str, now_ms: int) -> m.Publish | None:
         priority = priority_of(properties.get("priority"))
     except InvalidMessage:
         priority = 0
-    made = encode_envelope(body, kind, encoding, headers, about, exchange, key)
+    new_envelope = encode_envelope(body, kind, encoding, headers, about, exchange, key)
     texts = metadata_headers(headers, exchange, key, priority, kind)
-    return m.Publish(0, 0, exchange, key, made, texts, priority, now_ms, 0, ttl_ms, False, PROPERTY in about)
+    return m.Publish(0, 0, exchange, key, new_envelope, texts, priority, now_ms, 0, ttl_ms, False, PROPERTY in about)
 
 
 def _properties(old: Mapping[Any, Any], old_id: str, new_id: str, ttl_ms: int) -> dict[Any, Any]:
-    """The properties, with the new id as correlation id and in the name of the result."""
+    """Return the properties, with the new id as correlation id and in the name of the result."""
     about = {name: value for name, value in old.items() if name not in ("expiration", "timestamp")}
     about["correlation_id"] = new_id
     if ttl_ms >= 0:
@@ -74,7 +74,7 @@ def _properties(old: Mapping[Any, Any], old_id: str, new_id: str, ttl_ms: int) -
 
 
 def _time_left_ms(expires: Any, now_ms: int) -> int:
-    """How long the task may still wait to be run; -1 if it does not expire, or has."""
+    """Return the remaining time in which the task may start; -1 if it does not expire, or has expired."""
     try:
         at = datetime.fromisoformat(expires)
         at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
@@ -85,7 +85,7 @@ def _time_left_ms(expires: Any, now_ms: int) -> int:
 
 
 def _may_be_in_chord(opened: Opened) -> bool:
-    """Whether the task's body says that it is a member of a chord, or can't be read without loading a pickle."""
+    """Return whether the task's body marks it as a member of a chord, or can't be read without loading a pickle."""
     decode = _DECODERS.get(opened[1] or "")
     if decode is None or "compression" in opened[3]:
         return True

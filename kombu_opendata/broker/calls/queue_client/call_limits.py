@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from ....errors import RequestError
 
-#: messages that one Read claims
+#: maximum number of messages that one Read claims
 MAX_QUANTITY = 1000
-#: rows of a page
+#: maximum number of rows of a page
 MAX_PAGE = 1000
-#: the longest lease or delay: thirty days
+#: maximum lease or delay: thirty days
 MAX_MS = 30 * 86_400_000
 MAX_WAIT_MS = 3_600_000
-#: the size of the messages in an answer, unless the first one is larger
+#: size limit of the messages in a reply, unless the first one is larger
 PAGE_BYTES = 4 << 20
 
 
@@ -19,7 +19,7 @@ def check_ms(value: int, low: int, what: str, high: int = MAX_MS) -> None:
     """Refuse a time out of range.
 
     Raises:
-        RequestError: the text says the range.
+        RequestError: the time is out of range; the text gives the range.
     """
     if not low <= value <= high:
         raise RequestError(f"{what} is {low} to {high} ms, not {value}", value=value, limit=high)
@@ -29,7 +29,7 @@ def check_quantity(value: int, high: int = MAX_QUANTITY) -> None:
     """Refuse a number of messages out of range.
 
     Raises:
-        RequestError: the text says the range.
+        RequestError: the number is out of range; the text gives the range.
     """
     if not 1 <= value <= high:
         raise RequestError(f"ask for 1 to {high} messages, not {value}", value=value, limit=high)

@@ -1,4 +1,4 @@
-"""The messages that a Read has claimed, and its answer."""
+"""The messages that a Read has claimed, and its reply."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class Claiming(NamedTuple):
-    """What the reads of one instance use."""
+    """The components that the reads of one instance use."""
 
     sessions: Mapping[bytes, Session]
     leases: LeaseTable
@@ -40,9 +40,9 @@ class ClaimOutcome(Enum):
     """The result of a claim."""
 
     CLAIMED = auto()
-    TAKEN = auto()  # the message is gone, in flight or delayed
+    TAKEN = auto()  # the message was removed, or is in flight or delayed
     EXPIRED = auto()
-    OVER = auto()  # no more claims: the queue or the client is gone, the queue is paused or the client suspended
+    OVER = auto()  # no more claims: the queue was deleted or paused, or the client disconnected or was suspended
 
 
 class Claimed:
@@ -71,7 +71,7 @@ class Claimed:
         session = self._uses.sessions.get(self._session.id)
         if session is None or session.connection is None or session.suspended or queue.deleting or queue.is_paused:
             return ClaimOutcome.OVER
-        if not session.rights.read[queue.name]:  # it was, when the call began
+        if not session.rights.read[queue.name]:  # the right existed when the call began
             return ClaimOutcome.OVER
         entry, now = queue.messages.available.get(id), now_ms()
         if entry is None or envelope is None or not is_visible(entry, now):
@@ -97,20 +97,20 @@ class Claimed:
             self._uses.timed.note(queue.name, entry)
 
     def clear(self) -> None:
-        """Forget the messages: their queue was deleted."""
+        """Discard the messages, because their queue was deleted."""
         self._rows.clear()
         self._received.clear()
 
-    # ------------------------------------------------------------------ answering
+    # ------------------------------------------------------------------ replying
     def answer(self) -> None:
-        """Answer the Read, after reading from the store when messages were received, if that is not in memory."""
+        """Answer the Read; unless they are in memory, reads the times of receipt from the store first."""
         if all(self._received):
             self._answer()
         else:
             self._uses.background.run(self._session, self._msg.rid, self.look_up_and_answer(), once=True)
 
     async def look_up_and_answer(self) -> None:
-        """As :meth:`answer`, for a call that is a task already."""
+        """Answer the Read as :meth:`answer` does, for a call that is already a task."""
         unknown = [row[0] for row, at in zip(self._rows, self._received, strict=True) if not at]
         if unknown:
             try:

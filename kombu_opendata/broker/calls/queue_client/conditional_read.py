@@ -1,7 +1,7 @@
 """Reads with a condition: messages whose headers match, in the order of delivery, or those of free groups.
 
-A search is bounded and yields to other tasks. A Read that waits searches again only after the queue has changed, and
-uses at most a tenth of the time.
+A search is bounded and yields to other tasks. A waiting Read searches again only after the queue has changed, and uses
+at most a tenth of the time.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from . import grouped_read
 from .claimed_messages import Claimed, Claiming, ClaimOutcome
 from .grouped_read import GroupedReads
 
-#: visible messages that one search reads, and cold buckets that it loads into memory
+#: maximum number of visible messages that one search reads, and of cold buckets that it loads into memory
 MAX_SEARCHED = 10_000
 _MAX_LOADS = 64
 #: messages whose headers are read in one turn of the event loop
 _AT_ONCE = 256
-#: the shortest pause between two searches
+#: the minimum interval between two searches
 _PACE_SECONDS = 0.1
 
 Condition = Callable[[Mapping[str, str]], bool]
 
 
 def condition_of(msg: q.Read) -> Condition:
-    """Makes the condition on the headers of a message.
+    """Return the condition on the headers of a message.
 
     Raises:
         SelectorError: the selector is not valid.
@@ -61,13 +61,13 @@ class ConditionalReads:
         self._stops: dict[tuple[bytes, int], asyncio.Event] = {}  # by session and request number
 
     def stop(self, session: Session, rid: int | None) -> None:
-        """End the reads of a session, or the one with this number, after their current search."""
+        """End the reads of a session, or the read with this number, after their current search."""
         for (reader, number), stop in self._stops.items():
             if reader == session.id and rid in (None, number):
                 stop.set()
 
     def read(self, session: Session, queue: BrokerQueue, msg: q.Read) -> Coroutine[Any, Any, None]:
-        """Search for messages, claim them and answer.
+        """Search for messages, claim them and reply.
 
         Raises:
             SelectorError, RequestError: the condition is not valid; raised before the first search.
@@ -104,12 +104,12 @@ class ConditionalReads:
         await claimed.look_up_and_answer()
 
     def _has_news(self, queue: BrokerQueue, before: tuple[int, ...]) -> bool:
-        """Whether there may be something to read that was not there before."""
+        """Return whether messages may have become available since this signature."""
         next_visible = queue.messages.next_visible_at()
         return _signature(queue) != before or (next_visible is not None and next_visible <= self._clock.now_ms())
 
     async def _search(self, session: Session, queue: BrokerQueue, msg: q.Read, condition: Condition) -> Claimed:
-        """Search once; claims matching messages as they are found."""
+        """Search once; claims matching messages during the search."""
         claimed, pace = Claimed(self._uses, session, queue, msg), TimeSlice()
         async for entries in self._candidates(queue):
             places = [(entry.id, entry.priority) for entry in entries]
@@ -124,7 +124,7 @@ class ConditionalReads:
         return claimed
 
     async def _candidates(self, queue: BrokerQueue) -> AsyncIterator[list[QueueEntry]]:
-        """Visible messages in the order of delivery, in parts."""
+        """Yield visible messages in the order of delivery, in parts."""
         messages, now = queue.messages, self._clock.now_ms()
         heap: list[tuple[int, int, int]] = [  # priority, id, cold bucket or -1
             (entry.priority, entry.id, -1)
@@ -147,9 +147,9 @@ class ConditionalReads:
                     if queue_pages.is_visible(entry, now):
                         heappush(heap, (entry.priority, entry.id, -1))
                 continue
-            found = messages.available.get(id)
-            if found is not None:
-                part.append(found)
+            candidate = messages.available.get(id)
+            if candidate is not None:
+                part.append(candidate)
                 searched += 1
             if len(part) >= _AT_ONCE:
                 yield part
@@ -168,7 +168,7 @@ async def _wait(stop: asyncio.Event, seconds: float) -> None:
 
 
 def _signature(queue: BrokerQueue) -> tuple[int, ...]:
-    """A value that changes when the queue may have something new to read."""
+    """Return a value that changes when the queue may have new messages to read."""
     counts = queue.counts
     returned = counts.requeued + counts.released + counts.lease_expired
     ended = counts.acked + counts.rejected + counts.exhausted + counts.deleted

@@ -1,4 +1,4 @@
-"""GetFigures: what the broker remembers of the last ten minutes."""
+"""GetFigures: the metrics of the last ten minutes."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ..dispatch import required_rights as needs
 from ..dispatch.context import Context
 from ..dispatch.registry import handles
 
-#: queues in one answer
+#: maximum number of queues in one reply
 MAX_QUEUES = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class FigureCalls:
-    """The calls that read the recent figures of queues."""
+    """The calls that read the recent metrics of queues."""
 
     _queues: Queues
     _memory: FigureMemory
@@ -29,9 +29,9 @@ class FigureCalls:
         if len(msg.queues) > MAX_QUEUES:
             text = f"ask for the figures of at most {MAX_QUEUES} queues, not {len(msg.queues)}"
             raise RequestError(text, value=len(msg.queues), limit=MAX_QUEUES)
-        memory, found = self._memory, {}
+        memory, series = self._memory, {}
         numbers, times = memory.points(msg.since_ms)
         async for queue in TimeSlice().over(self._queues.existing(dict.fromkeys(msg.queues))):
-            found[queue.name] = encoded(memory.of(queue, numbers))
+            series[queue.name] = encoded(memory.of(queue, numbers))
         total = memory.total(numbers) if "monitor" in call.session.rights.roles else None
-        return q.Figures(msg.rid, times, found, total)
+        return q.Figures(msg.rid, times, series, total)

@@ -22,9 +22,9 @@ from .claimed_messages import Claimed, Claiming, ClaimOutcome
 #: all messages of the first group, then of the next; one of each in turn; only the first of each
 FILL, ROUND_ROBIN, HEAD = "fill", "round_robin", "head"
 ORDERS = (FILL, ROUND_ROBIN, HEAD)
-#: waiting messages that one search reads
+#: maximum number of messages that one search reads
 MAX_SEARCHED = 10_000
-#: messages in flight beyond which finding their groups would take too long
+#: number of messages in flight beyond which finding their groups would take too long
 MAX_IN_FLIGHT = 100_000
 #: messages that are read in one turn of the event loop
 _AT_ONCE = 1024
@@ -43,7 +43,7 @@ class GroupCache:
         self._groups: dict[int, str] = {}
 
     async def find(self, queue: BrokerQueue, header: str, rows: list[tuple[int, int]]) -> list[str | None]:
-        """The groups of messages, given as (id, stored priority); None for one that is gone."""
+        """Return the groups of messages, given as (id, stored priority); None for a deleted message."""
         if header != self._header:
             self._header, self._groups = header, {}
         groups = self._groups
@@ -53,10 +53,10 @@ class GroupCache:
                 if headers is not None:
                     groups[id] = headers.get(header, _NO_GROUP)
             await asyncio.sleep(0)
-        found = [groups.get(id) for id, _priority in rows]
+        row_groups = [groups.get(id) for id, _priority in rows]
         if len(groups) > _REMEMBERED + len(queue.messages.in_flight):
             self._groups = {id: group for id, group in groups.items() if queue.messages.find(id) is not None}
-        return found
+        return row_groups
 
 
 def check(msg: q.Read) -> None:
@@ -72,7 +72,7 @@ def check(msg: q.Read) -> None:
 
 
 class GroupedReads:
-    """Searches for messages of free groups in the queues of one instance."""
+    """The searches for messages of free groups in the queues of one instance."""
 
     def __init__(self, uses: Claiming, outbox: Outbox) -> None:
         self._uses = uses
@@ -87,7 +87,7 @@ class GroupedReads:
             return await self._claim(session, queue, msg, lines)
 
     async def _lines(self, queue: BrokerQueue, msg: q.Read, groups: GroupCache) -> list[list[int]]:
-        """The ids of each free group, in order; the groups are ordered by their first id."""
+        """Return the ids of each free group, in order; the groups are ordered by their first id."""
         if len(queue.messages.in_flight) > MAX_IN_FLIGHT:
             raise PreconditionFailed(
                 f"queue {queue.name!r} has over {MAX_IN_FLIGHT} messages in flight, too many to read it by groups",
@@ -99,8 +99,8 @@ class GroupedReads:
         searched, after = 0, -1
         while searched < MAX_SEARCHED and not _is_enough(msg, lines):
             rows, after = await queue.page((queue_pages.AVAILABLE, queue_pages.DELAYED), after, _AT_ONCE)
-            found = await groups.find(queue, msg.group_header, [(row.id, row.priority) for row in rows])
-            for row, group in zip(rows, found, strict=True):
+            row_groups = await groups.find(queue, msg.group_header, [(row.id, row.priority) for row in rows])
+            for row, group in zip(rows, row_groups, strict=True):
                 if group is None or group in blocked:
                     continue
                 if row.state == queue_pages.DELAYED:
@@ -114,24 +114,24 @@ class GroupedReads:
         return list(lines.values())
 
     async def _claim(self, session: Session, queue: BrokerQueue, msg: q.Read, lines: list[list[int]]) -> Claimed:
-        """Claim messages in order, except after one in the same group that could not be claimed."""
+        """Claim messages in order, except after a message of the same group that could not be claimed."""
         claimed = Claimed(self._uses, session, queue, msg)
         line_of = {id: number for number, line in enumerate(lines) for id in line}
         passed: set[int] = set()
         for id in _in_order(msg.grouped, lines):
             if line_of[id] in passed:
                 continue
-            found = await claimed.claim(id)
-            if found is ClaimOutcome.TAKEN:
+            outcome = await claimed.claim(id)
+            if outcome is ClaimOutcome.TAKEN:
                 passed.add(line_of[id])
-            if found is ClaimOutcome.OVER or claimed.is_enough:
+            if outcome is ClaimOutcome.OVER or claimed.is_enough:
                 break
         self._outbox.schedule()
         return claimed
 
 
 def _is_enough(msg: q.Read, lines: dict[str, list[int]]) -> bool:
-    """Whether no later message could come before one of these."""
+    """Return whether no later message could come before one of these."""
     if msg.grouped == FILL:
         return any(len(line) >= msg.quantity for line in islice(lines.values(), 1))
     return len(lines) >= msg.quantity

@@ -20,23 +20,23 @@ class Holders:
         self._timed = timed
 
     def of(self, entry: QueueEntry) -> Session:
-        """The holder of a message, as a session."""
+        """Return the holder of a message, as a session."""
         return self._sessions.get(entry.session) or self._timed.holder(entry)
 
     def name(self, holder: bytes) -> str:
-        """The name of a lease's session; empty if it is not known."""
+        """Return the name of a lease's session; empty if it is not known."""
         session = self._sessions.get(holder)
         return session.name if session is not None else self._timed.name_of(holder)
 
     def worker(self, holder: bytes) -> bytes:
-        """The worker of a lease's session. The client of a session from before a restart is not known."""
+        """Return the worker of a lease's session. The client of a session from before a restart is not known."""
         session = self._sessions.get(holder)
         if session is not None:
             return session_of(session.client)
         return holder if is_timed(holder) else session_of(holder)
 
     def row(self, row: Row) -> StateRow:
-        """A row for the client, with Kombu's priority and the holder's name."""
+        """Return a row for the client, with Kombu's priority and the holder's name."""
         holder = self.name(row.session) if row.session else ""
         priority = 0 if row.state in LISTS or row.state == RUNNING else 255 - row.priority
         return (

@@ -1,4 +1,4 @@
-"""Reading messages without claiming them: peek, pages by state, a message by its id."""
+"""Calls that read messages without claiming them: peek, pages by state, a message by its id."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ..dispatch.registry import handles
 from .call_limits import MAX_PAGE, PAGE_BYTES, check_quantity
 from .lease_holders import Holders
 
-#: the largest number of buckets that a search for a message by its id reads
+#: the maximum number of buckets that a search for a message by its id reads
 _MAX_READS = 128
 #: queues that are searched in one turn of the event loop
 _QUEUES_AT_ONCE = 5
@@ -47,7 +47,7 @@ class PeekCalls:
         check_quantity(msg.limit, MAX_PAGE)
         queue, is_readable = call.queue(msg.queue), call.session.rights.read[msg.queue]
         rows, after = await queue.page((AVAILABLE, DELAYED), msg.after, msg.limit)
-        found: list[tuple[q.StateRow, int, bytes]] = []
+        peeked: list[tuple[q.StateRow, int, bytes]] = []
         errors: dict[int, q.Refusal] = {}
         size = 0
         for row in rows:
@@ -56,13 +56,13 @@ class PeekCalls:
             except CorruptRecord as exc:
                 waiting, errors[row.id] = (0, b""), _refusal(exc)
             if waiting is None:
-                continue  # settled meanwhile
+                continue  # settled during the read
             received, envelope = waiting
-            found.append((self._holders.row(row), received, envelope if is_readable else shown_envelope(envelope)))
+            peeked.append((self._holders.row(row), received, envelope if is_readable else shown_envelope(envelope)))
             size += len(envelope)
             if size >= PAGE_BYTES:
                 break
-        return q.Peeked(msg.rid, found, size >= PAGE_BYTES or after >= 0, errors)
+        return q.Peeked(msg.rid, peeked, size >= PAGE_BYTES or after >= 0, errors)
 
     @handles(q.ListByState, needs=needs.on_queue("read", or_role="monitor"), query=True)
     async def list_by_state(self, call: Context, msg: q.ListByState) -> q.MessageStatePage:
@@ -102,18 +102,18 @@ class PeekCalls:
         elif envelope is not None:
             headers = headers_in(envelope, 255 - states[0][1].priority if states else 0) or {}
         rows = [(name, self._holders.row(row)) for name, row in states]
-        found = q.FoundMessage(msg.rid, envelope, headers, created, received, visible, rows, left > 0, error)
-        return _shown(call.session.rights, found)
+        reply = q.FoundMessage(msg.rid, envelope, headers, created, received, visible, rows, left > 0, error)
+        return _shown(call.session.rights, reply)
 
     async def _read(self, id: int) -> tuple[bytes | None, q.Refusal | None]:
-        """Read a stored message; returns an empty envelope and the reason if it is damaged."""
+        """Read a stored message; returns an empty envelope and the reason if it is corrupt."""
         try:
             return await self._payloads.read(id), None
         except CorruptRecord as exc:
             return b"", _refusal(exc)
 
     async def _queues_of(self, id: int) -> list[BrokerQueue]:
-        """The queues that may hold a message: those in its history, or all if there is none."""
+        """Return the queues that may hold a message: those in its history, or all if it has none."""
         queues, history = self._queues, self._history
         record = await history.message(id) if history.enabled else None
         if record is not None and record.queues:
@@ -122,7 +122,7 @@ class PeekCalls:
 
 
 def _shown(rights: Rights, found: q.FoundMessage) -> q.FoundMessage:
-    """What these rights show of a message: all of it if it is in a queue that may be read."""
+    """Return the part of a message that these rights show: all of it if it is in a queue that may be read."""
     if rights.read[ALL_EXCHANGES]:
         return found
     readable = [state for state in found.states if rights.read[state[0]]]

@@ -1,4 +1,4 @@
-"""GetMetrics: how many messages a queue has now, its counters, and its rates over the last minute."""
+"""GetMetrics: the number of messages in a queue, its counters, and its rates over the last minute."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..dispatch.registry import handles
 
 @dataclass(frozen=True, slots=True)
 class MetricsCalls:
-    """The calls that read the figures of queues."""
+    """The calls that read the metrics of queues."""
 
     _queues: Queues
     _memory: FigureMemory
@@ -37,11 +37,11 @@ class MetricsCalls:
             queues = list(self._queues.values())
         if not msg.queues:
             queues = [queue for queue in queues if not queue.deleting and may_watch(queue.name)]
-        found, pace = {}, TimeSlice()
+        metrics, pace = {}, TimeSlice()
         async for queue in pace.over(queues):
-            found[queue.name] = encoded(await self._figures(queue, pace))
+            metrics[queue.name] = encoded(await self._figures(queue, pace))
         gone = None if gone is None else [name for name in gone if may_watch(name)]
-        return q.Metrics(msg.rid, self._clock.now_ms(), found, mark, gone)
+        return q.Metrics(msg.rid, self._clock.now_ms(), metrics, mark, gone)
 
     async def _figures(self, queue: BrokerQueue, pace: TimeSlice) -> dict[str, Any]:
         now = self._clock.now_ms()
@@ -65,7 +65,7 @@ class MetricsCalls:
 
 
 async def _ages(queue: BrokerQueue, now: int) -> tuple[float | None, float | None]:
-    """The ages of the oldest and the newest message in seconds, in flight or not; None if there is none."""
+    """Return the ages of the oldest and the newest message in seconds, in flight or not; None if there is none."""
     messages = queue.messages
     cold, groups = messages.cold.values(), [ids for ids in (messages.available, messages.in_flight) if ids]
     if not groups and not cold:

@@ -1,4 +1,4 @@
-"""Read: claims messages for a time, or pops them, at once or when some arrive."""
+"""Read: claims messages for a time, or pops them, immediately or when some arrive."""
 
 from __future__ import annotations
 
@@ -50,13 +50,16 @@ class PendingRead:
         self._answer()
 
     def drop(self) -> None:
-        """The client repeats the call and gets what this one took. If it does not, the leases end at their time."""
+        """Cancel the wait of a lost connection, and retain the claimed messages for the client's repeated call.
+
+        If the client does not repeat the call, the leases end at their time.
+        """
         self._cancel()
         if self._claimed:
             self._answer()
 
     def stop(self) -> None:
-        """Stop waiting."""
+        """Stop waiting, and reply."""
         if self in self._queue.getters:
             self._queue.getters.remove(self)
             self._answer()
@@ -98,7 +101,7 @@ class ReadCalls:
         self.stop(call.session, msg.read_rid)
 
     def stop(self, session: Session, rid: int | None = None) -> None:
-        """End the waiting reads of a session, or the one with this number."""
+        """End the waiting reads of a session, or the read with this number."""
         self._conditional.stop(session, rid)
         for queue in self._queues.values():
             for getter in list(queue.getters):

@@ -39,7 +39,7 @@ class Checked:
 
     Attributes:
         publishes: each message as a publish.
-        routes: the names of the queues that take each message, if routing is slow.
+        routes: the names of the queues that each message is routed to, if routing is slow.
     """
 
     publishes: dict[int, m.Publish] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class SendCalls:
-    """Stores the messages of sends, or repeats the answer of an earlier send."""
+    """The calls that store messages, or repeat the reply of an earlier send."""
 
     _publishing: PublishCalls
     _keys: SentKeys
@@ -134,7 +134,7 @@ class SendCalls:
         return q.Sent(msg.rid, ids, queues)
 
     def _sent_before(self, msg: q.Send, session: Session, last_id: int, checked: Checked) -> q.Sent:
-        """The stored messages, as they would be routed now; none if the id of the last one is not known."""
+        """Return the stored messages, as they would be routed now; none if the id of the last one is not known."""
         if last_id < 0:
             return q.Sent(msg.rid, [], [])
         try:
@@ -151,16 +151,18 @@ class SendCalls:
     # ------------------------------------------------------------------ a key for each message
     def _send_new(self, call: Context, msg: q.Send, names: list[bytes], checked: Checked) -> q.Sent:
         """Store the messages with new keys, and return the ids of all."""
-        found = [self._keys.find(msg, name) for name in names]
-        same = repetitions(msg, names, found)
+        sendings = [self._keys.find(msg, name) for name in names]
+        same = repetitions(msg, names, sendings)
         before = self._operations.published(call.session.id, msg.seq)
         if before is not None:  # stored before a restart: keys with the expiry of the last message were new
             last_id = before.last_message_id if before.last_sequence == msg.seq else -1
-            times = {sent.expires_at_ms for sent in found if sent is not None and sent.ids[0] == last_id}
-            ids = [-1 if sent is None else sent.ids[0] for sent in found]
-            new = [sent is not None and sent.expires_at_ms in times and at not in same for at, sent in enumerate(found)]
+            times = {sent.expires_at_ms for sent in sendings if sent is not None and sent.ids[0] == last_id}
+            ids = [-1 if sent is None else sent.ids[0] for sent in sendings]
+            new = [
+                sent is not None and sent.expires_at_ms in times and at not in same for at, sent in enumerate(sendings)
+            ]
             return q.Sent(msg.rid, ids, [], not any(new), new) if -1 not in ids else q.Sent(msg.rid, [], [])
-        fresh = [at for at, sent in enumerate(found) if sent is None and at not in same]
+        fresh = [at for at, sent in enumerate(sendings) if sent is None and at not in same]
         unsent = replace(msg, messages=[msg.messages[at] for at in fresh])
         routed = self._route(unsent, self._must_take(msg), call.session, checked)
         stored = dict(zip(fresh, self._store(call, routed), strict=True))
@@ -168,12 +170,12 @@ class SendCalls:
         for (at, id), (_publish, targets) in zip(stored.items(), routed, strict=True):
             queues = (tuple(queue.name for queue in targets),)
             self._keys.remember(msg, names[at], Sending((id,), expires_at, msg.digests[at], queues), [targets])
-        ids = [stored[same.get(at, at)] if sent is None else sent.ids[0] for at, sent in enumerate(found)]
+        ids = [stored[same.get(at, at)] if sent is None else sent.ids[0] for at, sent in enumerate(sendings)]
         return q.Sent(msg.rid, ids, [], not stored, [at in stored for at in range(len(ids))])
 
     # ------------------------------------------------------------------ routing and storing
     def _must_take(self, msg: q.Send) -> BrokerQueue | None:
-        """The queue that must take each message, if the client named one.
+        """Return the queue that must take each message, if the client named one.
 
         Raises:
             NotFound: there is no such queue.
@@ -186,7 +188,7 @@ class SendCalls:
         return queue
 
     def _route(self, msg: q.Send, must_take: BrokerQueue | None, session: Session, checked: Checked) -> Routed:
-        """Check and route the messages, unless they are. The last one that will be stored gets the batch's number."""
+        """Check and route the messages that were not yet. The last one that will be stored gets the batch's number."""
         routed: Routed = []
         numbered = False
         for message in reversed(msg.messages):
@@ -204,7 +206,7 @@ class SendCalls:
         return routed
 
     def _store(self, call: Context, routed: Routed) -> list[int]:
-        """Store all messages; returns their ids, -1 for a message that no queue took.
+        """Store all messages; returns their ids, -1 for a message that was not routed to a queue.
 
         Raises:
             QueueFull, QueuePaused, StoreFull, RequestError: there is not enough room; nothing was stored.
@@ -218,7 +220,7 @@ class SendCalls:
 
         Raises:
             QueueFull, QueuePaused, StoreFull: nothing was stored.
-            RequestError: they can never be stored.
+            RequestError: the messages can never be stored.
         """
         self._commits.check_room(sum(len(publish.envelope) for publish, targets in routed if targets))
         if len(routed) == 1:
@@ -242,7 +244,7 @@ class SendCalls:
 
 
 def _publish_of(msg: q.Send, message: q.Outgoing) -> m.Publish:
-    """A message of a batch as a publish."""
+    """Return a message of a batch as a publish."""
     envelope, headers, priority, visible_at, ttl_ms = message
     return m.Publish(
         0, msg.seq, msg.exchange, msg.routing_key, envelope, headers, priority, msg.created_at_ms, visible_at, ttl_ms

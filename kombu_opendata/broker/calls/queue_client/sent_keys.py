@@ -1,4 +1,4 @@
-"""Idempotency keys: what was sent with them, in the store or in memory."""
+"""Idempotency keys: the sends that used them, in the store or in memory."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class SentKeys:
         self._clock = clock
 
     def queue_of(self, msg: Send) -> BrokerQueue | None:
-        """The queue that the sender named, if it exists."""
+        """Return the queue that the sender named, if it exists."""
         queue = None if msg.exchange else self._queues.get(msg.routing_key)
         return None if queue is None or queue.deleting else queue
 
     # ------------------------------------------------------------------ finding
     def find(self, msg: Send, name: bytes) -> Sending | None:
-        """What was sent with a key; only valid if :meth:`is_known`."""
+        """Return the send that used a key; only valid if :meth:`is_known`."""
         return self._find(msg, name)[1] if name else None
 
     def is_known(self, msg: Send, name: bytes) -> bool:
-        """Whether :meth:`find` works without reading the store."""
+        """Return whether :meth:`find` works without reading the store."""
         return not name or self._find(msg, name)[0]
 
     def _find(self, msg: Send, name: bytes) -> tuple[bool, Sending | None]:
@@ -47,15 +47,15 @@ class SentKeys:
     async def load(self, msg: Send, names: list[bytes]) -> None:
         """Load keys from the store, until all of them are known."""
         while unknown := [name for name in names if not self.is_known(msg, name)]:
-            await self._idempotency.load(unknown, _addressee(msg))  # others may evict some from the cache
+            await self._idempotency.load(unknown, _addressee(msg))  # other calls may evict some from the cache
 
     # ------------------------------------------------------------------ remembering
     def expires_at_ms(self, msg: Send) -> int:
-        """When the keys of a send expire; all of them at the same time."""
+        """Return the time when the keys of a send expire; all of them at the same time."""
         return self._clock.now_ms() + msg.key_ttl_ms
 
     def remember(self, msg: Send, name: bytes, sending: Sending, targets: list[list[BrokerQueue]]) -> None:
-        """Remember what was sent with a key to these queues, in the store if one of the queues is stored."""
+        """Remember a send with a key to these queues, in the store if one of the queues is stored."""
         if not name or max(sending.ids) < 0:
             return
         queue = self.queue_of(msg)
@@ -70,18 +70,18 @@ class SentKeys:
 
 
 def key_name(msg: Send, key: str) -> bytes:
-    """The name of a send's key."""
+    """Return the name of a send's key."""
     return name_of(msg.exchange, msg.routing_key, key) if key else b""
 
 
 def names_of(targets: list[list[BrokerQueue]]) -> list[list[str]]:
-    """The queues of each message; one entry if they are the same for all."""
+    """Return the queues of each message; one entry if they are the same for all."""
     names = [[queue.name for queue in each] for each in targets]
     return names[:1] if all(each == names[0] for each in names) else names
 
 
 def _addressee(msg: Send) -> str:
-    """The name of the queue that the sender named; empty if none."""
+    """Return the name of the queue that the sender named; empty if none."""
     return "" if msg.exchange else msg.routing_key
 
 
@@ -112,7 +112,7 @@ def check_keys(msg: Send) -> None:
 
 
 def repetitions(msg: Send, names: list[bytes], found: list[Sending | None]) -> dict[int, int]:
-    """The indexes of messages that repeat an earlier key of the batch, with the index of the first.
+    """Return the indexes of messages that repeat an earlier key of the batch, with the index of the first.
 
     Raises:
         KeyReused: a key is used for two messages; nothing was stored.
@@ -130,7 +130,7 @@ def repetitions(msg: Send, names: list[bytes], found: list[Sending | None]) -> d
 
 
 def key_reused(key: str, ids: tuple[int, ...]) -> KeyReused:
-    """The error for a key that was used for another message."""
+    """Return the error for a key that was used for another message."""
     other = f", {ids[0]}" if ids else " of this batch"
     return KeyReused(
         f"the idempotency key {key!r} was used for another message{other}: nothing was stored; take a new key for a "

@@ -1,4 +1,4 @@
-"""SettleMessages: settles messages by their ids, with timed leases or waiting."""
+"""SettleMessages: settles messages by their ids, in flight with timed leases or ready."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OUTCOMES: dict[Ending, int] = {
 
 @dataclass(frozen=True, slots=True)
 class SettleCalls:
-    """Settles messages by their ids."""
+    """The calls that settle messages by their ids."""
 
     _leases: LeaseTable
     _timed: TimedLeases
@@ -65,8 +65,8 @@ class SettleCalls:
         for number in messages.cold_buckets_of(ids):
             if number in messages.cold and not queue.deleting:
                 await queue.load_bucket(number)
-                here = [(id, items.pop(id)) for id in list(items) if messages.find(id) is not None]
-                self._end_some(call, msg, call.queue(msg.queue), here, answer)
+                loaded = [(id, items.pop(id)) for id in list(items) if messages.find(id) is not None]
+                self._end_some(call, msg, call.queue(msg.queue), loaded, answer)
         self._end_some(call, msg, call.queue(msg.queue), list(items.items()), answer)
         self._answer(call, msg, answer)
 
@@ -78,7 +78,7 @@ class SettleCalls:
         items: list[q.Item],
         answer: q.SettledMessages,
     ) -> None:
-        """Settle messages as far as possible, and record the results in the answer."""
+        """Settle messages as far as possible, and record the results in the reply."""
         for id, token in items:
             try:
                 self._end_one(call, queue, id, token, Ending(msg.ending), msg.delay_ms)
@@ -134,7 +134,7 @@ class SettleCalls:
         self._end_held(queue, entry, ending, delay_ms)
 
     def _end_waiting(self, call: Context, queue: BrokerQueue, entry: QueueEntry, ending: Ending, delay_ms: int) -> None:
-        """A message that nobody holds can be archived, deleted or delayed."""
+        """Archive, delete or delay a message that is not in flight."""
         if ending == Ending.ARCHIVE:
             queue.archive(entry, call.session.name)
         elif ending == Ending.DELETE:

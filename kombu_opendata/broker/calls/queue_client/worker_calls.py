@@ -1,4 +1,4 @@
-"""Workers as the queue client sees them: listing them and what they hold, and controlling them.
+"""Calls about workers, for the queue client: listing them and their messages, and controlling them.
 
 A worker is a client: all its connections and its timed leases. Its id is the session id of its timed leases. No
 connection can have that id, so it does not give access to a session.
@@ -82,7 +82,7 @@ class WorkerCalls:
             for task in tasks.values():
                 _note(oldest, worker, task.started_at_ms, task.message_id)
             names[worker] = names.get(worker) or self._holders.name(holder)
-        found = [
+        rows = [
             _row(
                 sessions.get(id, []),
                 {
@@ -97,7 +97,7 @@ class WorkerCalls:
             )
             for id in (*sessions, *sorted((held | running).keys() - sessions.keys()))
         ]
-        return q.Workers(msg.rid, found)
+        return q.Workers(msg.rid, rows)
 
     @handles(q.WorkerMessages, needs=needs.role("monitor", "see the workers"))
     def worker_messages(self, call: Context, msg: q.WorkerMessages) -> None:
@@ -118,7 +118,7 @@ class WorkerCalls:
         return self._running.late_since_ms(entry.session, (queue.name, entry.id, entry.claimed_at))
 
     def _in_flight(self) -> list[tuple[BrokerQueue, QueueEntry]]:
-        """The messages in flight in all queues."""
+        """Return the messages in flight in all queues."""
         return [
             (queue, entry)
             for queue in self._queues.values() if not queue.deleting
@@ -126,15 +126,15 @@ class WorkerCalls:
         ]  # fmt: skip
 
     def _held(self, worker: bytes) -> list[tuple[BrokerQueue, QueueEntry]]:
-        """The messages that a worker holds."""
+        """Return the messages that a worker holds."""
         return [(queue, entry) for queue, entry in self._in_flight() if self._holders.worker(entry.session) == worker]
 
     def _sessions(self) -> dict[bytes, list[Session]]:
-        """The sessions of each worker."""
-        found: dict[bytes, list[Session]] = {}
+        """Return the sessions of each worker."""
+        sessions: dict[bytes, list[Session]] = {}
         for session in self._all_sessions.values():
-            found.setdefault(session_of(session.client), []).append(session)
-        return found
+            sessions.setdefault(session_of(session.client), []).append(session)
+        return sessions
 
     # ------------------------------------------------------------------ control
     @handles(q.ControlWorker, needs=needs.role("operator", "control workers"), once=True)
@@ -161,7 +161,7 @@ class WorkerCalls:
         call.answer_once(msg.rid, m.Count(msg.rid, count))
 
     def _suspend(self, session: Session, suspended: bool) -> None:
-        """Stop its deliveries until it is resumed, or resume them."""
+        """Stop a session's deliveries until it is resumed, or resume them."""
         session.suspended = suspended
         if suspended:
             self._reads.stop(session)
@@ -169,7 +169,7 @@ class WorkerCalls:
             self._queues.wake_session(session)
 
     def _shut_down(self, session: Session, by: str) -> None:
-        """Cancel its consumers, as if their queues were deleted. It may still settle what it holds."""
+        """Cancel a session's consumers, as if their queues were deleted. It may still settle its deliveries."""
         for consumer in _consumers(session):
             self._queues.remove_consumer(consumer)
             cancelled = m.Cancelled(consumer.channel.number, consumer.tag, f"shut down by {by}")
@@ -177,7 +177,7 @@ class WorkerCalls:
 
     @handles(q.Reclaim, needs=needs.role("operator", "take messages from lost workers"), once=True)
     def reclaim(self, call: Context, msg: q.Reclaim) -> None:
-        """Return at once what absent clients hold, without waiting for their grace period or leases to end."""
+        """Requeue the messages of disconnected clients before their grace periods or leases end."""
         only = call.queue(msg.queue) if msg.queue else None
         sessions = self._all_sessions
         present = {session_of(each.client) for each in sessions.values() if each.connection is not None}
@@ -193,7 +193,7 @@ class WorkerCalls:
 
 
 def _row(sessions: list[Session], known: dict[str, Any], name: str) -> dict[str, Any]:
-    """A worker; ``name`` is used if it has no session any more."""
+    """Return a worker; ``name`` is used if it has no session any more."""
     connected = [session for session in sessions if session.connection is not None]
     lost_at_ms = max((session.lost_at_ms for session in sessions), default=0)
     return {
@@ -216,7 +216,7 @@ def _note(oldest: dict[bytes, tuple[int, int]], worker: bytes, at_ms: int, id: i
 
 
 def _prefetch(sessions: list[Session]) -> int | None:
-    """How many stored messages a client may hold; None if it does not consume any, 0 if there is no limit."""
+    """Return the number of stored messages that a client may hold; None if it consumes none, 0 if there is no limit."""
     channels = {
         consumer.channel: consumer.channel.prefetch
         for session in sessions
