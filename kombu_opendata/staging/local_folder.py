@@ -15,7 +15,8 @@ from ..full_disk import is_full, remedy
 from .batch_uri import FILE_NAME
 from .folder import Folder, FolderEntry, Output, missing
 
-_PART = ".part"
+#: of the name of a file that is not complete
+PART_SUFFIX = ".part"
 #: files that a folder keeps open for reading
 _MAX_OPEN = 32
 
@@ -95,7 +96,7 @@ class _LocalOutput(Output):
 
     def __init__(self, root: Path, path: str) -> None:
         self._final = root / path
-        self._temporary = root / (path + _PART)
+        self._temporary = root / (path + PART_SUFFIX)
         with _errors_of(self._final):
             _make_folders(root, self._final.parent)
             flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC

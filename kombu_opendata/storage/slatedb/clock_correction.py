@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 from ...errors import StoreError
 from ...staging.folder import Folder
 from ...staging.folder_url import open_folder
+from ...staging.local_folder import PART_SUFFIX
 from ..records import keys
 from . import ffi
 from .databases import answered
@@ -165,6 +166,7 @@ async def _read(folder: Folder, path: str) -> bytes:
 
 
 def _create(folder: Folder, path: str, data: bytes) -> None:
+    folder.delete([f"{path}{PART_SUFFIX}"])  # of a correction that was interrupted; no other process writes here
     output = folder.create(path)
     try:
         output.write(data)
