@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -25,6 +26,8 @@ from ..publish import PublishCalls
 from .sent_keys import SentKeys, check_keys, key_name, key_reused, names_of, repetitions
 
 MAX_MESSAGES = 10_000
+#: bytes of batches of one session that are checked at the same time, or one batch
+MAX_CHECKING_BYTES = 64 << 20
 
 #: messages of a batch that are checked and routed in one turn of the event loop
 _CHECKED_AT_ONCE = 16
@@ -55,6 +58,7 @@ class SendCalls:
     _operations: Operations
     _commits: Commits
     _upkeep: QueuePolicies
+    _checking_bytes: Counter[bytes] = field(default_factory=Counter)  # by session
 
     @handles(q.Send, needs=needs.send, once=True)
     def send(self, call: Context, msg: q.Send) -> None:
@@ -68,13 +72,25 @@ class SendCalls:
         if not is_large and all(self._keys.is_known(msg, name) for name in names):
             self._send(call, msg, names, Checked())
         else:
-            call.run(msg.rid, self._load_and_send(call, msg, names), once=True)
+            size = sum(len(envelope) for envelope, *_rest in msg.messages)
+            checking = self._checking_bytes[call.session.id]
+            if checking and checking + size > MAX_CHECKING_BYTES:
+                text = f"batches with {checking:,} bytes of this client are being checked: wait for their answers"
+                raise RetryLater(text)
+            self._checking_bytes[call.session.id] += size
+            call.run(msg.rid, self._load_and_send(call, msg, names, size), once=True)
 
-    async def _load_and_send(self, call: Context, msg: q.Send, names: list[bytes]) -> None:
-        await self._keys.load(msg, names)
-        is_new = any(self._keys.find(msg, name) is None for name in names)
-        checked = await self._check(call, msg) if is_new and len(msg.messages) > _CHECKED_AT_ONCE else Checked()
-        self._send(call, msg, names, checked)
+    async def _load_and_send(self, call: Context, msg: q.Send, names: list[bytes], size: int) -> None:
+        session = call.session.id
+        try:
+            await self._keys.load(msg, names)
+            is_new = any(self._keys.find(msg, name) is None for name in names)
+            checked = await self._check(call, msg) if is_new and len(msg.messages) > _CHECKED_AT_ONCE else Checked()
+            self._send(call, msg, names, checked)
+        finally:
+            self._checking_bytes[session] -= size
+            if not self._checking_bytes[session]:
+                del self._checking_bytes[session]
 
     async def _check(self, call: Context, msg: q.Send) -> Checked:
         """Check the messages, and route them if that is slow, in slices of a millisecond.

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+from kombu_opendata.broker.calls.queue_client import send as send_calls
 from kombu_opendata.broker.instance.instance import Instance
+from kombu_opendata.errors import RetryLater
 from kombu_opendata.protocol.messages.queue_messages import Outgoing, Send, Sent
 from tests.support.caller import Caller
 from tests.unit.broker.model.test_queue import GRACE_MS, World, run
@@ -53,5 +57,21 @@ def test_rows_without_a_key_are_known_to_be_stored() -> None:
         restart(world)
         assert (await send(world, batch(1, "a-"))).ids == []
         assert world.instance.queues["dead"].counts.published == 2
+
+    run(True, steps)
+
+
+def test_a_client_cannot_fill_the_memory_with_batches_that_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(send_calls, "MAX_CHECKING_BYTES", 100)
+
+    async def steps(world: World) -> None:
+        messages: list[Outgoing] = [(b"b" * 10, {}, 0, 0, -1) for _number in range(20)]
+        world.call(Send(1, 1, "", "dead", messages, 1))  # one may be larger
+        with pytest.raises(RetryLater, match="200 bytes"):
+            world.call(Send(2, 2, "", "dead", messages, 1))
+        await world.call.done()
+        world.call(Send(2, 2, "", "dead", messages, 1))
+        await world.call.done()
+        assert world.instance.queues["dead"].counts.published == 40
 
     run(True, steps)
