@@ -74,7 +74,8 @@ class SendCalls:
         else:
             size = sum(len(envelope) for envelope, *_rest in msg.messages)
             checking = self._checking_bytes[call.session.id]
-            if checking and checking + size > MAX_CHECKING_BYTES:
+            is_stored = self._operations.published(call.session.id, msg.seq) is not None  # and its answer was lost
+            if checking and checking + size > MAX_CHECKING_BYTES and not is_stored:
                 text = f"batches with {checking:,} bytes of this client are being checked: wait for their answers"
                 raise RetryLater(text)
             self._checking_bytes[call.session.id] += size

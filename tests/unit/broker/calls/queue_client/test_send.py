@@ -72,6 +72,9 @@ def test_a_client_cannot_fill_the_memory_with_batches_that_are_checked(monkeypat
         await world.call.done()
         world.call(Send(2, 2, "", "dead", messages, 1))
         await world.call.done()
-        assert world.instance.queues["dead"].counts.published == 40
+        world.call(Send(3, 3, "", "dead", messages, 1))
+        world.call(Send(4, 1, "", "dead", messages, 1))  # stored before, and repeated because its answer was lost
+        await world.call.done()
+        assert world.instance.queues["dead"].counts.published == 60
 
     run(True, steps)
