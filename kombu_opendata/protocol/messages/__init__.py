@@ -1,8 +1,8 @@
-"""All messages of the wire protocol, and the two unions that each side decodes; ``<topic>_messages.py`` defines them.
+"""Messages of the wire protocol, and the two unions that each side decodes; ``<topic>_messages.py`` defines them.
 
-A message is a msgpack array whose first element is the message's number. ``rid`` is the number of a request: the
-client chooses it and the answer repeats it; a message without one is never answered. Times are milliseconds since the
-Unix epoch, UTC. See docs/rfcs/0002-wire-protocol.md.
+A message is a msgpack array whose first element is the message's number. ``rid`` is the number of a request: the client
+chooses it and the reply repeats it; a message without ``rid`` gets no reply. Times are milliseconds since the Unix
+epoch, UTC. See docs/rfcs/0002-wire-protocol.md.
 """
 
 # mypy: implicit-reexport
@@ -51,7 +51,7 @@ from .topology_messages import (
     ListBindings, PurgeQueue, QueueDeclared, Unbind, Undeclared,
 )  # fmt: skip
 
-#: what a client sends
+#: messages that a client sends
 ClientMessage = (
     Hello | Resume | Heartbeat | Goodbye
     | Publish | Consume | Cancel | Qos | Credit | Get | Settle | ReportTasks | CloseChannel
@@ -69,7 +69,7 @@ ClientMessage = (
     | StandbyHello | HandOver | Prepared
 )  # fmt: skip
 
-#: what a broker sends
+#: messages that a broker sends
 BrokerMessage = (
     Welcome | LoggedIn | Ok | Failed | BrokerHeartbeat | BrokerGoodbye
     | PublishConfirm | Got | Deliver | SettleConfirm | Cancelled

@@ -1,4 +1,4 @@
-"""The messages of administration: the broker's status, its maintenance, its instances."""
+"""Messages of administration: the broker's status, maintenance and instances."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from .message_base import Numbered
 
 # ------------------------------------------------------------------ client → broker
 class GetStatus(Numbered, tag=19):
-    """Ask for the broker's own report. Answer: Status."""
+    """Request to get the broker's report. Reply: Status."""
 
 
 class CreateInstance(Numbered, tag=38):
-    """Create an instance, which clients may then name in their Hello. Answer: InstanceCreated."""
+    """Request to create an instance, which clients may then name in their Hello. Reply: InstanceCreated."""
 
     name: str
 
 
 class ListInstances(Numbered, tag=39):
-    """List the instances. Answer: InstanceList."""
+    """Request to list the instances. Reply: InstanceList."""
 
 
 class Maintain(Numbered, tag=60):
-    """Run maintenance duties now; an empty list means all of them. Answer: Maintained.
+    """Request to run maintenance duties now; an empty list means all of them. Reply: Maintained.
 
-    ``again_in_seconds`` is when the client intends to ask again (0: it does not say). The broker postpones its own
+    ``again_in_seconds`` is the time until the client's next request (0: unknown). The broker postpones its own
     collection until that is overdue.
     """
 
@@ -34,19 +34,19 @@ class Maintain(Numbered, tag=60):
 
 
 class Reload(Numbered, tag=61):
-    """Read the files of users and certificates again, at once. Answer: Reloaded, or Failed if one can't be used."""
+    """Request to reload the files of users and certificates. Reply: Reloaded, or Failed if a file can't be used."""
 
 
 class WhoAmI(Numbered, tag=239):
-    """Ask what the broker takes the client for. Answer: Identity."""
+    """Request to get the user and permissions of the client. Reply: Identity."""
 
 
 # ------------------------------------------------------------------ broker → client
 class Identity(Numbered, tag=240):
-    """Who the client is, and what it may do in its instance.
+    """User and permissions of the client in its instance.
 
-    ``user`` is empty if the broker has no users; ``login`` is another one than that if it acts as the user.
-    ``roles`` are those that the user has and those that they include; without users, all of them.
+    ``user`` is empty if the broker has no users; ``login`` differs from it if the client acts as the user. ``roles``
+    are those of the user and those that they include; without users, all roles.
     """
 
     user: str
@@ -59,19 +59,19 @@ class Identity(Numbered, tag=240):
 
 
 class Status(Numbered, tag=114):
-    """The broker's report about itself."""
+    """Report of the broker."""
 
     report: dict[str, Any]
 
 
 class InstanceCreated(Numbered, tag=138):
-    """``created`` is False if the instance existed already."""
+    """Result of CreateInstance; ``created`` is False if the instance existed already."""
 
     created: bool
 
 
 class InstanceList(Numbered, tag=139):
-    """The name of each instance, and whether it is open: since the start, or since a client connected to it.
+    """Names of instances, with True for those that are open, since startup or since a client connected to them.
 
     For a store in a bucket, only the open instances are listed.
     """
@@ -80,13 +80,13 @@ class InstanceList(Numbered, tag=139):
 
 
 class Maintained(Numbered, tag=160):
-    """What was done: see kombu_opendata.client.calls.maintain."""
+    """Report of the maintenance: see kombu_opendata.client.calls.maintain."""
 
     report: dict[str, Any]
 
 
 class Reloaded(Numbered, tag=161):
-    """The files were read again: names of users that are new, gone or changed, and whether there are certificates."""
+    """Result of Reload: names of added, removed and changed users, and True if there are certificates."""
 
     added: list[str]
     removed: list[str]

@@ -1,4 +1,4 @@
-"""The messages by which an operator steers a queue: alter its arguments, pause and resume it."""
+"""Messages by which an operator alters the arguments of a queue, pauses it and resumes it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from .message_base import Numbered
 
 # ------------------------------------------------------------------ client → broker
 class AlterQueue(Numbered, tag=220):
-    """Change arguments of a queue, over what apps declare. Answer: QueueAltered.
+    """Request to override declared arguments of a queue. Reply: QueueAltered.
 
-    A value of None means: as if the argument were not declared. ``unset`` names arguments that return to their declared
-    values, and ``reset`` returns all of them before the others are set. A change that deletes messages is refused
-    without ``force``. With ``dry_run`` nothing is changed.
+    A value of None removes the argument. ``unset`` names arguments that return to their declared values, and ``reset``
+    returns all of them before the others are set. A change that deletes messages is refused without ``force``. With
+    ``dry_run`` nothing is changed.
     """
 
     queue: str
@@ -25,14 +25,14 @@ class AlterQueue(Numbered, tag=220):
 
 
 class PauseQueue(Numbered, tag=221):
-    """Let a queue's consumers and readers get nothing; with ``publishes``, refuse publishes too. Answer: QueuePause."""
+    """Request to pause the deliveries of a queue; with ``publishes``, refuse publishes too. Reply: QueuePauseReply."""
 
     queue: str
     publishes: bool = False
 
 
 class ResumeQueue(Numbered, tag=222):
-    """Undo PauseQueue; with ``publishes_only``, consumers and readers still get nothing. Answer: QueuePause."""
+    """Request to undo PauseQueue; with ``publishes_only``, deliveries stay paused. Reply: QueuePauseReply."""
 
     queue: str
     publishes_only: bool = False
@@ -40,13 +40,13 @@ class ResumeQueue(Numbered, tag=222):
 
 # ------------------------------------------------------------------ broker → client
 class QueueAltered(Numbered, tag=223):
-    """What a change did, or would do.
+    """Effect of a change, made or intended.
 
     Attributes:
         declared: the arguments of the declaration.
-        overrides: what operators have changed of them, with this change.
-        before, after: the arguments in effect.
-        counts: what it means for messages, in numbers by name; see docs/queue-arguments.md.
+        overrides: the changes of operators, including this one.
+        before, after: the arguments in effect before and after the change.
+        counts: the effect on messages, in numbers by name; see docs/queue-arguments.md.
         notes: the same as sentences.
     """
 
@@ -59,7 +59,7 @@ class QueueAltered(Numbered, tag=223):
 
 
 class QueuePauseReply(Numbered, tag=224):
-    """Whether a queue is paused now, since when (0: it is not), and whether the call changed that."""
+    """State of a queue's pause, its start (0: not paused), and True if the call changed it."""
 
     deliveries: bool
     publishes: bool

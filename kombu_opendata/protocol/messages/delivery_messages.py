@@ -1,4 +1,4 @@
-"""The messages that publish, deliver and settle."""
+"""Messages that publish, deliver and settle."""
 
 from __future__ import annotations
 
@@ -9,37 +9,39 @@ from ..frame_limits import Many, Texts
 from ..task_reports import TaskReport
 from .message_base import Numbered, WireMessage
 
-#: (queue, message id, lease token): what a delivery tag stands for. The token is the claim's time in ms.
+#: (queue, message id, lease token), represented by a delivery tag. The token is the time of the lease in ms.
 Lease = tuple[str, int, int]
-#: how a task's message is settled, or REPORT; its lease: queue, message id, token; and what became of the task, None
-#: with START only
+#: settlement of a task's message, or REPORT; its lease: queue, message id, token; and the report of the task, None only
+#: with START
 Reported = tuple[int, str, int, int, TaskReport | None]
-#: a task that runs although its message is not acknowledged: its lease, and for how many ms
+#: running task whose message is not acknowledged: its lease, and its age in ms
 RunningLate = tuple[str, int, int, int]
 #: channel, consumer tag, queue, message id, lease token, attempts (this one included), envelope, redelivered
 Delivery = tuple[int, str, str, int, int, int, bytes, bool]
 
 
 class Outcome(IntEnum):
-    """How a lease ends."""
+    """End of a lease."""
 
     ACK = 0
-    REQUEUE = 1  # reject(requeue=True): costs an attempt
+    REQUEUE = 1  # reject(requeue=True): counts an attempt
     REJECT = 2  # reject(requeue=False): to the failed list
-    RELEASE = 3  # returned unstarted: costs no attempt
-    START = 4  # as ACK; its task runs now, and a REPORT follows
-    REPORT = 5  # in ReportTasks only: a task that was started has ended
+    RELEASE = 3  # returned unstarted: counts no attempt
+    START = 4  # as ACK; its task is running, and a REPORT follows
+    REPORT = 5  # in ReportTasks only: a started task has ended
 
 
 # ------------------------------------------------------------------ client → broker
 class Publish(Numbered, tag=3):
-    """Store a message in every queue that it is routed to. Answer: Published or Failed, after it is durable.
+    """Request to store a message in every queue that it is routed to.
 
-    ``seq`` numbers the session's publishes from 1. A repeated number is answered again but not stored again. Several
-    publishes may be in flight: at most 1,024 numbers from the oldest unanswered one to the newest.
+    Reply: PublishConfirm or Failed, after it is durable.
 
-    ``headers`` are the message's metadata headers. A ``visible_at_ms`` of 0 means at once; a ``ttl_ms`` of -1 means no
-    TTL. A message is ``revocable`` if its envelope says which result it leaves when it expires in a queue; see
+    ``seq`` numbers the session's publishes from 1. A repeated number gets its reply again but is not stored again.
+    Several publishes may be in flight: at most 1,024 numbers from the oldest unanswered publish to the newest.
+
+    ``headers`` are the message's metadata headers. A ``visible_at_ms`` of 0 means immediately; a ``ttl_ms`` of -1 means
+    no TTL. A message is ``revocable`` if its envelope names the result to store when it expires in a queue; see
     :mod:`kombu_opendata.protocol.revocation`.
     """
 
@@ -57,7 +59,7 @@ class Publish(Numbered, tag=3):
 
 
 class Consume(Numbered, tag=11):
-    """Start a consumer. Answer: Ok. Deliveries follow as Deliver."""
+    """Request to start a consumer. Reply: Ok. Deliveries follow as Deliver."""
 
     channel: int
     tag: str
@@ -68,21 +70,24 @@ class Consume(Numbered, tag=11):
 
 
 class Cancel(Numbered, tag=12):
-    """Stop a consumer; what it holds stays leased. Answer: Ok."""
+    """Request to cancel a consumer; its deliveries stay leased. Reply: Ok."""
 
     channel: int
     tag: str
 
 
 class Qos(Numbered, tag=13):
-    """How many unsettled deliveries a channel's consumers may hold together; 0 means no limit. Answer: Ok if rid."""
+    """Request to limit the unsettled deliveries that a channel's consumers may hold together; 0 means no limit.
+
+    Reply: Ok if rid.
+    """
 
     channel: int
     prefetch: int
 
 
 class Get(Numbered, tag=14):
-    """Claim one message. Answer: Got."""
+    """Request to lease one message. Reply: Got."""
 
     channel: int
     queue: str
@@ -90,7 +95,7 @@ class Get(Numbered, tag=14):
 
 
 class Settle(WireMessage, tag=15):
-    """End leases. Not answered, but confirmed in bulk by ``settled`` in Deliver and Settled.
+    """End leases, without a reply; ``settled`` in Deliver and SettleConfirm confirms them in bulk.
 
     ``seq`` counts the leases that the session has settled on this connection, those of this message included.
     """
@@ -102,10 +107,10 @@ class Settle(WireMessage, tag=15):
 
 
 class ReportTasks(WireMessage, tag=200):
-    """Settle messages with what became of their tasks, or report tasks that were started. Confirmed as Settle is.
+    """Settle messages with the outcomes of their tasks, or report started tasks; confirmed as Settle.
 
     ``seq`` counts these as Settle's does. ``running`` lists the session's tasks that have run for a second or more and
-    whose messages it will acknowledge at their end; it replaces the list before, and None leaves that.
+    whose messages it will acknowledge at their end; it replaces the previous list, and None keeps that.
     """
 
     seq: int
@@ -114,15 +119,17 @@ class ReportTasks(WireMessage, tag=200):
 
 
 class CloseChannel(Numbered, tag=16):
-    """Cancel a channel's consumers and release what it holds. Answer: Ok."""
+    """Request to cancel a channel's consumers and release its leases. Reply: Ok."""
 
     channel: int
 
 
 class Credit(WireMessage, tag=40):
-    """How many more deliveries a channel's consumers may get, besides the prefetch limit; each delivery uses one.
+    """Set the number of further deliveries to a channel's consumers, besides the prefetch limit.
 
-    A channel has no such limit before its first Credit. Not answered.
+    Each delivery uses one.
+
+    A channel has no such limit before its first Credit. It gets no reply.
     """
 
     channel: int
@@ -131,10 +138,10 @@ class Credit(WireMessage, tag=40):
 
 # ------------------------------------------------------------------ broker → client
 class PublishConfirm(Numbered, tag=104):
-    """The message is durable. ``queues`` is how many queues got it; 0 means it was dropped.
+    """Publisher confirm: the message is durable. ``queues`` counts the queues that received it; 0 means it was dropped.
 
-    A repeated publish that was applied, but is not the session's last, is answered with ``message_id`` 0 and
-    ``queues`` -1: the broker knows no more about it.
+    A repeated publish that was applied, but is not the session's last, gets ``message_id`` 0 and ``queues`` -1: the
+    broker has no further record of it.
     """
 
     message_id: int
@@ -142,20 +149,20 @@ class PublishConfirm(Numbered, tag=104):
 
 
 class Got(Numbered, tag=107):
-    """The message that was claimed, or None; and how many are ready behind it."""
+    """Leased message, or None; and the number of ready messages after it."""
 
     delivery: Delivery | None
     ready: int
 
 
 class Deliver(WireMessage, tag=108):
-    """Messages for consumers. ``settled`` is as in Settled."""
+    """Messages for consumers. ``settled`` is as in SettleConfirm."""
 
     settled: int
     deliveries: list[Delivery]
 
     def cut(self, max_bytes: int) -> list[Deliver]:
-        """The same in several messages, whose envelopes have at most so many bytes each, or one envelope."""
+        """Split the message into several, whose envelopes have at most ``max_bytes`` bytes each, or one envelope."""
         parts: list[list[Delivery]] = [[]]
         size = 0
         for delivery in self.deliveries:
@@ -168,13 +175,13 @@ class Deliver(WireMessage, tag=108):
 
 
 class SettleConfirm(WireMessage, tag=109):
-    """All settlements up to this count are applied."""
+    """Confirmation that all settlements up to this count are applied."""
 
     settled: int
 
 
 class Cancelled(WireMessage, tag=110):
-    """The broker ended a consumer, because its queue was deleted."""
+    """Notice that the broker ended a consumer, because its queue was deleted."""
 
     channel: int
     tag: str

@@ -1,7 +1,6 @@
-"""The messages about failures (docs/rfcs/0007-history.md): list and group them, run them again, dismiss them.
+"""Messages about failures (docs/rfcs/0007-history.md): list, group, retry and dismiss them.
 
-A failure is a message in a queue's failed list, or an acknowledged task that did not succeed, until somebody handles
-it.
+A failure is a message in a queue's failed list, or an acknowledged task that did not succeed and was not handled yet.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from .message_base import Numbered
 
 
 class FailureInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A failure.
+    """Failure of a message or task.
 
     Attributes:
         kind: ``failed`` (the message is in its queue's failed list), ``archived`` (in its list of archived failed
@@ -21,17 +20,17 @@ class FailureInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
         task: the name of a Celery task.
         task_id: its id, while its message is stored.
         reason: ``raised``, ``timed_out``, ``lost`` (the worker or its process ended) or ``rejected``; without a report
-            of a worker ``rejected`` or ``delivery_limit`` (no attempts were left); empty if it is not known any more.
+            of a worker ``rejected`` or ``delivery_limit`` (no attempts were left); empty if it is no longer known.
         exception: the type of the exception, if the worker reported it.
         error: its message.
-        worker: the name of the consumer that had the message last.
-        failed_at_ms: when the last attempt ended.
-        attempts: how often the message was claimed.
+        worker: the name of the last consumer of the message.
+        failed_at_ms: the end of the last attempt.
+        attempts: the number of leases of the message.
         attempt: the id of the last attempt in the history; empty if it is not there (any more).
-        traceback: if it was asked for.
-        handled: how an acknowledged failure was handled: ``retried`` or ``dismissed``; empty while it is open.
-        handled_at_ms: when.
-        retried_as: the id of the message that runs the task again.
+        traceback: the traceback, if it was requested.
+        handled: the handling of an acknowledged failure: ``retried`` or ``dismissed``; empty while it is open.
+        handled_at_ms: the time of its handling.
+        retried_as: the id of the message that retries the task.
     """
 
     message_id: int
@@ -54,15 +53,16 @@ class FailureInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class FailureGroup(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Failures with the same values of what they are grouped by.
+    """Failures with the same values of the grouping fields.
 
     Attributes:
-        values: one for each field that they are grouped by, in the same order.
-        count: how many failures there are.
-        acknowledged: how many of them are of the kind ``acknowledged``.
-        first_at_ms: when the first of them failed.
-        last_at_ms: when the last of them failed.
-        over_time: how many failed in each bucket of time, by its start in ms, without zeros; if it was asked for.
+        values: one for each grouping field, in the same order.
+        count: the number of failures.
+        acknowledged: the number of those of the kind ``acknowledged``.
+        first_at_ms: the time of the first failure.
+        last_at_ms: the time of the last failure.
+        over_time: the number of failures in each bucket of time, by its start in ms, without zeros; if it was
+            requested.
     """
 
     values: tuple[str, ...]
@@ -74,7 +74,7 @@ class FailureGroup(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class FailureQuery(Numbered, kw_only=True):
-    """Selects failures: a failure must have one value of each list that is not empty.
+    """Filters for failures: a failure must have one value of each list that is not empty.
 
     ``kinds`` are as in FailureInfo; none mean ``failed`` and ``acknowledged``. ``ids`` are message ids. The metadata
     headers of the message must match ``selector``, unless that is empty. The times are those of the failures.
@@ -95,10 +95,10 @@ class FailureQuery(Numbered, kw_only=True):
 
 # ------------------------------------------------------------------ client → broker
 class ListFailures(FailureQuery, tag=210, kw_only=True):
-    """List a page of failures by time. Answer: FailurePage.
+    """Request to list a page of failures by time. Reply: FailurePage.
 
-    ``order`` is ``desc`` or ``asc``, ``next`` the cursor of an earlier page. ``tracebacks`` asks for these.
-    ``handled``: acknowledged failures that were handled, instead of open ones.
+    ``order`` is ``desc`` or ``asc``, ``next`` the cursor of an earlier page. ``tracebacks`` requests these. ``handled``
+    lists acknowledged failures that were handled, instead of open ones.
     """
 
     order: str = "desc"
@@ -109,9 +109,9 @@ class ListFailures(FailureQuery, tag=210, kw_only=True):
 
 
 class GroupFailures(FailureQuery, tag=211, kw_only=True):
-    """Count failures by any of task, exception, queue, reason and worker. Answer: FailureGroups.
+    """Request to count failures by any of task, exception, queue, reason and worker. Reply: FailureGroups.
 
-    ``bucket_ms``: count them in buckets of time as well, which are multiples of it since the epoch; 0 for no buckets.
+    ``bucket_ms`` also counts them in buckets of time, which are multiples of it since the epoch; 0 means no buckets.
     """
 
     by: Many[str] = msgspec.field(default_factory=list)
@@ -119,11 +119,11 @@ class GroupFailures(FailureQuery, tag=211, kw_only=True):
 
 
 class RetryFailures(FailureQuery, tag=212, kw_only=True):
-    """Run failures again, the oldest first, for about half a second. Answer: FailuresRetried.
+    """Request to retry failures, the oldest first, for about half a second. Reply: FailuresRetried.
 
     A failed message becomes available again, with no attempts. The task of an acknowledged message is published again
-    as a new message. Both go to ``target``, or to their own queues if that is empty. At most ``limit`` are run (0:
-    all). A call with the ``next`` and the ``until_ms`` of an answer goes on after it.
+    as a new message. Both go to ``target``, or to their own queues if that is empty. At most ``limit`` are retried (0:
+    all). A call with the ``next`` and the ``until_ms`` of a reply continues after it.
     """
 
     target: str = ""
@@ -133,9 +133,11 @@ class RetryFailures(FailureQuery, tag=212, kw_only=True):
 
 
 class DismissFailures(FailureQuery, tag=213, kw_only=True):
-    """Delete failed messages, and note acknowledged failures as handled. The rest is as in RetryFailures.
+    """Request to delete failed messages, and mark acknowledged failures as handled.
 
-    Answer: FailuresDismissed.
+    The other fields are as in RetryFailures.
+
+    Reply: FailuresDismissed.
     """
 
     limit: int = 0
@@ -145,28 +147,28 @@ class DismissFailures(FailureQuery, tag=213, kw_only=True):
 
 # ------------------------------------------------------------------ broker → client
 class FailurePage(Numbered, tag=214):
-    """Failures, and the cursor of the next page, if any. A page may have fewer than its limit."""
+    """Page of failures, and the cursor of the next page, if any. A page may have fewer than its limit."""
 
     items: tuple[FailureInfo, ...]
     next: str | None = None
 
 
 class FailureGroups(Numbered, tag=215):
-    """The groups, the largest first; ``complete`` is false if there were too many failures to look at all."""
+    """Groups of failures, the largest first; ``complete`` is False if there were too many failures to examine."""
 
     groups: tuple[FailureGroup, ...]
     complete: bool = True
 
 
 class FailuresRetried(Numbered, tag=216):
-    """What was done in this step, and where to go on; ``next`` is None at the end.
+    """Result of a retry step, and the position of the next one; ``next`` is None at the end.
 
     ``redriven`` failed messages are available again, and ``published`` tasks were published again. The others stayed:
     ``already`` (the target has the message), ``expired`` (their TTL is over), ``waiting`` (dead letters that are not
     published yet), ``unmatched`` (the filter of the target does not match them), ``collected`` (the message is no
     longer stored), ``not_tasks`` (the message is not a Celery task), ``without_queue`` (the queue was deleted),
-    ``paused`` (an operator has paused publishes to the queue), ``damaged`` (the message can't be read; ``damage`` says
-    why the first of them can't). ``full`` is the queue that takes no more; then the rest waits.
+    ``paused`` (an operator has paused publishes to the queue), ``damaged`` (the message can't be read; ``damage`` has
+    the reason for the first of them). ``full`` is a queue that reached its limit; the remaining failures are unchanged.
     """
 
     redriven: int
@@ -187,7 +189,7 @@ class FailuresRetried(Numbered, tag=216):
 
 
 class FailuresDismissed(Numbered, tag=217):
-    """How many failed messages were deleted and acknowledged failures dismissed, and where to go on."""
+    """Numbers of deleted failed messages and dismissed acknowledged failures, and the position of the next step."""
 
     deleted: int
     dismissed: int

@@ -1,4 +1,4 @@
-"""The messages about history (docs/rfcs/0007-history.md): list, retrieve and count messages and attempts."""
+"""Messages about history (docs/rfcs/0007-history.md): list, retrieve and count messages and attempts."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from .message_base import Numbered
 
 
 class QueueStatus(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The status of a message in one queue.
+    """Status of a message in one queue.
 
     Attributes:
-        status: ``available``, ``in_flight``, ``running`` (its task began), ``done`` or ``failed``; if
-            it left the queue without being claimed, ``expired``, ``dropped`` (the queue was full), ``moved`` (to
-            another queue) or ``removed``.
-        attempts: how often it was claimed.
-        at_ms: when it was claimed or settled, or its task began, or it left the queue; 0 while it is available.
-        consumer: the name of the consumer that has it, while it is in flight or running.
-        visible_at_ms: when it may be delivered, while it is available.
+        status: ``available``, ``in_flight``, ``running`` (its task began), ``done`` or ``failed``; if it left the queue
+            without a lease, ``expired``, ``dropped`` (the queue was full), ``moved`` (to another queue) or ``removed``.
+        attempts: the number of its leases.
+        at_ms: the time at which it was leased or settled, or its task began, or it left the queue; 0 while it is
+            available.
+        consumer: the name of its consumer, while it is in flight or running.
+        visible_at_ms: the time from which it may be delivered, while it is available.
     """
 
     queue: str
@@ -31,13 +31,13 @@ class QueueStatus(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class MessageInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A stored message: its metadata, and its status in each queue that it was routed to.
+    """Stored message: its metadata, and its status in each queue that it was routed to.
 
     Attributes:
-        created_at_ms: when it was sent, by the sender's clock.
-        received_at_ms: when the broker received it, by the broker's clock.
-        visible_at_ms: when it could first be delivered.
-        retention_seconds: its time to live since it was received; 0 means that it does not expire.
+        created_at_ms: the time of sending, by the sender's clock.
+        received_at_ms: the time of its receipt, by the broker's clock.
+        visible_at_ms: the first time at which it could be delivered.
+        retention_seconds: its time to live from its receipt; 0 means that it does not expire.
         headers: its metadata headers, as texts.
         queues: its status in each queue.
     """
@@ -51,20 +51,20 @@ class MessageInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
     queues: tuple[QueueStatus, ...]
 
     def status(self, queue: str) -> str | None:
-        """Its status in a queue; None if it was not routed to that queue."""
-        return next((one.status for one in self.queues if one.queue == queue), None)
+        """Return its status in a queue; None if it was not routed to that queue."""
+        return next((entry.status for entry in self.queues if entry.queue == queue), None)
 
 
 class EventInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The message of an attempt.
+    """Message of an attempt.
 
     Attributes:
-        created_at_ms: when it was sent, by the sender's clock.
-        received_at_ms: when the broker received it, by the broker's clock.
-        visible_at_ms: when it could first be delivered.
+        created_at_ms: the time of sending, by the sender's clock.
+        received_at_ms: the time of its receipt, by the broker's clock.
+        visible_at_ms: the first time at which it could be delivered.
         headers: its metadata headers, as texts.
-        body: if it was asked for, as it was sent. On the wire it is the envelope.
-        body_error: why the body can't be read.
+        body: its body as it was sent, if it was requested. On the wire it is the envelope.
+        body_error: the reason why the body can't be read.
     """
 
     created_at_ms: int
@@ -76,35 +76,35 @@ class EventInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     @property
     def exchange(self) -> str:
-        """Where it was published to."""
+        """Exchange to which it was published."""
         return self.headers.get("exchange", "")
 
     @property
     def topic(self) -> str:
-        """Its routing key."""
+        """Routing key with which it was published."""
         return self.headers.get("routing_key", "")
 
 
 class AttemptInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """An attempt that ended.
+    """Finished attempt.
 
     Attributes:
         id: opaque to clients.
-        consumer: the name of the consumer that had claimed the message.
-        number: how often the message had been claimed in this queue, this attempt included.
+        consumer: the name of the consumer that held the lease.
+        number: the number of the message's leases in this queue, including this one.
         outcome: ``acked``, ``failed`` (no attempts were left), ``rejected``, ``expired`` (the lease ended),
-            ``released`` (given back before it was started) or ``redriven`` (made available again after a failure).
-        requeued: the message went back to its queue.
-        manual: a person ended the attempt by hand.
+            ``released`` (returned before it was started) or ``redriven`` (made available again after a failure).
+        requeued: True if the message returned to its queue.
+        manual: True if a user ended the attempt manually.
         event: the message; None if it was collected, as attempts are kept longer than messages.
-        state: what became of the task, if a worker reported it: ``succeeded``, ``raised``, ``retried``, ``revoked``,
+        state: the state of the task, if a worker reported it: ``succeeded``, ``raised``, ``retried``, ``revoked``,
             ``timed_out``, ``rejected``, ``ignored``, or ``lost`` (its worker or pool process ended while it ran);
             otherwise empty.
-        runtime_ms: how long the task ran.
-        pid: the process that ran it.
-        exception: the exception's type.
-        error: the exception's message, of at most 2 KiB.
-        traceback: of at most 16 KiB; in a list only if it was asked for.
+        runtime_ms: the runtime of the task.
+        pid: the id of the process that ran it.
+        exception: the type of the exception.
+        error: the message of the exception, of at most 2 KiB.
+        traceback: the traceback, of at most 16 KiB; in a list only if it was requested.
     """
 
     id: str
@@ -128,9 +128,9 @@ class AttemptInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 # ------------------------------------------------------------------ client → broker
 class ListMessages(Numbered, tag=62, kw_only=True):
-    """List a page of messages. Answer: MessagePage.
+    """Request to list a page of messages. Reply: MessagePage.
 
-    An empty filter lets everything pass. ``order`` is ``desc`` or ``asc``; ``next`` and ``prev`` are cursors of an
+    An empty filter matches everything. ``order`` is ``desc`` or ``asc``; ``next`` and ``prev`` are cursors of an
     earlier page.
     """
 
@@ -149,10 +149,10 @@ class ListMessages(Numbered, tag=62, kw_only=True):
 
 
 class ListAttempts(Numbered, tag=63, kw_only=True):
-    """List a page of attempts. Answer: AttemptPage.
+    """Request to list a page of attempts. Reply: AttemptPage.
 
-    ``ids`` are message ids; ``bodies`` asks for the messages' envelopes, ``tracebacks`` for those of failed tasks; the
-    rest is as in ListMessages.
+    ``ids`` are message ids; ``bodies`` requests the messages' envelopes, ``tracebacks`` those of failed tasks; the
+    other fields are as in ListMessages.
     """
 
     queues: list[str] = msgspec.field(default_factory=list)
@@ -176,20 +176,23 @@ class ListAttempts(Numbered, tag=63, kw_only=True):
 
 
 class RetrieveMessage(Numbered, tag=64):
-    """Get a message. Answer: MessagePage, with one message or none."""
+    """Request to get a message. Reply: MessagePage, with one message or none."""
 
     id: int
 
 
 class RetrieveAttempt(Numbered, tag=65):
-    """Get an attempt; ``bodies`` asks for the message's envelope. Answer: AttemptPage, with one attempt or none."""
+    """Request to get an attempt; ``bodies`` requests the message's envelope.
+
+    Reply: AttemptPage, with one attempt or none.
+    """
 
     id: str
     bodies: bool = False
 
 
 class CountAttempts(Numbered, tag=66, kw_only=True):
-    """Count the attempts that ended, by time. Answer: Counts. The filters are as in ListAttempts.
+    """Request to count the attempts that ended, by time. Reply: Counts. The filters are as in ListAttempts.
 
     The time from ``gte`` to ``lt`` is divided into at most 1,000 buckets of ``bucket_ms``, aligned to the epoch.
     """
@@ -208,7 +211,10 @@ class CountAttempts(Numbered, tag=66, kw_only=True):
 
 
 class CountMessages(Numbered, tag=67, kw_only=True):
-    """Count the stored messages by the time they were received. Answer: Counts. The rest is as in CountAttempts."""
+    """Request to count the stored messages by the time of receipt.
+
+    Reply: Counts. The other fields are as in CountAttempts.
+    """
 
     gte: int
     lt: int
@@ -221,7 +227,7 @@ class CountMessages(Numbered, tag=67, kw_only=True):
 
 # ------------------------------------------------------------------ broker → client
 class MessagePage(Numbered, tag=162):
-    """Messages, and the cursors of the next and the previous page, if any."""
+    """Page of messages, and the cursors of the next and the previous page, if any."""
 
     items: tuple[MessageInfo, ...]
     next: str | None = None
@@ -229,7 +235,7 @@ class MessagePage(Numbered, tag=162):
 
 
 class AttemptPage(Numbered, tag=163):
-    """Attempts, and the cursors of the next and the previous page, if any."""
+    """Page of attempts, and the cursors of the next and the previous page, if any."""
 
     items: tuple[AttemptInfo, ...]
     next: str | None = None
@@ -237,7 +243,7 @@ class AttemptPage(Numbered, tag=163):
 
 
 class Counts(Numbered, tag=166):
-    """A count for each bucket, empty ones included; the first bucket begins at ``start_ms``."""
+    """Counts of all buckets, including empty ones; the first bucket begins at ``start_ms``."""
 
     start_ms: int
     bucket_ms: int

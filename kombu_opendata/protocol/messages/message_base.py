@@ -1,4 +1,4 @@
-"""The base classes of all messages: a msgpack array whose first element is the message's number."""
+"""Base classes of all messages: a msgpack array whose first element is the message's number."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import msgspec
 
 
 class WireMessage(msgspec.Struct, array_like=True, gc=False, tag_field="op"):
-    """A message of the wire protocol, in either direction."""
+    """Message of the wire protocol, in either direction."""
 
 
 class Numbered(WireMessage):
-    """A request, or a message about one; ``rid`` is the request's number, or 0 for the connection as a whole."""
+    """Request, or a message about one; ``rid`` is the request's number, or 0 for the connection as a whole."""
 
     rid: int

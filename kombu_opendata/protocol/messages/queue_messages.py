@@ -1,7 +1,7 @@
-"""The messages of the queue client (docs/client-api.md): send, read for a time, settle by id, peek, control workers.
+"""Messages of the queue client (docs/client-api.md): send, read for a time, settle by id, peek, control workers.
 
-A call that changes something is done once: a client that lost the answer sends the same number again, and the broker
-repeats its answer.
+A call that changes state is executed once: a client that lost the reply sends the same number again, and the broker
+repeats its reply.
 """
 
 from __future__ import annotations
@@ -14,41 +14,41 @@ import msgspec
 from ..frame_limits import Many, Texts
 from .message_base import Numbered, WireMessage
 
-#: envelope, metadata headers, priority (0–255, higher first), visible at ms (0: at once), TTL in ms (-1: no TTL)
+#: envelope, metadata headers, priority (0–255, higher first), visible at ms (0: immediately), TTL in ms (-1: no TTL)
 Outgoing = tuple[bytes, Texts, int, int, int]
-#: message id, lease token (0 if nothing holds it), attempts, lease until ms, envelope, redelivered
+#: message id, lease token (0 if it is not leased), attempts, lease until ms, envelope, redelivered
 ReadRow = tuple[int, int, int, int, bytes, bool]
 #: message id, state, priority, visible at ms, attempts, lease token, lease until ms, holder, settled at ms
 StateRow = tuple[int, str, int, int, int, int, int, str, int]
 #: the code, text and values of an error
 Refusal = tuple[str, str, dict[str, Any]]
-#: message id, token; a token of 0 means whoever read it for a time, or nobody
+#: message id, token; a token of 0 means the lease of any timed read, or none
 Item = tuple[int, int]
 
 
 class Ending(IntEnum):
-    """What a SettleMessages does to each message."""
+    """Settlement of each message by a SettleMessages."""
 
     ARCHIVE = 0  # acknowledged: to the done list
     DELETE = 1  # removed without history
-    REQUEUE = 2  # returned; costs an attempt
+    REQUEUE = 2  # returned; counts an attempt
     REJECT = 3  # to the failed list, and to the dead-letter exchange if there is one
-    RELEASE = 4  # returned unstarted: costs no attempt
-    SET_VT = 5  # sets when its lease ends, or when it becomes visible, in ms from now
+    RELEASE = 4  # returned unstarted: counts no attempt
+    SET_VT = 5  # sets the end of its lease, or its due time, in ms from now
 
 
 # ------------------------------------------------------------------ client → broker
 class Send(Numbered, tag=70):
-    """Store messages, all or none, in one commit. Answer: Sent or Failed, after they are durable.
+    """Request to store messages, all or none, in one commit. Reply: Sent or Failed, after they are durable.
 
-    ``seq`` is one number of the session's publishes, as in Publish. Each message goes where exchange, routing key and
-    the queues' filters send it. With ``to_queue``, the queue that the routing key names must get all of them.
+    ``seq`` is one number of the session's publishes, as in Publish. Each message is routed by exchange, routing key and
+    the queues' filters. With ``to_queue``, the queue that the routing key names must receive all of them.
 
     ``key`` is an idempotency key for the batch (empty: no key), and ``digest`` identifies its content. Within
     ``key_ttl_ms``, a second Send with the same key and digest to the same exchange and routing key stores nothing and
-    gets the first one's answer; with another digest it is refused.
+    gets the reply of the first one; with another digest it is refused.
 
-    ``keys`` and ``digests`` are instead for each message (an empty key: no key). Messages whose keys are known are not
+    ``keys`` and ``digests`` instead apply to each message (an empty key: no key). Messages whose keys are known are not
     stored again; the others are stored in one commit. A key that occurs twice in the batch stores its message once.
     """
 
@@ -66,11 +66,13 @@ class Send(Numbered, tag=70):
 
 
 class Read(Numbered, tag=71):
-    """Claim up to ``quantity`` messages for ``vt_ms``; the claim outlives the connection. Answer: ReadMessages.
+    """Request to lease up to ``quantity`` messages for ``vt_ms``; the lease outlives the connection.
 
-    If no message is visible, the answer waits up to ``wait_ms``. ``pop`` acknowledges the messages in the same commit.
-    ``selector`` (a filter) or ``equal`` (header values) restrict the choice; in a long queue, only the first visible
-    messages are examined. ``grouped`` (fill, round_robin, head) hands out messages with the same text in
+    Reply: ReadMessages.
+
+    If no message is ready, the reply waits up to ``wait_ms``. ``pop`` acknowledges the messages in the same commit.
+    ``selector`` (a filter) or ``equal`` (header values) restrict the choice; in a long queue, only the first ready
+    messages are examined. ``grouped`` (fill, round_robin, head) delivers messages with the same text in
     ``group_header`` in the order of their ids, and none from a group that has a message in flight.
     """
 
@@ -86,13 +88,13 @@ class Read(Numbered, tag=71):
 
 
 class StopReading(WireMessage, tag=72):
-    """Answer the waiting Read with this number at once. Not answered itself."""
+    """Request an immediate reply to the waiting Read with this number; it gets no reply of this kind."""
 
     read_rid: int
 
 
 class SettleMessages(Numbered, tag=73):
-    """Settle messages by their ids. Answer: SettledMessages. ``delay_ms`` is for RELEASE and SET_VT."""
+    """Request to settle messages by their ids. Reply: SettledMessages. ``delay_ms`` is for RELEASE and SET_VT."""
 
     queue: str
     ending: int
@@ -101,7 +103,7 @@ class SettleMessages(Numbered, tag=73):
 
 
 class Peek(Numbered, tag=74):
-    """Show waiting messages with ids above ``after``, without claiming them. Answer: Peeked."""
+    """Request to show ready and delayed messages with ids above ``after``, without leasing them. Reply: Peeked."""
 
     queue: str
     after: int
@@ -109,18 +111,18 @@ class Peek(Numbered, tag=74):
 
 
 class GetMessage(Numbered, tag=75):
-    """Show a message in one queue, or in all queues if none is named. Answer: FoundMessage."""
+    """Request to show a message in one queue, or in all queues if none is named. Reply: FoundMessage."""
 
     id: int
     queue: str = ""
 
 
 class ListByState(Numbered, tag=76):
-    """List the messages of a queue in one state. Answer: StatePage.
+    """Request to list the messages of a queue in one state. Reply: MessageStatePage.
 
     ``state`` is available, in_flight, delayed, done, failed or archived_failed. The first three are ordered by id, and
-    ``after`` is the last id of the previous page. The others are ordered by the time they were settled, and ``after``
-    is the position with which the previous page ended.
+    ``after`` is the last id of the previous page. The others are ordered by the time of settlement, and ``after`` is
+    the end position of the previous page.
     """
 
     queue: str
@@ -130,10 +132,10 @@ class ListByState(Numbered, tag=76):
 
 
 class GetMetrics(Numbered, tag=77):
-    """Get figures of these queues, or of all if none is named. Answer: Metrics.
+    """Request to get the metrics of these queues, or of all if none is named. Reply: Metrics.
 
-    ``since`` is the mark of an earlier answer about all queues, to get only what has changed since then; 0 to get all
-    queues and a mark; -1 to get no mark.
+    ``since`` is the mark of an earlier reply about all queues, to get only the changes since then; 0 requests all
+    queues and a mark; -1 requests no mark.
     """
 
     queues: Many[str]
@@ -141,18 +143,18 @@ class GetMetrics(Numbered, tag=77):
 
 
 class GetFigures(Numbered, tag=85):
-    """Get the recent figures of these queues, later than a time, and the sums of all queues. Answer: Figures."""
+    """Request to get the recent metrics of these queues after a time, and the sums of all queues. Reply: Figures."""
 
     queues: list[str]
     since_ms: int = 0
 
 
 class ListQueues(Numbered, tag=78):
-    """List all queues. Answer: QueueList."""
+    """Request to list all queues. Reply: QueueList."""
 
 
 class AskRoutes(Numbered, tag=79):
-    """Ask which queues would get such a message. Answer: Routed."""
+    """Request to get the queues that would receive such a message. Reply: Routed."""
 
     exchange: str
     routing_key: str
@@ -161,40 +163,43 @@ class AskRoutes(Numbered, tag=79):
 
 
 class ListWorkers(Numbered, tag=80):
-    """List the clients that are connected or hold messages. Answer: Workers."""
+    """Request to list the clients that are connected or hold messages. Reply: Workers."""
 
 
 class WorkerMessages(Numbered, tag=81):
-    """List up to ``limit`` messages that a worker holds. Answer: HeldMessages."""
+    """Request to list up to ``limit`` messages that a worker holds. Reply: HeldMessages."""
 
     session: bytes
     limit: int
 
 
 class ControlWorker(Numbered, tag=82):
-    """Suspend, resume or shut down a worker, or release what it holds. Answer: Count (of consumers, or of messages)."""
+    """Request to suspend, resume or shut down a worker, or release its messages.
+
+    Reply: Count (of consumers, or of messages).
+    """
 
     session: bytes
     action: str
 
 
 class Reclaim(Numbered, tag=83):
-    """Return what lost sessions hold, in one queue or in all if none is named. Answer: Count."""
+    """Request to release the messages of lost sessions, in one queue or in all if none is named. Reply: Count."""
 
     queue: str = ""
 
 
 class Ping(Numbered, tag=84):
-    """Ask whether the broker is alive and its store takes writes. Answer: Ok, after the next commit."""
+    """Request to check that the broker is alive and its store accepts writes. Reply: Ok, after the next commit."""
 
 
 # ------------------------------------------------------------------ broker → client
 class Sent(Numbered, tag=170):
-    """The messages' ids (-1: no queue took it) and the queues of each; a single entry stands for all.
+    """Ids of the messages (-1: no queue accepted it) and the queues of each; a single entry stands for all.
 
-    ``repeated`` says that the key was used before and nothing was stored now. Without ids, the messages are durable
-    and the broker knows no more about them. For messages with keys of their own, ``new`` says which ones were stored
-    now, and ``queues`` is empty.
+    ``repeated`` is True if the key was used before and nothing was stored now. Without ids, the messages are durable
+    and the broker has no further record of them. For messages with their own keys, ``new`` marks the messages that were
+    stored now, and ``queues`` is empty.
     """
 
     ids: list[int]
@@ -204,14 +209,14 @@ class Sent(Numbered, tag=170):
 
 
 class ReadMessages(Numbered, tag=171):
-    """The messages that were claimed. ``received_at_ms`` has one time for each; 0 if it is not known."""
+    """Leased messages. ``received_at_ms`` has one time for each; 0 if it is unknown."""
 
     messages: list[ReadRow]
     received_at_ms: list[int] = msgspec.field(default_factory=list)
 
 
 class SettledMessages(Numbered, tag=173):
-    """The ids that were settled, and the others with an error: id, code, text, values. ``until_ms`` is for SET_VT."""
+    """Ids that were settled, and the others with an error: id, code, text, values. ``until_ms`` is for SET_VT."""
 
     done: list[int]
     refused: list[tuple[int, str, str, dict[str, Any]]]
@@ -219,9 +224,9 @@ class SettledMessages(Numbered, tag=173):
 
 
 class Peeked(Numbered, tag=174):
-    """Waiting messages; ``more`` says that others follow.
+    """Ready and delayed messages; ``more`` is True if others follow.
 
-    A message of which ``errors`` has one, by its id, can't be read: its envelope is empty.
+    A message whose id is in ``errors`` can't be read: its envelope is empty.
     """
 
     messages: list[tuple[StateRow, int, bytes]]  # and received at ms, envelope
@@ -230,7 +235,7 @@ class Peeked(Numbered, tag=174):
 
 
 class FoundMessage(Numbered, tag=175):
-    """A message and its state in each queue. There is no such message if ``envelope`` is None.
+    """Message and its state in each queue. There is no such message if ``envelope`` is None.
 
     ``complete`` is False if the search for its states stopped early. With an ``error`` the message can't be read: its
     envelope is empty.
@@ -247,18 +252,18 @@ class FoundMessage(Numbered, tag=175):
 
 
 class MessageStatePage(Numbered, tag=176):
-    """A page of messages. ``after`` is where the next page begins; -1 means that this is the last one."""
+    """Page of messages. ``after`` is the position of the next page; -1 means that this is the last one."""
 
     rows: list[StateRow]
     after: int
 
 
 class Metrics(Numbered, tag=177):
-    """Figures by queue.
+    """Metrics by queue.
 
     Attributes:
-        mark: for a later call; 0 if none was asked for.
-        gone: the queues that were deleted since the mark of the request; None if all queues are here.
+        mark: the mark for a later call; 0 if none was requested.
+        gone: the queues that were deleted since the mark of the request; None if the reply has all queues.
     """
 
     at_ms: int
@@ -268,11 +273,11 @@ class Metrics(Numbered, tag=177):
 
 
 class Figures(Numbered, tag=182):
-    """Recent figures. Each line of a queue has a value for each of the times, or None where that is not known.
+    """Recent metrics. Each series of a queue has a value for each of the times, or None where that is unknown.
 
     Attributes:
-        queues: by the queue's name, then by the line's: rates per second (``published_per_second``, and the same of
-            delivered, acked and failed), and ``ready``, ``in_flight`` and ``delayed``.
+        queues: the series by the queue's name, then by the series' name: rates per second (``published_per_second``,
+            and the same for delivered, acked and failed), and ``ready``, ``in_flight`` and ``delayed``.
         total: the sums of all queues; None if the user may not see all.
     """
 
@@ -282,10 +287,10 @@ class Figures(Numbered, tag=182):
 
 
 class QueueList(Numbered, tag=178):
-    """All queues. ``created_at_ms`` has one time for each; 0 if it is not known.
+    """List of all queues. ``created_at_ms`` has one time for each; 0 if it is unknown.
 
-    ``overrides`` has what operators have changed of each, and ``paused`` whether its deliveries and its publishes are
-    paused, and since when. An older broker sends neither.
+    ``overrides`` has the changes of operators for each, and ``paused`` the pause of its deliveries and its publishes,
+    and the start of the pause. An older broker sends neither.
     """
 
     #: name, durable, exclusive, auto delete, arguments, consumers
@@ -296,14 +301,14 @@ class QueueList(Numbered, tag=178):
 
 
 class Routed(Numbered, tag=179):
-    """The names of the queues that the user may see, and how many others there are."""
+    """Names of the queues that the user may see, and the number of others."""
 
     queues: list[str]
     hidden: int = 0
 
 
 class Workers(Numbered, tag=180):
-    """Clients; see :class:`kombu_opendata.queue_client.queue_models.Worker`."""
+    """Connected clients; see :class:`kombu_opendata.queue_client.queue_models.Worker`."""
 
     workers: list[dict[str, Any]]
 

@@ -1,4 +1,4 @@
-"""The messages about replay, redrive, moves, and archiving and deleting settled messages (docs/rfcs/0006-replay.md)."""
+"""Messages that replay, redrive, move, archive and delete messages (docs/rfcs/0006-replay.md)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from .message_base import Numbered
 
 # ------------------------------------------------------------------ client → broker
 class Cursors(Numbered, tag=91):
-    """Ask how far background routing is, in these queues or in all that have a cursor. Answer: CursorList."""
+    """Request to get the progress of background routing, in these queues or in all that have a cursor.
+
+    Reply: CursorList.
+    """
 
     queues: Many[str] = msgspec.field(default_factory=list)
 
 
 class Replay(Numbered, tag=92):
-    """Route stored messages into a queue again, or stop the replay in progress. Answer: ReplayStarted.
+    """Request to route stored messages to a queue again, or cancel the running replay. Reply: ReplayStarted.
 
     ``start`` and ``until`` are "now", "first", an ISO 8601 time with its offset, or a message id; ``until`` is
     exclusive. A message must match ``selector``, unless that is empty, in addition to the queue's filter.
@@ -32,7 +35,7 @@ class Replay(Numbered, tag=92):
 
 
 class Redrive(Numbered, tag=93):
-    """Make failed messages available again, with no attempts, in ``target`` (empty: their own queue). Answer: Redriven.
+    """Request to redrive failed messages, with no attempts, to ``target`` (empty: their own queue). Reply: Redriven.
 
     ``which`` is "failed" or "archived_failed". Only messages that match ``selector`` (empty: all) and are in ``ids``
     (None: all) are moved, at most ``limit`` of them (0: all). The work stops if the connection ends.
@@ -47,9 +50,9 @@ class Redrive(Numbered, tag=93):
 
 
 class DeleteSettled(Numbered, tag=94):
-    """Delete settled messages. Answer: SettledDeleted.
+    """Request to delete settled messages. Reply: SettledDeleted.
 
-    ``which`` is "done", "failed" or "archived_failed". Exactly one of these says what to delete: ``older_than_ms``
+    ``which`` is "done", "failed" or "archived_failed". Exactly one of these selects the messages: ``older_than_ms``
     (settled at least this long ago; -1: not by age), ``ids``, or ``all``.
     """
 
@@ -61,7 +64,7 @@ class DeleteSettled(Numbered, tag=94):
 
 
 class ArchiveFailed(Numbered, tag=100):
-    """Archive failed messages, which keep everything they have. Answer: Count.
+    """Request to archive failed messages, which keep all their data. Reply: Count.
 
     Only messages that failed at least ``older_than_ms`` ago (-1: any), are in ``ids`` (None: any) and match
     ``selector`` (empty: any) are archived, at most ``limit`` of them (0: all). The work stops if the connection ends.
@@ -75,7 +78,7 @@ class ArchiveFailed(Numbered, tag=100):
 
 
 class MoveMessages(Numbered, tag=230):
-    """Move waiting messages to another queue, or copy them if ``copy`` is set. Answer: Moved.
+    """Request to move ready and delayed messages to another queue, or copy them if ``copy`` is set. Reply: Moved.
 
     Only messages that match ``selector`` (empty: any), are in ``ids`` (None: any) and in one of the ``states``, which
     are "available" and "delayed" (empty: both), are moved, at most ``limit`` of them (0: all). The work stops if the
@@ -93,28 +96,28 @@ class MoveMessages(Numbered, tag=230):
 
 # ------------------------------------------------------------------ broker → client
 class CursorList(Numbered, tag=191):
-    """The cursors, each with queue, start, position, end, seen, routed, rate, done, again, waiting, error, selector,
-    started_at_ms and changed_at_ms.
+    """Routing cursors with their progress.
 
-    ``rate`` is in messages examined a second, ``waiting`` says that the queue is full, and ``error`` says why the last
-    step failed (empty: it did not).
+    Each has queue, start, position, end, seen, routed, rate, done, again, waiting, error, selector, started_at_ms and
+    changed_at_ms. ``rate`` is in messages examined a second, ``waiting`` is True if the queue is full, and ``error`` is
+    the reason why the last step failed (empty: it succeeded).
     """
 
     cursors: list[dict[str, Any]]
 
 
 class ReplayStarted(Numbered, tag=192):
-    """The cursor as it is now, as in CursorList."""
+    """Current cursor, as in CursorList."""
 
     cursor: dict[str, Any]
 
 
 class Redriven(Numbered, tag=193):
-    """How many messages were moved, and how many stayed, by reason.
+    """Numbers of messages that were moved, and of those that stayed, by reason.
 
     ``already``: the target has them; ``expired``: their TTL is over; ``waiting``: they are dead letters that are not
-    published yet; ``unmatched``: every message of the target must match its filter, and they don't. ``is_full`` says
-    that the target reached its maximum length.
+    published yet; ``unmatched``: every message of the target must match its filter, and they don't. ``is_full`` is True
+    if the target reached its maximum length.
     """
 
     moved: int
@@ -126,13 +129,13 @@ class Redriven(Numbered, tag=193):
 
 
 class SettledDeleted(Numbered, tag=194):
-    """How many messages were deleted."""
+    """Number of deleted messages."""
 
     count: int
 
 
 class Moved(Numbered, tag=231):
-    """How many messages were moved or copied, and how many were not, by reason, as in Redriven."""
+    """Numbers of messages that were moved or copied, and of those that were not, by reason, as in Redriven."""
 
     count: int
     already: int

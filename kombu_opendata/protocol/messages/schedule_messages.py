@@ -1,4 +1,4 @@
-"""The messages about what comes: when delayed messages are due, and which periodic tasks beat publishes."""
+"""Messages about due times of delayed messages, and about beat's periodic tasks."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from .message_base import Numbered
 
 
 class PeriodicTaskEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A periodic task in one queue, as the broker has seen it since it started.
+    """Periodic task in one queue, as recorded since the broker's startup.
 
     Attributes:
-        name: of the entry in beat's schedule; empty if the messages don't have it.
-        count: how often it was published.
-        first_at_ms, last_at_ms: when it was published first and last.
-        interval_ms: between the last two times; 0 if there was one.
+        name: the name of the entry in beat's schedule; empty if the messages don't have it.
+        count: the number of its publishes.
+        first_at_ms, last_at_ms: the times of its first and last publish.
+        interval_ms: the time between the last two publishes; 0 if there was only one.
         last_message_id: the id of the last message.
     """
 
@@ -29,9 +29,9 @@ class PeriodicTaskEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class CountDue(Numbered, tag=86):
-    """Count delayed messages of these queues, or of all, by when they are due. Answer: DueCounts.
+    """Request to count delayed messages of these queues, or of all, by due time. Reply: DueCountsReply.
 
-    The buckets are multiples of ``bucket_ms`` since the epoch, and the first one is that of now.
+    The buckets are multiples of ``bucket_ms`` since the epoch, and the first one contains the current time.
     """
 
     queues: list[str]
@@ -40,16 +40,16 @@ class CountDue(Numbered, tag=86):
 
 
 class ListPeriodicTasks(Numbered, tag=87):
-    """List the periodic tasks that were published. Answer: PeriodicTasks."""
+    """Request to list the periodic tasks that were published. Reply: PeriodicTaskList."""
 
 
 class DueCountsReply(Numbered, tag=183):
-    """How many messages are due in each bucket of time.
+    """Counts of messages by due time.
 
     Attributes:
-        counts: of each bucket, from ``start_ms`` on.
-        later: how many are due after them.
-        is_estimate: whether messages were counted together that are due at different times.
+        counts: the count of each bucket, from ``start_ms`` on.
+        later: the number of messages that are due after them.
+        is_estimate: True if messages with different due times were counted together.
     """
 
     at_ms: int
@@ -60,7 +60,7 @@ class DueCountsReply(Numbered, tag=183):
 
 
 class PeriodicTaskList(Numbered, tag=184):
-    """The periodic tasks, those that were published last first; ``since_ms`` is when the broker began to look."""
+    """Periodic tasks, the latest publish first; ``since_ms`` is the time from which the broker recorded them."""
 
     tasks: list[PeriodicTaskEntry]
     since_ms: int

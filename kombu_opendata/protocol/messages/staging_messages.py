@@ -1,4 +1,4 @@
-"""The messages about staged batches (docs/rfcs/0008-staged-batches.md)."""
+"""Messages about staged batches (docs/rfcs/0008-staged-batches.md)."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ import msgspec
 from ..frame_limits import Many
 from .message_base import Numbered
 
-#: URI, rows, bytes, checksum, and the batch itself if it is sent inline
+#: URI, rows, bytes, checksum, and the batch if it is sent inline
 StagedBatch = tuple[str, int, int, int, bytes]
 
 
 @dataclass(frozen=True)
 class Blocked:
-    """Why a job's messages can't be put into their queues now.
+    """Reason why a job's messages can't be routed now.
 
     Attributes:
-        reason: in a few words.
-        since_ms: when a message of the job was last put into a queue, or the broker started; ms since the epoch.
+        reason: a short text.
+        since_ms: the time at which a message of the job was last routed to a queue, or the broker started; ms since the
+            epoch.
         queue: the full queue that refuses more; empty if something else blocks the job.
     """
 
@@ -34,10 +35,10 @@ class Blocked:
 
 
 class JobQueueCounts(msgspec.Struct, array_like=True, frozen=True):
-    """What became of a job's messages in one queue.
+    """Counts of a job's messages in one queue.
 
     Attributes:
-        routed: put into the queue.
+        routed: routed to the queue.
         done: acknowledged.
         failed: rejected, or out of attempts.
         removed: expired, purged, dropped at the queue's maximum length, or deleted with the queue.
@@ -50,17 +51,17 @@ class JobQueueCounts(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def waiting(self) -> int:
-        """How many are available or in flight."""
+        """Number of messages that are available or in flight."""
         return self.routed - self.done - self.failed - self.removed
 
 
 class Job(msgspec.Struct, array_like=True, frozen=True):
-    """A job, as the broker knows it. A message in two queues counts in each.
+    """Job, as recorded by the broker. A message in two queues counts in each.
 
     Attributes:
         job_id: chosen by the driver.
-        state: ``unknown`` (never committed, or forgotten), ``routing`` (committed, and being put into queues),
-            ``routed``, or ``settled`` (each of its messages is done, failed or removed).
+        state: ``unknown`` (never committed, or forgotten), ``routing`` (committed, and being routed), ``routed``, or
+            ``settled`` (each of its messages is done, failed or removed).
         first_id: id of the first message; the last has ``first_id + rows - 1``.
         rows: number of messages.
         batches: number of batches with rows.
@@ -68,8 +69,8 @@ class Job(msgspec.Struct, array_like=True, frozen=True):
         committed_at_ms: time of the commit, by the broker's clock; 0 if it is not committed.
         routed: rows that were routed so far, with any outcome.
         unroutable: rows that match no queue; they are dropped, as a publish would be.
-        damaged: rows that could not be read for routing; the broker's log says why.
-        queues: counts by queue; beyond 500 queues, the rest together under an empty name.
+        damaged: rows that could not be read for routing; the broker's log has the reason.
+        queues: counts by queue; beyond 500 queues, the rest are summed under an empty name.
         running: started tasks that have not ended although their messages are done: they were acknowledged early.
     """
 
@@ -89,13 +90,13 @@ class Job(msgspec.Struct, array_like=True, frozen=True):
 
 # ------------------------------------------------------------------ client → broker
 class GetStagingTarget(Numbered, tag=95):
-    """Ask where executors write. Answer: StagingInfo."""
+    """Request to get the target to which executors write. Reply: StagingInfo."""
 
 
 class CommitJob(Numbered, tag=96):
-    """Make all messages of a job's batches visible, in this order. Answer: JobReport, after the commit.
+    """Request to commit all messages of a job's batches, in this order. Reply: JobReport, after the commit.
 
-    Committing a job id again adds nothing, whatever the batches are; the answer's ``added`` is then False.
+    Committing a job id again adds nothing, whatever the batches are; ``added`` in the reply is then False.
     """
 
     job_id: str
@@ -103,20 +104,23 @@ class CommitJob(Numbered, tag=96):
 
 
 class AbortJob(Numbered, tag=97):
-    """Remove these batches of an uncommitted job, or all its batches if none is named. Answer: Count (of objects)."""
+    """Request to remove these batches of an uncommitted job, or all its batches if none is named.
+
+    Reply: Count (of objects).
+    """
 
     job_id: str
     uris: Many[str]
 
 
 class GetJob(Numbered, tag=98):
-    """Ask about a job. Answer: JobReport."""
+    """Request to get a job. Reply: JobReport."""
 
     job_id: str
 
 
 class ListJobs(Numbered, tag=99):
-    """List at most ``limit`` jobs after this job id, in the order of their ids' UTF-8 bytes. Answer: Jobs."""
+    """Request to list at most ``limit`` jobs after this job id, in the order of their ids' UTF-8 bytes. Reply: Jobs."""
 
     after: str = ""
     limit: int = 1000
@@ -124,7 +128,7 @@ class ListJobs(Numbered, tag=99):
 
 # ------------------------------------------------------------------ broker → client
 class StagingInfo(Numbered, tag=195):
-    """See :class:`kombu_opendata.staging.StagingTarget`."""
+    """Staging target, see :class:`kombu_opendata.staging.StagingTarget`."""
 
     url: str
     instance: str
@@ -135,10 +139,10 @@ class StagingInfo(Numbered, tag=195):
 
 
 class JobReport(Numbered, tag=196):
-    """A job.
+    """Report of a job.
 
-    ``added`` says that this commit added its messages, ``same`` that its batches hold the same number of rows as those
-    of the first commit, and ``blocked`` why it can't be routed now.
+    ``added`` is True if this commit added its messages, ``same`` if its batches have the same number of rows as those
+    of the first commit, and ``blocked`` is the reason why it can't be routed now.
     """
 
     job: Job
@@ -148,7 +152,7 @@ class JobReport(Numbered, tag=196):
 
 
 class Jobs(Numbered, tag=199):
-    """A page of jobs; ``blocked`` says for each job id why it can't be routed now."""
+    """Page of jobs; ``blocked`` has the reasons why jobs can't be routed now, by job id."""
 
     jobs: list[Job]
     more: bool

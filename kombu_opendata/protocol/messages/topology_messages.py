@@ -1,4 +1,4 @@
-"""The messages about queues, exchanges, bindings and filters."""
+"""Messages about queues, exchanges, bindings and filters."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from .message_base import Numbered, WireMessage
 
 # ------------------------------------------------------------------ client → broker
 class DeclareQueue(Numbered, tag=4):
-    """Declare a queue. Answer: QueueInfo. An empty name asks the broker to make one up (transient queues only).
+    """Request to declare a queue.
 
-    ``strict`` refuses unknown ``x-`` arguments; otherwise they become warnings in the answer. ``again``, here and in
-    DeclareExchange and Bind, says that the session had declared this in the same run of the instance, so that it was
-    deleted if it does not exist: then it is not created (``not_found``).
+    Reply: QueueDeclared. For an empty name the broker generates one (transient queues only).
+
+    ``strict`` refuses unknown ``x-`` arguments; otherwise they become warnings in the reply. ``again``, here and in
+    DeclareExchange and Bind, means that the session had declared this in the same run of the instance. If it does not
+    exist, it was deleted and is not created (``not_found``).
     """
 
     queue: str
@@ -29,7 +31,7 @@ class DeclareQueue(Numbered, tag=4):
 
 
 class DeleteQueue(Numbered, tag=5):
-    """Delete a queue. Answer: Count (of messages removed)."""
+    """Request to delete a queue. Reply: Count (of messages removed)."""
 
     queue: str
     if_unused: bool
@@ -37,13 +39,13 @@ class DeleteQueue(Numbered, tag=5):
 
 
 class PurgeQueue(Numbered, tag=6):
-    """Remove the waiting messages of a queue. Answer: Count (of messages removed)."""
+    """Request to purge the ready messages of a queue. Reply: Count (of messages removed)."""
 
     queue: str
 
 
 class DeclareExchange(Numbered, tag=7):
-    """Declare an exchange. Answer: Ok."""
+    """Request to declare an exchange. Reply: Ok."""
 
     exchange: str
     type: str
@@ -55,14 +57,14 @@ class DeclareExchange(Numbered, tag=7):
 
 
 class DeleteExchange(Numbered, tag=8):
-    """Delete an exchange. Answer: Ok."""
+    """Request to delete an exchange. Reply: Ok."""
 
     exchange: str
     if_unused: bool
 
 
 class Bind(Numbered, tag=9):
-    """Bind a queue to an exchange. Answer: Ok.
+    """Request to bind a queue to an exchange. Reply: Ok.
 
     With ``checked``, the routing key for a topic exchange must follow the rules of :mod:`..topic_syntax`.
     """
@@ -76,7 +78,7 @@ class Bind(Numbered, tag=9):
 
 
 class Unbind(Numbered, tag=10):
-    """Remove a binding. Answer: Ok, even if there was no such binding."""
+    """Request to remove a binding. Reply: Ok, even if there was no such binding."""
 
     queue: str
     exchange: str
@@ -85,14 +87,14 @@ class Unbind(Numbered, tag=10):
 
 
 class ListBindings(Numbered, tag=17):
-    """List all bindings and exchanges. Answer: Bindings."""
+    """Request to list all bindings and exchanges. Reply: Bindings."""
 
 
 class Explain(Numbered, tag=90):
-    """Ask why a queue gets a message or not. Answer: Explained.
+    """Request to explain why a queue receives a message or not. Reply: Explained.
 
-    The message is the stored one with this id, or one with these metadata headers; a ``message_id`` of -1 means the
-    headers. Without a ``queue``, the ``filter`` is explained.
+    The message is the stored message with this id, or a message with these metadata headers; a ``message_id`` of -1
+    means the headers. Without a ``queue``, the ``filter`` is explained.
     """
 
     queue: str = ""
@@ -103,25 +105,25 @@ class Explain(Numbered, tag=90):
 
 # ------------------------------------------------------------------ broker → client
 class QueueDeclared(Numbered, tag=105):
-    """The queue that was declared."""
+    """Declared queue."""
 
     queue: str
     ready: int
     consumers: int
-    warnings: list[str] = msgspec.field(default_factory=list)  # about the declaration, which was accepted
+    warnings: list[str] = msgspec.field(default_factory=list)  # about the accepted declaration
 
 
 class Count(Numbered, tag=106):
-    """How many messages, objects or consumers a call affected."""
+    """Number of messages, objects or consumers that a call affected."""
 
     count: int
 
 
 class Undeclared(WireMessage, tag=116):
-    """Something that the session had declared, and that was only in memory, was deleted.
+    """Notice that a transient entity that the session had declared was deleted.
 
-    That is a queue with its bindings, an exchange with its bindings, or if both are named, a binding. The broker sends
-    it to a session whose Hello had ``undeclared``.
+    The entity is a queue with its bindings, an exchange with its bindings, or a binding if both are named. The broker
+    sends the notice to sessions whose Hello had ``undeclared``.
     """
 
     queue: str = ""
@@ -131,7 +133,7 @@ class Undeclared(WireMessage, tag=116):
 
 
 class Bindings(Numbered, tag=113):
-    """All bindings, and all exchanges but the default one."""
+    """List of all bindings, and of all exchanges but the default one."""
 
     bindings: list[tuple[str, str, str]]  # queue, exchange, routing key
     arguments: list[dict[str, Any]] = msgspec.field(default_factory=list)  # of each binding
@@ -140,6 +142,6 @@ class Bindings(Numbered, tag=113):
 
 
 class Explained(Numbered, tag=190):
-    """The explanation: see kombu_opendata.client.calls.explain_routing."""
+    """Explanation: see kombu_opendata.client.calls.explain_routing."""
 
     report: dict[str, Any]
