@@ -1,1 +1,1 @@
-"""The options of a broker: their one definition, and their values from command line, environment and file."""
+"""Options of a broker: their definition, and their values from command line, environment and file."""

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 MAX_SOCKET_PATH_BYTES = 107
 DEFAULT_PORT = 5677
-#: listening there is listening on all addresses
+#: a broker that listens there listens on all addresses
 WILDCARDS = {"0.0.0.0", "::"}
 LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 
 
 @dataclass(frozen=True)
 class Listen:
-    """Where to listen: a Unix socket's ``path``, or ``host`` and ``port``."""
+    """Address to listen on: a Unix socket's ``path``, or ``host`` and ``port``."""
 
     path: str = ""
     host: str = ""
@@ -26,7 +26,7 @@ class Listen:
 
     @property
     def authority(self) -> str:
-        """``HOST:PORT``."""
+        """Address as ``HOST:PORT``."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
@@ -34,10 +34,10 @@ def parse_listen(text: str, folder: str = "") -> Listen:
     """Read ``unix:PATH`` or ``tcp:host:port`` (``tcp:[::1]:5677`` for IPv6).
 
     Args:
-        folder: where a relative PATH begins; empty means the current one.
+        folder: the folder of relative paths; empty means the current one.
 
     Raises:
-        ValueError: it is not valid.
+        ValueError: the text is not valid.
     """
     kind, _, rest = text.partition(":")
     if kind == "unix" and rest and "\0" not in rest:
@@ -59,7 +59,7 @@ def parse_authority(text: str) -> Listen:
     """Read ``HOST:PORT``, ``[::1]:PORT``, or a ``PORT`` on loopback; 0 means any free port.
 
     Raises:
-        ValueError: it is not valid.
+        ValueError: the text is not valid.
     """
     address = _parse_authority(f":{text}" if text.isdecimal() else text, -1)
     if address is None or address.port < 0:
@@ -69,7 +69,7 @@ def parse_authority(text: str) -> Listen:
 
 def _parse_authority(text: str, default_port: int) -> Listen | None:
     """Read a host and a port, each of which may be missing; the default host is loopback."""
-    found = re.fullmatch(r"(\[[^\]\s\0]+\]|[^:\[\]\s\0]*)(?::([0-9]{1,5}))?", text)
-    if found is None or int(found[2] or 0) > 65_535:
+    match = re.fullmatch(r"(\[[^\]\s\0]+\]|[^:\[\]\s\0]*)(?::([0-9]{1,5}))?", text)
+    if match is None or int(match[2] or 0) > 65_535:
         return None
-    return Listen(host=found[1].strip("[]") or "127.0.0.1", port=int(found[2]) if found[2] else default_port)
+    return Listen(host=match[1].strip("[]") or "127.0.0.1", port=int(match[2]) if match[2] else default_port)

@@ -1,7 +1,7 @@
-"""The kinds of values that options have.
+"""Kinds of option values.
 
-A kind reads a text as it is given on the command line or in the environment, or a value of a TOML file: a number may
-be given as a number, and everything may be given as a text.
+A kind parses a text of the command line or the environment, or a value of a TOML file: a number may be a number, and
+every value may be a text.
 """
 
 from __future__ import annotations
@@ -22,44 +22,44 @@ _LEAST_MEMORY = 64 << 20
 
 
 def brief(value: Any) -> str:
-    """A value as errors show it."""
+    """Return a value as shown in errors."""
     text = repr(value).lower() if isinstance(value, bool) else repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 class Kind(Generic[T]):
-    """A kind of values.
+    """Kind of option values.
 
     Attributes:
-        metavar: how the help names a value.
-        allowed: what is allowed, in words, if the metavar does not say it.
+        metavar: the name of a value in the help.
+        allowed: the allowed values, in words, if the metavar does not name them.
     """
 
     metavar = "TEXT"
     allowed = ""
 
     def read(self, value: object, folder: str = "") -> T:
-        """The value that was given.
+        """Return the parsed value.
 
         Args:
-            folder: where relative paths begin; empty means the current folder.
+            folder: the folder of relative paths; empty means the current one.
 
         Raises:
-            ValueError: it is not of this kind; the text says what would be.
+            ValueError: the value is not of this kind; the text names the kind.
         """
         raise NotImplementedError
 
     def shown(self, value: T) -> Any:
-        """A value as a TOML file may have it."""
+        """Return a value in the form of a TOML file."""
         return value
 
     def described(self, value: T) -> str:
-        """A value as the help has it."""
+        """Return a value in the form of the help."""
         return str(self.shown(value))
 
 
 class _OfText(Kind[T]):
-    """A kind whose values are given as texts; in a file, those that look like a number may be one."""
+    """Kind of values that are texts; in a file, texts that look like a number may be one."""
 
     _types: ClassVar[tuple[type, ...]] = (str, int)
 
@@ -69,12 +69,12 @@ class _OfText(Kind[T]):
         return self.parse(str(value), folder)
 
     def parse(self, text: str, folder: str) -> T:
-        """The value of a text; raises ValueError."""
+        """Return the value of a text; raise ValueError if it is invalid."""
         raise NotImplementedError
 
 
 class Flag(Kind[bool]):
-    """Yes or no."""
+    """Kind of yes or no."""
 
     metavar = ""
     _WORDS: ClassVar[dict[str, bool]] = {
@@ -91,7 +91,7 @@ class Flag(Kind[bool]):
 
 
 class Word(_OfText[str]):
-    """A text without spaces."""
+    """Kind of texts without spaces."""
 
     def __init__(self, metavar: str) -> None:
         self.metavar = metavar
@@ -103,7 +103,7 @@ class Word(_OfText[str]):
 
 
 class Choice(_OfText[str]):
-    """One of a few words, in upper or lower case."""
+    """Kind of a few words, in upper or lower case."""
 
     def __init__(self, *words: str) -> None:
         self.words = words
@@ -117,10 +117,10 @@ class Choice(_OfText[str]):
 
 
 class NumberKind(Kind[float]):
-    """A number within bounds."""
+    """Kind of numbers within bounds."""
 
     what = "a number"
-    most: float = 10**10  # whatever an option says, so that no sum or product overflows
+    most: float = 10**10  # for every option, so that no sum or product overflows
 
     def __init__(self, low: float = 0, high: float | None = None, *, above: float = -math.inf, metavar: str = "N"):
         self.low, self.high, self.above, self.metavar = low, high, above, metavar
@@ -144,11 +144,11 @@ class NumberKind(Kind[float]):
         return float(number)
 
     def advice(self, value: object) -> str:
-        """What was probably meant by a value that is no number."""
+        """Return a suggestion for a value that is not a number."""
         return ""
 
     def parse(self, text: str) -> float | None:
-        """The number that a text names; None if it is none."""
+        """Return the number that a text names; None if it names none."""
         try:
             return float(text)
         except ValueError:
@@ -159,7 +159,7 @@ class NumberKind(Kind[float]):
 
 
 class WholeNumberKind(NumberKind):
-    """A whole number within bounds."""
+    """Kind of whole numbers within bounds."""
 
     what = "a whole number"
 
@@ -173,7 +173,7 @@ class WholeNumberKind(NumberKind):
 
 
 class Size(WholeNumberKind):
-    """A number of bytes."""
+    """Kind of numbers of bytes."""
 
     what = "a size: write a number of bytes, or 500M, 20G, 1T"
     most = 1 << 60
@@ -193,7 +193,7 @@ class Size(WholeNumberKind):
 
 
 class Memory(_OfText[str]):
-    """An amount of memory: a part of what there is, or a number of bytes, in digits; 0 means no limit."""
+    """Kind of amounts of memory: a part of the available memory, or a number of bytes, in digits; 0 means no limit."""
 
     metavar = "BYTES|PERCENT"
 
@@ -210,7 +210,7 @@ class Memory(_OfText[str]):
 
 
 class Seconds(NumberKind):
-    """A time in seconds, or with units."""
+    """Kind of times in seconds, or with units."""
 
     what = "a time: write a number of seconds, or 500ms, 30s, 2h, 7d, 1h30m"
 
@@ -218,24 +218,24 @@ class Seconds(NumberKind):
         super().__init__(low, high, above=above, metavar="SECONDS")
 
     def parse(self, text: str) -> float | None:
-        found = seconds_of(text)
-        return super().parse(text) if found is None else found
+        seconds = seconds_of(text)
+        return super().parse(text) if seconds is None else seconds
 
 
 class Keep(Kind[float]):
-    """How long something is kept, in seconds: 0 for ``settled``, infinite for ``forever``."""
+    """Kind of retention times, in seconds: 0 for ``settled``, infinite for ``forever``."""
 
     metavar = "DURATION"
 
     def read(self, value: object, folder: str = "") -> float:
         if value in ("settled", "forever"):
             return 0.0 if value == "settled" else math.inf
-        found = seconds_of(value.strip()) if isinstance(value, str) else None
-        if found is None:
+        seconds = seconds_of(value.strip()) if isinstance(value, str) else None
+        if seconds is None:
             raise ValueError(f"{brief(value)} is not a duration: write 90s, 30m, 2h, 30d, 1w, or 1h30m")
-        if found <= 0:
+        if seconds <= 0:
             raise ValueError(f"{brief(value)} is not a time to keep anything: write 7d, settled or forever")
-        return found
+        return seconds
 
     def shown(self, value: float) -> Any:
         if value in (0, math.inf):
@@ -244,7 +244,7 @@ class Keep(Kind[float]):
 
 
 class File(_OfText[Path]):
-    """A file."""
+    """Kind of files."""
 
     metavar = "FILE"
     _types = (str,)
@@ -259,13 +259,13 @@ class File(_OfText[Path]):
 
 
 class FolderKind(File):
-    """A folder."""
+    """Kind of folders."""
 
     metavar = "FOLDER"
 
 
 class Mode(_OfText[int]):
-    """The mode of a socket, in octal."""
+    """Kind of modes of a socket, in octal."""
 
     metavar = "MODE"
 
@@ -282,7 +282,7 @@ class Mode(_OfText[int]):
 
 
 class StoreKind(_OfText[str]):
-    """A store: its URL, or a folder, which becomes one."""
+    """Kind of stores: a URL, or a folder, which is converted to one."""
 
     metavar = "FOLDER|URL"
     _types = (str,)
@@ -294,7 +294,7 @@ class StoreKind(_OfText[str]):
 
 
 class ListenAddress(_OfText[Listen]):
-    """Where to listen for clients."""
+    """Kind of addresses to listen on for clients."""
 
     metavar = "ADDRESS"
 
@@ -306,7 +306,7 @@ class ListenAddress(_OfText[Listen]):
 
 
 class HostPort(_OfText[Listen]):
-    """A host and a port."""
+    """Kind of hosts with a port."""
 
     metavar = "HOST:PORT"
 

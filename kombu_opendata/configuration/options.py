@@ -1,9 +1,9 @@
-"""The options of ``opendata-queue broker``.
+"""Options of ``opendata-queue broker``.
 
-:class:`BrokerOptions` is their one definition: the options of the command line, the keys of a TOML file and the
-environment variables are made from it. A field's option is its name with ``-`` for ``_``, without the unit
-``_seconds``: ``idle_exit_seconds`` is ``--idle-exit``, ``idle-exit`` and ``OPENDATA_QUEUE_IDLE_EXIT``. Another name
-is given with ``msgspec.field(name=…)``.
+:class:`BrokerOptions` is their only definition: the options of the command line, the keys of a TOML file and the
+environment variables are derived from it. A field's option is its name with ``-`` for ``_``, without the unit
+``_seconds``: ``idle_exit_seconds`` is ``--idle-exit``, ``idle-exit`` and ``OPENDATA_QUEUE_IDLE_EXIT``.
+``msgspec.field(name=…)`` sets another name.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _key(field: str) -> str:
 
 
 class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, rename=_key):
-    """The options of a broker, in the order in which ``--help`` shows them."""
+    """Options of a broker, in the order of ``--help``."""
 
     store: Annotated[
         str, Option(StoreKind(), "a folder, or an object store: s3://bucket/prefix, gs://…, az://…, memory://name")
@@ -198,16 +198,19 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, rename=_key):
 
     @property
     def folder(self) -> Path | None:
-        """The store's folder; None if it is not local."""
+        """Folder of the store; None if it is not local."""
         return Path(unquote(self.store.removeprefix("file://"))) if self.store.startswith("file://") else None
 
     def advertised(self, addresses: Iterable[Listen]) -> tuple[str, ...]:
-        """Where clients reach this broker: as given, else where it listens."""
+        """Return the addresses at which clients reach this broker.
+
+        Those of the option, else those that it listens on.
+        """
         reached = self.advertise or tuple(listen for listen in addresses if listen.host not in WILDCARDS)
         return tuple(listen.path or listen.authority for listen in reached)
 
     def described(self) -> Iterator[str]:
-        """The options that are not the default, for the log. None of them is secret."""
+        """Yield the options that differ from the default, for the log. None of them is secret."""
         for spec in specs():
             value = getattr(self, spec.field)
             if value != spec.default and spec.field != "store":
@@ -216,10 +219,10 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, rename=_key):
 
 @cache
 def specs() -> tuple[Spec, ...]:
-    """All options."""
+    """Return all options."""
     return specs_of(BrokerOptions)
 
 
 def public_specs() -> tuple[Spec, ...]:
-    """Those that files and the environment have, too."""
+    """Return the options that files and the environment have, too."""
     return tuple(spec for spec in specs() if not spec.option.internal)

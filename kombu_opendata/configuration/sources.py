@@ -1,4 +1,4 @@
-"""Where options come from: the command line, then the environment, then a TOML file, then the defaults."""
+"""Sources of options: the command line, then the environment, then a TOML file, then the defaults."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from .specs import ENVIRONMENT, Spec
 CONFIG_VARIABLE = f"{ENVIRONMENT}CONFIG"
 COMMAND_LINE, DEFAULT = "command line", "default"
 MAX_FILE_BYTES = 1 << 20
-#: variables of this prefix that are not the broker's options
+#: variables with this prefix that are not the broker's options
 _OTHERS = {CONFIG_VARIABLE, *(f"{ENVIRONMENT}{name}" for name in ("URL", "CA", "CERT", "KEY"))}
 
 
 @dataclass
 class Configuration:
-    """What was given, from all sources.
+    """Options from all sources.
 
     Attributes:
-        values: by field of BrokerOptions, without defaults.
-        sources: where each of these comes from: ``command line``, a variable, or a file.
-        faults: what is wrong, each with its source.
-        warnings: what is probably a mistake.
+        values: the values by field of BrokerOptions, without defaults.
+        sources: the source of each of these: ``command line``, a variable, or a file.
+        faults: the errors, each with its source.
+        warnings: probable mistakes.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -39,48 +39,50 @@ class Configuration:
     warnings: list[str] = field(default_factory=list)
 
     def options(self) -> BrokerOptions:
-        """The options.
+        """Return the options.
 
         Raises:
-            InvalidConfiguration: there are faults.
+            InvalidConfiguration: there are errors.
         """
         if self.faults:
             raise invalid(self.faults)
         return BrokerOptions(**self.values)
 
     def valid_part(self) -> BrokerOptions | None:
-        """The options, with defaults for those that are wrong; None if one of these has no default."""
+        """Return the options, with defaults for invalid ones; None if one of these has no default."""
         is_whole = all(spec.field in self.values for spec in specs() if spec.required)
         return BrokerOptions(**self.values) if is_whole else None
 
 
 def invalid(faults: list[str]) -> InvalidConfiguration:
-    """The error for all these faults."""
-    told = faults if len(faults) == 1 else (f"{len(faults)} faults in the configuration:", *faults)
-    text = "\n  ".join(told)
+    """Return the error for all these errors of the configuration."""
+    lines = faults if len(faults) == 1 else (f"{len(faults)} faults in the configuration:", *faults)
+    text = "\n  ".join(lines)
     return InvalidConfiguration(text, faults=faults)
 
 
 def configuration(given: Mapping[str, Any], environment: Mapping[str, str], file: Path | None) -> Configuration:
-    """Collect the options from all sources; all faults are found, not only the first.
+    """Collect the options from all sources, and all errors, not only the first.
 
     Args:
-        given: the options of the command line, by field, as they are given.
-        file: the file of ``--config``; without one, that of the variable, if it is set.
+        given: the options of the command line, by field, unparsed.
+        file: the file of ``--config``; without one, the file of the variable, if it is set.
     """
-    found = Configuration()
+    result = Configuration()
     for spec in specs():
         if spec.field in given:
-            _add(found, spec, COMMAND_LINE, spec.flag, given[spec.field])
-    _add_environment(found, environment)
+            _add(result, spec, COMMAND_LINE, spec.flag, given[spec.field])
+    _add_environment(result, environment)
     if file is None and environment.get(CONFIG_VARIABLE):
         file = Path(environment[CONFIG_VARIABLE])
     is_read = True
     if file is not None:
-        is_read = _add_file(found, file)
-    if is_read:  # else nobody knows what the file would have had
-        found.faults += [_missing(spec, file) for spec in specs() if spec.required and spec.field not in found.sources]
-    return found
+        is_read = _add_file(result, file)
+    if is_read:  # else its contents are unknown
+        result.faults += [
+            _missing(spec, file) for spec in specs() if spec.required and spec.field not in result.sources
+        ]
+    return result
 
 
 def _missing(spec: Spec, file: Path | None) -> str:
@@ -89,7 +91,7 @@ def _missing(spec: Spec, file: Path | None) -> str:
 
 
 def _add(found: Configuration, spec: Spec, source: str, place: str, given: Any, folder: str = "") -> None:
-    """Add a value unless a source of a higher rank has one; what is wrong is a fault all the same."""
+    """Add a value unless a source of a higher rank has one; an invalid value is an error in either case."""
     try:
         value = spec.read(given, folder)
     except ValueError as exc:
@@ -104,14 +106,17 @@ def _add(found: Configuration, spec: Spec, source: str, place: str, given: Any, 
 def _add_environment(found: Configuration, environment: Mapping[str, str]) -> None:
     for spec in public_specs():
         text = environment.get(spec.variable, "")
-        if text:  # an empty variable counts as none, as a container's configuration often leaves it
+        if text:  # an empty variable counts as unset, as a container's configuration often leaves it empty
             value = [part.strip() for part in text.split(",")] if spec.option.repeated else text
             _add(found, spec, spec.variable, spec.variable, value)
     found.warnings += _misspelt(environment)
 
 
 def _misspelt(environment: Mapping[str, str]) -> Iterator[str]:
-    """Variables that look like an option's. Kubernetes sets others for a service of the broker's name."""
+    """Yield warnings for variables that resemble an option's.
+
+    Kubernetes sets others for a service of the broker's name.
+    """
     known = [spec.variable.removeprefix(ENVIRONMENT) for spec in public_specs()]
     for name in sorted(environment):
         end = name.removeprefix(ENVIRONMENT)
@@ -123,7 +128,7 @@ def _misspelt(environment: Mapping[str, str]) -> Iterator[str]:
 
 # ---------------------------------------------------------------------- file
 def _add_file(found: Configuration, file: Path) -> bool:
-    """Add the values of a file; returns whether it could be read."""
+    """Add the values of a file; return True if it could be read."""
     try:
         table = read_table(file)
     except InvalidConfiguration as exc:
@@ -146,10 +151,10 @@ def _unknown(key: str, known: list[str]) -> str:
 
 
 def read_table(file: Path) -> dict[str, Any]:
-    """The keys and values of a TOML file.
+    """Return the keys and values of a TOML file.
 
     Raises:
-        InvalidConfiguration: it can't be read, or is not TOML.
+        InvalidConfiguration: the file can't be read, or is not TOML.
     """
     try:
         with open(file, "rb") as opened:
@@ -165,10 +170,10 @@ def read_table(file: Path) -> dict[str, Any]:
 
 
 def parse_table(data: bytes, name: str) -> dict[str, Any]:
-    """The keys and values of TOML.
+    """Return the keys and values of TOML.
 
     Raises:
-        InvalidConfiguration: it is not TOML.
+        InvalidConfiguration: the data is not TOML.
     """
     try:
         text = data.decode("utf-8-sig")  # some editors put a byte order mark before it

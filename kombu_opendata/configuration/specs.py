@@ -1,4 +1,4 @@
-"""What is said about a field of options, and its names on the command line, in a file and in the environment."""
+"""Description of a field of options, and its names on the command line, in a file and in the environment."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ ENVIRONMENT = "OPENDATA_QUEUE_"
 
 @dataclass(frozen=True)
 class Option:
-    """What is said about a field.
+    """Description of a field.
 
     Attributes:
-        kind: which values it takes.
-        help: what it does, for ``--help``.
-        repeated: it takes several values: the option is repeated, the key has a list, the variable has commas.
-        internal: only the command line has it, without being shown: it is for whoever starts an embedded broker.
+        kind: the kind of its values.
+        help: the text for ``--help``.
+        repeated: True if it accepts several values: the option is repeated, the key has a list, the variable has
+            commas.
+        internal: True if only the command line has it, hidden: it is for the client that starts an embedded broker.
     """
 
     kind: Kind[Any]
@@ -32,12 +33,12 @@ class Option:
 
 @dataclass(frozen=True)
 class Spec:
-    """An option with its names.
+    """Option with its names.
 
     Attributes:
-        field: of :class:`BrokerOptions`.
-        key: of a TOML file.
-        default: ``msgspec.NODEFAULT`` if it must be given.
+        field: the field of :class:`BrokerOptions`.
+        key: the key in a TOML file.
+        default: the default; ``msgspec.NODEFAULT`` if the option is required.
     """
 
     field: str
@@ -47,12 +48,12 @@ class Spec:
 
     @property
     def flag(self) -> str:
-        """The option of the command line."""
+        """Option of the command line."""
         return f"--{self.key}"
 
     @property
     def variable(self) -> str:
-        """The environment variable."""
+        """Environment variable of the option."""
         return ENVIRONMENT + self.key.upper().replace("-", "_")
 
     @property
@@ -60,38 +61,38 @@ class Spec:
         return self.default is msgspec.NODEFAULT
 
     def read(self, value: object, folder: str = "") -> Any:
-        """The field's value from one of a TOML file, or from a text (or a list of texts, if it is repeated).
+        """Return the field's value from a value of a TOML file, or from a text (or a list of texts, if it is repeated).
 
         Raises:
-            ValueError: it is not valid.
+            ValueError: the value is not valid.
         """
         kind = self.option.kind
         if not self.option.repeated:
             return kind.read(value, folder)
-        found = tuple(kind.read(one, folder) for one in (value if isinstance(value, (list, tuple)) else (value,)))
-        if not found:
+        items = tuple(kind.read(item, folder) for item in (value if isinstance(value, (list, tuple)) else (value,)))
+        if not items:
             raise ValueError("the list is empty: give at least one")
-        return found
+        return items
 
     def shown(self, value: Any) -> Any:
-        """A value as a TOML file may have it; None if there is none."""
+        """Return a value in the form of a TOML file; None if there is none."""
         if value is None:
             return None
         kind = self.option.kind
-        return [kind.shown(one) for one in value] if self.option.repeated else kind.shown(value)
+        return [kind.shown(item) for item in value] if self.option.repeated else kind.shown(value)
 
     def described(self, value: Any) -> str:
-        """A value as the help has it; empty if there is none."""
+        """Return a value in the form of the help; empty if there is none."""
         if value is None:
             return ""
         kind = self.option.kind
-        return ", ".join(kind.described(one) for one in (value if self.option.repeated else (value,)))
+        return ", ".join(kind.described(item) for item in (value if self.option.repeated else (value,)))
 
 
 def specs_of(options: type[msgspec.Struct]) -> tuple[Spec, ...]:
-    """The options that are the fields of a struct, each annotated with its :class:`Option`."""
-    found = []
+    """Return the options that are the fields of a struct, each annotated with its :class:`Option`."""
+    specs = []
     for field in fields(options):
-        (option,) = (one for one in get_args(field.type) if isinstance(one, Option))
-        found.append(Spec(field.name, field.encode_name, option, field.default))
-    return tuple(found)
+        (option,) = (annotation for annotation in get_args(field.type) if isinstance(annotation, Option))
+        specs.append(Spec(field.name, field.encode_name, option, field.default))
+    return tuple(specs)

@@ -1,4 +1,4 @@
-"""Texts with units: durations (``1h30m``) and sizes (``20G``)."""
+"""Conversion of texts with units: durations (``1h30m``) and sizes (``20G``)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SIZE = re.compile(r"(\d{1,19})([KMGTkmgt]?)", re.ASCII)
 
 
 def seconds_of(text: str) -> float | None:
-    """``30m``, ``1h30m`` or ``30d`` in seconds; None if the text is not a duration."""
+    """Return ``30m``, ``1h30m`` or ``30d`` in seconds; None if the text is not a duration."""
     if not _DURATION.fullmatch(text):
         return None
     total = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
@@ -22,26 +22,26 @@ def seconds_of(text: str) -> float | None:
 
 
 def bytes_of(text: str) -> int | None:
-    """``500``, ``20G`` or ``1T`` in bytes; None if the text is not a size."""
-    found = _SIZE.fullmatch(text)
-    if found is None:
+    """Return ``500``, ``20G`` or ``1T`` in bytes; None if the text is not a size."""
+    match = _SIZE.fullmatch(text)
+    if match is None:
         return None
-    return int(found[1]) << 10 * ("KMGT".index(found[2].upper()) + 1 if found[2] else 0)
+    return int(match[1]) << 10 * ("KMGT".index(match[2].upper()) + 1 if match[2] else 0)
 
 
 def size_meant(text: str) -> str:
-    """The advice to write ``16M`` in place of ``16MB`` or ``16 MiB``; empty if the text is nothing like that."""
-    found = _SIZE_WITH_B.fullmatch(text.strip())
-    return f"; do you mean {found[1]}{found[2].upper()}?" if found is not None else ""
+    """Return the advice to write ``16M`` instead of ``16MB`` or ``16 MiB``; empty if the text is not similar."""
+    match = _SIZE_WITH_B.fullmatch(text.strip())
+    return f"; do you mean {match[1]}{match[2].upper()}?" if match is not None else ""
 
 
 def size_text(size: int) -> str:
-    """A number of bytes as :func:`bytes_of` reads it, in the largest unit of which it is a multiple."""
+    """Return a number of bytes in the form of :func:`bytes_of`, in the largest unit of which it is a multiple."""
     power = max(power for power in range(5) if size % (1 << 10 * power) == 0) if size else 0
     return f"{size >> 10 * power}{'KMGT'[power - 1] if power else ''}"
 
 
 def percent_of(text: str) -> float | None:
-    """The number in ``40%``; None if the text is no percentage."""
-    found = _PERCENT.fullmatch(text)
-    return float(found[1]) if found is not None else None
+    """Return the number in ``40%``; None if the text is not a percentage."""
+    match = _PERCENT.fullmatch(text)
+    return float(match[1]) if match is not None else None

@@ -1,1 +1,1 @@
-"""The wire protocol between clients and the broker (docs/rfcs/0002-wire-protocol.md)."""
+"""Wire protocol between clients and the broker (docs/rfcs/0002-wire-protocol.md)."""

@@ -1,7 +1,8 @@
-"""The definitions of a session that its broker has only in memory: transient exchanges and queues, and their bindings.
+"""Definitions of a session that its broker keeps only in memory: transient exchanges and queues, and their bindings.
 
-The client declares them again after a restart of the broker. The broker has the same of each session, and reports to it
-by :class:`.Undeclared` what others delete, so that the client does not declare that again.
+The client declares them again after a restart of the broker. The broker keeps the same definitions for each session,
+and reports deletions by other clients as :class:`.Undeclared`, so that the client does not declare the deleted entities
+again.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _Key: TypeAlias = tuple[str, str]
 
 
 class Declared:
-    """Transient exchanges and queues, and the bindings that one of them is part of."""
+    """Transient exchanges and queues, and the bindings that contain one of them."""
 
     __slots__ = ("_bindings", "_exchanges", "_queues")
 
@@ -27,10 +28,10 @@ class Declared:
         self._bindings: dict[str, dict[str, dict[_Key, Bind]]] = {}  # by queue, then by exchange
 
     def note(self, message: object, name: str = "") -> None:
-        """Remember or forget what a successful call declared or deleted.
+        """Record or forget the declarations and deletions of a successful call.
 
         Args:
-            name: the queue's name in the broker's answer, which may be generated.
+            name: the queue's name in the broker's reply, which may be generated.
         """
         if isinstance(message, DeclareQueue):
             if not message.passive and (not message.durable or message.exclusive or message.auto_delete):
@@ -50,7 +51,7 @@ class Declared:
             self._forget_exchange(message.exchange)
 
     def forget(self, gone: Undeclared | Declaration) -> bool:
-        """Forget what was deleted; returns whether the session had declared some of that."""
+        """Forget a deleted entity; return True if the session had declared some of it."""
         if isinstance(gone, DeclareExchange) or (isinstance(gone, Undeclared) and not gone.queue):
             return self._forget_exchange(gone.exchange)
         if isinstance(gone, DeclareQueue) or not gone.exchange:
@@ -69,17 +70,17 @@ class Declared:
         return self._exchanges.pop(exchange, None) is not None or bool(bound)
 
     def _forget_binding(self, queue: str, exchange: str, key: _Key) -> bool:
-        """Forget a binding; if its arguments are not known and none are given, all bindings of its routing key.
+        """Forget a binding, or all bindings of its routing key if its arguments are unknown and none are given.
 
         Only a headers exchange distinguishes bindings by their arguments.
         """
         bindings = self._bindings.get(queue, {}).get(exchange, {})
-        gone = [key] if key in bindings else [each for each in bindings if each[0] == key[0] and key[1] == "[]"]
-        for each in gone:
+        matches = [key] if key in bindings else [each for each in bindings if each[0] == key[0] and key[1] == "[]"]
+        for each in matches:
             del bindings[each]
-        if gone and not bindings:
+        if matches and not bindings:
             self._forget_bindings(queue, exchange)
-        return bool(gone)
+        return bool(matches)
 
     def _forget_bindings(self, queue: str, exchange: str) -> None:
         del self._bindings[queue][exchange]
@@ -87,12 +88,12 @@ class Declared:
             del self._bindings[queue]
 
     def is_auto_delete(self, queue: str) -> bool:
-        """Whether the broker deletes the queue with its last consumer."""
+        """Return True if the broker deletes the queue with its last consumer."""
         declared = self._queues.get(queue)
         return declared is not None and declared.auto_delete
 
     def declarations(self) -> Iterator[Declaration]:
-        """All declarations, in an order that the broker accepts."""
+        """Yield all declarations, in an order that the broker accepts."""
         yield from self._exchanges.values()
         yield from self._queues.values()
         for by_exchange in self._bindings.values():
@@ -100,9 +101,9 @@ class Declared:
                 yield from bindings.values()
 
     def ended_with_session(self, consumed: Collection[str]) -> list[Declaration]:
-        """The declarations of what ends with a session: its exclusive queues, and its auto-delete queues in use.
+        """Return the declarations that end with a session: its exclusive queues, and its auto-delete queues in use.
 
-        Their bindings are among them, and the auto-delete exchanges that these need.
+        The result includes their bindings, and the auto-delete exchanges of these bindings.
 
         Args:
             consumed: the queues that the session consumes from.

@@ -1,4 +1,4 @@
-"""The envelope, which is all that a consumer gets back, and the metadata headers, which are stored beside it.
+"""Envelope, which is the message that a consumer receives, and metadata headers, which are stored next to it.
 
 ========================  ===========================================================
 envelope (msgpack array)  type
@@ -26,39 +26,39 @@ import msgspec
 from ..errors import InvalidMessage
 from .header_types import restore, with_extensions
 
-#: what an envelope decodes to; the body is bytes or text
+#: decoded envelope; the body is bytes or text
 Envelope = tuple[Any, str | None, str | None, dict[Any, Any], dict[Any, Any], str, str]
-#: an envelope with its body undecoded
+#: envelope with an undecoded body
 Opened = tuple[msgspec.Raw, str | None, str | None, dict[Any, Any], dict[Any, Any], str, str]
 _Closed = tuple[msgspec.Raw, str | None, str | None, msgspec.Raw, msgspec.Raw, str, str]
 
-#: the largest envelope, and the largest result of a task
+#: limit for an envelope, and for the result of a task
 DEFAULT_MAX_MESSAGE_BYTES = 128 << 20
 MAX_HEADERS = 255
 MAX_HEADER_BYTES = 65_535
 
-#: headers and properties that a broker decodes: a million small values would block it for a second
+#: limit for headers and properties that a broker decodes: a million small values would block it for a second
 MAX_OPENED_BYTES = 1 << 20
-#: headers of any type in an envelope that is published, those that the metadata leaves out included
+#: limit for the headers of any type in a published envelope, including those that the metadata omits
 MAX_ENVELOPE_HEADERS = 1000
-#: properties of an envelope that is published
+#: limit for the properties of a published envelope
 MAX_PROPERTIES_BYTES = 64 << 10
-#: how many more headers, and bytes of them, an envelope may have when it is opened again: dead letters get some
+#: additional headers, and bytes of them, that an envelope may have when it is opened again: dead letters get some
 _MORE_HEADERS, _MORE_BYTES = 16, 64 << 10
 #: of larger headers, the broker decodes only texts, numbers and booleans; a small envelope is decoded in one pass
 _SMALL_BYTES = 2048
-#: where the items of a msgpack array of seven begin, by its first byte; and the bytes of the length of a long text
+#: offset of the items of a msgpack array of seven, by its first byte; and the bytes of the length of a long text
 _ARRAYS = {0x97: 1, 0xDC: 3, 0xDD: 5}
 _TEXT_LENGTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
-#: what the first byte of a msgpack array or map can be: those are skipped
+#: possible first bytes of a msgpack array or map, which are skipped
 _NESTED = frozenset((*range(0x80, 0xA0), 0xDC, 0xDD, 0xDE, 0xDF))
 
 #: long texts that no filter reads
 _UNSEEN = ("argsrepr", "kwargsrepr")
-#: a text of this many characters can't have more bytes than a header may have
+#: a text of this length in characters can't exceed the limit for a header in bytes
 _SURELY_FITS = MAX_HEADER_BYTES // 4
 
-#: raises what msgspec raises for values that it can't encode
+#: raises msgspec's errors for values that it can't encode
 encode_fields = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(Envelope, ext_hook=restore).decode
 _open_all = msgspec.msgpack.Decoder(_Closed).decode
@@ -71,7 +71,7 @@ _open_values = msgspec.msgpack.Decoder(
 ).decode
 _open_value = msgspec.msgpack.Decoder().decode
 
-#: what damaged or hostile bytes can raise when they are decoded or encoded again
+#: exceptions for damaged or hostile bytes when they are decoded or encoded again
 UNREADABLE = (msgspec.MsgspecError, ValueError, TypeError, OverflowError, RecursionError)
 
 
@@ -84,13 +84,13 @@ def encode_envelope(
     exchange: str,
     routing_key: str,
 ) -> bytes:
-    """An envelope; raises what msgspec raises for values that it can't encode."""
+    """Return an envelope; raise msgspec's errors for values that it can't encode."""
     headers, properties = with_extensions(headers), with_extensions(properties)
     return encode_fields((body, content_type, content_encoding, headers, properties, exchange, routing_key))
 
 
 def open_envelope(envelope: bytes, max_bytes: int = 0) -> Opened | None:
-    """The envelope with its body undecoded; None if it is not an envelope, or opening it would take too long.
+    """Return the envelope with an undecoded body; None if it is not an envelope, or opening it would take too long.
 
     Extensions in headers and properties stay :class:`msgspec.msgpack.Ext`.
 
@@ -113,11 +113,11 @@ def open_envelope(envelope: bytes, max_bytes: int = 0) -> Opened | None:
 
 
 def _open(envelope: bytes) -> _Closed:
-    """Decode an envelope except for body, headers and properties, in a time that the size of the body does not change.
+    """Decode an envelope except for body, headers and properties, in a time independent of the body's size.
 
     Raises:
-        InvalidMessage: it would take long to find the end of the body, or of the headers.
-        MsgspecError, ValueError, TypeError, OverflowError, RecursionError: it is not an envelope.
+        InvalidMessage: finding the end of the body, or of the headers, would take long.
+        MsgspecError, ValueError, TypeError, OverflowError, RecursionError: the bytes are not an envelope.
     """
     if len(envelope) > _SMALL_BYTES:
         place = _ARRAYS.get(envelope[0])
@@ -141,13 +141,13 @@ def _open(envelope: bytes) -> _Closed:
 def broker_headers(
     envelope: bytes, exchange: str, routing_key: str, priority: int, *, keeps_address: bool
 ) -> tuple[dict[str, str], bytes]:
-    """The metadata headers that the broker stores for a publish, and the envelope with the address of the publish.
+    """Return the metadata headers that the broker stores for a publish, and the envelope with the publish's address.
 
-    A client can't choose the metadata: rights and filters decide by it. Bytes that are not an envelope have only the
-    broker's own headers; no consumer can decode them.
+    A client can't choose the metadata, because permissions and filters depend on it. Bytes that are not an envelope get
+    only the broker's own headers; no consumer can decode them.
 
     Args:
-        keeps_address: leave the envelope as it is: its publisher may publish to any exchange.
+        keeps_address: keep the address in the envelope: its publisher may publish to any exchange.
 
     Raises:
         InvalidMessage: the headers can't be stored, or decoding them would take too long.
@@ -156,7 +156,7 @@ def broker_headers(
         try:
             _body, content_type, _encoding, decoded, _properties, own_exchange, own_key = _open_small(envelope)
         except UNREADABLE:
-            pass  # the longer way raises what is wrong, if anything is
+            pass  # the longer way raises the error, if there is one
         else:
             if keeps_address or (own_exchange == exchange and own_key == routing_key):
                 return _texts_of(decoded, exchange, routing_key, priority, content_type), envelope
@@ -177,10 +177,12 @@ def broker_headers(
 
 
 def _published_headers(raw: msgspec.Raw) -> dict[Any, Any]:
-    """As :func:`open_headers`, for a message that is published: a consumer may be able to decode what the broker can't.
+    """Return the headers of a published message as :func:`open_headers`.
+
+    Consumers may decode headers that the broker can't.
 
     Raises:
-        InvalidMessage: the broker can't decode them.
+        InvalidMessage: the broker can't decode the headers.
     """
     try:
         return open_headers(raw)
@@ -192,10 +194,10 @@ def _published_headers(raw: msgspec.Raw) -> dict[Any, Any]:
 
 
 def open_properties(envelope: bytes, names: Collection[bytes]) -> dict[Any, Any]:
-    """The properties of a message that is published; empty if they contain none of these names.
+    """Return the properties of a published message; empty if they contain none of these names.
 
     Raises:
-        InvalidMessage: decoding them would take too long, or the broker can't.
+        InvalidMessage: decoding them would take too long, or the broker can't decode them.
     """
     if len(envelope) <= _SMALL_BYTES and not _has_some(envelope, names):
         return {}
@@ -229,7 +231,7 @@ def _check_size(properties: msgspec.Raw) -> None:
 
 
 def headers_of(envelope: bytes) -> Mapping[Any, Any] | None:
-    """The headers that a headers exchange compares, as :func:`open_headers` returns them; None if there are none."""
+    """Return the headers that a headers exchange compares, as :func:`open_headers` does; None if there are none."""
     try:
         return open_headers(_open(envelope)[3])
     except (InvalidMessage, *UNREADABLE):
@@ -239,7 +241,7 @@ def headers_of(envelope: bytes) -> Mapping[Any, Any] | None:
 def _texts_of(
     decoded: dict[str, Any], exchange: str, routing_key: str, priority: int, content_type: str | None
 ) -> dict[str, str]:
-    """As :func:`metadata_headers`, for short headers as msgpack decodes them, in half the time."""
+    """Return metadata headers as :func:`metadata_headers`, for short headers decoded by msgpack, in half the time."""
     seen: dict[str, str] = {}
     for name, value in decoded.items():
         if value is None:
@@ -283,11 +285,11 @@ def _too_many_of_any_type() -> InvalidMessage:
 
 
 def open_headers(raw: msgspec.Raw, max_bytes: int = MAX_OPENED_BYTES) -> dict[Any, Any]:
-    """The headers of an envelope; if they are large, arrays and maps among the values are left undecoded.
+    """Return the headers of an envelope; if they are large, arrays and maps among the values stay undecoded.
 
     Raises:
-        InvalidMessage: they have too many bytes or items.
-        MsgspecError, ValueError, TypeError, OverflowError, RecursionError: they are not valid.
+        InvalidMessage: the headers have too many bytes or items.
+        MsgspecError, ValueError, TypeError, OverflowError, RecursionError: the headers are not valid.
     """
     size = len(memoryview(raw))
     if size <= _SMALL_BYTES:
@@ -309,12 +311,12 @@ def open_headers(raw: msgspec.Raw, max_bytes: int = MAX_OPENED_BYTES) -> dict[An
 def metadata_headers(
     headers: Mapping[Any, Any], exchange: str, routing_key: str, priority: int, content_type: str | None
 ) -> dict[str, str]:
-    """The headers that the broker stores beside the message and that queue filters see: scalars, as text.
+    """Return the headers that the broker stores next to the message and that queue filters see: scalars, as text.
 
-    Booleans are ``true`` and ``false``; nested values, None, argsrepr and kwargsrepr are left out.
+    Booleans are ``true`` and ``false``; nested values, None, argsrepr and kwargsrepr are omitted.
 
     Raises:
-        InvalidMessage: there are too many headers, or one is too long.
+        InvalidMessage: there are too many headers, or a header is too long.
     """
     seen: dict[str, str] = {}
     for name, value in headers.items():
@@ -351,7 +353,7 @@ def metadata_headers(
 
 
 def header_text(value: Any) -> str | None:
-    """A header's value as the metadata has it; None for None and nested values, which it does not have."""
+    """Return a header's value as text for the metadata; None for None and nested values, which the metadata omits."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if type(value) in (int, float):
@@ -360,7 +362,10 @@ def header_text(value: Any) -> str | None:
 
 
 def headers_in(envelope: bytes | None, priority: int) -> dict[str, str] | None:
-    """The metadata headers that a Kombu producer or a queue client gives to such an envelope; None for no envelope."""
+    """Return the metadata headers that a Kombu producer or a queue client derives from an envelope.
+
+    None for no envelope.
+    """
     if envelope is None:
         return None
     opened = open_envelope(envelope)

@@ -1,9 +1,9 @@
-"""Limits of a frame that are checked before it is decoded, so that a hostile frame costs no time.
+"""Limits of a frame that are checked before it is decoded, so that a hostile frame can't block the broker.
 
-Decoding takes time for each item, not for each byte: three million headers take seconds, during which the broker
-serves nobody. So the types of the messages limit the length of maps and lists, which msgspec checks before it decodes
-them. In addition, this module examines large frames first: only some kinds of messages may be large, and the number of
-headers in a batch is limited.
+Decoding takes time for each item, not for each byte: three million headers take seconds, during which the broker serves
+no client. The types of the messages therefore limit the length of maps and lists, which msgspec checks before it
+decodes them. In addition, this module examines large frames first: only some kinds of messages may be large, and the
+number of headers in a batch is limited.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from .envelope import MAX_HEADERS
 
 T = TypeVar("T")
 
-#: the metadata headers of a message
+#: metadata headers of a message
 Texts = Annotated[dict[str, str], msgspec.Meta(max_length=MAX_HEADERS)]
 MAX_ITEMS = 100_000
-#: a list of names, ids or the like
+#: list of names, ids or similar items
 Many = Annotated[list[T], msgspec.Meta(max_length=MAX_ITEMS)]
-#: leases and settlements that one session may resume with
+#: limit for the leases and settlements with which one session may resume
 MAX_HELD = 1_000_000
 Held = Annotated[list[T], msgspec.Meta(max_length=MAX_HELD)]
-#: headers of all messages of a batch together
+#: limit for the headers of all messages of a batch together
 MAX_BATCH_HEADERS = 250_000
 
-#: a frame up to this size is decoded without a closer look
+#: frames up to this size are decoded without these checks
 SMALL_FRAME_BYTES = 256 << 10
 _SEND = 70
-#: the kinds that may be larger: those with a body, and those with a list that has a limit of its own
+#: message kinds that may be larger: those with a body, and those with a list that has its own limit
 _LARGE = frozenset({
     3, 15, 20, 45, 46, 47, 48, 49, 50, _SEND, 73, 77, 79, 91, 93, 94, 96, 97, 100, 200, 210, 211, 212, 213, 230,
 })  # fmt: skip
 
-#: the kinds that have no answer: Heartbeat, Settle, Credit, StopReading, ReportTasks
+#: message kinds without a reply: Heartbeat, Settle, Credit, StopReading, ReportTasks
 _UNANSWERED = frozenset({2, 15, 40, 72, 200})
 
 
 class FrameHead(msgspec.Struct, array_like=True):
-    """The beginning of any message."""
+    """First fields of any message."""
 
     tag: int
     rid: Any = 0
 
 
 class _Batch(msgspec.Struct, array_like=True):
-    """A Send with its headers undecoded."""
+    """Send message with undecoded headers."""
 
     tag: int
     rid: int
@@ -59,7 +59,7 @@ class _Batch(msgspec.Struct, array_like=True):
 
 
 class Refused(msgspec.Struct):
-    """Stands for a message that is not decoded because it breaks a limit."""
+    """Placeholder for a message that is not decoded because it exceeds a limit."""
 
     rid: int
     error: OpenDataError
@@ -70,10 +70,10 @@ _batch = msgspec.msgpack.Decoder(_Batch).decode
 
 
 def check_large(body: Any) -> Refused | None:
-    """Check a large frame; returns why it must not be decoded, or None.
+    """Check a large frame; return its refusal if it must not be decoded, else None.
 
     Raises:
-        msgspec.MsgspecError: it is not a message.
+        msgspec.MsgspecError: the frame is not a message.
     """
     tag = _tag(body)
     if tag not in _LARGE:
@@ -90,7 +90,7 @@ def check_large(body: Any) -> Refused | None:
 
 
 def too_long(body: Any, exc: msgspec.ValidationError) -> Refused | None:
-    """What a decoder's error means if a map or a list is too long; None for any other error."""
+    """Return the refusal for a decoder's error about a map or list that is too long; None for any other error."""
     _found, _, limit = str(exc).partition(" of length <= ")
     if not limit:
         return None
@@ -102,10 +102,10 @@ def too_long(body: Any, exc: msgspec.ValidationError) -> Refused | None:
 
 
 def refusal(body: Any, error: OpenDataError) -> Refused:
-    """The error as an answer to the message.
+    """Return the error as a reply to the message.
 
     Raises:
-        ProtocolError: the message has no request number that could be answered.
+        ProtocolError: the message has no request number for a reply.
     """
     head = _head(body)
     if head.tag in _UNANSWERED or type(head.rid) is not int or not head.rid:
@@ -114,7 +114,7 @@ def refusal(body: Any, error: OpenDataError) -> Refused:
 
 
 def _tag(body: Any) -> int:
-    """The message's number, read from the first bytes; -1 if it has no number like ours."""
+    """Return the message's number, read from the first bytes; -1 if it has none."""
     first = body[0]
     at = 1 if 0x90 <= first <= 0x9F else 3 if first == 0xDC else 5 if first == 0xDD else 0
     if not at:
@@ -123,7 +123,7 @@ def _tag(body: Any) -> int:
 
 
 def _map_length(data: Any) -> int:
-    """How many pairs a msgpack map has; 0 for anything else, which the decoder refuses."""
+    """Return the number of pairs of a msgpack map; 0 for anything else, which the decoder refuses."""
     view = memoryview(data)
     first = view[0]
     if 0x80 <= first <= 0x8F:

@@ -31,13 +31,13 @@ from .messages import BrokerMessage, ClientMessage
 
 MAJOR = 1
 MINOR = 0
-#: room for everything but the message's envelope
+#: bytes for everything but the message's envelope
 FRAME_ROOM_BYTES = 16 << 20
 DEFAULT_MAX_FRAME_BYTES = DEFAULT_MAX_MESSAGE_BYTES + FRAME_ROOM_BYTES
-#: largest frame that a broker accepts before the client has logged in
+#: limit for a frame that a broker accepts before the client has logged in
 HELLO_MAX_FRAME_BYTES = 8 << 10
 
-_TLS_RECORD = b"\x16\x03"  # a handshake of any version
+_TLS_RECORD = b"\x16\x03"  # a TLS handshake of any version
 _PREAMBLE = struct.Struct("<4sHH")
 _LENGTH = struct.Struct("<I")
 MAGIC = b"ODQ\0"
@@ -55,8 +55,8 @@ def check_preamble(data: bytes, *, peer: str) -> None:
     """Check a peer's preamble of :data:`PREAMBLE_BYTES` bytes.
 
     Raises:
-        ProtocolError: it is not a preamble of this protocol.
-        VersionMismatch: the major version differs; the text says which side is older.
+        ProtocolError: the bytes are not a preamble of this protocol.
+        VersionMismatch: the major version differs; the text names the older side.
     """
     magic, major, _minor = _PREAMBLE.unpack(data)
     if data[:2] == _TLS_RECORD:
@@ -78,13 +78,13 @@ def check_preamble(data: bytes, *, peer: str) -> None:
 
 
 def frame(message: Any) -> bytes:
-    """One message as a frame."""
+    """Return a message as a frame."""
     body = _encode(message)
     return _LENGTH.pack(len(body)) + body
 
 
 class FrameReader(Generic[M]):
-    """Cuts a byte stream into messages.
+    """Reader that splits a byte stream into messages.
 
     Args:
         decoder: ``client_messages`` or ``broker_messages``.
@@ -92,7 +92,7 @@ class FrameReader(Generic[M]):
         bounded: turns a frame that breaks a limit of :mod:`.frame_limits` into a :class:`Refused`.
 
     Attributes:
-        rest: what has arrived of a frame that is not whole yet.
+        rest: the received bytes of an incomplete frame.
     """
 
     def __init__(
@@ -112,7 +112,10 @@ class FrameReader(Generic[M]):
         self.rest = bytearray()
 
     def feed_all(self, data: Any) -> list[M]:
-        """As :meth:`feed`, for bytes or a memoryview; fast for a single whole frame, which most answers are."""
+        """Return messages as :meth:`feed`, for bytes or a memoryview.
+
+        Fast for a single whole frame, as most replies are.
+        """
         length = len(data) - 4
         if length > 0 and not self.rest and _LENGTH.unpack_from(data)[0] == length <= self.max_frame_bytes:
             try:
@@ -127,7 +130,7 @@ class FrameReader(Generic[M]):
             return self._decode(body) if refused is None else refused
 
     def _refused(self, body: bytes, exc: Exception) -> Any:
-        """The refusal of a frame that does not decode because it breaks a limit.
+        """Return the refusal of a frame that does not decode because it exceeds a limit.
 
         Raises:
             ProtocolError: the frame is not a message.
@@ -138,7 +141,9 @@ class FrameReader(Generic[M]):
         return refused
 
     def feed(self, data: bytes) -> Generator[M, None, None]:
-        """Yield the messages that ``data`` completes. If it is closed before the end, the next call goes on.
+        """Yield the messages that ``data`` completes.
+
+        If the generator is closed before the end, the next call continues.
 
         Raises:
             FrameTooLarge: a frame exceeds the limit.

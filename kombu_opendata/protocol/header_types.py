@@ -1,4 +1,4 @@
-"""Extension types of msgpack for values of headers and properties that msgpack would turn into text.
+"""Extension types of msgpack for values of headers and properties that msgpack would convert to text.
 
 ====  =============================  ==============================
 code  type                           data, as UTF-8
@@ -11,7 +11,7 @@ code  type                           data, as UTF-8
 ====  =============================  ==============================
 
 A datetime with a time zone is msgpack's own timestamp. Producers encode these types and consumers restore them. The
-broker does not: it copies an extension as it is, and compares it by its text.
+broker does not: it copies an extension unchanged, and compares it by its text.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from typing import Any
 
 from msgspec.msgpack import Ext
 
-#: values that msgpack represents, found without a look at their contents
+#: types that msgpack represents, whose contents need no check
 _PLAIN = frozenset({str, int, float, bool, type(None), bytes})
 _ARRAYS = (list, tuple, set, frozenset)
 
-#: code, type, and the functions that make its text and restore the value; datetime is before its base
+#: code, type, conversion to text, and restoring function; datetime is before its base
 _TYPES: tuple[tuple[int, type, Callable[[Any], str], Callable[[str], Any]], ...] = (
     (1, dt.datetime, dt.datetime.isoformat, dt.datetime.fromisoformat),
     (2, decimal.Decimal, str, decimal.Decimal),
@@ -41,7 +41,7 @@ _RESTORE = {code: restored for code, _type, _text_of, restored in _TYPES}
 
 
 def with_extensions(values: Mapping[Any, Any]) -> Mapping[Any, Any]:
-    """Return headers or properties in which extensions stand for the values of the types above, also nested ones."""
+    """Return headers or properties in which extensions replace values of the types above, also nested ones."""
     changed: dict[Any, Any] | None = None
     for name, value in values.items():
         if type(value) not in _PLAIN and (encoded := extended(value)) is not value:
@@ -51,7 +51,7 @@ def with_extensions(values: Mapping[Any, Any]) -> Mapping[Any, Any]:
 
 
 def extended(value: Any) -> Any:
-    """Return what msgpack shall encode for a value: the value itself, unless it has or contains one of the types."""
+    """Return the value for msgpack to encode: the value itself, unless it has or contains one of the types."""
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -71,7 +71,7 @@ def extended(value: Any) -> Any:
 
 
 def restore(code: int, data: memoryview) -> Any:
-    """Return the value of an extension; an extension that this version does not know, or can't read, stays one."""
+    """Return the value of an extension; an extension that this version can't read stays unchanged."""
     try:
         return _RESTORE[code](str(data, "utf-8"))
     except (KeyError, ValueError, ArithmeticError):

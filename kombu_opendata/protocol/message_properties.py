@@ -1,4 +1,4 @@
-"""A message's priority, due time and time to live, from the headers and properties that Kombu gives it."""
+"""Priority, due time and time to live of a message, from its headers and properties in Kombu."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_PRIORITY = 255
 
 
 def priority_of(value: Any) -> int:
-    """A message's priority, 0 (lowest) to 255, 0 if None; raises InvalidMessage."""
+    """Return a message's priority, 0 (lowest) to 255, 0 if None; raise InvalidMessage for other values."""
     if value is None:
         return 0
     if type(value) is int and 0 <= value <= MAX_PRIORITY:
@@ -28,9 +28,9 @@ def priority_of(value: Any) -> int:
 
 
 def visible_at_ms_of(headers: Mapping[Any, Any]) -> int:
-    """When a Celery task with an ``eta`` header is due, in ms since the epoch; 0 means at once.
+    """Return the due time of a Celery task with an ``eta`` header, in ms since the epoch; 0 means immediately.
 
-    The header is an ISO 8601 time, in UTC if it has no zone. Such a message waits in the store, not in a worker's
+    The header is an ISO 8601 time, in UTC if it has no time zone. Such a message waits in the store, not in a worker's
     memory.
 
     Raises:
@@ -49,7 +49,10 @@ def visible_at_ms_of(headers: Mapping[Any, Any]) -> int:
 
 
 def ttl_ms_of(expiration: Any) -> int:
-    """AMQP's ``expiration`` property, milliseconds as text; -1 means no TTL; raises InvalidMessage."""
+    """Return AMQP's ``expiration``, milliseconds as text, as a number.
+
+    -1 means no TTL; raise InvalidMessage if invalid.
+    """
     if expiration is None or expiration == "":
         return -1
     try:

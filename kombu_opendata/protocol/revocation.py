@@ -1,8 +1,9 @@
-"""The result of a Celery task that expires before a worker gets it: REVOKED.
+"""Result REVOKED of a Celery task that expires before a worker receives it.
 
-A client whose result backend is on the same broker says in the envelope's properties, under :data:`PROPERTY`, where
-the result goes: ``[name of the result, prefix of chord names, TTL in ms]``. The broker stores a value that begins with
-:data:`MARK`, which no serializer's output and no compressed result does, followed by the result as JSON.
+A client whose result backend is on the same broker stores the destination of the result in the envelope's properties,
+under :data:`PROPERTY`: ``[name of the result, prefix of chord names, TTL in ms]``. The broker stores a value that
+begins with :data:`MARK`, which occurs in no serializer's output and no compressed result, followed by the result as
+JSON.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from typing import Any, NamedTuple
 
 PROPERTY = "x-opendata-result"
 MARK = b"\0opendata\0"
-#: what Celery's worker says of such a task
+#: result of such a task in Celery's worker
 _EXPIRED = {"exc_type": "TaskRevokedError", "exc_message": ["expired"], "exc_module": "celery.exceptions"}
 
 
 class Revocation(NamedTuple):
-    """A task's result, the chord that it is a part of (or empty), and its ``place`` in the chord (or -1)."""
+    """Result of a task, the chord that it is a part of (or empty), and its ``place`` in the chord (or -1)."""
 
     name: bytes
     ttl_ms: int
@@ -28,7 +29,7 @@ class Revocation(NamedTuple):
 
 
 def read(headers: Mapping[Any, Any], properties: Mapping[Any, Any]) -> Revocation | None:
-    """What a message says about its result; None if it says nothing valid."""
+    """Return the result that a message names; None if it names none, or an invalid one."""
     match properties.get(PROPERTY), headers.get("id"), headers.get("group"), headers.get("group_index"):
         case [str(name), str(prefix), int(ttl_ms)], str(id), group, index:
             chord = (prefix + group).encode() if isinstance(group, str) and group else b""
@@ -37,12 +38,12 @@ def read(headers: Mapping[Any, Any], properties: Mapping[Any, Any]) -> Revocatio
 
 
 def value(task_id: str, date_done: str) -> bytes:
-    """The result of a task that expired."""
+    """Return the result of a task that expired."""
     return _value(task_id, date_done, "REVOKED", _EXPIRED)
 
 
 def failed_chord(body_id: str, task_id: str, date_done: str) -> bytes:
-    """The result of a chord's body when a task of its header has expired."""
+    """Return the result of a chord's body when a task of its header has expired."""
     text = f"Dependency {task_id} raised TaskRevokedError('expired')"
     error = {"exc_type": "ChordError", "exc_message": [text], "exc_module": "celery.exceptions"}
     return _value(body_id, date_done, "FAILURE", error)
@@ -57,5 +58,5 @@ def _value(task_id: str, date_done: str, status: str, error: dict[str, Any]) -> 
 
 
 def decode(encoded: bytes) -> dict[str, Any]:
-    """The result metadata in a value that begins with :data:`MARK`."""
+    """Return the result metadata in a value that begins with :data:`MARK`."""
     return dict(json.loads(encoded[len(MARK) :]))

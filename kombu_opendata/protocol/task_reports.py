@@ -1,7 +1,7 @@
-"""What a worker reports of a task that it ran: its state, how long it took, and how it failed.
+"""Reports of a worker about its tasks: state, runtime and failure.
 
-A message's *outcome* is what the broker does with it (:class:`.messages.Outcome`); the *state* is what became of the
-task. A report is made where the task ran, so its texts are cut there, and the broker refuses longer ones.
+A message's *outcome* is its settlement by the broker (:class:`.messages.Outcome`); the *state* is the end of its task.
+A report is created in the process of the task, which cuts its texts; the broker refuses longer ones.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from enum import IntEnum
 
 import msgspec
 
-#: the most bytes of a report's texts
+#: limits for the texts of a report, in bytes
 MAX_NAME, MAX_EXCEPTION, MAX_ERROR, MAX_TRACEBACK = 255, 255, 2 << 10, 16 << 10
 
 
 class TaskState(IntEnum):
-    """What became of a task. 0 is no state: nobody reported it."""
+    """Final state of a task. 0 is no state: it was not reported."""
 
     SUCCEEDED = 1
     RAISED = 2
@@ -24,26 +24,26 @@ class TaskState(IntEnum):
     TIMED_OUT = 5
     REJECTED = 6
     IGNORED = 7
-    LOST = 8  # its worker, or its pool process, ended while it ran
+    LOST = 8  # its worker, or its pool process, ended during the run
 
 
 #: the states of tasks that failed
 FAILED = (TaskState.RAISED, TaskState.TIMED_OUT, TaskState.LOST, TaskState.REJECTED)
-#: the names of states by number
+#: names of states by number
 STATES = ("", *(state.name.lower() for state in TaskState))
 
 
 class TaskReport(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What became of one run of a task; :meth:`cut` makes one from any texts.
+    """Report of one run of a task; :meth:`cut` creates one from any texts.
 
     Attributes:
         state: a :class:`TaskState`.
-        runtime_us: how long it ran, in microseconds.
-        pid: of the process that ran it.
+        runtime_us: its runtime, in microseconds.
+        pid: the id of the process that ran it.
         task: its name, which the broker's metrics use.
         exception: the exception's type, as in ``builtins.ValueError``.
         error: the exception's message.
-        traceback: as Python prints it.
+        traceback: the traceback as Python prints it.
     """
 
     state: int
@@ -65,7 +65,7 @@ class TaskReport(msgspec.Struct, array_like=True, frozen=True, gc=False):
         error: str = "",
         traceback: str = "",
     ) -> TaskReport:
-        """A report whose texts are short enough, and have a UTF-8 form."""
+        """Return a report whose texts are cut to their limits and are valid UTF-8."""
         return cls(
             state,
             min(max(runtime_us, 0), _MAX_U63),
@@ -78,13 +78,13 @@ class TaskReport(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     @property
     def fault(self) -> str:
-        """Why a broker must refuse it; empty if nothing is wrong."""
+        """Reason why a broker must refuse it; empty if it is valid."""
         if not 0 < self.state < len(STATES):
             return f"task state {self.state} is unknown"
         if not (0 <= self.runtime_us <= _MAX_U63 and 0 <= self.pid <= _MAX_U32):
             return "a runtime or a process id is out of range"
         if not (self.exception or self.error or self.traceback) and 4 * len(self.task) <= MAX_NAME:
-            return ""  # nearly all
+            return ""  # the case of nearly all reports
         for text, limit in (
             (self.task, MAX_NAME),
             (self.exception, MAX_EXCEPTION),
@@ -97,7 +97,10 @@ class TaskReport(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 def shortened(text: str, limit: int) -> str:
-    """A text of at most so many bytes of UTF-8: of a longer one the beginning and the end, with a note in between."""
+    """Return a text of at most ``limit`` bytes of UTF-8.
+
+    A longer one keeps its beginning and end, with a note in between.
+    """
     if len(text) <= limit:
         raw = text.encode("utf-8", "replace")  # a lone surrogate becomes a question mark
         if len(raw) <= limit:

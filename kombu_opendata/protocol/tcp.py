@@ -1,9 +1,9 @@
-"""Socket options of TCP connections, and how a lost peer is detected.
+"""Socket options of TCP connections, and detection of lost peers.
 
-The kernel of a living host answers for its processes, even if they are busy or stopped. So a broker considers a client
-lost when the client's *kernel* does not answer: keepalive detects that on an idle connection, and :func:`peer_is_gone`
-while bytes are in flight. ``TCP_USER_TIMEOUT`` would also end the connection of a worker that is only too busy to read,
-so only clients set it.
+The kernel of a living host answers for its processes, even if they are busy or stopped. A broker therefore considers a
+client lost when the client's *kernel* does not answer: keepalive detects that on an idle connection, and
+:func:`peer_is_gone` while bytes are in flight. ``TCP_USER_TIMEOUT`` would also end the connection of a worker that is
+merely too busy to read, so only clients set it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _LOST_PROBES = 3
 
 
 def is_tcp(sock: Any) -> bool:
-    """Whether it is a TCP socket and not a Unix socket."""
+    """Return True for a TCP socket, False for a Unix socket."""
     return sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6)
 
 
 def set_tcp_options(sock: Any, *, user_timeout_ms: int | None = USER_TIMEOUT_MS) -> None:
-    """Send small frames at once, and detect a dead peer within half a minute.
+    """Send small frames immediately, and detect a dead peer within half a minute.
 
     Args:
-        user_timeout_ms: how long sent bytes may remain unacknowledged; None keeps the system's default.
+        user_timeout_ms: limit for the time that sent bytes remain unacknowledged; None keeps the system's default.
     """
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -46,7 +46,7 @@ def set_tcp_options(sock: Any, *, user_timeout_ms: int | None = USER_TIMEOUT_MS)
 
 
 def peer_is_gone(sock: Any, seconds: float) -> bool:
-    """Whether the peer's kernel has acknowledged nothing for this long; False where the system can't tell."""
+    """Return True if the peer's kernel has acknowledged nothing for this long; False if the system can't report it."""
     if not hasattr(socket, "TCP_INFO"):
         return False
     info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
@@ -54,7 +54,7 @@ def peer_is_gone(sock: Any, seconds: float) -> bool:
 
 
 def says_gone(info: bytes, seconds: float) -> bool:
-    """Whether a struct tcp_info shows a dead peer, which answers no probes.
+    """Return True if a struct tcp_info shows a dead peer, which answers no probes.
 
     A living peer that does not read still answers the probes of its closed window.
     """

@@ -1,4 +1,4 @@
-"""The topic patterns and routing keys that the queue client accepts; the rules are pgmq's.
+"""Topic patterns and routing keys that the queue client accepts; the rules are pgmq's.
 
 Words of ASCII letters, digits, ``-`` and ``_`` are separated by single dots. In a pattern a word may also be ``*`` (one
 word) or ``#`` (any number of words). AMQP accepts any text, so Kombu's channels do as well.
@@ -16,19 +16,19 @@ _WORD = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def check_routing_key(text: str) -> None:
-    """Check a routing key.
+    """Validate a routing key.
 
     Raises:
-        RequestError: it is not valid; the text says why.
+        RequestError: it is not valid; the text has the reason.
     """
     _check(text, "routing key", wildcards=())
 
 
 def check_topic_pattern(text: str) -> None:
-    """Check a topic pattern.
+    """Validate a topic pattern.
 
     Raises:
-        RequestError: it is not valid; the text says why.
+        RequestError: it is not valid; the text has the reason.
     """
     _check(text, "topic pattern", wildcards=WILDCARDS)
 
@@ -50,7 +50,7 @@ def _check(text: str, what: str, *, wildcards: tuple[str, ...]) -> None:
 
 
 def _fault(word: str, wildcards: tuple[str, ...]) -> str:
-    """What is wrong with a word."""
+    """Return the error in a word."""
     if not word:
         return "it begins or ends with a dot, or has two dots in a row"
     if not any(wildcard in word for wildcard in WILDCARDS):
