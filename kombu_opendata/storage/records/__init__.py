@@ -3,7 +3,7 @@
 A chunk of a large payload or result is raw bytes and has no module. Encoders raise
 :class:`~kombu_opendata.errors.InvalidMessage` for a text that can't be stored and
 :class:`~kombu_opendata.errors.RequestError` for any other value out of range; decoders raise
-:class:`~kombu_opendata.errors.CorruptRecord`, which names the key.
+:class:`~kombu_opendata.errors.CorruptRecord`, with the key.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ _DECODERS: dict[RecordKind, Callable[[bytes, bytes], object]] = {
 
 
 def decode_any(key: bytes, value: bytes) -> object:
-    """The decoded value of any record, whose key tells its kind.
+    """Decode the value of any record, whose kind is in its key.
 
     Raises:
         CorruptRecord: an unknown key, or a value that does not decode.

@@ -40,7 +40,7 @@ _FIELDS = ("Q19x", "8xB18x", "9xq10x", "17xq2x")
 
 
 class AvailableMessage(NamedTuple):
-    """A message that is waiting for a consumer."""
+    """A message that waits for a consumer."""
 
     message_id: int
     priority: int
@@ -69,7 +69,7 @@ class Columns(NamedTuple):
 
 
 def encode(available: Iterable[Entry], in_flight: Iterable[Entry]) -> bytes:
-    """The record of one bucket, its entries in the given order.
+    """Encode one bucket, with its entries in the given order.
 
     Raises:
         RequestError: a value out of range, or more than 65,535 entries in a list.
@@ -88,7 +88,7 @@ def _encode_list(entries: Iterable[Entry], shape: type[AvailableMessage | InFlig
 
 
 def decode(key: bytes, value: bytes) -> tuple[list[Entry], list[Entry]]:
-    """(available, in flight) of one bucket, as plain tuples in stored order."""
+    """Decode (available, in flight) of one bucket, as plain tuples in stored order."""
     available, middle = _decode_list(key, value, 0)
     in_flight, end = _decode_list(key, value, middle)
     types.check_end(key, value, end)
@@ -96,7 +96,7 @@ def decode(key: bytes, value: bytes) -> tuple[list[Entry], list[Entry]]:
 
 
 def decode_columns(key: bytes, value: bytes) -> Columns | None:
-    """The available messages of one bucket; None if it has others or none.
+    """Decode the available messages of one bucket; return None if it has others or none.
 
     A field of all messages is read by one call, which takes a third of the time of :func:`decode`.
 

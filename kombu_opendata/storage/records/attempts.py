@@ -1,9 +1,9 @@
-"""Attempts: who claimed a message, in the order of the claims.
+"""Attempts: the consumers that claimed a message, in the order of the claims.
 
 ===========  ==================  =========================================
 field        type                meaning
 ===========  ==================  =========================================
-attempts     ``Array<Utf8>``     consumer ids, the earliest claim first
+attempts     ``Array<Utf8>``     consumer ids, earliest claim first
 ===========  ==================  =========================================
 
 Source: RFC 0001, which leaves the type of a consumer id open; ours is ``Utf8``.
@@ -17,12 +17,12 @@ from . import types
 
 
 def encode(consumers: Sequence[str]) -> bytes:
-    """The claims of one message."""
+    """Encode the claims of one message."""
     return types.array_count(len(consumers), "attempts") + b"".join(map(types.utf8, consumers))
 
 
 def decode(key: bytes, value: bytes) -> list[str]:
-    """The consumer ids, the earliest claim first."""
+    """Decode the consumer ids, earliest claim first."""
     consumers, end = types.read_texts(key, value, 0)
     types.check_end(key, value, end)
     return consumers

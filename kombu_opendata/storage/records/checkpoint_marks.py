@@ -8,7 +8,7 @@ newest time       i64     the latest time in the store's state, ms since the epo
                           was set back continues from it
 ================  ======  =====================================================================================
 
-The formats are ours.
+The formats are defined here.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ _TIME = struct.Struct("<q")
 
 
 def encode_journal_position(sequence: int) -> bytes:
-    """The record of the last applied entry."""
+    """Encode the sequence of the last applied entry."""
     return types.pack(_POSITION, "journal sequence", sequence)
 
 
 def decode_journal_position(key: bytes, value: bytes) -> int:
-    """The sequence of the last applied entry."""
+    """Decode the sequence of the last applied entry."""
     return int(types.read_all(_POSITION, key, value)[0])
 
 
 def encode_newest_time(at_ms: int) -> bytes:
-    """The record of this time."""
+    """Encode this time."""
     return types.pack(_TIME, "at", at_ms)
 
 
 def decode_newest_time(key: bytes, value: bytes) -> int:
-    """The time, ms since the epoch."""
+    """Decode the time, ms since the epoch."""
     return int(types.read_all(_TIME, key, value)[0])

@@ -1,6 +1,6 @@
-"""Columns: integers of one size one after the other, without a count; always little endian.
+"""Columns: sequences of integers of one size, without a count; always little endian.
 
-A column is packed and read by one call: a Python call per integer would cost more than the rest of history.
+A column is packed and read by one call: a Python call per integer would cost more than all other work of the history.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _SWAPS = sys.byteorder == "big"
 
 
 def pack(code: str, values: Iterable[int]) -> bytes:
-    """The column of these integers.
+    """Pack the column of these integers.
 
     Raises:
-        RequestError: one does not fit.
+        RequestError: an integer does not fit.
     """
     try:
         column = array(code, values)
@@ -33,21 +33,21 @@ def pack(code: str, values: Iterable[int]) -> bytes:
 
 
 def pack_all(codes: str, columns: Iterable[Iterable[int]]) -> bytes:
-    """These columns, one after the other; a code each."""
+    """Pack these columns, one after the other; a code each."""
     return b"".join(pack(code, values) for code, values in zip(codes, columns, strict=True))
 
 
 def read_all(codes: str, key: bytes, value: bytes, offset: int, count: int) -> tuple[list[array[int]], int]:
-    """The columns of ``count`` integers each from ``offset`` on, and where the next field starts."""
-    found = []
+    """Return the columns of ``count`` integers each from ``offset`` on, and the offset of the next field."""
+    arrays = []
     for code in codes:
         column, offset = read(code, key, value, offset, count)
-        found.append(column)
-    return found, offset
+        arrays.append(column)
+    return arrays, offset
 
 
 def read(code: str, key: bytes, value: bytes, offset: int, count: int) -> tuple[array[int], int]:
-    """The column of ``count`` integers at ``offset``, and where the next field starts.
+    """Return the column of ``count`` integers at ``offset``, and the offset of the next field.
 
     Raises:
         CorruptRecord: the record ends before the column does.

@@ -1,4 +1,4 @@
-"""Queue config: which messages a queue holds, and how long.
+"""Queue config: the filter of a queue's messages, and their retention.
 
 ================  =========  ==========================================================
 field             type       meaning
@@ -6,10 +6,10 @@ field             type       meaning
 filter type       u8         ``01``: the filter is a selector text
 filter            ``Utf8``   the selector
 max attempts      u16        claims after which a message moves to the failed messages
-done retention    u32        seconds that a done message is kept; 0 means forever
+done retention    u32        retention of a done message in seconds; 0 means unlimited
 ================  =========  ==========================================================
 
-Source: RFC 0001, which leaves the encoding of its FilterExpression open; ours is the first two fields.
+Source: RFC 0001, which leaves the encoding of its FilterExpression open: here the first two fields.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class QueueConfig(NamedTuple):
 
 
 def encode(config: QueueConfig) -> bytes:
-    """The record of `config`."""
+    """Encode `config`."""
     limits = types.pack(
         _LIMITS, "max attempts, done retention seconds", config.max_attempts, config.done_retention_seconds
     )
@@ -40,7 +40,7 @@ def encode(config: QueueConfig) -> bytes:
 
 
 def decode(key: bytes, value: bytes) -> QueueConfig:
-    """The config in `value`."""
+    """Decode the config in `value`."""
     if value[:1] != _SELECTOR:
         raise types.corrupt(key, 0, f"filter type {value[:1].hex() or '(none)'}")
     selector, offset = types.read_utf8(key, value, 1)

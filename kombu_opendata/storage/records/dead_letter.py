@@ -3,7 +3,7 @@
 =================  ========  ============================================================================
 field              type      meaning
 =================  ========  ============================================================================
-at                 i64       when it left its queue, ms since the epoch
+at                 i64       the time at which it left its queue, ms since the epoch
 priority           u8        the stored priority, lower first
 flags              u8        bit 0: its payload is kept for this letter only; bit 1: the routing key is
                              the queue's argument and not the message's own; others are 0
@@ -13,7 +13,7 @@ exchange           ``Utf8``  the dead-letter exchange
 routing key        ``Utf8``  empty without bit 1
 =================  ========  ============================================================================
 
-The message id and the queue that it left are in the key. The format is ours.
+The message id and the queue that it left are in the key. The format is defined here.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ _ROUTING_KEY = 2
 
 
 class DeadLetter(NamedTuple):
-    """What is published again, and why. ``routing_key`` None means the message's own."""
+    """The message to publish again, and the reason. ``routing_key`` None means the message's own."""
 
     reason: str
     at_ms: int
     priority: int
     exchange: str
     routing_key: str | None
-    last_use: bool  # only the letter keeps the payload
+    last_use: bool  # the payload is kept for the letter only
 
 
 def encode(letter: DeadLetter) -> bytes:
-    """The record of `letter`."""
+    """Encode `letter`."""
     flags = _LAST_USE * bool(letter.last_use) | _ROUTING_KEY * (letter.routing_key is not None)
     fixed = types.pack(_FIXED, "at, priority, flags", letter.at_ms, letter.priority, flags)
     return fixed + b"".join(map(types.utf8, (letter.reason, letter.exchange, letter.routing_key or "")))
 
 
 def decode(key: bytes, value: bytes) -> DeadLetter:
-    """The letter in `value`."""
+    """Decode the letter in `value`."""
     at, priority, flags = types.read(_FIXED, key, value, 0)
     if flags & ~(_LAST_USE | _ROUTING_KEY):
         raise types.corrupt(key, _FIXED.size - 1, f"dead letter flags {flags:#04x}")

@@ -1,4 +1,4 @@
-"""Handled failures: which of 256 attempts failed and were run again or dismissed since.
+"""Handled failures: those of 256 failed attempts that were retried or archived.
 
 The key has the block (number of the attempt >> 8).
 
@@ -6,14 +6,14 @@ The key has the block (number of the attempt >> 8).
 field        type    meaning
 ===========  ======  ==========================================================
 version      u8      1
-count        u16     attempts that follow, each once, in the order of their handling
+count        u16     number of attempts that follow, each once, in the order of handling
 place        u8      number of the attempt & 255
-how          u8      1: its task was run again; 2: it was dismissed
-at           i64     when, ms since the epoch
-message id   u64     of the message that runs the task again; 0 if dismissed
+how          u8      1: its task was retried; 2: it was archived
+at           i64     time of handling, ms since the epoch
+message id   u64     of the message that retries the task; 0 if archived
 ===========  ======  ==========================================================
 
-The format is ours.
+The format is defined here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from . import types
 BLOCK_BITS = 8
 _LOW = (1 << BLOCK_BITS) - 1
 RETRIED, DISMISSED = 1, 2
-#: how a failure was handled, by number
+#: the ways of handling a failure, by number
 HOW = ("", "retried", "dismissed")
 
 _HEAD = struct.Struct("<BH")
@@ -34,7 +34,7 @@ _ROW = struct.Struct("<BBqQ")
 
 
 class Handled(NamedTuple):
-    """A failed attempt that was handled. ``message_id`` is the message that runs its task again, or 0."""
+    """A failed attempt that was handled. ``message_id`` is the message that retries its task, or 0."""
 
     number: int
     how: int
@@ -43,17 +43,17 @@ class Handled(NamedTuple):
 
 
 def pack(row: Handled) -> bytes:
-    """One attempt, for :func:`join`."""
+    """Pack one attempt, for :func:`join`."""
     return types.pack(_ROW, "place, how, at, message id", row.number & _LOW, *row[1:])
 
 
 def join(packed: bytes) -> bytes:
-    """The record of one block, from its packed attempts."""
+    """Encode one block from its packed attempts."""
     return types.pack_versioned(_HEAD, "count", len(packed) // _ROW.size) + packed
 
 
 def decode(key: bytes, value: bytes) -> list[Handled]:
-    """The attempts in ``value``."""
+    """Decode the attempts in ``value``."""
     (count,) = types.read_versioned(_HEAD, key, value)
     if not count:
         raise types.corrupt(key, 1, "no attempts")
@@ -61,9 +61,9 @@ def decode(key: bytes, value: bytes) -> list[Handled]:
         raise types.corrupt(key, len(value), f"the end of {count} attempts that have {_ROW.size} bytes each")
     types.check_end(key, value, _HEAD.size + count * _ROW.size)
     base = int.from_bytes(key[2:10], "big") << BLOCK_BITS
-    found = [Handled(base + place, how, at, id) for place, how, at, id in _ROW.iter_unpack(value[_HEAD.size :])]
-    if len({row.number for row in found}) < len(found):
+    attempts = [Handled(base + place, how, at, id) for place, how, at, id in _ROW.iter_unpack(value[_HEAD.size :])]
+    if len({row.number for row in attempts}) < len(attempts):
         raise types.corrupt(key, 1, "an attempt that was handled twice")
-    if not all(0 < row.how < len(HOW) for row in found):
+    if not all(0 < row.how < len(HOW) for row in attempts):
         raise types.corrupt(key, 1, "an attempt that was handled in an unknown way")
-    return found
+    return attempts

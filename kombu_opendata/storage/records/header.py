@@ -1,14 +1,14 @@
-"""Store header: written when a store is created, read before everything else.
+"""Store header: written at the creation of a store, and read before all other records.
 
 ================  =========  ==================================================
 field             type       meaning
 ================  =========  ==================================================
 format version    u16        2; the first field in every version
 created at        i64        ms since the epoch
-instance          ``Utf8``   the name of the instance that the store belongs to
+instance          ``Utf8``   the name of the store's instance
 ================  =========  ==================================================
 
-The format is ours. Version 1 was never released.
+The format is defined here. Version 1 was never released.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ class StoreHeader(NamedTuple):
 
 
 def encode(header: StoreHeader) -> bytes:
-    """The record of `header`."""
+    """Encode `header`."""
     version = types.pack(_VERSION, "format version", header.format_version)
     created_at = types.pack(_CREATED_AT, "created at", header.created_at_ms)
     return version + created_at + types.utf8(header.instance)
 
 
 def decode(key: bytes, value: bytes) -> StoreHeader:
-    """The header in `value`.
+    """Decode the header in `value`.
 
     Raises:
         UnsupportedFormat: the store has another version.
     """
-    # The version decides first: a newer version may have other fields after it.
+    # The version is checked first: a newer version may have other fields after it.
     (version,) = types.read(_VERSION, key, value, 0)
     if version > FORMAT_VERSION:
         raise NewerFormat(

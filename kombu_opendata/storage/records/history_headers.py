@@ -1,20 +1,20 @@
 """History headers: headers of messages that were collected before the index had all of their attempts.
 
-The key has a number above all attempts of these messages, and the id of the first message. The record goes when the
-stored index has all attempts below that number.
+The key has a number above all attempts of these messages, and the id of the first message. The record is deleted when
+the stored index has all attempts below that number.
 
 ==================  =======  =====================================================
 field               type     meaning
 ==================  =======  =====================================================
 version             u8       1
-messages            u32      how many
+messages            u32      number of messages
 ids                 column   message id u64, ascending
 sizes               column   bytes of headers u32
 headers             each     number of headers u8, per header key ``Utf8`` and
                              value ``Utf8``, as in the metadata
 ==================  =======  =====================================================
 
-The format is ours.
+The format is defined here.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class Collected(NamedTuple):
 
 
 def encode(messages: Sequence[tuple[int, bytes]]) -> bytes:
-    """The record of these messages: ids, ascending, and headers as :func:`.metadata.headers_part` gives them."""
+    """Encode the headers of messages: ids, ascending, and headers as :func:`.metadata.headers_part` returns them."""
     ids, parts = zip(*messages, strict=True)
     head = types.pack_versioned(_HEAD, "messages", len(messages))
     return b"".join([head, columns.pack("Q", ids), columns.pack("I", map(len, parts)), *parts])
 
 
 class HeaderTable:
-    """A record whose messages are decoded one by one.
+    """A record whose messages are decoded individually.
 
     Raises:
         CorruptRecord: the length is wrong, or the ids do not ascend.
@@ -68,7 +68,7 @@ class HeaderTable:
         types.check_end(key, value, self._ends[-1])
 
     def find(self, id: int) -> Pairs:
-        """The headers of a message in ``ids``.
+        """Return the headers of a message in ``ids``.
 
         Raises:
             CorruptRecord: they do not decode.
@@ -76,7 +76,7 @@ class HeaderTable:
         return self.at(bisect_left(self.ids, id))
 
     def at(self, index: int) -> Pairs:
-        """As :meth:`find`, of the message in this place."""
+        """Return the headers of the message in this place, as :meth:`find`."""
         key, value, offset, end = self._key, self._value, self._ends[index], self._ends[index + 1]
         (count,) = types.read(_COUNT, key, value, offset)
         texts, offset = types.read_many(types.read_utf8, key, value, offset + _COUNT.size, 2 * count)
@@ -86,6 +86,6 @@ class HeaderTable:
 
 
 def decode(key: bytes, value: bytes) -> list[Collected]:
-    """The messages in ``value``."""
+    """Decode the messages in ``value``."""
     table = HeaderTable(key, value)
     return [Collected(id, table.at(index)) for index, id in enumerate(table.ids)]

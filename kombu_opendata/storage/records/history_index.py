@@ -1,8 +1,8 @@
-"""History index: which positions have a value. A position is a message id (space 0) or an attempt number (space 1).
+"""History index: the positions that have a value. A position is a message id (space 0) or an attempt number (space 1).
 
-A value (queue = q, header task = t, …) is known by a hash of 64 bits. Positions are cut into segments of 4,096. Each
-time the index is written it gets a *part* more, and for each value that occurs often enough in a part and segment a
-record of *postings*:
+A value (queue = q, header task = t, …) is represented by a hash of 64 bits. Positions are split into segments of 4,096.
+Each write of the index adds a *part*, and for each value that occurs often enough in a part and segment a record of
+*postings*:
 
 ==========  =======  =====================================================
 field       type     meaning
@@ -30,13 +30,13 @@ run                 u64      the next run's number
 attempt             u64      the log is indexed before this attempt …
 row                 u64      … and this other row
 kept                u64      older attempts were removed from the log
-runs                u32      how many
+runs                u32      number of runs
 runs                each     space u8, number u64, level u8, bits u8 of the hash
                              that make the page, lowest position u64, highest
                              position u64, entries u64
 ==================  =======  =====================================================
 
-The formats are ours.
+The formats are defined here.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ _COUNT = struct.Struct("<BI")
 _HEAD = struct.Struct("<BQQQQQI")
 _RUN = struct.Struct("<BQBBQQQ")
 _BITMAP_BYTES = SEGMENT_SIZE // 8
-#: a bitmap as the digits of a number, the highest first: setting a digit is faster than setting a bit
+#: a bitmap as the digits of a number, highest first: setting a digit is faster than setting a bit
 _NO_BITS, _ONE = b"0" * SEGMENT_SIZE, ord("1")
 
 
 class PostingRun(NamedTuple):
-    """A set of (hash, position) pairs that was written at once."""
+    """A set of (hash, position) pairs that were written together."""
 
     space: int
     number: int
@@ -87,7 +87,7 @@ class IndexHead(NamedTuple):
 
 
 def encode_postings(positions: list[int]) -> bytes:
-    """The postings of these positions of one segment, in any order."""
+    """Encode the postings of these positions of one segment, in any order."""
     first, last = min(positions) & OFFSET_MASK, max(positions) & OFFSET_MASK
     if 2 * len(positions) < _BITMAP_BYTES:
         offsets = sorted({position & OFFSET_MASK for position in positions})
@@ -103,7 +103,7 @@ def encode_postings(positions: list[int]) -> bytes:
 
 
 def decode_postings(key: bytes, value: bytes) -> int:
-    """The mask of the offsets."""
+    """Decode the mask of the offsets."""
     form = value[0] if value else 0
     if form == _RANGE:
         if len(value) != 1 + _ENDS.size:
@@ -127,7 +127,7 @@ def decode_postings(key: bytes, value: bytes) -> int:
 
 
 def mask_of(offsets: array[int] | list[int]) -> int:
-    """The mask with these bits set."""
+    """Return the mask with these bits set."""
     if len(offsets) < 16:
         mask = 0
         for offset in offsets:
@@ -140,12 +140,12 @@ def mask_of(offsets: array[int] | list[int]) -> int:
 
 
 def encode_segment(hashes: list[int]) -> bytes:
-    """The record of the values that have postings in a segment and part."""
+    """Encode the hashes of the values that have postings in a segment and part."""
     return types.VERSION_ONLY + columns.pack("Q", hashes)
 
 
 def decode_segment(key: bytes, value: bytes) -> array[int]:
-    """The hashes."""
+    """Decode the hashes."""
     types.check_version(key, value[0] if value else 0)
     hashes, end = columns.read("Q", key, value, 1, (len(value) - 1) // 8)
     types.check_end(key, value, end)
@@ -153,12 +153,12 @@ def decode_segment(key: bytes, value: bytes) -> array[int]:
 
 
 def encode_page(hashes: array[int] | list[int], positions: array[int] | list[int]) -> bytes:
-    """A page of a run; the two are equally long."""
+    """Encode a page of a run; both lists have the same length."""
     return types.pack_versioned(_COUNT, "count", len(hashes)) + columns.pack_all("QQ", (hashes, positions))
 
 
 def decode_page(key: bytes, value: bytes) -> tuple[array[int], array[int]]:
-    """Hashes and positions."""
+    """Decode hashes and positions."""
     (count,) = types.read_versioned(_COUNT, key, value)
     (hashes, positions), end = columns.read_all("QQ", key, value, _COUNT.size, count)
     types.check_end(key, value, end)
@@ -166,13 +166,13 @@ def decode_page(key: bytes, value: bytes) -> tuple[array[int], array[int]]:
 
 
 def encode_head(head: IndexHead) -> bytes:
-    """The record of the head."""
+    """Encode the head."""
     fields = types.pack_versioned(_HEAD, "part, run, attempt, row, kept, runs", *head[:5], len(head.runs))
     return fields + b"".join(_RUN.pack(*run) for run in head.runs)
 
 
 def decode_head(key: bytes, value: bytes) -> IndexHead:
-    """The head in ``value``."""
+    """Decode the head in ``value``."""
     part, run, attempt, row, kept, count = types.read_versioned(_HEAD, key, value)
     runs, end = types.read_many(_read_run, key, value, _HEAD.size, count)
     types.check_end(key, value, end)

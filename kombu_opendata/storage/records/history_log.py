@@ -1,17 +1,17 @@
-"""History log: events of messages between two checkpoints, in order; one record is a chunk of it.
+"""History log: events of messages between two checkpoints, in order; each record is a chunk of it.
 
 The key has two numbers: of the chunk's first attempt that ended, and of the first of its other rows. Attempts are
-numbered from 0 through all chunks; so are the other rows (published, routed, left) together, which are only counted.
+numbered from 0 through all chunks; the other rows (published, routed, left) have a common numbering, too.
 
 ==================  =======  =====================================================
 field               type     meaning
 ==================  =======  =====================================================
 version             u8       1; 2 if an attempt has a task's report
-names               u32      how many names
-published           u32      how many ranges of new messages
-routed              u32      how many queues got messages
-left                u32      how many left a queue without an attempt's end
-attempts            u32      how many attempts ended
+names               u32      number of names
+published           u32      number of ranges of new messages
+routed              u32      number of queues that received messages
+left                u32      number that left a queue without an attempt's end
+attempts            u32      number of attempts that ended
 names               each     ``Utf8``: queues and consumers
 published           each     a range: first message id u64, count u32
 routed              each     queue u32 (a name's number), ranges u32, the ranges
@@ -24,7 +24,7 @@ reports             columns  in version 2, one for each attempt: state u8, runti
 ==================  =======  =====================================================
 
 An outcome of 128 or more was caused by an operator's call. A state of 128 or more has a record of details
-(:mod:`.task_failure`); 0 means that nobody reported what became of a task. The format is ours.
+(:mod:`.task_failure`); 0 means that the outcome of a task was not reported. The format is defined here.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from ...protocol.task_reports import STATES
 from . import columns, types
 
 ACKED, FAILED, REJECTED, EXPIRED, RELEASED, REDRIVEN, REQUEUED = range(7)
-#: outcomes by number; a message that was rejected and requeued has a number of its own
+#: outcomes by number; a message that was rejected and requeued has a separate number
 OUTCOMES = ("acked", "failed", "rejected", "expired", "released", "redriven", "rejected")
 MANUAL = 0x80
-#: a bit of a task's state: a record has its error
+#: a bit of a task's state: its error is in a record
 DETAILED = 0x80
-#: why a message left a queue without being claimed, by number
+#: reasons for which a message left a queue without a claim, by number
 REASONS = ("removed", "expired", "dropped", "moved")
 
 _HEAD = struct.Struct("<BIIIII")
@@ -55,7 +55,7 @@ _LEFT = struct.Struct("<QqIB")
 _MAX_RANGE = 1 << 20
 _COLUMNS = "QqqIIHB"
 _REPORTS = "BQII"
-#: by version
+#: all columns, by version
 _ALL_COLUMNS = {1: _COLUMNS, 2: _COLUMNS + _REPORTS}
 _ATTEMPT_BYTES = {
     version: sum(columns.SIZES[code] for code in codes) for version, codes in _ALL_COLUMNS.items()
@@ -69,7 +69,7 @@ SETTLED_BY = {ACKED: "done", FAILED: "failed", REJECTED: "failed"}
 class Attempt(msgspec.Struct, frozen=True, gc=False):
     """An attempt that ended. ``number`` counts the message's attempts; ``outcome`` may have the bit ``MANUAL``.
 
-    The last four fields are what a worker reported of its task: ``state`` may have the bit ``DETAILED``.
+    The last four fields are a worker's report of its task: ``state`` may have the bit ``DETAILED``.
     """
 
     message_id: int
@@ -104,12 +104,12 @@ class ChunkRows(NamedTuple):
 
     @property
     def others(self) -> int:
-        """How many rows are not attempts."""
+        """The number of rows that are not attempts."""
         return len(self.published) + sum(map(len, self.routed.values())) + len(self.left)
 
 
 def encode(rows: ChunkRows) -> bytes:
-    """The record of these rows."""
+    """Encode these rows."""
     names: dict[str, int] = {}
 
     def number(name: str) -> int:
@@ -121,11 +121,11 @@ def encode(rows: ChunkRows) -> bytes:
         return [names[name] for name in column]
 
     published = _ranges(rows.published)
-    parts = [_RANGE.pack(*one) for one in published]
+    parts = [_RANGE.pack(*id_range) for id_range in published]
     for queue, ids in rows.routed.items():
-        found = _ranges(ids)
-        parts.append(_GROUP.pack(number(queue), len(found)))
-        parts += [_RANGE.pack(*one) for one in found]
+        ranges = _ranges(ids)
+        parts.append(_GROUP.pack(number(queue), len(ranges)))
+        parts += [_RANGE.pack(*id_range) for id_range in ranges]
     parts += [_LEFT.pack(row.message_id, row.at_ms, number(row.queue), row.reason) for row in rows.left]
     ended = rows.attempts
     states = [row.state for row in ended]
@@ -152,22 +152,22 @@ def encode(rows: ChunkRows) -> bytes:
 
 
 def _ranges(ids: Iterable[int]) -> list[tuple[int, int]]:
-    """Runs of consecutive ids: (first, count)."""
-    found: list[tuple[int, int]] = []
+    """Return runs of consecutive ids: (first, count)."""
+    runs: list[tuple[int, int]] = []
     first = following = -1
     for id in ids:
         if id != following:
             if first >= 0:
-                found.append((first, following - first))
+                runs.append((first, following - first))
             first = id
         following = id + 1
     if first >= 0:
-        found.append((first, following - first))
-    return found
+        runs.append((first, following - first))
+    return runs
 
 
 def decode(key: bytes, value: bytes) -> ChunkRows:
-    """The rows in ``value``."""
+    """Decode the rows in ``value``."""
     version, named, published, groups, left, attempts = _head(key, value)
     names, offset = types.read_many(types.read_utf8_escaped, key, value, _HEAD.size, named)
     new, offset = _read_ranges(key, value, offset, published)
@@ -177,16 +177,16 @@ def decode(key: bytes, value: bytes) -> ChunkRows:
         ids, end = _read_ranges(key, value, offset + _GROUP.size, count)
         routed[_name(key, offset, names, queue)] = ids
         offset = end
-    gone: list[Left] = []
+    left_rows: list[Left] = []
     for _ in range(left):
         id, at, queue, reason = types.read(_LEFT, key, value, offset)
         if reason >= len(REASONS):
             raise types.corrupt(key, offset, f"reason {reason}")
-        gone.append(Left(id, _name(key, offset, names, queue), at, reason))
+        left_rows.append(Left(id, _name(key, offset, names, queue), at, reason))
         offset += _LEFT.size
     ended, offset = _read_attempts(key, value, offset, attempts, names, version)
     types.check_end(key, value, offset)
-    return ChunkRows(new, routed, gone, ended)
+    return ChunkRows(new, routed, left_rows, ended)
 
 
 def _head(key: bytes, value: bytes) -> tuple[int, ...]:
@@ -197,12 +197,12 @@ def _head(key: bytes, value: bytes) -> tuple[int, ...]:
 
 
 def attempts_of(key: bytes, value: bytes) -> int:
-    """How many attempts the chunk in ``value`` has, without decoding the rest."""
+    """Return the number of attempts of the chunk in ``value``, without decoding the rest."""
     return _head(key, value)[5]
 
 
 def ended_at(key: bytes, value: bytes, index: int) -> int:
-    """When one of the attempts in ``value`` ended, without decoding the rest."""
+    """Return the end of one of the attempts in ``value``, without decoding the rest."""
     head = _head(key, value)
     count = head[5]
     start = len(value) - count * _ATTEMPT_BYTES[head[0]] + 16 * count  # after the columns of message ids and claims
@@ -210,7 +210,7 @@ def ended_at(key: bytes, value: bytes, index: int) -> int:
 
 
 def attempt_at(key: bytes, value: bytes, index: int) -> Attempt:
-    """One of the attempts in ``value``, without decoding the others."""
+    """Return one of the attempts in ``value``, without decoding the others."""
     head = _head(key, value)
     version, named, count = head[0], head[1], head[5]
     if not 0 <= index < count:
@@ -225,13 +225,23 @@ def attempt_at(key: bytes, value: bytes, index: int) -> Attempt:
     id, claimed, ended, queue, consumer, number, outcome, *report = fields
     if outcome & ~MANUAL >= len(OUTCOMES):
         raise types.corrupt(key, 0, f"outcome {outcome}")
-    where, who = (_name(key, 0, names, number) for number in (queue, consumer))
+    queue_name, consumer_name = (_name(key, 0, names, number) for number in (queue, consumer))
     if not report:
-        return Attempt(id, where, who, claimed, ended, number, outcome)
+        return Attempt(id, queue_name, consumer_name, claimed, ended, number, outcome)
     state, runtime, pid, exception = report
     _check_state(key, 0, state)
     return Attempt(
-        id, where, who, claimed, ended, number, outcome, state, runtime, pid, _name(key, 0, names, exception)
+        id,
+        queue_name,
+        consumer_name,
+        claimed,
+        ended,
+        number,
+        outcome,
+        state,
+        runtime,
+        pid,
+        _name(key, 0, names, exception),
     )
 
 
@@ -270,9 +280,9 @@ def _read_attempts(
         raise types.corrupt(key, start, f"an attempt with a name above {len(names)}")
     if max(outcome & ~MANUAL for outcome in outcomes) >= len(OUTCOMES):
         raise types.corrupt(key, start, "an unknown outcome")
-    who = [names[number] for number in consumers]
-    where = [names[number] for number in queues]
-    fields: list[Sequence[Any]] = [ids, where, who, claimed, ended, numbers, outcomes]
+    consumer_names = [names[number] for number in consumers]
+    queue_names = [names[number] for number in queues]
+    fields: list[Sequence[Any]] = [ids, queue_names, consumer_names, claimed, ended, numbers, outcomes]
     if version == 2:
         start = offset
         (states, runtimes, pids, exceptions), offset = columns.read_all(_REPORTS, key, value, offset, count)

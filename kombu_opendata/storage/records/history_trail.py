@@ -1,21 +1,21 @@
 """History trail: the events of the 256 messages of one block, in order.
 
-The key has the block (message id >> 8) and the number of the part: each time the index is written, every block with
-new events gets another part.
+The key has the block (message id >> 8) and the number of the part: each write of the index adds a part to every block
+with new events.
 
 ==================  =======  =====================================================
 field               type     meaning
 ==================  =======  =====================================================
 version             u8       1
-names               u16      how many queues
-events              u32      how many events
+names               u16      number of queues
+events              u32      number of events
 names               each     ``Utf8``
 events              columns  message u8 (id & 255), what u8, number of the attempt
                              u16, queue u16 (a name's number), at i64, attempt u64
 ==================  =======  =====================================================
 
 ``what``: an attempt's outcome as in the history log; 64: routed to the queue; 65 and up: left it, 65 + reason.
-``attempt`` is its number in the log, 0 for other events. The format is ours.
+``attempt`` is its number in the log, 0 for other events. The format is defined here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LEFT = 65
 
 _HEAD = struct.Struct("<BHI")
 _COLUMNS = "BBHHqQ"
-#: where the second and the following columns start, and where the last one ends, in bytes per event
+#: the starts of the second and the following columns, and the end of the last one, in bytes per event
 _STARTS = tuple(accumulate(columns.SIZES[code] for code in _COLUMNS))
 _SHORT, _TIME, _NUMBER = struct.Struct("<H"), struct.Struct("<q"), struct.Struct("<Q")
 
@@ -51,18 +51,18 @@ class TrailEvent(NamedTuple):
 
 
 def encode(events: list[TrailEvent]) -> bytes:
-    """The record of these events, which are of one block."""
+    """Encode these events, which are of one block."""
     names: dict[str, int] = {}
     ids, queues, whats, numbers, times, attempts = zip(*events, strict=True)
     low = [id & _LOW for id in ids]
-    where = [names.setdefault(queue, len(names)) for queue in queues]
-    in_order = (low, whats, numbers, where, times, attempts)
+    queue_numbers = [names.setdefault(queue, len(names)) for queue in queues]
+    in_order = (low, whats, numbers, queue_numbers, times, attempts)
     head = types.pack_versioned(_HEAD, "names, events", len(names), len(events))
     return b"".join([head, *map(types.utf8_escaped, names), columns.pack_all(_COLUMNS, in_order)])
 
 
 def decode(key: bytes, value: bytes) -> list[TrailEvent]:
-    """The events in ``value``."""
+    """Decode the events in ``value``."""
     names, start, count = _names(key, value)
     (low, whats, numbers, queues, times, attempts), end = columns.read_all(_COLUMNS, key, value, start, count)
     types.check_end(key, value, end)
@@ -76,7 +76,7 @@ def decode(key: bytes, value: bytes) -> list[TrailEvent]:
 
 
 def decode_some(key: bytes, value: bytes, ids: Iterable[int]) -> list[TrailEvent]:
-    """The events of these messages in ``value``, each message's in order; the others are not decoded."""
+    """Decode the events of these messages in ``value``, each message's in order; the others are skipped."""
     names, start, count = _names(key, value)
     whats, numbers, queues, times, attempts, end = (start + count * size for size in _STARTS)
     if end > len(value):
@@ -84,7 +84,7 @@ def decode_some(key: bytes, value: bytes, ids: Iterable[int]) -> list[TrailEvent
     types.check_end(key, value, end)
     block = int.from_bytes(key[2:10], "big")
     low = value[start:whats]
-    found = []
+    events = []
     for id in ids:
         for at in _places(low, id & _LOW) if id >> BLOCK_BITS == block else ():
             (queue,) = _SHORT.unpack_from(value, queues + 2 * at)
@@ -93,12 +93,12 @@ def decode_some(key: bytes, value: bytes, ids: Iterable[int]) -> list[TrailEvent
             (number,) = _SHORT.unpack_from(value, numbers + 2 * at)
             (at_ms,) = _TIME.unpack_from(value, times + 8 * at)
             (attempt,) = _NUMBER.unpack_from(value, attempts + 8 * at)
-            found.append(TrailEvent(id, names[queue], value[whats + at], number, at_ms, attempt))
-    return found
+            events.append(TrailEvent(id, names[queue], value[whats + at], number, at_ms, attempt))
+    return events
 
 
 def _names(key: bytes, value: bytes) -> tuple[list[str], int, int]:
-    """The names of the queues, where the columns start, and how many events there are."""
+    """Return the names of the queues, the start of the columns, and the number of events."""
     named, count = types.read_versioned(_HEAD, key, value)
     names, offset = types.read_many(types.read_utf8_escaped, key, value, _HEAD.size, named)
     return names, offset, count

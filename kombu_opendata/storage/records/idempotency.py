@@ -1,11 +1,11 @@
-"""Idempotency: the messages that a send with an idempotency key stored, so that repeating it stores nothing.
+"""Idempotency: the messages of a publish with an idempotency key, so that a repeated publish stores nothing.
 
 ==================  =========  ==========================================================
 field               type       meaning
 ==================  =========  ==========================================================
 version             u8         1
-messages            u32        how many were sent together
-expires at          i64        ms since the epoch; the key is forgotten then
+messages            u32        number of messages that were published together
+expires at          i64        ms since the epoch; the key expires then
 digest              16 bytes   of the messages, to detect a key that is used for others
 queues              Array      of ``Array<Utf8>``: the queues of each message; a single
                                entry applies to all messages
@@ -13,8 +13,8 @@ ids                 i64 each   of the messages; -1 for an unroutable one
 ==================  =========  ==========================================================
 
 The key of the record has a hash of exchange, routing key and idempotency key (:func:`name_of`). A record for no
-exchange, a queue's name and an empty key notes that this queue was dropped after the message in the record.
-The format is ours.
+exchange, a queue's name and an empty key means that this queue was deleted after the message in the record.
+The format is defined here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FIXED = struct.Struct(f"<BIq{DIGEST_BYTES}s")
 
 
 class Sending(NamedTuple):
-    """The messages sent under a key."""
+    """The messages published under a key."""
 
     ids: tuple[int, ...]
     expires_at_ms: int
@@ -42,13 +42,13 @@ class Sending(NamedTuple):
 
 
 def name_of(exchange: str, routing_key: str, key: str) -> bytes:
-    """The hash that stands for a key at its destination: BLAKE2b of the three texts, each terminated."""
+    """Return the hash that represents a key at its destination: BLAKE2b of the three texts, each terminated."""
     parts = (part.encode("utf-8", "surrogatepass") for part in (exchange, routing_key, key))
     return hashlib.blake2b(b"".join(map(types.terminated, parts)), digest_size=HASH_BYTES).digest()
 
 
 def encode(sending: Sending) -> bytes:
-    """The record of ``sending``."""
+    """Encode ``sending``."""
     if len(sending.digest) != DIGEST_BYTES:
         raise RequestError(f"a digest has {DIGEST_BYTES} bytes, not {len(sending.digest)}")
     head = (len(sending.ids), sending.expires_at_ms, sending.digest)
@@ -60,7 +60,7 @@ def encode(sending: Sending) -> bytes:
 
 
 def decode(key: bytes, value: bytes) -> Sending:
-    """The sending in ``value``."""
+    """Decode the publish in ``value``."""
     messages, expires_at, digest = types.read_versioned(_FIXED, key, value)
     (count,) = types.read(types.COUNT, key, value, _FIXED.size)
     queues, offset = types.read_many(types.read_texts, key, value, _FIXED.size + types.COUNT.size, count)

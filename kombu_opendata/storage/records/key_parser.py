@@ -1,4 +1,4 @@
-"""Parses keys: what kind of record a key belongs to, and the fields in it."""
+"""The parser of keys: the kind of a key's record, and the fields in the key."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .kinds import DIGEST_BYTES, HASH_BYTES, MAX_MESSAGE_ID, SESSION_BYTES, U8, 
 
 _SEQ_BLOCK = RecordKind.SEQ_BLOCK.prefix
 _PAYLOAD, _METADATA = RecordKind.PAYLOAD.prefix, RecordKind.METADATA.prefix
-# The two kinds that share their prefix with another are told apart by hand.
+# The two kinds that share their prefix with another are distinguished in _kind.
 _KINDS = {kind.prefix: kind for kind in RecordKind if kind not in (RecordKind.METADATA, RecordKind.ACTIVE)}
 
 
@@ -35,7 +35,7 @@ class ParsedKey(NamedTuple):
     chunk: int | None = None
     #: the name of a result, or of a chord's part
     result: bytes | None = None
-    #: when a result expires; of a staged job's expiry, when the job was settled
+    #: the expiry of a result; of a staged job's expiry, the time at which the job was settled
     expires_at_ms: int | None = None
     #: of a chord and its parts
     chord: bytes | None = None
@@ -50,7 +50,7 @@ class ParsedKey(NamedTuple):
 
 
 def parse(key: bytes) -> ParsedKey:
-    """The kind and the fields of `key`.
+    """Return the kind and the fields of `key`.
 
     Raises:
         CorruptRecord: it is not a key of this store.

@@ -4,7 +4,7 @@ docs/rfcs/0001-records.md has the table of all keys: each begins with the bytes 
 suffix is written for buckets above 0 only, so bucket 0 has exactly the RFC's key.
 
 Payload and metadata keys have the same prefix. They differ because message ids are below ``6f 00 …``, and ``6f`` is the
-``o`` that a metadata key has in that place; so all payloads sort before all metadata.
+``o`` of a metadata key in that place; so all payloads sort before all metadata.
 
 A name that is not UTF-8 (another program may have written it) is a str with surrogate escapes.
 """
@@ -29,11 +29,11 @@ HISTORY_HEAD_KEY = RecordKind.HISTORY_HEAD.prefix
 NEWEST_TIME_KEY = RecordKind.NEWEST_TIME.prefix
 LOG_RETENTION_KEY = RecordKind.LOG_RETENTION.prefix
 
-# Of the keys that are built for each message.
+# The prefixes of the keys that are built for each message.
 _PAYLOAD, _METADATA = RecordKind.PAYLOAD.prefix, RecordKind.METADATA.prefix
 
 
-# ---- building. A list's key without a bucket is that of bucket 0, and the prefix of those of the others.
+# ---- building. A list's key without a bucket is that of bucket 0, and the prefix of those of all other buckets.
 def payload_key(message_id: int) -> bytes:
     return _PAYLOAD + _id(message_id)
 
@@ -71,7 +71,7 @@ def exchange_key(name: str) -> bytes:
 
 
 def binding_key(exchange: str, queue: str, routing_key: str, identity: str = "") -> bytes:
-    """`identity` tells bindings with the same routing key apart."""
+    """Return the key of a binding; `identity` distinguishes bindings with the same routing key."""
     digest = hashlib.blake2b(identity.encode(), digest_size=DIGEST_BYTES).digest() if identity else b""
     return RecordKind.BINDING.prefix + _name(exchange) + _name(queue) + _name(routing_key) + digest
 
@@ -113,7 +113,7 @@ def chunk_key(message_id: int, number: int) -> bytes:
 
 
 def routes_block_key(message_id: int) -> bytes:
-    """The key of the block of 256 messages that has this one."""
+    """Return the key of the block of 256 messages that contains this one."""
     return RecordKind.ROUTES_BLOCK.prefix + b"\0" + _id(message_id)[:-1]
 
 
@@ -154,7 +154,7 @@ def dead_letter_key(message_id: int, queue: str) -> bytes:
 
 
 def idempotency_key(name: bytes) -> bytes:
-    """`name` is a hash of 16 bytes, see :func:`.idempotency.name_of`."""
+    """Return the key of an idempotency record; `name` is a hash of 16 bytes, see :func:`.idempotency.name_of`."""
     if len(name) != HASH_BYTES:
         raise RequestError(f"an idempotency key's hash has {HASH_BYTES} bytes, not {len(name)}")
     return RecordKind.IDEMPOTENCY.prefix + name
@@ -169,13 +169,13 @@ def staged_object_key(first_id: int) -> bytes:
 
 
 def staged_expiry_key(settled_at_ms: int, job_id: str = "") -> bytes:
-    """Without a job id: the start of the keys of that time."""
+    """Return the key of a job's expiry; without a job id, the start of the keys of that time."""
     start = RecordKind.STAGED_EXPIRY.prefix + types.pack(U64, "settled at", settled_at_ms)
     return start + _name(job_id) if job_id else start
 
 
 def history_log_key(attempt: int, row: int) -> bytes:
-    """The key of the chunk of the log whose first attempt and first other row have these numbers."""
+    """Return the key of the chunk of the log whose first attempt and first other row have these numbers."""
     return RecordKind.HISTORY_LOG.prefix + types.pack(U64, "attempt", attempt) + types.pack(U64, "row", row)
 
 
@@ -205,12 +205,12 @@ def history_page_key(space: int, run: int, page: int) -> bytes:
 
 
 def history_headers_key(attempt: int, message_id: int) -> bytes:
-    """The key of kept headers, whose first message is this one and whose attempts are all below `attempt`."""
+    """Return the key of kept headers, whose first message is this one and whose attempts are all below `attempt`."""
     return RecordKind.HISTORY_HEADERS.prefix + types.pack(U64, "attempt", attempt) + _id(message_id)
 
 
 def handled_failures_key(block: int) -> bytes:
-    """The key of the handled ones among 256 attempts, the first of which is `block` × 256."""
+    """Return the key of the handled ones among 256 attempts, the first of which is `block` × 256."""
     return RecordKind.HANDLED_FAILURES.prefix + types.pack(U64, "block", block)
 
 
@@ -239,7 +239,7 @@ def _session(session: bytes) -> bytes:
 
 # ---- scanning
 def prefix_range(prefix: bytes) -> tuple[bytes, bytes]:
-    """All keys that start with `prefix`: from the first, up to and without the second."""
+    """Return the range of all keys that start with `prefix`: the first, and the end, which is excluded."""
     stem = prefix.rstrip(b"\xff")
     if not stem:
         raise RequestError(f"no key sorts after all keys with the prefix {prefix.hex() or '(empty)'}")
@@ -247,7 +247,7 @@ def prefix_range(prefix: bytes) -> tuple[bytes, bytes]:
 
 
 def kind_range(kind: RecordKind) -> tuple[bytes, bytes]:
-    """All records of one kind and no others: from the first, up to and without the second."""
+    """Return the range of all records of one kind and no others: the first, and the end, which is excluded."""
     if kind is RecordKind.PAYLOAD:
         return _PAYLOAD, _METADATA[:3]
     if kind is RecordKind.SEQ_BLOCK:

@@ -1,4 +1,4 @@
-"""The kinds of records, and the bytes that the keys of each kind start with (see docs/rfcs/0001-records.md)."""
+"""The kinds of records, and the prefix of the keys of each kind (see docs/rfcs/0001-records.md)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from . import types
 
 #: message ids are below this
 MAX_MESSAGE_ID = 0x6F << 56
-#: messages that are not stored have ids from here on, which no stored one gets
+#: the first id of messages that are not stored; no stored message has such an id
 FIRST_TRANSIENT_ID = 1 << 62
 SESSION_BYTES = 16
-#: of a binding's arguments
+#: size of the digest of a binding's arguments
 DIGEST_BYTES = 8
-#: of an idempotency key and where it was used
+#: size of the hash of an idempotency key and its destination
 HASH_BYTES = 16
 
 U8 = struct.Struct(">B")  # space of a history index

@@ -1,18 +1,18 @@
-"""Leases: the messages that a consumer's session holds, so that the leases survive a restart of the broker.
+"""Leases: the messages that are leased to a consumer's session; they survive a restart of the broker.
 
 ===============  =========  ================================================================
 field            type       meaning
 ===============  =========  ================================================================
 consumer         ``Utf8``   the consumer's name
-at               i64        when the record was written, ms since the epoch
-groups           u16        how many queues follow, each once
+at               i64        the time of writing, ms since the epoch
+groups           u16        number of queues that follow, each once
 -- queue         ``Utf8``
--- count         u32        how many message ids follow; highest bit: deadlines follow, too
+-- count         u32        number of message ids; highest bit: deadlines follow, too
 -- message ids   u64 each
--- deadlines     i64 each   when each message expires, ms since the epoch; 0 means never
+-- deadlines     i64 each   expiry of each message, ms since the epoch; 0 means never
 ===============  =========  ================================================================
 
-The format is ours.
+The format is defined here.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _WITH_DEADLINES = 1 << 31
 
 
 class SessionLeases(NamedTuple):
-    """The messages that a session holds.
+    """The messages that are leased to a session.
 
     Attributes:
-        consumer: its name.
-        at_ms: when the record was written.
+        consumer: the name of the consumer.
+        at_ms: the time of writing.
         held: message ids by queue.
-        deadlines: by queue, if any of its messages expires: when each one of ``held`` does, 0 means never. The RFC's
-            rows in flight have no deadline.
+        deadlines: by queue, if any of its messages expires: the expiry of each message in ``held``, 0 means never. The
+            RFC's rows in flight have no deadline.
     """
 
     consumer: str
@@ -46,7 +46,7 @@ class SessionLeases(NamedTuple):
 
 
 def encode(leases: SessionLeases) -> bytes:
-    """The record of a session.
+    """Encode the leases of a session.
 
     Raises:
         RequestError: a value out of range.
@@ -65,7 +65,7 @@ def encode(leases: SessionLeases) -> bytes:
 
 
 def decode(key: bytes, value: bytes) -> SessionLeases:
-    """The leases in ``value``."""
+    """Decode the leases in ``value``."""
     consumer, offset = types.read_utf8(key, value, 0)
     (at_ms,) = types.read(_AT, key, value, offset)
     offset += _AT.size

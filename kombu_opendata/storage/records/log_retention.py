@@ -1,16 +1,16 @@
-"""Log retention: how long the metadata log keeps messages that no queue needs, and the progress of its sweep.
+"""Log retention: the time for which the metadata log keeps unneeded messages, and the progress of its sweep.
 
 ============  ======  ============================================================================
 field         type    meaning
 ============  ======  ============================================================================
 version       u8      1
-retention     i64     ms since a message was received; -1 means forever, 0 that no more are kept
+retention     i64     ms since a message was received; -1 means unlimited, 0 that no more are kept
 position      u64     messages with ids below it were swept
-swept at      i64     when the last full sweep ended, ms since the epoch; 0 means never
-kept          u64     how many messages only the log keeps
+swept at      i64     the end of the last full sweep, ms since the epoch; 0 means never
+kept          u64     number of messages that only the log keeps
 ============  ======  ============================================================================
 
-A store that never kept such messages has no record. The format is ours.
+A store that never kept such messages has no record. The format is defined here.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class LogRetention(NamedTuple):
 
 
 def encode(retention: LogRetention) -> bytes:
-    """The record."""
+    """Encode the retention."""
     return types.pack_versioned(_LAYOUT, ", ".join(LogRetention._fields), *retention)
 
 
 def decode(key: bytes, value: bytes) -> LogRetention:
-    """The retention in ``value``."""
-    found = LogRetention(*types.read_all_versioned(_LAYOUT, key, value))
-    if found.retention_ms < FOREVER:
-        raise types.corrupt(key, 1, f"a retention of {found.retention_ms} ms")
-    return found
+    """Decode the retention in ``value``."""
+    record = LogRetention(*types.read_all_versioned(_LAYOUT, key, value))
+    if record.retention_ms < FOREVER:
+        raise types.corrupt(key, 1, f"a retention of {record.retention_ms} ms")
+    return record

@@ -7,7 +7,7 @@ message id          u64      the id of the payload
 created at          i64      ms since the epoch, by the producer's clock
 received at         i64      ms since the epoch, by the broker's clock
 visible at          i64      ms since the epoch; not delivered before
-retention           u32      seconds from received at; 0 means forever
+retention           u32      seconds from received at; 0 means unlimited
 number of headers   u8
 headers             each     key ``Utf8``, value ``Utf8``
 ==================  =======  =====================================================
@@ -30,7 +30,7 @@ _FIELDS = "message id, created at, received at, visible at, retention seconds, h
 _HEAD = struct.Struct("<QqqqIB")
 _LENGTHS = tuple(types.COUNT.pack(length) for length in range(256))
 
-# Few header keys recur in all messages. The cache is bounded, as producers choose them.
+# Few header keys recur in all messages. The cache is bounded, as publishers choose the keys.
 _KEYS_KEPT = 1024
 _keys: dict[str, bytes] = {}
 
@@ -63,7 +63,7 @@ def encode(
     retention_seconds: int,
     headers: dict[str, str] | Sequence[tuple[str, str]],
 ) -> bytes:
-    """The stored form of a message's metadata.
+    """Encode a message's metadata.
 
     Raises:
         InvalidMessage: more than 255 headers, or a header of more than 65,535 bytes or without UTF-8 form.
@@ -90,7 +90,7 @@ def encode(
 
 
 def encode_pairs(headers: Iterable[tuple[str, str]]) -> bytes:
-    """Headers as the record has them, for :func:`encode_with`.
+    """Encode headers as in the record, for :func:`encode_with`.
 
     Raises:
         InvalidMessage: a header of more than 65,535 bytes or without UTF-8 form.
@@ -107,7 +107,7 @@ def encode_with(
     count: int,
     pairs: bytes,
 ) -> bytes:
-    """As :func:`encode`, with ``count`` encoded headers."""
+    """Encode metadata as :func:`encode`, with ``count`` encoded headers."""
     return _HEAD.pack(message_id, created_at_ms, received_at_ms, visible_at_ms, retention, count) + pairs
 
 
@@ -119,9 +119,9 @@ def _encode_key(name: str) -> bytes:
 
 
 class Decoder:
-    """Decodes metadata; of the headers only those with the keys ``wanted``, if given.
+    """The decoder of metadata; of the headers only those with the keys ``wanted``, if given.
 
-    The messages of a producer often differ only in values of the same length. A *layout* of such records is cached, so
+    The messages of a publisher often differ only in values of the same length. A *layout* of such records is cached, so
     that a single call decodes the next one: scans of the metadata log decode millions.
     """
 
@@ -135,7 +135,7 @@ class Decoder:
         self._misses = 0
 
     def decode(self, key: bytes, value: bytes) -> Metadata:
-        """The metadata in ``value``.
+        """Decode the metadata in ``value``.
 
         Raises:
             CorruptRecord: it is not valid metadata.
@@ -167,7 +167,7 @@ class Decoder:
         self._known[names, values] = pairs
 
     def _walk(self, key: bytes, value: bytes) -> tuple[tuple[str, ...], tuple[bytes, ...], Sequence[int]]:
-        """Names and values of the headers, and the numbers, of a record whose layout is new."""
+        """Return names and values of the headers, and the numbers, of a record whose layout is new."""
         *numbers, headers = types.read(_HEAD, key, value, 0)
         texts = _texts(key, value, headers)
         wanted = self.wanted
@@ -187,20 +187,20 @@ class Decoder:
         return names, tuple([texts[at + 1] for at in chosen]), numbers
 
 
-#: most layouts that a decoder caches, in total and for records of one size; it drops them all after this many records
-#: that matched none
+#: most layouts that a decoder caches, in total and for records of one size; it clears them after this many records
+#: without a match
 _MAX_LAYOUTS = 512
 _LAYOUTS_OF_A_SIZE = 4
 _MISSES_TO_FORGET = 10_000
 #: the longest record with a layout, as a header may have 64 KiB
 _LAYOUT_BYTES = 4096
-#: combinations of wanted headers that are cached decoded, and the most bytes of one: the same values recur
+#: combinations of wanted headers that are cached decoded, and the most bytes of one combination: values recur
 _PAIRS_KEPT = 4096
 _PAIRS_BYTES = 256
 
 
 class _Layout:
-    """How to read records with the same header keys and lengths of values as ``example``.
+    """The layout of records with the same header keys and lengths of values as ``example``.
 
     Such a record, as a number, has ``expected`` in the bits of ``mask``: the number, lengths and keys of the headers.
     """
@@ -220,7 +220,7 @@ class _Layout:
 
 
 def _texts(key: bytes, value: bytes, headers: int) -> list[bytes]:
-    """The keys and values of the headers, in turn."""
+    """Return the keys and values of the headers, alternating."""
     texts: list[bytes] = []
     end = _HEAD.size
     try:
@@ -237,7 +237,7 @@ def _texts(key: bytes, value: bytes, headers: int) -> list[bytes]:
 
 
 def _not_utf8(key: bytes, value: bytes) -> CorruptRecord:
-    """The error for a record with a text that is not UTF-8."""
+    """Return the error for a record with a text that is not UTF-8."""
     offset = _HEAD.size
     for text in _texts(key, value, value[offset - 1]):
         offset += 2
@@ -249,12 +249,12 @@ def _not_utf8(key: bytes, value: bytes) -> CorruptRecord:
     return types.corrupt(key, offset, "a header that is not UTF-8")
 
 
-#: the metadata in a record: ``decode(key, value)``, see :meth:`Decoder.decode`
+#: decodes the metadata in a record: ``decode(key, value)``, see :meth:`Decoder.decode`
 decode = Decoder().decode
 
 
 def received_at(key: bytes, value: bytes) -> int:
-    """When a message was received, ms since the epoch.
+    """Return the time at which a message was received, ms since the epoch.
 
     Raises:
         CorruptRecord: it is not valid metadata.
@@ -263,12 +263,12 @@ def received_at(key: bytes, value: bytes) -> int:
 
 
 def retention(key: bytes, value: bytes) -> int:
-    """The retention of a message in seconds; 0 means forever. Raises as :func:`received_at`."""
+    """Return the retention of a message in seconds; 0 means unlimited. Raises as :func:`received_at`."""
     return int(types.read(_HEAD, key, value, 0)[4])
 
 
 def headers_part(key: bytes, value: bytes) -> bytes:
-    """The end of a record: the number of headers, and the headers.
+    """Return the end of a record: the number of headers, and the headers.
 
     Raises:
         CorruptRecord: it is not valid metadata.

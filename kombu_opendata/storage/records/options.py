@@ -1,16 +1,16 @@
-"""Queue options: the settings and limits of a queue that the RFC's queue config has no field for.
+"""Queue options: the settings and limits of a queue that the RFC's queue config does not have.
 
 =====================  ======  ===========================================================
 field                  type    meaning
 =====================  ======  ===========================================================
-failed retention       u32     seconds that a failed message is kept; 0 means forever
-lease                  u32     seconds that a lease lasts without a renewal
-first done bucket      u64     done buckets below it, except bucket 0, are gone
-first failed bucket    u64     failed buckets below it, except bucket 0, are gone
+failed retention       u32     retention of a failed message in seconds; 0 means unlimited
+lease                  u32     duration of a lease without a renewal in seconds
+first done bucket      u64     done buckets below it, except bucket 0, are deleted
+first failed bucket    u64     failed buckets below it, except bucket 0, are deleted
 arguments              JSON    the arguments of the declaration
 =====================  ======  ===========================================================
 
-JSON is one object as ``Utf8``. The format is ours.
+JSON is one object as ``Utf8``. The format is defined here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HEAD = struct.Struct("<IIQQ")
 
 
 class QueueOptionsRecord(NamedTuple):
-    """Our part of a queue's settings."""
+    """The settings of a queue that the RFC does not have."""
 
     failed_retention_seconds: int
     lease_seconds: int
@@ -34,13 +34,13 @@ class QueueOptionsRecord(NamedTuple):
 
 
 def encode(options: QueueOptionsRecord) -> bytes:
-    """The record of `options`."""
+    """Encode `options`."""
     fields = ", ".join(QueueOptionsRecord._fields[:-1])
     return types.pack(_HEAD, fields, *options[:-1]) + types.json_utf8(options.arguments)
 
 
 def decode(key: bytes, value: bytes) -> QueueOptionsRecord:
-    """The options in `value`."""
+    """Decode the options in `value`."""
     failed_retention, lease, first_done, first_failed = types.read(_HEAD, key, value, 0)
     arguments, end = types.read_json(key, value, _HEAD.size)
     types.check_end(key, value, end)

@@ -1,15 +1,15 @@
-"""Overrides: what an operator has changed of a queue, over what its declaration says.
+"""Overrides: an operator's changes of a queue, which replace values of its declaration.
 
 =========  ======  ==============================================================
 field      type    meaning
 =========  ======  ==============================================================
 version    u8      1
-flags      u8      1: consumers get nothing; 2: publishes are refused
-paused at  i64     since when the flags are set, ms since the epoch; 0: none is
+flags      u8      1: deliveries are paused; 2: publishes are refused
+paused at  i64     the time of setting the flags, ms since the epoch; 0: none
 arguments  JSON    values by argument; null: as if the argument were not declared
 =========  ======  ==============================================================
 
-JSON is one object as ``Utf8``. The format is ours.
+JSON is one object as ``Utf8``. The format is defined here.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ class QueueOverrides(NamedTuple):
     arguments: Mapping[str, Any] = {}
 
     def over(self, declared: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments in effect: the declared ones with these in their place."""
+        """Return the arguments in effect: the declared ones with these in their place."""
         kept = {name: value for name, value in declared.items() if name not in self.arguments}
         return kept | {name: value for name, value in self.arguments.items() if value is not None}
 
 
-#: a queue is as it was declared
+#: the overrides of a queue without changes
 NO_OVERRIDES = QueueOverrides()
 
 
 def encode(overrides: QueueOverrides) -> bytes:
-    """The record of ``overrides``."""
+    """Encode ``overrides``."""
     head = types.pack_versioned(_HEAD, "flags, paused at", overrides.paused, overrides.paused_at_ms)
     return head + types.json_utf8(dict(overrides.arguments))
 
 
 def decode(key: bytes, value: bytes) -> QueueOverrides:
-    """The overrides in ``value``."""
+    """Decode the overrides in ``value``."""
     flags, paused_at = types.read_versioned(_HEAD, key, value)
     if flags & ~_FLAGS:
         raise types.corrupt(key, 1, f"unknown flags {flags:#x}")

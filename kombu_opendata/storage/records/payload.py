@@ -7,9 +7,9 @@ type             u8                          ``01`` inline, ``02`` URI
 payload          ``Array<Byte>`` | ``Utf8``  up to 65,535 bytes of body | a URI of the body
 ===============  ==========================  ====================================================
 
-A body of more than 65,535 bytes is cut into chunk records of the same store; its URI is
+A body of more than 65,535 bytes is split into chunk records of the same store; its URI is
 ``chunks:<count>:<size>`` with the number of chunks and the bytes of the whole body, both decimal. Source: RFC 0001; the
-``chunks:`` scheme is ours.
+``chunks:`` scheme is defined here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .kinds import U64, RecordKind
 
 #: a longer body does not fit in the record itself
 MAX_INLINE_BYTES = types.MAX_U16
-#: such a body is cut into chunks of this size
+#: such a body is split into chunks of this size
 CHUNK_BYTES = 1 << 20
 MAX_CHUNKS = 0xFFFF_FFFF
 
@@ -52,7 +52,7 @@ class Chunks(NamedTuple):
 
 
 def message_rows(id: int, metadata: bytes, envelope: bytes) -> Iterable[tuple[bytes, bytes]]:
-    """The rows of a message: its metadata, which comes encoded, and its payload, cut into chunks if it is large."""
+    """Return the rows of a message: its encoded metadata, and its payload, split into chunks if it is large."""
     if len(envelope) > MAX_INLINE_BYTES:
         return _large(id, metadata, envelope)
     number = U64.pack(id)
@@ -68,15 +68,15 @@ def _large(id: int, metadata: bytes, envelope: bytes) -> Iterator[tuple[bytes, b
 
 
 def chunk_count(envelope: bytes) -> int:
-    """How many chunk records the payload has."""
+    """Return the number of chunk records of the payload."""
     return -(-len(envelope) // CHUNK_BYTES) if len(envelope) > MAX_INLINE_BYTES else 0
 
 
 def encode_inline(data: bytes) -> bytes:
-    """The record of a body of at most 65,535 bytes.
+    """Encode a body of at most 65,535 bytes.
 
     Raises:
-        RequestError: a longer one; it must be cut into chunks.
+        RequestError: a longer one; it must be split into chunks.
     """
     if len(data) > MAX_INLINE_BYTES:
         raise RequestError(
@@ -88,13 +88,13 @@ def encode_inline(data: bytes) -> bytes:
 
 
 def encode_uri(uri: str) -> bytes:
-    """The record of a body that is at `uri`."""
+    """Encode the record of a body that is at `uri`."""
     return bytes((_URI,)) + types.utf8(uri)
 
 
 def decode(key: bytes, value: bytes) -> bytes | PayloadURI:
-    """The body, or its URI."""
-    if len(value) >= _HEAD.size:  # nearly all are whole and inline
+    """Decode the body, or its URI."""
+    if len(value) >= _HEAD.size:  # nearly all payloads are inline
         tag, size = _HEAD.unpack_from(value)
         if tag == _INLINE and _HEAD.size + size == len(value):
             return value[_HEAD.size :]
@@ -111,13 +111,13 @@ def decode(key: bytes, value: bytes) -> bytes | PayloadURI:
 
 
 def chunks_uri(count: int, size: int) -> str:
-    """The URI of a body of `size` bytes in `count` chunk records."""
+    """Return the URI of a body of `size` bytes in `count` chunk records."""
     if not 1 <= count <= MAX_CHUNKS or size < 0:
         raise RequestError(f"{count} chunks with {size} bytes: 1 to {MAX_CHUNKS} chunks can be stored")
     return f"chunks:{count}:{size}"
 
 
 def parse_chunks_uri(uri: str) -> Chunks | None:
-    """The chunks of a ``chunks:`` URI; None for any other URI."""
-    found = _CHUNKS.fullmatch(uri)
-    return Chunks(int(found[1]), int(found[2])) if found else None
+    """Return the chunks of a ``chunks:`` URI; None for any other URI."""
+    match = _CHUNKS.fullmatch(uri)
+    return Chunks(int(match[1]), int(match[2])) if match else None

@@ -1,23 +1,23 @@
-"""Producer: the last publish of a producer's session, so that a repeated one is recognized.
+"""Producer: the last publish of a session, which identifies repeated publishes.
 
 =================  ======  ====================================================
 field              type    meaning
 =================  ======  ====================================================
 last sequence      u64     the producer's number of its last stored publish
-last message id    u64     the message id in the answer to that publish
-last queues        u32     how many queues got it; the highest bit: holes follow
-at                 i64     when it was stored, ms since the epoch
+last message id    u64     the message id in the reply to that publish
+last queues        u32     number of queues that received it; highest bit: holes follow
+at                 i64     the time of storage, ms since the epoch
 size               u8      of the holes in bytes, 1 to 128; only if there are any
 holes              bytes   little endian, the last byte is not 0: bit n stands for
                            the number n below the last one
 =================  ======  ====================================================
 
-A *hole* is a number below the last one whose publish was not stored: it was refused, unroutable, or went to transient
+A *hole* is a number below the last one whose publish was not stored: it was refused, unroutable, or routed to transient
 queues only. Several publishes may be in flight, so later ones may be stored after a refused one, which must not count
 as stored when it is sent again. A client has at most :data:`WINDOW` numbers from its oldest
-unanswered publish to its newest, so older holes are dropped.
+unconfirmed publish to its newest, so older holes are dropped.
 
-The format is ours.
+The format is defined here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ...errors import RequestError
 from . import types
 
 _PRODUCER = struct.Struct("<QQIq")
-#: how many of a session's last numbers are tracked individually
+#: number of a session's last publishes that are tracked individually
 WINDOW = 1024
 _MASK = (1 << WINDOW) - 1
 
@@ -44,12 +44,12 @@ class Producer(NamedTuple):
     holes: int = 0
 
     def has(self, sequence: int) -> bool:
-        """Whether this publish was stored."""
+        """Return True if this publish was stored."""
         below = self.last_sequence - sequence
         return below >= 0 and not (self.holes >> below) & 1
 
     def after(self, sequence: int, message_id: int, queues: int, at_ms: int) -> Producer:
-        """The record after this publish is stored, too."""
+        """Return the record after this publish is stored, too."""
         ahead = sequence - self.last_sequence
         if ahead <= 0:
             return self._replace(at_ms=at_ms, holes=self.holes & ~(1 << -ahead))
@@ -58,7 +58,7 @@ class Producer(NamedTuple):
         return Producer(sequence, message_id, queues, at_ms, holes)
 
 
-#: before a session's first publish
+#: the record before a session's first publish
 NONE = Producer(0, 0, 0, 0)
 _FIELDS = ", ".join(Producer._fields[:4])
 _SIZE = struct.Struct("<B")
@@ -66,7 +66,7 @@ _HOLES_FOLLOW = 1 << 31
 
 
 def encode(producer: Producer) -> bytes:
-    """The record of `producer`; a plain tuple of the same fields will do."""
+    """Encode `producer`, which may be a plain tuple of the same fields."""
     sequence, message_id, queues, at_ms, holes = producer
     if not holes:
         return types.pack(_PRODUCER, _FIELDS, sequence, message_id, queues, at_ms)
@@ -78,7 +78,7 @@ def encode(producer: Producer) -> bytes:
 
 
 def decode(key: bytes, value: bytes) -> Producer:
-    """The producer in `value`."""
+    """Decode the producer in `value`."""
     sequence, message_id, queues, at_ms = types.read(_PRODUCER, key, value, 0)
     end, holes = _PRODUCER.size, 0
     if queues & _HOLES_FOLLOW:

@@ -1,16 +1,16 @@
-"""Queue counts: counters of the events of a queue, and since when they count.
+"""Queue counts: counters of the events of a queue, and the start of counting.
 
 ================  =====  ===========================================================================================
 field             type   meaning
 ================  =====  ===========================================================================================
 version           u8     1
-created at        i64    ms since the epoch; when the queue was declared; 0 if that is not known
+created at        i64    ms since the epoch; declaration of the queue; 0 if unknown
 counted since     i64    ms since the epoch
-counters          u8     how many follow
+counters          u8     number of counters that follow
 counter           u64    each, in the order of :data:`kombu_opendata.storage.state.queue_counters.NAMES`
 ================  =====  ===========================================================================================
 
-Counters that a record does not have are 0. The format is ours.
+Counters that a record does not have are 0. The format is defined here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class StoredCounts(NamedTuple):
 
 
 def encode(counts: StoredCounts) -> bytes:
-    """The record of a queue's counters.
+    """Encode a queue's counters.
 
     Raises:
         RequestError: a number out of range.
@@ -43,7 +43,7 @@ def encode(counts: StoredCounts) -> bytes:
 
 
 def decode(key: bytes, value: bytes) -> StoredCounts:
-    """The counters in ``value``."""
+    """Decode the counters in ``value``."""
     created_at_ms, since_ms, number = types.read_versioned(_HEAD, key, value)
     values, end = columns.read("Q", key, value, _HEAD.size, number)
     types.check_end(key, value, end)

@@ -1,4 +1,4 @@
-"""Results of tasks with their expiry, and chords with the parts that arrived.
+"""Results of tasks with their expiry, and chords with the results of their tasks.
 
 Result, ``01 19 <key TB>``:
 
@@ -20,7 +20,7 @@ field             type     meaning
 ================  =======  =====================================================
 version           u8       1; 2 if the last field is present
 expires at        i64      ms since the epoch, 0 means never
-size              i64      header tasks, -1 if not known yet
+size              i64      header tasks, -1 if unknown
 added             i64      header tasks that were added later
 header            bytes    a u32 length, then the header
 body              bytes    a u32 length, then the task id of the callback
@@ -42,11 +42,11 @@ u32>``, raw bytes of 1 MiB but for the last; the value in its own record is empt
 field             type     meaning
 ================  =======  =====================================================
 version           u8       1
-chunks            u32      how many
+chunks            u32      number of chunks
 size              u64      of the value, bytes
 ================  =======  =====================================================
 
-The formats are ours.
+The formats are defined here.
 """
 
 from __future__ import annotations
@@ -94,22 +94,22 @@ class LargeValue(NamedTuple):
 
 
 def encode_large_value(large: LargeValue) -> bytes:
-    """The record of `large`."""
+    """Encode `large`."""
     return types.pack_versioned(_LARGE, "chunks, size", *large)
 
 
 def decode_large_value(key: bytes, value: bytes) -> LargeValue:
-    """The large value in `value`."""
+    """Decode the large value in `value`."""
     return LargeValue(*types.read_all_versioned(_LARGE, key, value))
 
 
 def encode_result(result: Result) -> bytes:
-    """The record of `result`."""
+    """Encode `result`."""
     return types.pack_versioned(_RESULT, "kind, expires_at_ms", *result[:2]) + _bytes(result.value)
 
 
 def decode_result(key: bytes, value: bytes) -> Result:
-    """The result in `value`."""
+    """Decode the result in `value`."""
     kind, expires_at = types.read_versioned(_RESULT, key, value)
     if kind > FINAL:
         raise types.corrupt(key, 1, f"result kind {kind}")
@@ -117,14 +117,14 @@ def decode_result(key: bytes, value: bytes) -> Result:
 
 
 def encode_chord(chord: Chord) -> bytes:
-    """The record of `chord`."""
+    """Encode `chord`."""
     version = _CHORD_WITH_BODY if chord.body else types.VERSION
     fixed = types.pack(_CHORD, "version, expires_at_ms, size, added", version, *chord[:3])
     return fixed + _bytes(chord.header) + (_bytes(chord.body) if chord.body else b"")
 
 
 def decode_chord(key: bytes, value: bytes) -> Chord:
-    """The chord in `value`."""
+    """Decode the chord in `value`."""
     version, expires_at, size, added = types.read(_CHORD, key, value, 0)
     if version == _CHORD_WITH_BODY:
         (length,) = types.read(_SIZE, key, value, _CHORD.size)
@@ -135,12 +135,12 @@ def decode_chord(key: bytes, value: bytes) -> Chord:
 
 
 def encode_part(value: bytes) -> bytes:
-    """The record of a chord's part."""
+    """Encode a chord's part."""
     return types.VERSION_ONLY + _bytes(value)
 
 
 def decode_part(key: bytes, value: bytes) -> bytes:
-    """The part in `value`."""
+    """Decode the part in `value`."""
     types.check_version(key, value[0] if value else 0)
     return _read_bytes(key, value, 1)
 
@@ -150,7 +150,7 @@ def _bytes(value: bytes) -> bytes:
 
 
 def _read_bytes(key: bytes, value: bytes, offset: int) -> bytes:
-    """The bytes at `offset`, which must be the rest of `value`."""
+    """Return the bytes at `offset`, which must be the rest of `value`."""
     (size,) = types.read(_SIZE, key, value, offset)
     start = offset + _SIZE.size
     if start + size != len(value):

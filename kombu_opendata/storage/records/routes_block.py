@@ -1,4 +1,4 @@
-"""Routes block: how many queues still hold each of 256 messages, so that payloads go with the last one.
+"""Routes block: the number of queues that need each of 256 messages; a payload is deleted with the last one.
 
 A message has an entry if it is or was in several queues, has its payload in chunks, or was moved. A message without an
 entry is in one queue.
@@ -7,13 +7,13 @@ entry is in one queue.
 field    type                  meaning
 =======  ====================  ========================================================================
 version  u8                    1
-entries  u8                    how many messages have one, 1 to 170; 0: all 256 messages have a place
+entries  u8                    number of messages with an entry, 1 to 170; 0: all 256 messages have a place
 places   u8 for each           message id & 255, ascending; missing if ``entries`` is 0
-counts   u16 for each          queues that hold the message, in the order of the places; 0: no entry; 65,535: only the
+counts   u16 for each          queues that need the message, in the order of the places; 0: no entry; 65,535: only the
                                log keeps it; 65,534: only the log keeps it, and it may have chunks
 =======  ====================  ========================================================================
 
-The key has the block (message id >> 8). A block without entries is not stored. The format is ours.
+The key has the block (message id >> 8). A block without entries is not stored. The format is defined here.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from itertools import pairwise
 from . import columns, types
 
 BLOCK_BITS = 8
-#: messages of a block
+#: number of messages of a block
 SIZE = 1 << BLOCK_BITS
-#: the bits of a message id that are its place in its block
+#: the bits of a message id that are its place in the block
 LOW = SIZE - 1
-#: the counts of a message that only the log keeps, which has no chunks or may have some
+#: the counts of a message that only the log keeps: without chunks, or maybe with some
 KEPT = types.MAX_U16
 KEPT_IN_CHUNKS = KEPT - 1
 MAX_COUNT = KEPT_IN_CHUNKS - 1
@@ -40,12 +40,12 @@ _MAX_SPARSE = 2 * SIZE // 3
 
 
 def empty() -> array[int]:
-    """The counts of a block without entries."""
+    """Return the counts of a block without entries."""
     return array("H", bytes(2 * SIZE))
 
 
 def encode(counts: array[int]) -> bytes:
-    """The record of a block's 256 counts, at least one of which is not 0."""
+    """Encode a block's 256 counts, at least one of which is not 0."""
     entries = SIZE - counts.count(0)
     if entries > _MAX_SPARSE:
         return types.pack_versioned(_HEAD, "entries", 0) + columns.pack("H", counts)
@@ -55,7 +55,7 @@ def encode(counts: array[int]) -> bytes:
 
 
 def read(key: bytes, value: bytes) -> array[int]:
-    """The block's 256 counts, 0 for a message without an entry."""
+    """Decode the block's 256 counts, 0 for a message without an entry."""
     (entries,) = types.read_versioned(_HEAD, key, value)
     if entries == 0:
         counts, end = columns.read("H", key, value, _HEAD.size, SIZE)
@@ -64,21 +64,21 @@ def read(key: bytes, value: bytes) -> array[int]:
             raise types.corrupt(key, 1, "a block without entries")
         return counts
     places, offset = columns.read("B", key, value, _HEAD.size, entries)
-    found, end = columns.read("H", key, value, offset, entries)
+    entry_counts, end = columns.read("H", key, value, offset, entries)
     types.check_end(key, value, end)
     if entries > _MAX_SPARSE:
         raise types.corrupt(key, 1, f"{entries} entries with a place each; at most {_MAX_SPARSE} are allowed")
     if any(after <= before for before, after in pairwise(places)):
         raise types.corrupt(key, _HEAD.size, "places that do not ascend")
-    if 0 in found:
+    if 0 in entry_counts:
         raise types.corrupt(key, offset, "an entry of 0")
     counts = empty()
-    for place, count in zip(places, found, strict=True):
+    for place, count in zip(places, entry_counts, strict=True):
         counts[place] = count
     return counts
 
 
 def decode(key: bytes, value: bytes) -> dict[int, int]:
-    """Message id → number of queues, for the messages with an entry, in order."""
+    """Decode message id → number of queues, for the messages with an entry, in order."""
     first = int.from_bytes(key[2:10], "big") << BLOCK_BITS
     return {first + place: count for place, count in enumerate(read(key, value)) if count}

@@ -5,7 +5,7 @@ field          type      meaning
 =============  ========  ===============================================================================
 version        u8        1
 flags          u8        1: messages that are done or failed in the queue are routed again;
-                         2: some of the messages before the end may be in the queue already
+                         2: some of the messages before the end may already be in the queue
 start          u64       the first message id to examine
 position       u64       the next message id to examine; the routing is over when it is the end
 end            u64       the first message id that is not examined: it was routed when it was published
@@ -14,11 +14,11 @@ until          i64       ms since the epoch; messages received from then on are 
 started at     i64       ms since the epoch
 changed at     i64       ms since the epoch; when it last advanced
 seen           u64       messages examined
-routed         u64       messages put into the queue
+routed         u64       messages added to the queue
 selector       ``Utf8``  must match besides the queue's filter; empty means none
 =============  ========  ===============================================================================
 
-The format is ours.
+The format is defined here.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class Cursor(NamedTuple):
 
     @property
     def is_done(self) -> bool:
-        """Whether all messages were examined."""
+        """True if all messages were examined."""
         return self.position >= self.end
 
 
 def encode(cursor: Cursor) -> bytes:
-    """The record of a cursor.
+    """Encode a cursor.
 
     Raises:
         InvalidMessage: the selector has more than 65,535 bytes.
@@ -67,7 +67,7 @@ def encode(cursor: Cursor) -> bytes:
 
 
 def decode(key: bytes, value: bytes) -> Cursor:
-    """The cursor in ``value``."""
+    """Decode the cursor in ``value``."""
     flags, *numbers = types.read_versioned(_HEAD, key, value)
     if flags & ~(_AGAIN | _CHECKS):
         raise types.corrupt(key, 1, f"unknown flags {flags}")

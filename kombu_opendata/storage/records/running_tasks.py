@@ -1,17 +1,17 @@
-"""Running tasks: those that a worker's session acknowledged when they began, until it reports their end.
+"""Running tasks: tasks that a worker's session acknowledged at their start, until it reports their end.
 
 ===============  =========  ================================================
 field            type       meaning
 ===============  =========  ================================================
 version          u8         1
-queues           u32        how many follow, each once
+queues           u32        number of queues, each once
 -- queue         ``Utf8``
--- count         u32        how many tasks follow
+-- count         u32        number of tasks
 -- tasks         columns    message id u64, claimed at i64, started at i64,
                             waited ms u32, number of the attempt u16
 ===============  =========  ================================================
 
-The format is ours.
+The format is defined here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from . import columns, types
 _HEAD = struct.Struct("<BI")
 _COUNT = struct.Struct("<I")
 _COLUMNS = "QqqIH"
-#: the most that fits
+#: the largest value of its field
 MAX_WAITED_MS = (1 << 32) - 1
 
 
@@ -34,9 +34,9 @@ class RunningTask(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A task that runs.
 
     Attributes:
-        claimed_at_ms: also the token of the lease that its message had.
-        waited_ms: how long its message could be delivered before that.
-        number: of the attempt, as in the history log.
+        claimed_at_ms: also the token of its message's lease.
+        waited_ms: the time for which its message was ready before the claim.
+        number: the number of the attempt, as in the history log.
     """
 
     message_id: int
@@ -47,7 +47,7 @@ class RunningTask(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 def encode(tasks: Mapping[str, Iterable[RunningTask]]) -> bytes:
-    """The record of a session's tasks, by queue."""
+    """Encode a session's tasks, by queue."""
     parts = [types.pack_versioned(_HEAD, "queues", len(tasks))]
     for queue, some in tasks.items():
         rows = list(some)
@@ -63,16 +63,16 @@ def encode(tasks: Mapping[str, Iterable[RunningTask]]) -> bytes:
 
 
 def decode(key: bytes, value: bytes) -> dict[str, list[RunningTask]]:
-    """The tasks in ``value``, by queue."""
+    """Decode the tasks in ``value``, by queue."""
     (queues,) = types.read_versioned(_HEAD, key, value)
     offset = _HEAD.size
-    found: dict[str, list[RunningTask]] = {}
+    tasks_by_queue: dict[str, list[RunningTask]] = {}
     for _ in range(queues):
         queue, start = types.read_utf8_escaped(key, value, offset)
-        if queue in found:
+        if queue in tasks_by_queue:
             raise types.corrupt(key, offset, "a queue that occurs twice")
         (count,) = types.read(_COUNT, key, value, start)
         fields, offset = columns.read_all(_COLUMNS, key, value, start + _COUNT.size, count)
-        found[queue] = list(map(RunningTask, *fields))
+        tasks_by_queue[queue] = list(map(RunningTask, *fields))
     types.check_end(key, value, offset)
-    return found
+    return tasks_by_queue

@@ -1,13 +1,13 @@
 """Settled messages: one bucket of the done, failed or archived failed messages of a queue.
 
-===========  ======  =================================
+===========  ======  =======================================================
 field        type    meaning
-===========  ======  =================================
+===========  ======  =======================================================
 count        u16     entries that follow
 message id   u64
-settled at   i64     when it was done or failed, ms since the epoch
-attempts     u16     how often it was claimed
-===========  ======  =================================
+settled at   i64     the time at which it was done or failed, ms since the epoch
+attempts     u16     number of claims
+===========  ======  =======================================================
 
 Source: RFC 0001. A tail bucket is appended to by keeping its entries packed (:func:`pack_entry`) and joining them.
 """
@@ -33,7 +33,7 @@ class SettledEntry(NamedTuple):
 
 
 def pack_entry(message_id: int, at_ms: int, attempts: int) -> bytes:
-    """One entry, for :func:`join`."""
+    """Pack one entry, for :func:`join`."""
     try:
         return _ENTRY.pack(message_id, at_ms, attempts)
     except struct.error:  # packs again, for an error that names the field
@@ -41,22 +41,22 @@ def pack_entry(message_id: int, at_ms: int, attempts: int) -> bytes:
 
 
 def join(packed: Sequence[bytes]) -> bytes:
-    """The record of one bucket, from packed entries."""
+    """Encode one bucket from packed entries."""
     return types.array_count(len(packed), "settled messages") + b"".join(packed)
 
 
 def pack_entries(entries: Iterable[tuple[int, int, int]]) -> list[bytes]:
-    """These entries, for :func:`join`."""
+    """Pack these entries, for :func:`join`."""
     return [pack_entry(*entry) for entry in entries]
 
 
 def count_of(value: bytes) -> int:
-    """How many entries the record of a bucket has."""
+    """Return the number of entries in the record of a bucket."""
     return len(value) // ENTRY_BYTES
 
 
 def decode(key: bytes, value: bytes) -> list[SettledEntry]:
-    """The entries of one bucket, in stored order."""
+    """Decode the entries of one bucket, in stored order."""
     (count,) = types.read(types.COUNT, key, value, 0)
     if types.COUNT.size + count * ENTRY_BYTES != len(value):
         raise types.corrupt(key, 0, f"{count} settled messages in a record of {len(value)} bytes")

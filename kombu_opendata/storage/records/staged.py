@@ -1,4 +1,4 @@
-"""Staged jobs: committed jobs, their batch objects, and when a job expires.
+"""Staged jobs: committed jobs, their batch objects, and the expiry of jobs.
 
 Job, ``01 26 <job id TB>``:
 
@@ -6,16 +6,16 @@ Job, ``01 26 <job id TB>``:
 field             type     meaning
 ================  =======  ======================================================================
 version           u8       1
-first id          u64      of its messages; the others follow
-rows              u64      how many messages
+first id          u64      of its messages, whose ids are consecutive
+rows              u64      number of messages
 batches           u32      with rows
 bytes             u64      of the batches
 committed at      i64      ms since the epoch
 routed            u64      rows that were routed so far; the next one is ``first id + routed``
-unroutable        u64      of them: rows that no queue got
+unroutable        u64      of them: rows without a queue
 damaged           u64      of them: rows that could not be read
 settled at        i64      ms since the epoch; 0 while messages are waiting
-queues            u16      how many follow, each: name ``Utf8``, routed, done, failed, removed: u64
+queues            u16      number of queues; for each: name ``Utf8``, routed, done, failed, removed: u64
 ================  =======  ======================================================================
 
 Staged object, ``01 27 <first message id u64>``:
@@ -34,7 +34,7 @@ job id            Utf8
 
 Job expiry, ``01 28 <settled at u64> <job id TB>``: its version as u8, 1.
 
-The formats are ours.
+The formats are defined here.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ class Object(NamedTuple):
 
 
 def encode_job(job: JobRecord) -> bytes:
-    """The record of `job`."""
+    """Encode `job`."""
     head = types.pack_versioned(_JOB, _JOB_FIELDS, *job[:9], len(job.queues))
     return head + b"".join(types.utf8(name) + _COUNTS.pack(*counts) for name, counts in job.queues.items())
 
 
 def decode_job(key: bytes, value: bytes) -> JobRecord:
-    """The job in `value`."""
+    """Decode the job in `value`."""
     *fields, count = types.read_versioned(_JOB, key, value)
     queues: dict[str, tuple[int, int, int, int]] = {}
     at = _JOB.size
@@ -97,13 +97,13 @@ def decode_job(key: bytes, value: bytes) -> JobRecord:
 
 
 def encode_object(found: Object) -> bytes:
-    """The record of an object."""
+    """Encode an object."""
     head = types.pack_versioned(_OBJECT, "rows, live, bytes, checksum", *found[:4])
     return head + types.utf8(found.path) + types.utf8(found.job_id)
 
 
 def decode_object(key: bytes, value: bytes) -> Object:
-    """The object in `value`."""
+    """Decode the object in `value`."""
     rows, live, size, checksum = types.read_versioned(_OBJECT, key, value)
     if live > rows:
         raise types.corrupt(key, 9, f"{live} live messages of {rows}")

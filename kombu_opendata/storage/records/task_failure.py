@@ -6,10 +6,10 @@ field      type      meaning
 version    u8        1
 error      ``Utf8``  the exception's message
 traceback  ``Utf8``  as Python prints it; or empty
-task       ``Utf8``  its name; missing if it is not known
+task       ``Utf8``  its name; missing if unknown
 =========  ========  =============================
 
-The exception's type is in the history log, with the attempt. The format is ours.
+The exception's type is in the history log, with the attempt. The format is defined here.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ NONE = TaskFailure("", "")
 
 
 def encode(failure: TaskFailure) -> bytes:
-    """The record of a failure."""
+    """Encode a failure."""
     task = types.utf8(failure.task) if failure.task else b""
     return bytes((types.VERSION,)) + types.utf8(failure.error) + types.utf8(failure.traceback) + task
 
 
 def decode(key: bytes, value: bytes) -> TaskFailure:
-    """The failure in ``value``."""
+    """Decode the failure in ``value``."""
     types.check_version(key, value[0] if value else 0)
     error, offset = types.read_utf8(key, value, 1)
     traceback, offset = types.read_utf8(key, value, offset)

@@ -15,7 +15,7 @@ arguments    JSON       the arguments of the binding
 ===========  =========  ==================================================
 
 JSON is one object as ``Utf8``. The key of a binding to a headers exchange has a digest of its arguments, as a queue may
-have several such bindings with the same routing key. The formats are ours.
+have several such bindings with the same routing key. The formats are defined here.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class ExchangeRecord(NamedTuple):
 
 
 def encode_exchange(exchange: ExchangeRecord) -> bytes:
-    """The record of `exchange`."""
+    """Encode `exchange`."""
     flags = _DURABLE * bool(exchange.durable) | _AUTO_DELETE * bool(exchange.auto_delete)
     return types.utf8(exchange.type) + _FLAGS.pack(flags) + types.json_utf8(exchange.arguments)
 
 
 def decode_exchange(key: bytes, value: bytes) -> ExchangeRecord:
-    """The exchange in `value`."""
+    """Decode the exchange in `value`."""
     kind, offset = types.read_utf8(key, value, 0)
     (flags,) = types.read(_FLAGS, key, value, offset)
     if flags & ~(_DURABLE | _AUTO_DELETE):
@@ -57,12 +57,12 @@ def decode_exchange(key: bytes, value: bytes) -> ExchangeRecord:
 
 
 def encode_binding(arguments: dict[str, Any]) -> bytes:
-    """The record of a binding with these arguments."""
+    """Encode a binding with these arguments."""
     return types.json_utf8(arguments)
 
 
 def decode_binding(key: bytes, value: bytes) -> dict[str, Any]:
-    """The arguments of the binding in `value`."""
+    """Decode the arguments of the binding in `value`."""
     arguments, end = types.read_json(key, value, 0)
     types.check_end(key, value, end)
     return arguments

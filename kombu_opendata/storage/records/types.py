@@ -26,7 +26,7 @@ from ...errors import CorruptRecord, InvalidMessage, RequestError
 MAX_U16 = 0xFFFF
 #: the count before an array
 COUNT = struct.Struct("<H")
-#: of each of our formats that begin with one; also the whole value of a record that says everything by its key
+#: the version of each format of this package that begins with one; also the whole value of a record without fields
 VERSION = 1
 VERSION_ONLY = bytes((VERSION,))
 
@@ -37,19 +37,19 @@ _UNESCAPED = {b"\x01": b"\x00", b"\x02": b"\x01", b"\x03": b"\xff"}
 
 
 def corrupt(key: bytes, offset: int, what: str) -> CorruptRecord:
-    """The error for a record that does not decode; `what` says what was found at `offset`."""
+    """Return the error for a record that does not decode; `what` describes the bytes at `offset`."""
     text = f"record {key.hex() or '(empty key)'}: {what} at byte {offset}; restore the record or remove it"
     return CorruptRecord(text, key=key, offset=offset)
 
 
 def terminated(raw: bytes) -> bytes:
-    """`raw` as TerminatedBytes."""
+    """Encode `raw` as TerminatedBytes."""
     # 01 comes first, as the other two replacements add 01 bytes, which must not be escaped.
     return raw.replace(b"\x01", b"\x01\x02").replace(b"\x00", b"\x01\x01").replace(b"\xff", b"\x01\x03") + b"\x00"
 
 
 def read_terminated(key: bytes, offset: int) -> tuple[bytes, int]:
-    """The raw bytes of the TerminatedBytes at `offset` of `key`, and where the next field starts.
+    """Decode the TerminatedBytes at `offset` of `key`; return the raw bytes and the offset of the next field.
 
     Raises:
         CorruptRecord: no terminator, an unknown escape, or a byte that should have been escaped.
@@ -69,7 +69,7 @@ def read_terminated(key: bytes, offset: int) -> tuple[bytes, int]:
 
 
 def utf8(text: str) -> bytes:
-    """`text` as Utf8.
+    """Encode `text` as Utf8.
 
     Raises:
         InvalidMessage: more than 65,535 bytes, or a lone surrogate.
@@ -86,7 +86,7 @@ def utf8(text: str) -> bytes:
 
 
 def read_utf8(key: bytes, value: bytes, offset: int) -> tuple[str, int]:
-    """The text of the Utf8 at `offset` of `value`, and where the next field starts."""
+    """Decode the Utf8 at `offset` of `value`; return the text and the offset of the next field."""
     raw, end = _read_raw(key, value, offset)
     try:
         return raw.decode(), end
@@ -104,13 +104,17 @@ def _read_raw(key: bytes, value: bytes, offset: int) -> tuple[bytes, int]:
 
 
 def utf8_escaped(name: str) -> bytes:
-    """`name` as Utf8; surrogate escapes (see :mod:`.keys`) become the bytes that they stand for."""
+    """Encode `name` as Utf8; surrogate escapes (see :mod:`.keys`) become the bytes that they represent."""
     raw = name.encode("utf-8", "surrogateescape")
     return pack(COUNT, "length of a name", len(raw)) + raw
 
 
 def read_utf8_escaped(key: bytes, value: bytes, offset: int) -> tuple[str, int]:
-    """The name at `offset` of `value`, which may have surrogate escapes, and where the next field starts."""
+    """Decode the name at `offset` of `value`, which may have surrogate escapes.
+
+    Returns:
+        The name and the offset of the next field.
+    """
     raw, end = _read_raw(key, value, offset)
     return raw.decode("utf-8", "surrogateescape"), end
 
@@ -118,22 +122,22 @@ def read_utf8_escaped(key: bytes, value: bytes, offset: int) -> tuple[str, int]:
 def read_many(
     read_one: Callable[[bytes, bytes, int], tuple[T, int]], key: bytes, value: bytes, offset: int, count: int
 ) -> tuple[list[T], int]:
-    """``count`` fields that `read_one` reads, from `offset` on, and where the next field starts."""
-    found = []
+    """Return ``count`` fields that `read_one` reads, from `offset` on, and the offset of the next field."""
+    fields = []
     for _ in range(count):
-        one, offset = read_one(key, value, offset)
-        found.append(one)
-    return found, offset
+        field, offset = read_one(key, value, offset)
+        fields.append(field)
+    return fields, offset
 
 
 def read_texts(key: bytes, value: bytes, offset: int) -> tuple[list[str], int]:
-    """The texts of the ``Array<Utf8>`` at `offset`, and where the next field starts."""
+    """Decode the ``Array<Utf8>`` at `offset`; return the texts and the offset of the next field."""
     (count,) = read(COUNT, key, value, offset)
     return read_many(read_utf8, key, value, offset + COUNT.size, count)
 
 
 def json_utf8(arguments: dict[str, Any]) -> bytes:
-    """A JSON object as Utf8.
+    """Encode a JSON object as Utf8.
 
     Raises:
         RequestError: a value that JSON can't express, or more than 65,535 bytes.
@@ -145,7 +149,7 @@ def json_utf8(arguments: dict[str, Any]) -> bytes:
 
 
 def read_json(key: bytes, value: bytes, offset: int) -> tuple[dict[str, Any], int]:
-    """The object of the JSON field at `offset` of `value`, and where the next field starts."""
+    """Decode the JSON field at `offset` of `value`; return the object and the offset of the next field."""
     text, end = read_utf8(key, value, offset)
     try:
         arguments = json.loads(text)
@@ -157,10 +161,10 @@ def read_json(key: bytes, value: bytes, offset: int) -> tuple[dict[str, Any], in
 
 
 def pack(layout: struct.Struct, fields: str, *values: int | bytes) -> bytes:
-    """`layout` filled with `values`; `fields` names them in the error.
+    """Pack `values` by `layout`; `fields` names them in the error.
 
     Raises:
-        RequestError: a value that does not fit its field.
+        RequestError: a value does not fit its field.
     """
     try:
         return layout.pack(*values)
@@ -169,33 +173,33 @@ def pack(layout: struct.Struct, fields: str, *values: int | bytes) -> bytes:
 
 
 def read(layout: struct.Struct, key: bytes, value: bytes, offset: int) -> tuple[Any, ...]:
-    """The fields of `layout` at `offset` of `value`."""
+    """Return the fields of `layout` at `offset` of `value`."""
     if offset + layout.size > len(value):
         raise corrupt(key, offset, f"{layout.size} bytes expected, {max(len(value) - offset, 0)} found")
     return layout.unpack_from(value, offset)
 
 
 def read_all(layout: struct.Struct, key: bytes, value: bytes) -> tuple[Any, ...]:
-    """The fields of `layout`, which is the whole `value`."""
+    """Return the fields of `layout`, which is the whole `value`."""
     fields = read(layout, key, value, 0)
     check_end(key, value, layout.size)
     return fields
 
 
 def pack_versioned(layout: struct.Struct, fields: str, *values: int | bytes) -> bytes:
-    """As :func:`pack`, of a layout that begins with the version of the record."""
+    """Pack values as :func:`pack`, by a layout that begins with the version of the record."""
     return pack(layout, f"version, {fields}", VERSION, *values)
 
 
 def read_versioned(layout: struct.Struct, key: bytes, value: bytes) -> tuple[Any, ...]:
-    """The fields at the start of `value` after the version, whose value is checked."""
+    """Return the fields at the start of `value` after the version, whose value is checked."""
     version, *fields = read(layout, key, value, 0)
     check_version(key, version)
     return tuple(fields)
 
 
 def read_all_versioned(layout: struct.Struct, key: bytes, value: bytes) -> tuple[Any, ...]:
-    """As :func:`read_versioned`, where `layout` is the whole `value`."""
+    """Return the fields as :func:`read_versioned`, where `layout` is the whole `value`."""
     fields = read_versioned(layout, key, value)
     check_end(key, value, layout.size)
     return fields
@@ -214,7 +218,7 @@ def check_version(key: bytes, version: int) -> None:
 
 
 def array_count(entries: int, what: str) -> bytes:
-    """The count before an array.
+    """Encode the count before an array.
 
     Raises:
         RequestError: more than 65,535 entries.
