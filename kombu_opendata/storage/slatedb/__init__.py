@@ -1,1 +1,1 @@
-"""The binding to SlateDB: its fast calls, its reader and writer, object stores."""
+"""The binding to SlateDB: its fast calls, its reader and writer, and object stores."""

@@ -1,10 +1,10 @@
 """The correction of a database's times after the clock was set back, or when another host's clock was ahead.
 
 SlateDB requires that three kinds of times never decrease, and compares them with the clock of the process that opens
-the database. If the clock is behind, it fails: writes at once, and flushes and compactions later.
+the database. If the clock is behind, writes fail immediately, and flushes and compactions later.
 
 ================================  ==========================================================================
-time                              where it is
+time                              place
 ================================  ==========================================================================
 of the newest write               the manifest's ``last_l0_clock_tick``, and the rows in the WAL
 of the newest table in no run     the ULID that is the table's name; if there is none, that of the last one
@@ -12,8 +12,8 @@ of the newest compaction          the ULIDs in the list of compactions
 ================================  ==========================================================================
 
 The binding has no parameter for a clock. So the correction writes the next manifest, in which these times are earlier,
-and copies of the tables under their new names, and it deletes the lists of compactions, with which nothing is lost.
-The new manifest is the old one with those numbers replaced. SlateDB must read it as exactly that, or nothing is
+and copies of the tables under their new names, and it deletes the lists of compactions, which loses no data.
+The new manifest is the old one with those numbers replaced. If SlateDB reads any other difference in it, it is not
 written. The database must be closed, and this process its last writer.
 
 Rows in the WAL can't be corrected. SlateDB writes them into a table when it is closed, and then the manifest is
@@ -39,7 +39,7 @@ from .object_store import Location, locate
 from .slate_errors import translated
 from .ulids import earlier_ulid, ulid_number, ulid_time_ms
 
-#: the bytes of a time, and of the half of a ULID that has its time
+#: the layout of a time, and of the half of a ULID that has its time
 _TIME = struct.Struct("<q")
 _HALF = struct.Struct("<Q")
 #: each batch of the broker writes at least one of these
@@ -47,7 +47,7 @@ _MARKS = (keys.NEWEST_TIME_KEY, keys.STORE_HEADER_KEY)
 
 
 class Written(NamedTuple):
-    """The last writes of a database that its files show, without those in the WAL."""
+    """The last writes of a database in its files, without those in the WAL."""
 
     newest_ms: int
     last_seq: int
@@ -57,7 +57,7 @@ async def written(location: Location, deadline_seconds: float) -> Written:
     """Read the last writes of a database before it is opened. With an earlier clock, SlateDB fails.
 
     Raises:
-        StoreError: the store does not answer, or can't be read.
+        StoreError: the store does not respond, or can't be read.
     """
     admin = ffi.public().AdminBuilder(location.path, location.store).build()
     reads = asyncio.gather(admin.read_manifest(None), admin.read_compactions(None))
@@ -66,12 +66,12 @@ async def written(location: Location, deadline_seconds: float) -> Written:
         return Written(0, 0)
     times = [manifest.last_l0_clock_tick, _newest_table_ms(manifest)]
     if compactions is not None:
-        times += [ulid_time_ms(one.id) for one in compactions.recent_compactions]
+        times += [ulid_time_ms(compaction.id) for compaction in compactions.recent_compactions]
     return Written(max(times), manifest.last_l0_seq)
 
 
 async def newest_row_ms(location: Location, db: Any, last_seq: int) -> int:
-    """The time of the last write of an open database, if it is after ``last_seq``: it came from the WAL."""
+    """Return the time of the last write of an open database, if it is after ``last_seq`` and so from the WAL."""
     with translated(location.url):
         rows = await asyncio.gather(*(db.get_key_value(key) for key in _MARKS))
     return max((int(row.create_ts) for row in rows if row is not None and row.seq > last_seq), default=0)
@@ -89,9 +89,9 @@ async def correct(location: Location, now_ms: int) -> None:
     folder = open_folder(location.url)
     try:
         await _write_manifest(folder, location, manifest, now_ms)
-        # without this boundary of deleted lists, SlateDB numbers them from 1 again
+        # without this boundary of deleted lists, SlateDB restarts their numbers at 1
         listed = [f"{location.name}/gc/compactions.boundary"]
-        listed += [f"{location.name}/compactions/{one.id:020d}.compactions" for one in compactions]
+        listed += [f"{location.name}/compactions/{version.id:020d}.compactions" for version in compactions]
         await asyncio.to_thread(folder.delete, listed)
     finally:
         folder.close()
@@ -125,14 +125,14 @@ async def _write_manifest(folder: Folder, location: Location, manifest: Any, now
 
 
 def _newest_table_ms(manifest: Any) -> int:
-    """The time of the newest table that is in no run, or that was compacted last."""
+    """Return the time of the newest table that is in no run, or that was compacted last."""
     if manifest.l0:
         return max(ulid_time_ms(view.sst.id.value) for view in manifest.l0)
     return ulid_time_ms(manifest.last_compacted_l0_sst_view_id or "")
 
 
 def _earlier_ids(manifest: Any, by_ms: int) -> dict[str, str]:
-    """The ids that must become earlier, so that they keep their order, and what they become."""
+    """Return the ids that must become earlier, with their replacements, which keep the order."""
     if by_ms <= 0:
         return {}
     ids = {manifest.last_compacted_l0_sst_view_id, manifest.last_compacted_l0_sst_id} - {None}
@@ -146,15 +146,17 @@ def _half(id: str) -> bytes:
 
 
 def _as_read(data: bytes, id: int) -> str:
-    """The content of a manifest as SlateDB reads it; empty if it does not decode."""
+    """Return the content of a manifest as SlateDB reads it; empty if it does not decode."""
     u = ffi.public()
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch, "scratch", "manifest", f"{id:020d}.manifest")
         path.parent.mkdir(parents=True)
         path.write_bytes(data)
-        found = locate(f"file://{scratch}", "scratch", create=False)
+        scratch_location = locate(f"file://{scratch}", "scratch", create=False)
         try:
-            return str(asyncio.run(u.AdminBuilder(found.path, found.store).build().read_manifest(id)))
+            return str(
+                asyncio.run(u.AdminBuilder(scratch_location.path, scratch_location.store).build().read_manifest(id))
+            )
         except (u.Error, u.InternalError):
             return ""
 

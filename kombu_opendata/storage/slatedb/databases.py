@@ -1,4 +1,4 @@
-"""The databases of a store: lists them, and opens one within a deadline."""
+"""The databases of a store: a list of them, and an opening within a deadline."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .slate_errors import translated
 
 
 async def database_exists(url: str, path: str) -> bool:
-    """Whether the store at `url` has a database `path`. Nothing is created.
+    """Return True if the store at `url` has a database `path`. Nothing is created.
 
     Raises:
-        errors.StoreError: the store does not answer.
+        errors.StoreError: the store does not respond.
     """
     if url.startswith("file://"):
         return path in databases(url)
@@ -29,7 +29,7 @@ async def database_exists(url: str, path: str) -> bool:
 
 
 def databases(url: str) -> list[str]:
-    """The databases in a local store's folder; empty for other stores, which can't be listed.
+    """Return the databases in a local store's folder; empty for other stores, which can't be listed.
 
     Raises:
         errors.StoreError: the folder can't be read.
@@ -46,16 +46,16 @@ def databases(url: str) -> list[str]:
 
 
 async def build(builder: Any, url: str, deadline_seconds: float) -> Any:
-    """Open the database of one of the binding's builders; raises as :func:`answered`."""
+    """Open the database of one of the binding's builders; raise as :func:`answered`."""
     return await answered(builder.build(), url, deadline_seconds)
 
 
 async def answered(call: Awaitable[Any], url: str, deadline_seconds: float) -> Any:
-    """The result of one of the binding's calls.
+    """Return the result of one of the binding's calls.
 
     Raises:
-        errors.StoreSilent: the store did not answer within `deadline_seconds`.
-        errors.StoreError: it refused.
+        errors.StoreSilent: the store did not respond within `deadline_seconds`.
+        errors.StoreError: the store refused the call.
         errors.CorruptRecord: the database is damaged.
     """
     u = ffi.public()

@@ -1,8 +1,8 @@
-"""A folder on a local disk that keeps parts of a bucket's tables, so that reads need no requests.
+"""A folder on a local disk that caches parts of a bucket's tables, so that reads need no requests.
 
-SlateDB fills it, keeps it below its size, and goes without it where it can't write or read a part. Tables never change
-and their names are never used twice, so a part is right as long as it is whole. After a crash of the host it may not
-be, as SlateDB does not sync parts: then the folder is emptied.
+SlateDB fills it, limits its size, and continues without it where it can't write or read a part. Tables never change and
+their names are never reused, so a complete part remains valid. After a crash of the host a part may be incomplete, as
+SlateDB does not sync parts: then the folder is emptied.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from pathlib import Path
 from ...boot import boot_id
 from ...errors import StoreUnwritable
 
-#: processes of one host that may have a database in their caches at the same time, as during a take-over
+#: processes of one host that may cache a database at the same time, as during a take-over
 _SLOTS = 8
 
 
 class DiskCache:
-    """The folder of one database, locked by this process. Another process gets a folder of its own.
+    """The folder of one database, locked by this process. Another process gets a separate folder.
 
     Attributes:
-        folder: for SlateDB.
+        folder: the folder for SlateDB.
 
     Raises:
         StoreUnwritable: the folder can't be used.
@@ -46,14 +46,14 @@ class DiskCache:
             raise StoreUnwritable(text, folder=str(root)) from exc
 
     def close(self) -> None:
-        """Let another process have the folder."""
+        """Release the lock, so that another process can use the folder."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
 
 def _check(root: Path) -> None:
-    """Raises StoreUnwritable if another user could change what is read from the folder."""
+    """Raise StoreUnwritable if another user could change the files in the folder."""
     status = root.stat()
     if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise StoreUnwritable(
@@ -64,7 +64,7 @@ def _check(root: Path) -> None:
 
 
 def _first_free(root: Path, name: str) -> tuple[int, int]:
-    """The number of the first folder that no process uses, and its lock."""
+    """Return the number of the first folder that no process uses, and its lock."""
     for number in range(_SLOTS):
         lock = os.open(root / f"{name}-{number}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
@@ -78,7 +78,7 @@ def _first_free(root: Path, name: str) -> tuple[int, int]:
 
 
 def _changed_boot(lock: int) -> bool:
-    """Whether the host may have crashed since the folder was used, as it was started since; notes this start."""
+    """Return True if the host was booted since the folder was used, so that it may have crashed; record this boot."""
     boot = boot_id().encode()
     before = os.pread(lock, 100, 0)
     os.ftruncate(lock, 0)

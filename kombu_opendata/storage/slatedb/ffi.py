@@ -1,8 +1,8 @@
-"""The calls into the SlateDB binding that carry bytes, and the way to make them through its public interface.
+"""The calls into the SlateDB binding that carry bytes, and their implementation by its public interface.
 
-The generated binding copies ``bytes`` across the border one byte at a time in Python, which costs more than everything
-else a commit does. :mod:`.ffi_native` calls the same native symbols with one copy per value; :mod:`.ffi_choice` says
-which of the two a process uses.
+The generated binding copies ``bytes`` across the language boundary one byte at a time in Python, which costs more than
+all other work of a commit. :mod:`.ffi_native` calls the same native symbols with one copy per value; :mod:`.ffi_choice`
+selects one of the two for a process.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Range = tuple[bytes, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class ScanSettings:
-    """How a scan reads.
+    """The settings of a scan.
 
     Attributes:
         descending: start with the last key.
-        read_ahead_bytes: how much to fetch ahead.
-        cache_blocks: keep the blocks in the block cache; off for scans of everything.
+        read_ahead_bytes: the number of bytes to fetch ahead.
+        cache_blocks: keep the blocks in the block cache; off for scans of whole ranges.
     """
 
     descending: bool = False
@@ -41,8 +41,8 @@ class WriteBatch(ABC):
     """Puts and deletes that are applied together or not at all. Single use: writing it consumes it.
 
     Attributes:
-        raw: the binding's own batch.
-        nbytes: keys and values added so far, bytes.
+        raw: the binding's batch.
+        nbytes: the size of the added keys and values in bytes.
     """
 
     __slots__ = ("_count", "nbytes", "raw")
@@ -65,29 +65,29 @@ class WriteBatch(ABC):
 
 
 class SlateBinding(ABC):
-    """The byte-carrying calls. `db` is the binding's ``Db`` or ``DbReader``."""
+    """The calls that carry bytes. `db` is the binding's ``Db`` or ``DbReader``."""
 
     fast_path: bool
-    #: Why the fast path is not in use; empty when it is.
+    #: the reason why the fast path is not in use; empty if it is
     reason: str = ""
 
     @abstractmethod
     def batch(self) -> WriteBatch:
-        """A new empty batch."""
+        """Return a new empty batch."""
 
     @abstractmethod
     async def get(self, db: Any, key: bytes) -> bytes | None:
-        """The value of `key`."""
+        """Return the value of `key`."""
 
     @abstractmethod
     async def scan(
         self, db: Any, start: bytes, end: bytes | None, settings: ScanSettings, *, in_thread: bool = False
     ) -> Any:
-        """An iterator over ``start <= key < end``, for :meth:`next_batch`, which has ``in_thread``, too."""
+        """Return an iterator over ``start <= key < end`` for :meth:`next_batch`, which has ``in_thread``, too."""
 
     @abstractmethod
     async def next_batch(self, iterator: Any, limit: int, *, in_thread: bool = False) -> list[Pair]:
-        """The next pairs; fewer than `limit` at the end only.
+        """Return the next pairs; fewer than `limit` only at the end.
 
         Args:
             in_thread: run SlateDB's code in a thread, so that it does not block the event loop.
@@ -95,31 +95,31 @@ class SlateBinding(ABC):
 
     @abstractmethod
     async def next_rows(self, iterator: Any, limit: int) -> Rows:
-        """As :meth:`next_batch`, in one piece of memory."""
+        """Return the next rows as :meth:`next_batch`, in one block of memory."""
 
     async def get_many(self, db: Any, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The values of `keys`, in their order; those that are not cached are read concurrently."""
+        """Return the values of `keys`, in their order; those that are not cached are read concurrently."""
         return list(await asyncio.gather(*(self.get(db, key) for key in keys)))
 
     async def scan_many(self, db: Any, ranges: Sequence[Range], limit: int, settings: ScanSettings) -> list[list[Pair]]:
-        """The first `limit` pairs of each range, in the order of the ranges; as :meth:`get_many`."""
+        """Return the first `limit` pairs of each range, in the order of the ranges; read as by :meth:`get_many`."""
 
         async def scan(start: bytes, end: bytes | None) -> list[Pair]:
             return await self.next_batch(await self.scan(db, start, end, settings), limit)
 
-        return list(await asyncio.gather(*(scan(*one) for one in ranges)))
+        return list(await asyncio.gather(*(scan(*bounds) for bounds in ranges)))
 
 
 @functools.cache
 def public() -> Any:
-    """The binding's public module."""
+    """Return the binding's public module."""
     from slatedb import uniffi
 
     return uniffi
 
 
 def stock_scan_options(settings: ScanSettings) -> Any:
-    """`settings` as the binding's ``ScanOptions``."""
+    """Return `settings` as the binding's ``ScanOptions``."""
     u = public()
     return u.ScanOptions(
         durability_filter=u.DurabilityLevel.MEMORY,
@@ -149,7 +149,7 @@ class StockBatch(WriteBatch):
 
 
 class StockBinding(SlateBinding):
-    """Everything through the public interface."""
+    """The binding by the public interface."""
 
     fast_path = False
 

@@ -1,7 +1,7 @@
-"""Which way into the SlateDB binding a process uses: the fast one, if it can be trusted here.
+"""The choice of a process between the two ways into the SlateDB binding: the fast one, if it is safe to use.
 
-The fast path relies on what the generated code does inside. So it is used only with the minor version that it was
-written against, and only after a self-check in this process.
+The fast path relies on the internals of the generated code. So it is used only with the minor version for which it was
+written, and only after a self-check in this process.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from .ffi import Range, ScanSettings, SlateBinding, StockBinding, public
 
 log = logging.getLogger(__name__)
 
-#: The SlateDB version that the fast path was written against, without its last part.
+#: the SlateDB version for which the fast path was written, without its last part
 FAST_PATH_VERSION = "0.17"
 
 _chosen: SlateBinding | None = None
 
 
 async def select() -> SlateBinding:
-    """The fast binding if its self-check passes, else the stock one. The first call in a process decides."""
+    """Return the fast binding if its self-check passes, else the stock one. The first call in a process decides."""
     global _chosen
     if _chosen is None:
         _chosen = await _choose()
@@ -38,7 +38,7 @@ async def _choose() -> SlateBinding:
 
         fast = FastBinding()
         await self_check(fast)
-    except Exception as error:  # whatever fails here, the public interface still works
+    except Exception as error:  # after any failure here, the public interface still works
         reason = f"{type(error).__name__}: {error}"
         log.warning("The fast path into SlateDB is off, so the broker is much slower (%s)", reason)
         return StockBinding(reason)
@@ -51,7 +51,7 @@ class SelfCheckFailed(Exception):
 
 @functools.cache
 def _samples() -> dict[bytes, bytes]:
-    """Keys and values with every byte value and each length class."""
+    """Return keys and values with every byte value and each length class."""
     every_byte = bytes(range(256))
     values = (b"", b"\0", every_byte, every_byte * 110, every_byte * 300)
     return {b"\x01\0\xff" + bytes((i,)): value for i, value in enumerate(values)}
@@ -59,16 +59,16 @@ def _samples() -> dict[bytes, bytes]:
 
 @functools.cache
 def _alike() -> dict[bytes, bytes]:
-    """Rows that are mostly alike: one has a longer key and a shorter value, one a longer value."""
+    """Return rows that are mostly alike: one has a longer key and a shorter value, one a longer value."""
     rows = {b"\x02alike%02d" % i: b"value-%02d" % i for i in range(40)}
     return rows | {b"\x02alike20": b"longer", b"\x02alike201": b"shorter", b"\x02alike30": b"\0" * 264}
 
 
 async def self_check(fast: SlateBinding) -> None:
-    """Write through `fast`, read back through the public interface, and the other way round.
+    """Write with `fast` and read with the public interface, and vice versa.
 
     Raises:
-        SelfCheckFailed: what came back is not what was written.
+        SelfCheckFailed: the values that were read are not those that were written.
     """
     u, stock = public(), StockBinding()
     db = await u.DbBuilder("self-check", u.ObjectStore.resolve("memory:///")).build()

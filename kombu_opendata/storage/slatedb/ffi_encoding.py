@@ -1,4 +1,4 @@
-"""Encodes arguments and results of the SlateDB binding as the generated module of slatedb 0.17 does (big-endian).
+"""The encoding of the SlateDB binding's arguments and results, as in the generated module of slatedb 0.17 (big-endian).
 
 =============  ==========================================================================
 bytes          length i32, then the bytes
@@ -19,29 +19,29 @@ LENGTH = struct.Struct(">i")
 LARGEST = 2**31 - 1 - LENGTH.size
 _SEQ_AND_CREATED_BYTES = 16
 _EXPIRES_BYTES = 8
-#: the fewest rows that are worth searching for a run, and the most that are read one by one after a failed search
+#: the fewest rows that are worth a search for a run, and the most that are read individually after a failed search
 _FEW = 8
 _MANY = 512
-#: rows that are compared first; only if these are alike, all others are
+#: rows that are compared first; all others are compared only if these are alike
 _WINDOW = 64
 
 
 def encode_bytes(data: bytes) -> bytes:
-    """`data` with its length in front."""
+    """Encode `data` with its length in front."""
     if len(data) > LARGEST:
         raise ValueError(f"{len(data)} bytes are too many for one value: at most {LARGEST}")
     return LENGTH.pack(len(data)) + data
 
 
 def encode_range(start: bytes, end: bytes | None) -> bytes:
-    """``start <= key < end``; an empty `start` and no `end` mean unbounded."""
+    """Encode ``start <= key < end``; an empty `start` and no `end` mean unbounded."""
     low = b"\1" + encode_bytes(start) if start else b"\0"
     high = b"\0" if end is None else b"\1" + encode_bytes(end)
     return low + b"\1" + high + b"\0"
 
 
 def decode_optional_bytes(data: bytes) -> bytes | None:
-    """Optional bytes."""
+    """Decode optional bytes."""
     if data == b"\0":
         return None
     if data[:1] != b"\1" or LENGTH.unpack_from(data, 1)[0] != len(data) - 5:
@@ -50,7 +50,7 @@ def decode_optional_bytes(data: bytes) -> bytes | None:
 
 
 def decode_pairs(data: bytes) -> list[Pair]:
-    """The keys and values of a sequence of KeyValue."""
+    """Decode the keys and values of a sequence of KeyValue."""
     length_at = LENGTH.unpack_from
     at = LENGTH.size
     pairs = []
@@ -68,10 +68,10 @@ def decode_pairs(data: bytes) -> list[Pair]:
 
 
 def decode_rows(data: bytes) -> Rows:
-    """The keys and values of a sequence of KeyValue, left where they are.
+    """Decode the places of the keys and values of a sequence of KeyValue, without copies.
 
-    Consecutive rows are mostly alike, so one comparison of a column finds a run of them. Where they are not, more and
-    more rows are read one by one before the next comparison.
+    Consecutive rows are mostly alike, so one comparison of a column finds a run of them. Where they are not, an
+    increasing number of rows is read individually before the next comparison.
     """
     length_at = LENGTH.unpack_from
     at = LENGTH.size
@@ -105,12 +105,12 @@ def decode_rows(data: bytes) -> Rows:
 
 
 def _alike(data: bytes, at: int, places: tuple[int, int], step: int, limit: int) -> int:
-    """How many rows from the one at this place on have its lengths, and an expiry if it has one.
+    """Return the number of rows from this place on with the lengths of the first, and an expiry if it has one.
 
     Args:
-        places: the offsets in the row of the value and of the flag that there is an expiry.
+        places: the offsets in the row of the value and of the flag for an expiry.
         step: the size of the row.
-        limit: how many rows to compare.
+        limit: the number of rows to compare.
     """
     value, expires = places
     for place in (value - 1, value - 2, 3, 2, expires, 0, 1, value - 3, value - 4):  # of lengths, low bytes differ most

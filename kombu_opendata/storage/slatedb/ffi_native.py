@@ -1,10 +1,10 @@
 """Fast calls into the SlateDB binding: one native copy per value instead of a Python loop over its bytes.
 
-Everything here relies on the internals of the generated module of slatedb 0.17; :mod:`.ffi_choice` decides whether to
-use it. :mod:`.ffi_encoding` encodes arguments and results, :mod:`.ffi_polls` waits for futures.
+This module relies on the internals of the generated module of slatedb 0.17; :mod:`.ffi_choice` decides about its
+use. :mod:`.ffi_encoding` encodes arguments and results, :mod:`.ffi_polls` waits for futures.
 
-Ownership: a native call consumes the buffers and the object handle that it gets, even if it fails, so each call gets a
-clone of the handle. We must free a buffer that a call returns.
+Ownership: a native call consumes its buffers and its object handle, even if it fails, so each call receives a clone of
+the handle. The caller must free a buffer that a call returns.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ class _RustBuffer(ctypes.Structure):
 
 
 class _ForeignBytes(ctypes.Structure):
-    # c_char_p, where the generated code has POINTER(c_char): it takes a bytes object as it is.
+    # c_char_p, where the generated code has POINTER(c_char): it accepts a bytes object without a conversion.
     _fields_ = (("len", ctypes.c_int32), ("data", ctypes.c_char_p))
 
 
 class _Native:
-    """The native functions with argument types that take bytes cheaply.
+    """The native functions with argument types that accept bytes cheaply.
 
-    A library object of our own keeps these types apart from the generated module's. Its calls return at once, so they
+    A separate library object keeps these types apart from the generated module's. Its calls return immediately, so they
     keep the interpreter lock. Polls and the end of a future run SlateDB's code, or wait for it, and call back: these
-    must be the generated module's own functions, which release the lock.
+    must be the generated module's functions, which release the lock.
     """
 
     def __init__(self) -> None:
@@ -87,67 +87,67 @@ class _Native:
         self.next_batch = bind(f"{_SYMBOL}method_dbiterator_next_batch", u64, u64, ctypes.c_uint32)
 
     def handle(self, object: Any) -> int:
-        """A clone of the handle of a database, a reader or an iterator; the native call that gets it frees it."""
+        """Return a clone of the handle of a database, reader or iterator; the native call that receives it frees it."""
         status = self.status_type()
         handle: int = self.clone[type(object).__name__.lower()](object._handle, ctypes.byref(status))
         self.check(status)
         return handle
 
     def check(self, status: Any) -> None:
-        """Raise what `status` reports."""
+        """Raise the error in `status`, if any."""
         if status.code:
             generated = self.generated
             generated._uniffi_check_call_status(generated._UniffiFfiConverterTypeError, status)
 
     def lower(self, data: bytes) -> _RustBuffer:
-        """`data` in a native buffer; the native call that gets it frees it."""
+        """Copy `data` to a native buffer; the native call that receives it frees it."""
         status = self.status_type()
         buffer: _RustBuffer = self.from_bytes(_ForeignBytes(len(data), data), ctypes.byref(status))
         self.check(status)
         return buffer
 
     def lift(self, buffer: _RustBuffer) -> bytes:
-        """The content of a native buffer, which is freed."""
+        """Return the content of a native buffer, and free the buffer."""
         try:
             return ctypes.string_at(buffer.data, buffer.len) if buffer.len else b""
         finally:
             self.free(buffer, ctypes.byref(self.status_type()))
 
     async def call(self, future: int, *, rows: int = 1, in_thread: bool = False) -> bytes:
-        """Wait for a native future that gives a buffer with about this number of rows."""
+        """Wait for a native future that returns a buffer with about this number of rows."""
         try:
             cancelled = await self._polls.ready(future, self.poll_buffer, rows, in_thread=in_thread)
-            found = self._take_bytes(future)
+            content = self._take_bytes(future)
         finally:
             self.free_buffer_future(future)
         if cancelled is not None:
-            raise cancelled  # only now, because nobody else would free the buffer
-        return found
+            raise cancelled  # only now, because the buffer had to be freed
+        return content
 
     async def call_for_iterator(self, future: int, *, in_thread: bool = False) -> Any:
-        """Wait for a native future that gives a scan iterator."""
+        """Wait for a native future that returns a scan iterator."""
         try:
             cancelled = await self._polls.ready(future, self.poll_handle, 1, in_thread=in_thread)
-            found = self._take_iterator(future)
+            iterator = self._take_iterator(future)
         finally:
             self.free_handle_future(future)
         if cancelled is not None:
             raise cancelled
-        return found
+        return iterator
 
     async def call_all(self, futures: Sequence[int]) -> list[bytes]:
-        """Wait for several native futures that give buffers."""
+        """Wait for several native futures that return buffers."""
         return await self._all(futures, self.poll_buffer, self._take_bytes, self.free_buffer_future)
 
     async def call_all_for_iterators(self, futures: Sequence[int]) -> list[Any]:
-        """Wait for several native futures that give scan iterators."""
+        """Wait for several native futures that return scan iterators."""
         return await self._all(futures, self.poll_handle, self._take_iterator, self.free_handle_future)
 
     async def _all(self, futures: Sequence[int], poll: Any, take: Callable[[int], T], free: Any) -> list[T]:
         """Poll each future once, then those that wake, until all are ready: a future runs only while it is polled."""
         polls = self._polls
         waits: list[Wait] = []
-        found: list[T] = []
+        results: list[T] = []
         try:
             for future in futures:
                 await polls.turn(1)
@@ -159,13 +159,13 @@ class _Native:
                     waits[at] = polls.begin(futures[at], poll)
                 if not woken:
                     await polls.any_woken([waits[at] for at in pending])
-            found.extend(map(take, futures))
-            return found
+            results.extend(map(take, futures))
+            return results
         finally:
-            for future, wait in zip(futures[len(found) :], waits[len(found) :], strict=False):
+            for future, wait in zip(futures[len(results) :], waits[len(results) :], strict=False):
                 if polls.is_ready(wait):
                     with contextlib.suppress(self.generated.Error, self.generated.InternalError):
-                        take(future)  # nobody else would free its result
+                        take(future)  # frees its result
             for future in futures:
                 free(future)
 
@@ -186,7 +186,7 @@ class _Native:
 class FastBatch(WriteBatch):
     """A batch that is filled through the native symbols.
 
-    The call's status and the two argument structures are made once: building them costs as much as the native calls.
+    The call's status and the two argument structures are created once: building them costs as much as the native calls.
     """
 
     __slots__ = ("_handle", "_key", "_native", "_reference", "_status", "_value")
@@ -239,7 +239,7 @@ class FastBatch(WriteBatch):
 
 
 class FastBinding(SlateBinding):
-    """The native symbols for calls with many bytes, the public interface for the others."""
+    """The binding by the native symbols for calls with many bytes, and by the public interface for the others."""
 
     fast_path = True
 
@@ -268,7 +268,7 @@ class FastBinding(SlateBinding):
         return await self._native.call_for_iterator(self._begin_scan(db, start, end, settings), in_thread=in_thread)
 
     def _begin_scan(self, db: Any, start: bytes, end: bytes | None, settings: ScanSettings) -> int:
-        """The native future of an iterator."""
+        """Return the native future of an iterator."""
         native = self._native
         keys = native.lower(encode_range(start, end))
         options = native.lower(_scan_options(native, settings))
@@ -286,7 +286,7 @@ class FastBinding(SlateBinding):
 
     async def scan_many(self, db: Any, ranges: Sequence[Range], limit: int, settings: ScanSettings) -> list[list[Pair]]:
         native = self._native
-        scans = [self._begin_scan(db, *one, settings) for one in ranges]
+        scans = [self._begin_scan(db, *bounds, settings) for bounds in ranges]
         iterators = await native.call_all_for_iterators(scans)
         futures = [native.next_batch(native.handle(iterator), limit) for iterator in iterators]
         return list(map(decode_pairs, await native.call_all(futures)))
@@ -298,7 +298,7 @@ def _kind(db: Any) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _scan_options(native: _Native, settings: ScanSettings) -> bytes:
-    """`settings` as the generated module encodes them."""
+    """Encode `settings` as the generated module does."""
     converter = native.generated._UniffiFfiConverterTypeScanOptions
     buffer = converter.lower(stock_scan_options(settings))
     try:

@@ -1,4 +1,4 @@
-"""Waits for the native futures of the SlateDB binding, without a turn of the event loop if one is ready at once.
+"""Waits for the native futures of the SlateDB binding, without a turn of the event loop if one is ready immediately.
 
 This relies on the generated module of slatedb 0.17, as :mod:`.ffi_native` does, which documents the ownership.
 """
@@ -18,7 +18,7 @@ _ROWS_AT_ONCE = 4
 
 
 class Wait:
-    """One poll of a native future: its code, and the future that waits for the code if it did not come at once."""
+    """One poll of a native future: its code, and the future that waits for the code if the call did not return it."""
 
     __slots__ = ("code", "future")
 
@@ -28,10 +28,10 @@ class Wait:
 
 
 class _Bell:
-    """Wakes futures of one event loop from any thread, many with one wake-up of the loop."""
+    """Wake-ups of futures of one event loop from any thread, combined into one wake-up of the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = weakref.ref(loop)  # it is the key of the weak dictionary that has this
+        self._loop = weakref.ref(loop)  # the loop is the key of the weak dictionary that has this object
         self._woken: deque[asyncio.Future[None]] = deque()
         self._rings = False
 
@@ -43,11 +43,11 @@ class _Bell:
             try:
                 if loop is not None:
                     loop.call_soon_threadsafe(self._answer)
-            except RuntimeError:  # it is closed: nobody waits any more
+            except RuntimeError:  # the loop is closed: no task waits
                 self._woken.clear()
 
     def _answer(self) -> None:
-        self._rings = False  # first: what is appended from here on rings again, or the loop below gets it
+        self._rings = False  # first: a future that is appended from here on rings again, or the loop below wakes it
         woken = self._woken
         while woken:
             future = woken.popleft()
@@ -56,11 +56,11 @@ class _Bell:
 
 
 class Polls:
-    """Polls native futures until they are ready.
+    """Polls of native futures until they are ready.
 
-    A future runs in the thread that polls it. If everything is cached, the first poll makes it ready and calls
-    back from within; the generated module would take a turn of the event loop even then. Otherwise a thread of the
-    runtime calls back, and the future must be polled again.
+    A future runs in the thread that polls it. If all data is cached, the first poll makes it ready and calls back from
+    within; the generated module would take a turn of the event loop even then. Otherwise a thread of the runtime calls
+    back, and the future must be polled again.
     """
 
     def __init__(self, generated: Any) -> None:
@@ -75,10 +75,10 @@ class Polls:
     async def ready(
         self, future: int, poll: Any, rows: int, *, in_thread: bool = False
     ) -> asyncio.CancelledError | None:
-        """Wait until the native future is ready. Other tasks get turns, even if each future is ready at once.
+        """Wait until the native future is ready. Other tasks get turns, even if each future is ready immediately.
 
         Args:
-            rows: about how many rows the future gives.
+            rows: the approximate number of rows of the future.
             in_thread: poll it in a thread.
 
         Returns:
@@ -102,21 +102,21 @@ class Polls:
                 await self.any_woken((wait,))
 
     async def turn(self, rows: int) -> None:
-        """Give other tasks a turn, if many rows were read since the last one."""
+        """Yield to other tasks, if many rows were read since the last turn."""
         self._since_turn += rows
         if self._since_turn > _ROWS_AT_ONCE:
             self._since_turn = 0
             await asyncio.sleep(0)
 
     def begin(self, future: int, poll: Any) -> Wait:
-        """Poll once. The code is negative until the callback tells whether the future is ready."""
+        """Poll once. The code is negative until the callback reports the state of the future."""
         number, wait = next(self._numbers), Wait()
         self._waits[number] = wait
         poll(future, self._callback, number)
         return wait
 
     def is_ready(self, wait: Wait) -> bool:
-        """Whether a poll said that the future is ready."""
+        """Return True if a poll has reported that the future is ready."""
         return bool(wait.code == self._ready_code)
 
     async def any_woken(self, waits: Sequence[Wait]) -> None:
@@ -139,7 +139,7 @@ class Polls:
 
 
 async def _ended(job: asyncio.Future[Wait]) -> asyncio.CancelledError | None:
-    """Wait for the thread even if cancelled, as it uses what the caller then frees; returns the cancellation."""
+    """Wait for the thread even if cancelled, as it uses memory that the caller then frees; return the cancellation."""
     cancelled: asyncio.CancelledError | None = None
     while not job.done():
         try:

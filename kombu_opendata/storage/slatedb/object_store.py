@@ -1,12 +1,11 @@
-"""Opens the object store of a URL, with errors that a user can act on.
+"""The object store of a URL, with errors that a user can act on.
 
-==================  ==============================================================================
-URL                 store
-==================  ==============================================================================
-``file:///folder``  a local folder, created with mode 0700 when it is missing
-``memory://name``   this process's memory; the same name gives the same store until the process ends
-``s3://bucket/p``   and ``gs:``, ``az:``, …: a bucket; ``p`` becomes a prefix of every database's path
-==================  ==============================================================================
+==================  ============================================================================== URL
+store ==================  ==============================================================================
+``file:///folder``  a local folder, created with mode 0700 if it is missing ``memory://name``   this process's memory;
+the same name is the same store until the process ends ``s3://bucket/p``   and ``gs:``, ``az:``, …: a bucket; ``p`` is a
+prefix of every database's path ==================
+==============================================================================
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from ...bucket_credentials import read_credential_files, refuse_query
 from . import ffi
 
 _PROVIDERS = {"s3": "S3", "s3a": "S3", "gs": "GCS", "az": "AZURE", "azure": "AZURE", "abfs": "AZURE", "abfss": "AZURE"}
-# The local store and the bucket clients escape other characters, not everywhere in the same way.
+# The local store and the bucket clients escape other characters, and differ in how they do it.
 _SAFE_PATH = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
 
 _memory_stores: dict[str, Any] = {}
@@ -32,15 +31,15 @@ _memory_stores: dict[str, Any] = {}
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a database is.
+    """The location of a database.
 
     Attributes:
-        url: as it was given, for messages.
+        url: the URL as specified, for messages.
         store: the binding's object store.
-        path: of the database in the store.
-        name: of the database, as it was given: the path without the URL's prefix.
-        options: the provider's settings, as they were given.
-        folder: of the database in the file system; None when it is elsewhere.
+        path: the path of the database in the store.
+        name: the name of the database as specified: the path without the URL's prefix.
+        options: the provider's settings, as specified.
+        folder: the folder of the database in the file system; None if it is elsewhere.
     """
 
     url: str
@@ -51,12 +50,12 @@ class Location:
 
 
 def locate(url: str, path: str, *, create: bool = True) -> Location:
-    """The database `path` in the store at `url`.
+    """Return the location of the database `path` in the store at `url`.
 
     Args:
         url: see the module's table.
         path: letters, digits, ``._-``, and ``/`` between the parts.
-        create: make the folders of a local store and check that they can be written.
+        create: create the folders of a local store and check that they can be written.
 
     Raises:
         errors.InvalidURL: the URL or the path can't be used.
@@ -81,7 +80,7 @@ def locate(url: str, path: str, *, create: bool = True) -> Location:
 
 def _memory(name: str) -> Any:
     if not _memory_stores:
-        atexit.register(_memory_stores.clear)  # the binding is gone when module globals are
+        atexit.register(_memory_stores.clear)  # module globals are cleared after the binding
     if name not in _memory_stores:
         _memory_stores[name] = ffi.public().ObjectStore.resolve("memory:///")
     return _memory_stores[name]
@@ -99,7 +98,7 @@ def _bucket(url: str) -> Any:
 
 
 def _local(url: str, path: str, create: bool) -> Location:
-    root = Path(unquote(url.removeprefix("file://")))  # not urlsplit's path: a folder's name may hold '#' or '?'
+    root = Path(unquote(url.removeprefix("file://")))  # not urlsplit's path: a folder's name may contain '#' or '?'
     if not root.is_absolute() or root == Path("/"):
         raise errors.InvalidURL(f"{url!r} names no folder: write file:///absolute/folder", url=url)
     folder = root / path
@@ -114,7 +113,7 @@ def _local(url: str, path: str, create: bool) -> Location:
 
 
 def _make_writable(url: str, root: Path, folder: Path) -> None:
-    """Create `folder` and see that a file can be made in it."""
+    """Create `folder` and check that a file can be created in it."""
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         for step in [*reversed(folder.relative_to(root).parents), folder.relative_to(root)]:

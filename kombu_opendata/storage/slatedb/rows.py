@@ -1,4 +1,4 @@
-"""The rows of a scan in one piece of memory, for readers that need no object for each key and value."""
+"""The rows of a scan in one block of memory, for readers that need no object for each key and value."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ GAP = 4
 TAIL = 4
 
 
-#: Consecutive rows whose keys have the same length, and whose values have: the offset of the first value, the distance
+#: Consecutive rows whose keys and whose values have the same length: the offset of the first value, the distance
 #: to the next one, the length of a key (it ends ``GAP`` bytes before its value), the length of a value, the number of
-#: rows. A bare tuple, as there may be one for each row.
+#: rows. A plain tuple, as there may be one for each row.
 Run = tuple[int, int, int, int, int]
 
 
@@ -22,8 +22,8 @@ class Rows:
     """Keys and values, in the order of the keys.
 
     Attributes:
-        data: all of them, with other bytes in between; at least ``TAIL`` bytes follow the last value.
-        runs: where they are in ``data``.
+        data: all keys and values, with other bytes in between; at least ``TAIL`` bytes follow the last value.
+        runs: the places of the rows in ``data``.
     """
 
     __slots__ = ("_count", "data", "runs")
@@ -35,7 +35,7 @@ class Rows:
 
     @classmethod
     def of(cls, pairs: Sequence[Pair]) -> Rows:
-        """Rows of these pairs."""
+        """Build rows of these pairs."""
         parts: list[bytes] = []
         runs: list[Run] = []
         at = 0
@@ -56,16 +56,16 @@ class Rows:
         return self.data[end - key : end]
 
     def pairs(self) -> list[Pair]:
-        """Each key and value."""
+        """Return each key and value."""
         data = self.data
-        found: list[Pair] = []
+        pairs: list[Pair] = []
         for start, step, key, value, count in self.runs:
             if count == 1:
-                found.append((data[start - GAP - key : start - GAP], data[start : start + value]))
+                pairs.append((data[start - GAP - key : start - GAP], data[start : start + value]))
             else:
                 places = range(start, start + step * count, step)
-                found += [(data[at - GAP - key : at - GAP], data[at : at + value]) for at in places]
-        return found
+                pairs += [(data[at - GAP - key : at - GAP], data[at : at + value]) for at in places]
+        return pairs
 
 
 _FILL = bytes(GAP)

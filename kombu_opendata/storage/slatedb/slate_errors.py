@@ -1,4 +1,4 @@
-"""Translates SlateDB's errors to this package's."""
+"""Translation of SlateDB's errors to this package's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from . import ffi
 
 @contextmanager
 def translated(url: str) -> Iterator[None]:
-    """Turn the binding's errors into this package's."""
+    """Translate the binding's errors to this package's."""
     u = ffi.public()
     try:
         yield

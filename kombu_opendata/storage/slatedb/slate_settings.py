@@ -9,15 +9,15 @@ from typing import Any
 from . import ffi
 
 _IDLE_POLL_MS = 120_000
-#: each poll of a bucket is two requests; a broker notices at its next commit that it is fenced
+#: each poll of a bucket is two requests; a fenced broker detects this at its next commit
 _BUCKET_POLL_MS = 5000
-#: a read that misses the cache on disk fetches this much
+#: size of the fetch of a read that misses the cache on disk
 _CACHED_PART_BYTES = 1 << 20
-#: files of that cache that are open at the same time; the broker leaves file descriptors for them
+#: files of that cache that are open at the same time; the broker reserves file descriptors for them
 _CACHED_FILES = 100
 #: bound of the cache of the files' indexes and filters: about 20 kB for each MiB of a file
 INDEX_CACHE_BYTES = 24 << 20
-#: compactions that run at once
+#: compactions that run at the same time
 _COMPACTIONS = 2
 #: files or runs of about one size that the compactor merges. Every scan, and most point reads, read from all runs, so
 #: it pays to write more often for fewer runs: with 2, a store of a million messages had 4 runs, a page of scattered
@@ -30,29 +30,29 @@ class SlateSettings:
     """The settings of one database.
 
     Attributes:
-        l0_sst_size_bytes: the size at which the memtable is written out.
-        max_unflushed_bytes: with so much in memory that no table has, writes wait.
-        l0_max_ssts: with this many of these files not compacted yet, writes wait.
-        sorted_sst_size_bytes: the largest file of the compactor, which buffers most of what it writes of one. A read
+        l0_sst_size_bytes: the size at which the memtable is flushed.
+        max_unflushed_bytes: the size of unflushed data in memory above which writes wait.
+        l0_max_ssts: the number of tables not compacted yet at which writes wait.
+        sorted_sst_size_bytes: the size of the compactor's largest file, most of which it buffers. A read
             that does not find a file's index in the cache decodes all of it: with SlateDB's own 256 MiB a point read
             of a large store costs milliseconds.
         compacts: run the compactor.
         compactor_poll_ms: the interval at which the compactor checks for work.
-        commit_compaction_ms: the interval at which it checks for compactions that are done.
-        codec: how new tables are compressed; empty for not at all. A table names its own, so others stay readable. With
-            LZ4, 300,000 Celery messages, all alike, took 52 MB instead of 215, and the device got 323 MB instead of
-            1.1 GB, for about the same CPU.
-        compactor_fetch_bytes: how much of each file a compaction reads at a time, which is a request. In memory it may
-            be 200 times as much, if somebody sends what can be compressed so well.
-        compactor_fetches: such reads of each file that are under way, or wait to be merged.
-        manifest_poll_ms: the interval at which the writer reads the manifest, and so notices that it is fenced.
-        replaced_seconds: how long a compaction's checkpoint keeps the tables that it replaced; see
+        commit_compaction_ms: the interval at which it checks for finished compactions.
+        codec: the compression of new tables; empty for none. A table names its codec, so others remain readable. With
+            LZ4, 300,000 similar Celery messages used 52 MB instead of 215, and writes to the device were 323 MB instead
+            of 1.1 GB, for about the same CPU.
+        compactor_fetch_bytes: the size of one read of a compaction, which is a request. In memory it may be 200 times
+            as large, if the data is highly compressible.
+        compactor_fetches: such reads of each file that run, or wait to be merged.
+        manifest_poll_ms: the interval at which the writer reads the manifest, and so detects that it is fenced.
+        replaced_seconds: the lifetime of a compaction's checkpoint, which keeps the tables that it replaced; see
             :meth:`.store_writer.SlateStore.collect_garbage`, which relies on it.
         table_min_age_seconds: younger tables are not deleted, as SlateDB may be about to add them to the manifest.
         block_cache_bytes: bound of the cache of data blocks, which take about twice as much memory; None for 8 MiB in
             a local folder, whose files the system caches, and 32 MiB elsewhere; 0 means no cache, not even of indexes.
-        cache_folder: where parts of a bucket's tables are kept, see :mod:`.disk_cache`; empty for no such cache.
-        cache_bytes: about how large that folder becomes.
+        cache_folder: the folder of parts of a bucket's tables, see :mod:`.disk_cache`; empty for no such cache.
+        cache_bytes: the approximate size limit of that folder.
         metrics: keep SlateDB's own metrics, see :meth:`.store_writer.SlateStore.metrics`.
     """
 
@@ -75,7 +75,7 @@ class SlateSettings:
     metrics: bool = False
 
     def for_bucket(self) -> SlateSettings:
-        """The settings for a bucket, where a request costs money and may take half a second."""
+        """Return the settings for a bucket, where a request costs money and may take half a second."""
         return replace(
             self, manifest_poll_ms=_BUCKET_POLL_MS, compactor_poll_ms=_BUCKET_POLL_MS,
             commit_compaction_ms=_BUCKET_POLL_MS, replaced_seconds=90, table_min_age_seconds=300,
@@ -84,13 +84,13 @@ class SlateSettings:
         )  # fmt: skip
 
     def for_idleness(self) -> SlateSettings:
-        """The settings for a store that nobody uses now: SlateDB then reads it some 300 times an hour."""
+        """Return the settings for an idle store: SlateDB then reads it about 300 times an hour."""
         return replace(
             self, manifest_poll_ms=_IDLE_POLL_MS, compactor_poll_ms=_IDLE_POLL_MS, commit_compaction_ms=_IDLE_POLL_MS
         )
 
     def as_binding(self) -> Any:
-        """The binding's settings object."""
+        """Return the binding's settings object."""
         settings = ffi.public().Settings.default()
         codec = json.dumps(self.codec or None)
         cache = {
@@ -98,7 +98,7 @@ class SlateSettings:
             "max_cache_size_bytes": self.cache_bytes,
             "part_size_bytes": _CACHED_PART_BYTES,
             "max_open_file_handles": _CACHED_FILES,
-            "cache_on_flush": "true",  # so that a compaction reads no table from the bucket that was written here
+            "cache_on_flush": "true",  # so that a compaction does not read tables of this process from the bucket
             "cache_on_compaction": "true",
         }
         if self.cache_folder:

@@ -1,4 +1,4 @@
-"""A reader of a SlateDB database, beside its writer or without one."""
+"""The reader of a SlateDB database, beside its writer or without one."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .object_store import locate
 from .slate_errors import translated
 from .store_reads import Reads
 
-#: the interval of a reader that reads the manifest only once more, right after it is opened
+#: the poll interval of a frozen reader, which reads the manifest only once more, right after it is opened
 _NEVER_MS = 365 * 86_400_000
-#: how long a frozen reader waits for SlateDB's first read of the manifest, at least and at most
+#: bounds of the time that a frozen reader waits for SlateDB's first read of the manifest
 _FREEZE_SECONDS = 0.01
 _MAX_FREEZE_SECONDS = 0.5
 _MEMTABLE_BYTES = 64 << 20
@@ -23,14 +23,14 @@ _RETRIES = 5
 
 
 class ReadOnlyStore(Reads):
-    """A reader beside the writer, or without one. It sees durable writes, a moment later.
+    """A reader beside the writer, or without one. It shows durable writes, with a short delay.
 
     It writes nothing to the store, not even a checkpoint, so the files that it reads may be deleted: then open another
     reader.
     """
 
     _frozen_at: int | None = None
-    """SlateDB's sequence number of the state that a frozen reader shows."""
+    """SlateDB's sequence number of a frozen reader's state."""
 
     @classmethod
     async def open(
@@ -48,10 +48,10 @@ class ReadOnlyStore(Reads):
         Args:
             frozen: show the present state in every read, or raise :class:`errors.StoreChanged`.
             skip_wal: leave out the rows that are in WAL files only.
-            cache: gets all that is read.
+            cache: receives all blocks that are read.
 
         Raises:
-            errors.StoreError: there is no such database, or the store did not answer within `deadline_seconds`.
+            errors.StoreError: there is no such database, or the store did not respond within `deadline_seconds`.
             errors.CorruptRecord: the database is damaged.
         """
         location = locate(url, path, create=False)
@@ -76,10 +76,10 @@ class ReadOnlyStore(Reads):
         return opened
 
     async def _freeze(self, took: float) -> None:
-        """Wait until SlateDB has read the manifest, which it does right after opening, whatever the interval.
+        """Wait until SlateDB has read the manifest, which it does right after opening, regardless of the interval.
 
-        SlateDB does not tell when this is done; it takes about as long as the opening ``took``. If it takes longer,
-        :meth:`check` notices.
+        SlateDB does not report the end of this read; it takes about as long as the opening ``took``. If it takes
+        longer, :meth:`check` detects it.
         """
         first = self._frozen_at = self._shown()
         now = asyncio.get_running_loop().time
@@ -88,7 +88,7 @@ class ReadOnlyStore(Reads):
             await asyncio.sleep(_FREEZE_SECONDS / 10)
             self._frozen_at = self._shown()
         if self._frozen_at != first:
-            await asyncio.sleep(_FREEZE_SECONDS)  # SlateDB sets the number first, and then the state that it stands for
+            await asyncio.sleep(_FREEZE_SECONDS)  # SlateDB sets the number first, and then the state
 
     def _shown(self) -> int:
         with translated(self.url):

@@ -20,7 +20,7 @@ _ROWS_PER_CALL = 1000
 
 
 class OngoingReads:
-    """The reads under way, counted by the period in which they began: see ``SlateStore.collect_garbage``."""
+    """The current reads, counted by the period in which they began: see ``SlateStore.collect_garbage``."""
 
     __slots__ = ("_counts", "_period")
 
@@ -29,28 +29,28 @@ class OngoingReads:
         self._counts = {0: 0}
 
     def begin(self) -> int:
-        """Count a read; returns the period, for :meth:`end`."""
+        """Count a read; return the period, for :meth:`end`."""
         self._counts[self._period] += 1
         return self._period
 
     def end(self, period: int) -> None:
-        """A read that began in this period has ended."""
+        """Count the end of a read that began in this period."""
         self._counts[period] -= 1
 
     def new_period(self) -> None:
-        """Tell the reads that begin from now on from those under way."""
+        """Begin a period, which separates the reads that begin from now on from the current ones."""
         self._counts = {period: count for period, count in self._counts.items() if count}
         self._period += 1
         self._counts[self._period] = 0
 
     @property
     def any(self) -> bool:
-        """Whether a read is under way."""
+        """True if a read is running."""
         return any(self._counts.values())
 
     @property
     def any_older(self) -> bool:
-        """Whether a read is under way that began before the last :meth:`new_period`."""
+        """True if a read is running that began before the last :meth:`new_period`."""
         return any(count for period, count in self._counts.items() if period != self._period)
 
 
@@ -58,10 +58,10 @@ class Reads:
     """The reads that a writer and a reader of a database share.
 
     Attributes:
-        location: where the database is.
+        location: the location of the database.
         url: the store's URL.
         binding: the calls into SlateDB.
-        keeps_blocks: keep the blocks in the block cache that scans of everything read.
+        keeps_blocks: keep the blocks of large scans in the block cache.
     """
 
     keeps_blocks = False
@@ -76,23 +76,23 @@ class Reads:
     def check(self) -> None:
         """Check that a frozen reader still shows the state in which it was opened. A writer has nothing to check.
 
-        Every read does this.
+        Every read calls this.
 
         Raises:
-            errors.StoreChanged: the state changed because SlateDB's first read of the manifest took so long; open
+            errors.StoreChanged: the state changed because SlateDB's first read of the manifest took too long; open
                 another reader.
         """
 
     async def get(self, key: bytes) -> bytes | None:
-        """The value of `key`, written by this process or durable; None if there is none."""
+        """Return the value of `key`, written by this process or durable; None if there is none."""
         return await self._read(self.binding.get, key)
 
     async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The values of `keys`, in their order. For some dozens at a time."""
+        """Return the values of `keys`, in their order. For some dozens of keys in a call."""
         return await self._read(self.binding.get_many, keys)
 
     async def scan_many(self, ranges: Sequence[Range], limit: int) -> list[list[Pair]]:
-        """The first `limit` pairs of each range, in the order of the ranges. For some dozens of small ones."""
+        """Return the first `limit` pairs of each range, in the order of the ranges. For some dozens of small ranges."""
         settings = ScanSettings(read_ahead_bytes=1 << 14, cache_blocks=True)
         return await self._read(self.binding.scan_many, ranges, limit, settings)
 
@@ -102,11 +102,11 @@ class Reads:
         period = self._ongoing.begin()
         try:
             with translated(self.url):
-                found = await call(self._db, *arguments)
+                result = await call(self._db, *arguments)
         finally:
             self._ongoing.end(period)
         self.check()
-        return found
+        return result
 
     async def scan(
         self,
@@ -119,26 +119,26 @@ class Reads:
         cache_blocks: bool = True,
         in_thread: bool = False,
     ) -> list[Pair]:
-        """The pairs with ``start <= key < end``, at most `limit`, in the order of their keys.
+        """Return the pairs with ``start <= key < end``, at most `limit`, in the order of their keys.
 
         Args:
             start: the first key; empty for the beginning.
             end: the first key after the range; None for no bound.
-            limit: number of pairs; None for all of them, so only for ranges known to be small.
+            limit: number of pairs; None for all pairs, so only for ranges that are known to be small.
             descending: start with the last key.
-            read_ahead_bytes: how much to fetch ahead.
-            cache_blocks: keep the blocks that are read in the block cache.
+            read_ahead_bytes: the number of bytes to fetch ahead.
+            cache_blocks: keep the blocks of the scan in the block cache.
             in_thread: run SlateDB's code in a thread, so that many rows don't block the event loop.
         """
         settings = ScanSettings(descending, read_ahead_bytes, cache_blocks=cache_blocks)
-        found: list[Pair] = []
+        result: list[Pair] = []
         rows = _ROWS_PER_CALL if limit is None else min(limit, _ROWS_PER_CALL)
         next_batch = functools.partial(self.binding.next_batch, in_thread=in_thread)
         async for pairs in self._batches(start, end, rows, settings, next_batch, in_thread=in_thread):
-            found += pairs
-            if limit is not None and len(found) >= limit:
-                return found[:limit]
-        return found
+            result += pairs
+            if limit is not None and len(result) >= limit:
+                return result[:limit]
+        return result
 
     def scan_batches(
         self,
@@ -150,7 +150,7 @@ class Reads:
         read_ahead_bytes: int = 4 << 20,
         in_thread: bool = False,
     ) -> AsyncGenerator[list[Pair], None]:
-        """The pairs with ``start <= key < end``, in lists of `batch` pairs; the last may be shorter.
+        """Yield the pairs with ``start <= key < end``, in lists of `batch` pairs; the last may be shorter.
 
         See :meth:`scan` for the arguments.
         """
@@ -159,7 +159,7 @@ class Reads:
         return self._batches(start, end, batch, settings, next_batch, in_thread=in_thread)
 
     def scan_rows(self, start: bytes, end: bytes | None, *, batch: int = _ROWS_PER_CALL) -> AsyncGenerator[Rows, None]:
-        """As :meth:`scan_batches`, with each batch in one piece of memory; in ascending order only."""
+        """Yield rows as :meth:`scan_batches`, with each batch in one block of memory; in ascending order only."""
         return self._batches(start, end, batch, ScanSettings(), self.binding.next_rows)
 
     async def _batches(
@@ -195,7 +195,10 @@ class Reads:
             self._ongoing.end(period)
 
     async def close(self) -> None:
-        """Close; a writer flushes first. A second call does nothing, nor does the call of a fenced writer."""
+        """Close the database; a writer flushes first.
+
+        A second call has no effect, nor has the call of a fenced writer.
+        """
         if self._closed:
             return
         self._closed = True

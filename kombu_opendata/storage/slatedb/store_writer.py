@@ -1,7 +1,7 @@
 """The writer of a SlateDB database: batches, flushes, garbage collection.
 
-SlateDB's own garbage collector is off: it does not know which files this package has synced against a power loss, so
-the broker decides when to collect.
+SlateDB's own garbage collector is off: it does not respect the files that this package has synced against a power loss,
+so the broker starts each collection.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ log = logging.getLogger(__name__)
 
 _THREADS = Path("/proc/self/task")
 _THREAD_NAME = "slatedb-"
-#: against a thread with the usual value of 0, one with 10 gets a tenth of a contested core
+#: beside a thread with the default value of 0, one with 10 gets a tenth of a contested core
 _NICE = 10
-#: a clock that is behind the store by no more than this is waited for
+#: most time that a clock may be behind the store for a wait instead of a correction
 _WAIT_MS = 2000
-#: refused attempts to open a database again that was closed a moment ago, a second apart
+#: attempts to reopen a database after refusals, a second apart
 _REOPEN_TRIES = 10
-#: how long :meth:`SlateStore.reopen` waits for reads to end
+#: time for which :meth:`SlateStore.reopen` waits for reads to end
 _READS_SECONDS = 1.0
 
 
@@ -48,7 +48,7 @@ MayOpen = Callable[[], Awaitable[None]]
 
 
 class SlateStore(Reads):
-    """The one writer of a database. Opening a second one, in whatever process, fences the first."""
+    """The only writer of a database. The opening of a second one, in any process, fences the first."""
 
     @classmethod
     async def open(
@@ -61,14 +61,14 @@ class SlateStore(Reads):
         cache: BlockCache | None = None,
         deadline_seconds: float = 30,
     ) -> SlateStore:
-        """Open the database `path` in the store at `url` (see :mod:`.object_store`); create it when it is missing.
+        """Open the database `path` in the store at `url` (see :mod:`.object_store`); create it if it is missing.
 
-        ``disk_cache`` has the folder of the settings, and is closed with the store. ``cache`` has what a reader of the
-        database has read.
+        ``disk_cache`` has the folder of the settings, and is closed with the store. ``cache`` has the blocks that a
+        reader of the database has read.
 
         Raises:
             errors.StoreUnwritable: a local folder can't be created or written.
-            errors.StoreError: the store did not answer within `deadline_seconds`, or refused.
+            errors.StoreError: the store did not respond within `deadline_seconds`, or refused.
             errors.CorruptRecord: the database is damaged.
         """
         settings = settings or SlateSettings()
@@ -91,7 +91,7 @@ class SlateStore(Reads):
     _flushed_at: int | None = None
 
     async def close(self) -> None:
-        """Flush and close. A second call does nothing, nor does the call of a fenced writer."""
+        """Flush and close. A second call has no effect, nor has the call of a fenced writer."""
         try:
             await super().close()
         finally:
@@ -103,7 +103,7 @@ class SlateStore(Reads):
 
     async def _build(self, settings: SlateSettings, deadline_seconds: float = 30) -> Any:
         """Open the database as its writer, also if the clock is behind the times in it."""
-        if self.url.startswith("memory:"):  # no other process wrote it
+        if self.url.startswith("memory:"):  # no other process writes to it
             return await self._open(settings, deadline_seconds)
         while True:
             clock = SystemClock()
@@ -144,22 +144,22 @@ class SlateStore(Reads):
         return db
 
     async def reopen(self, settings: SlateSettings, may_open: MayOpen | None = None) -> bool:
-        """Close the database and open it with other settings. The caches stay as they are.
+        """Close the database and open it with other settings. The caches remain.
 
-        Reads that begin meanwhile wait. No write may begin meanwhile.
+        Reads that begin during the call wait. No write may begin during the call.
 
         Args:
-            may_open: waits until this process is surely the one that should write, just before the opening. It raises
-                StoreFenced if another one should.
+            may_open: waits, just before the opening, until this process is certainly the one that should write. It
+                raises StoreFenced if another one should.
 
         Returns:
-            False if a read did not end within a second; the database then stays open as it is.
+            False if a read did not end within a second; the database then remains open unchanged.
 
         Raises:
             errors.StoreFenced: another process is the writer, or was between the closing and the opening.
             errors.StoreError: the database can't be opened again, and is closed.
         """
-        await self.flush_memtable()  # nothing else shows that another process is the writer now
+        await self.flush_memtable()  # the only way to detect that another process is the writer
         written = self.durable_seq
         self._reopened = asyncio.Event()
         try:
@@ -169,7 +169,7 @@ class SlateStore(Reads):
             with translated(self.url):
                 await self._db.shutdown()
             self._db = await self._build_again(settings, may_open)
-            if self.durable_seq != written:  # what this process knows of the store is no longer true
+            if self.durable_seq != written:  # this process's state is outdated
                 await self.close()
                 raise errors.StoreFenced(
                     f"another process wrote to {self.url} meanwhile; this one must stop", url=self.url
@@ -183,7 +183,7 @@ class SlateStore(Reads):
         return True
 
     async def _build_again(self, settings: SlateSettings, may_open: MayOpen | None) -> Any:
-        """Open the database again, however long the store does not answer."""
+        """Open the database again, without a time limit if the store does not respond."""
         refused = 0
         while True:
             if may_open is not None:
@@ -203,37 +203,37 @@ class SlateStore(Reads):
 
     @functools.cached_property
     def clock(self) -> Clock:
-        """The system's clock, as checkpoints expire by it."""
+        """The system's clock, which determines the expiry of checkpoints."""
         return SystemClock()
 
     def metrics(self) -> list[Any]:
-        """SlateDB's own metrics, as the binding gives them; empty unless the settings ask for them.
+        """Return SlateDB's own metrics from the binding; empty unless the settings enable them.
 
         May be called from any thread, and after :meth:`close`.
         """
         return list(self._recorder.snapshot()) if self._recorder is not None else []
 
     def batch(self) -> WriteBatch:
-        """A new empty batch."""
+        """Return a new empty batch."""
         return self.binding.batch()
 
     async def write(self, batch: WriteBatch) -> None:
-        """Apply `batch`: visible to this process's reads when it returns, durable after the next flush."""
+        """Apply `batch`: visible to this process's reads when the call returns, durable after the next flush."""
         if len(batch):
             with translated(self.url):
                 await self._db.write(batch.raw)
 
     async def flush_wal(self) -> None:
-        """Make everything written so far durable."""
+        """Make all earlier writes durable."""
         u = ffi.public()
         with translated(self.url):
             await self._db.flush_with_options(u.FlushOptions(flush_type=u.FlushType.WAL))
 
     async def flush_memtable(self, again: bytes = b"\0") -> None:
-        """Write the memtable out as a sorted table; only then can older WAL files be collected.
+        """Write the memtable as a sorted table; only then can older WAL files be collected.
 
-        SlateDB adds the table to the current manifest, so later reads use that manifest. To have something to write,
-        this writes the row of the key ``again`` once more, or deletes it if there is none.
+        SlateDB adds the table to the current manifest, so later reads use that manifest. To have a row to write, this
+        writes the row of the key ``again`` once more, or deletes it if there is none.
         """
         u = ffi.public()
         began = self.clock.now_ms()
@@ -251,7 +251,7 @@ class SlateStore(Reads):
 
     @property
     def durable_seq(self) -> int:
-        """SlateDB's sequence number up to which everything is durable."""
+        """SlateDB's sequence number up to which all writes are durable."""
         return int(self._db.status().durable_seq)
 
     async def collect_garbage(
@@ -263,13 +263,13 @@ class SlateStore(Reads):
     ) -> bool:
         """Delete the files that neither the current manifest nor a checkpoint needs and that are older than these ages.
 
-        SlateDB reads the manifest only now and then, so this process may read from an older one. Tables are therefore
-        deleted only if :meth:`flush_memtable` ended a moment ago and all reads under way began after it: a table that
-        these reads see was replaced later, if at all, and the compaction's checkpoint still keeps it. Otherwise the
-        tables wait for the next call.
+        SlateDB reads the manifest only periodically, so this process may read from an older one. Tables are therefore
+        deleted only if :meth:`flush_memtable` ended recently and all current reads began after it: a table that these
+        reads use was replaced later, if at all, and the compaction's checkpoint still keeps it. Otherwise the tables
+        wait for the next call.
 
         Returns:
-            Whether tables were deleted, too.
+            True if tables were deleted, too.
         """
         may_delete = self._flushed_at is not None and not self._ongoing.any_older and (
             self.clock.now_ms() - self._flushed_at < 1000 * self.settings.replaced_seconds / 2
@@ -286,14 +286,14 @@ class SlateStore(Reads):
 
 
 def _yield_to_foreground() -> None:
-    """Lower the priority of SlateDB's threads in this process: compaction gets the CPU that the broker leaves.
+    """Lower the priority of SlateDB's threads in this process: compaction gets the CPU time that the broker leaves.
 
-    The public interface of SlateDB has no setting for it. Its runtime names its threads, and on Linux each thread has a
-    nice value, which new threads inherit from the one that starts them. Elsewhere, this does nothing.
+    SlateDB's public interface has no setting for this. Its runtime names its threads, and on Linux each thread has a
+    nice value, which new threads inherit from the thread that starts them. Elsewhere, this has no effect.
     """
     if not _THREADS.is_dir():
         return
     for thread in _THREADS.iterdir():
-        with suppress(OSError):  # it has ended, or a sandbox forbids it
+        with suppress(OSError):  # the thread has ended, or a sandbox forbids it
             if (thread / "comm").read_text().startswith(_THREAD_NAME):
                 os.setpriority(os.PRIO_PROCESS, int(thread.name), _NICE)

@@ -8,7 +8,7 @@ _RANDOM_BITS = 80
 
 
 def ulid_number(id: str) -> int:
-    """The number of a ULID's digits.
+    """Return the number of a ULID's digits.
 
     Raises:
         ValueError: it is not a ULID.
@@ -22,7 +22,7 @@ def ulid_number(id: str) -> int:
 
 
 def ulid_time_ms(id: str) -> int:
-    """The time in a ULID; 0 if it is none."""
+    """Return the time in a ULID; 0 if it is none."""
     try:
         return ulid_number(id) >> _RANDOM_BITS
     except ValueError:
@@ -30,7 +30,7 @@ def ulid_time_ms(id: str) -> int:
 
 
 def earlier_ulid(id: str, by_ms: int) -> str:
-    """The ULID with the same random bits and a time that is earlier by so much."""
+    """Return the ULID with the same random bits and a time that is earlier by ``by_ms``."""
     number = ulid_number(id) - (by_ms << _RANDOM_BITS)
     digits = []
     for _ in range(_LENGTH):
