@@ -1,4 +1,4 @@
-"""The cold buckets of a queue: a summary of each, and which to load next."""
+"""The cold buckets of a queue: a summary of each, and the choice of the next to load."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from .queue_buckets import QueueEntry, Summary
 _NEVER = 1 << 63
 #: after every (priority, id)
 _LAST = (1 << 16, 0)
-#: buckets that are loaded together at most, so that none of them is soon evicted again
+#: most buckets that are loaded together, so that none of them is soon evicted again
 _TOGETHER = 12
 
 
 class ColdSummaries(dict[int, Summary]):
     """The summaries by bucket. Changed by :meth:`note` and :meth:`take` only.
 
-    The heaps may hold pairs of buckets that were loaded meanwhile. A bucket whose delayed messages fall due is loaded
+    The heaps may contain pairs of buckets that were loaded since. A bucket whose delayed messages become due is loaded
     when its turn comes: until then ``_ready`` has it under the best of them, visible or not.
 
     Attributes:
-        messages: their number in all cold buckets.
+        messages: the number of messages in all cold buckets.
         first: no cold bucket is before this one.
         sizes: the sizes of each bucket's messages, in the order of its rows, if the queue counts bytes.
     """
@@ -36,7 +36,7 @@ class ColdSummaries(dict[int, Summary]):
         self._ready: list[tuple[int, int, int]] = []
         self._delayed: list[tuple[int, int]] = []
         self._deadlines: list[tuple[int, int]] = []
-        # None is wanted before this time and for a better message than this, (priority, id): what `wanted` found last
+        # the last result of `wanted`: until this time, only a message worse than this (priority, id) needs a bucket
         self._unwanted_until = 0
         self._next = (0, 0)
 
@@ -51,14 +51,14 @@ class ColdSummaries(dict[int, Summary]):
         if summary.next_visible_at is not None:
             heappush(self._delayed, (summary.next_visible_at, number))
         if summary.next_deadline:
-            if len(self._deadlines) > 2 * len(self) + 64:  # those of buckets that were loaded meanwhile
+            if len(self._deadlines) > 2 * len(self) + 64:  # most are of buckets that were loaded since
                 self._deadlines = [(s.next_deadline, n) for n, s in self.items() if s.next_deadline]
                 heapify(self._deadlines)
             else:
                 heappush(self._deadlines, (summary.next_deadline, number))
 
     def take(self, number: int) -> array[int] | None:
-        """Remove a bucket that is loaded, if it was cold; returns the sizes of its messages, if they are known."""
+        """Remove a bucket that is loaded, if it was cold; return the sizes of its messages, if they are known."""
         summary = self.pop(number, None)
         if summary is not None:
             self.messages -= summary.messages
@@ -69,7 +69,7 @@ class ColdSummaries(dict[int, Summary]):
         return self.sizes.pop(number, None)
 
     def wanted(self, now: int, best: QueueEntry | None) -> int | None:
-        """The bucket that must be loaded before ``best`` (or anything, if None) may be claimed."""
+        """Return the bucket that must be loaded before ``best`` (or any message, if None) may be claimed."""
         if best is not None and now < self._unwanted_until and (best.priority, best.id) < self._next:
             return None
         while (due := self.next_visible_at) is not None and due <= now:
@@ -77,7 +77,7 @@ class ColdSummaries(dict[int, Summary]):
             summary = self[number]
             if summary.best_delayed is not None:
                 heappush(self._ready, (*summary.best_delayed, number))
-            if summary.last_visible_at > now:  # the figures of the queue change until then
+            if summary.last_visible_at > now:  # the counts of the queue change until then
                 heappush(self._delayed, (summary.last_visible_at, number))
         is_any = self.next() is not None
         self._unwanted_until = _NEVER if due is None else due
@@ -87,15 +87,16 @@ class ColdSummaries(dict[int, Summary]):
         return None
 
     def following(self, first: int, messages: int) -> list[int]:
-        """The next bucket and those after it that are probably next, with about so many messages in all.
+        """Return the next bucket and its probable successors, with about this number of messages in total.
 
-        Ids ascend with the buckets, so these are the next ones as long as their best messages have the same priority.
+        Ids ascend with the buckets, so these are the next buckets as long as their best messages have the same
+        priority.
         """
         best = self[first].best
         numbers = [first]
         messages -= self[first].messages
         if best is None or self._ready[0] != (*best, first):
-            return numbers  # it is the next one because of a delayed message
+            return numbers  # it is the next bucket because of a delayed message
         while messages > 0 and len(numbers) < _TOGETHER:
             summary = self.get(numbers[-1] + 1)
             if summary is None or summary.best is None or summary.best[0] != best[0]:
@@ -105,7 +106,7 @@ class ColdSummaries(dict[int, Summary]):
         return numbers
 
     def next(self) -> int | None:
-        """The bucket that may have the best visible message."""
+        """Return the bucket that may have the best visible message."""
         ready = self._ready
         while ready:
             priority, id, number = ready[0]
@@ -117,7 +118,7 @@ class ColdSummaries(dict[int, Summary]):
 
     @property
     def next_visible_at(self) -> int | None:
-        """When the next message may become visible."""
+        """The time at which the next message may become visible."""
         delayed = self._delayed
         while delayed:
             visible_at, number = delayed[0]
@@ -128,12 +129,12 @@ class ColdSummaries(dict[int, Summary]):
         return None
 
     def due(self, now: int) -> int | None:
-        """A bucket in which a message has expired."""
+        """Return a bucket in which a message has expired."""
         deadline, number = self.next_deadline()
         return number if 0 < deadline <= now else None
 
     def next_deadline(self) -> tuple[int, int]:
-        """When the next message expires (0: none does), and in which bucket."""
+        """Return the time at which the next message expires (0: none does), and its bucket."""
         deadlines = self._deadlines
         while deadlines:
             deadline, number = deadlines[0]

@@ -1,4 +1,4 @@
-"""The failed attempts that were run again or dismissed, so that nobody does so twice."""
+"""The failed attempts that were retried or archived, so that no user handles them twice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LOW = (1 << BLOCK_BITS) - 1
 
 
 class _Block:
-    """256 attempts: a bit for each that was handled, and those packed as in their record."""
+    """256 attempts: a bit for each handled one, and the handled ones packed as in their record."""
 
     __slots__ = ("mask", "packed")
 
@@ -24,14 +24,17 @@ class _Block:
 
 
 class HandledFailures:
-    """By blocks of 256 attempts, each of which is a record. Blocks leave with the attempts of the history's log."""
+    """The handled attempts in blocks of 256, each of which is a record.
+
+    Blocks are removed with the attempts of the history's log.
+    """
 
     def __init__(self) -> None:
         self._blocks: dict[int, _Block] = {}
         self._dirty: set[int] = set()
 
     async def load(self, store: Reads) -> None:
-        """Load the stored ones."""
+        """Load the stored blocks."""
         kind = keys.kind_range(keys.RecordKind.HANDLED_FAILURES)
         async for rows in store.scan_batches(*kind, batch=64):
             for key, value in rows:
@@ -51,11 +54,11 @@ class HandledFailures:
         return block is not None and bool(block.mask >> (number & _LOW) & 1)
 
     def find(self, number: int) -> Handled | None:
-        """How an attempt was handled, if it was."""
+        """Return the record of a handled attempt, if it was handled."""
         return next((row for row in self._rows(number >> BLOCK_BITS) if row.number == number), None)
 
     def numbers(self) -> list[int]:
-        """All of them, in order."""
+        """Return the numbers of all handled attempts, in order."""
         blocks = sorted(self._blocks)
         return [number for block in blocks for number in sorted(row.number for row in self._rows(block))]
 
@@ -65,25 +68,25 @@ class HandledFailures:
 
     # ------------------------------------------------------------------ changes
     def handled(self, rows: Iterable[Handled]) -> None:
-        """Note that these were handled; one that was before stays as it is."""
+        """Record that these attempts were handled; an attempt that was handled before is unchanged."""
         rows = list(rows)
         self._add(rows)
         self._dirty.update(row.number >> BLOCK_BITS for row in rows)
 
     def drop_before(self, number: int) -> None:
-        """Drop the blocks of attempts that are no longer in the log, which begins with this one."""
-        gone = [block for block in self._blocks if (block + 1) << BLOCK_BITS <= number]
-        for block in gone:
+        """Remove the blocks of attempts that are no longer in the log, which begins with this one."""
+        old_blocks = [block for block in self._blocks if (block + 1) << BLOCK_BITS <= number]
+        for block in old_blocks:
             del self._blocks[block]
-        self._dirty.update(gone)
+        self._dirty.update(old_blocks)
 
     @property
     def is_dirty(self) -> bool:
-        """Whether a checkpoint has anything to write."""
+        """True if a checkpoint has records to write."""
         return bool(self._dirty)
 
     def snapshot(self, batch: WriteBatch) -> None:
-        """Add what changed to a checkpoint's batch."""
+        """Add the changes to a checkpoint's batch."""
         for number in self._dirty:
             block = self._blocks.get(number)
             key = keys.handled_failures_key(number)

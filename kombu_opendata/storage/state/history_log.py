@@ -19,11 +19,11 @@ from ..records.task_failure import TaskFailure
 from ..slatedb.ffi import WriteBatch
 from .queue_buckets import QueueEntry
 
-#: the most messages or attempts of a chunk, so that handling one never takes long
+#: the most messages or attempts of a chunk, which limits the time of handling one
 CHUNK_ROWS = 4096
 #: messages and attempts in memory of chunks that are stored but not indexed
 KEPT_ROWS = 16_384
-#: blocks of messages with attempts that are remembered of chunks that left memory
+#: most blocks of messages with attempts that are recorded for chunks that left memory
 MAX_BLOCKS = 65_536
 
 Headers = Mapping[str, str] | None
@@ -34,8 +34,8 @@ Place = tuple[int, int]
 class LogChunk:
     """Rows that become one record. ``headers`` has the new messages, with their headers if these are known.
 
-    ``waits`` means that some are not: the chunk and the messages' metadata must be stored before it is indexed.
-    ``failures`` are those of attempts, by number, until they are in the store.
+    ``waits`` means that some are unknown: the chunk and the messages' metadata must be stored before the chunk is
+    indexed. ``failures`` are those of attempts, by number, until they are in the store.
     """
 
     first_attempt: int
@@ -52,7 +52,7 @@ class LogChunk:
 
     @classmethod
     def of(cls, place: Place, rows: ChunkRows) -> LogChunk:
-        """A chunk from the store."""
+        """Build a chunk from the store."""
         chunk = cls(*place, dict.fromkeys(rows.published), rows.routed, rows.left, rows.attempts)
         chunk.close()
         chunk.saved = True
@@ -60,12 +60,12 @@ class LogChunk:
 
     @property
     def place(self) -> Place:
-        """The place of its first row, as in its key."""
+        """The place of the first row, as in the key."""
         return self.first_attempt, self.first_row
 
     @property
     def end(self) -> Place:
-        """The place where the next chunk begins."""
+        """The place at which the next chunk begins."""
         return self.first_attempt + len(self.attempts), self.first_row + self.other_rows
 
     @property
@@ -79,18 +79,18 @@ class LogChunk:
         return ChunkRows(list(self.headers), self.routed, self.left, self.attempts)
 
     def close(self) -> None:
-        """Count the rows; none may be added later."""
+        """Count the rows; no row may be added later."""
         self.other_rows = self.rows().others
 
     def __len__(self) -> int:
-        """Messages and attempts, the rows that cost something."""
+        """Return the number of messages and attempts, the rows that cost memory."""
         return len(self.headers) + len(self.attempts)
 
 
 class HistoryLog:
     """The rows that are not indexed yet, and the numbers of the next rows.
 
-    ``chunks`` are closed, in order, and neither forgotten nor indexed; ``open`` takes the next rows.
+    ``chunks`` are closed, in order, and neither evicted nor indexed; the next rows are added to ``open``.
     """
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class HistoryLog:
         self._indexed: Place = (0, 0)
         self._forgotten: dict[int, int] = {}  # block of messages → the end of the last chunk with attempts of them
         self._forgotten_upto = 0
-        #: of messages that the next effects settle, by queue and message id
+        #: reports on messages that the next effects settle, by queue and message id
         self.reports: dict[tuple[str, int], TaskReport] = {}
 
     def begin_at(self, place: Place) -> None:
@@ -125,15 +125,15 @@ class HistoryLog:
                 ids.append(id)
 
     def routed(self, id: int, queue: str) -> None:
-        """Add that an earlier message came into one more queue."""
+        """Add the routing of an earlier message to one more queue."""
         self.open.routed.setdefault(queue, []).append(id)
 
     def ended(
         self, entry: QueueEntry, consumer: str, at: int, outcome: int, state: int = 0, runtime_us: int = 0, pid: int = 0
     ) -> None:
-        """Add the end of a lease, before the entry changes. ``outcome`` includes MANUAL if somebody's call did it.
+        """Add the end of a lease, before the entry changes. ``outcome`` includes MANUAL if an operator caused it.
 
-        What became of the task is in the arguments or, if it has texts, in ``reports``.
+        The outcome of the task is in the arguments or, if it has texts, in ``reports``.
         """
         attempts = self.open.attempts
         if len(attempts) >= CHUNK_ROWS:
@@ -149,7 +149,7 @@ class HistoryLog:
             self._reported(entry.id, entry.queue, consumer, claimed, at, entry.attempts, outcome, report)
 
     def finished(self, queue: str, task: RunningTask, consumer: str, at: int, report: TaskReport) -> None:
-        """Add the end of a task whose message was acknowledged when it began."""
+        """Add the end of a task whose message was acknowledged at its start."""
         if len(self.open.attempts) >= CHUNK_ROWS:
             self.close_chunk()
         claimed = task.claimed_at_ms if task.claimed_at_ms < at else at
@@ -157,8 +157,8 @@ class HistoryLog:
         if report.exception or report.error or report.traceback:
             self._reported(id, queue, consumer, claimed, at, number, ACKED, report)
         else:
-            told = report.state, report.runtime_us, report.pid
-            self.open.attempts.append(Attempt(id, queue, consumer, claimed, at, number, ACKED, *told))
+            fields = report.state, report.runtime_us, report.pid
+            self.open.attempts.append(Attempt(id, queue, consumer, claimed, at, number, ACKED, *fields))
 
     def _reported(
         self, id: int, queue: str, consumer: str, claimed: int, at: int, number: int, outcome: int, report: TaskReport
@@ -168,19 +168,19 @@ class HistoryLog:
             state |= DETAILED
             failure = TaskFailure(report.error, report.traceback, report.task)
             chunk.failures[chunk.first_attempt + len(chunk.attempts)] = failure
-        told = report.runtime_us, report.pid, report.exception
-        chunk.attempts.append(Attempt(id, queue, consumer, claimed, at, number, outcome, state, *told))
+        fields = report.runtime_us, report.pid, report.exception
+        chunk.attempts.append(Attempt(id, queue, consumer, claimed, at, number, outcome, state, *fields))
 
     def by_hand(self, id: int, queue: str, at: int, number: int, outcome: int, operator: str = "") -> None:
-        """Add a change of a message that was not claimed, by somebody's call: an attempt that ended at once."""
+        """Add an operator's change of a message that was not claimed: an attempt that ended immediately."""
         self.open.attempts.append(Attempt(id, queue, operator, at, at, number, outcome | MANUAL))
 
     def redriven(self, id: int, queue: str, at: int) -> None:
-        """Add that a message, settled in this queue, is available again, here or elsewhere."""
+        """Add the redrive of a message, settled in this queue, to this or another queue."""
         self.by_hand(id, queue, at, 0, REDRIVEN)
 
     def left(self, id: int, queue: str, at: int, why: str = "") -> None:
-        """Add that a message left its queue without the end of an attempt; ``at`` is 0 if the time is unknown."""
+        """Add the removal of a message from its queue without the end of an attempt; ``at`` is 0 if unknown."""
         reason = "dropped" if why == "maxlen" else why
         number = REASONS.index(reason) if reason in REASONS else 0
         self.open.left.append(Left(id, queue, at, number))
@@ -193,7 +193,7 @@ class HistoryLog:
         return self.open.end
 
     def close_chunk(self) -> LogChunk:
-        """Close the open chunk, unless it is empty; returns the one that is open now."""
+        """Close the open chunk, unless it is empty; return the chunk that is open now."""
         chunk = self.open
         chunk.close()
         if chunk.end != chunk.place:
@@ -212,7 +212,7 @@ class HistoryLog:
         return bool(chunk.attempts or chunk.headers or chunk.left or chunk.routed) or bool(self.unsaved)
 
     def snapshot(self, batch: WriteBatch) -> list[LogChunk]:
-        """Add all chunks that are not stored to a checkpoint's batch; returns them."""
+        """Add all chunks that are not stored to a checkpoint's batch; return them."""
         self.close_chunk()
         unsaved = self.unsaved
         for chunk in unsaved:
@@ -222,7 +222,7 @@ class HistoryLog:
         return unsaved
 
     def saved(self, chunks: Iterable[LogChunk]) -> None:
-        """The checkpoint with these chunks is in the store: drop the oldest chunks that are too many for memory."""
+        """Mark these chunks as stored, and evict the oldest chunks that exceed the memory limit."""
         for chunk in chunks:
             chunk.saved = True
             chunk.failures = {}
@@ -234,7 +234,7 @@ class HistoryLog:
             self._forget(chunk)
 
     def _forget(self, chunk: LogChunk) -> None:
-        """Remember the blocks of the messages of a chunk that leaves memory before it is indexed."""
+        """Record the blocks of the messages of a chunk that leaves memory before it is indexed."""
         end = self._forgotten_upto = chunk.end[0]
         self._forgotten.update(dict.fromkeys({id >> BLOCK_BITS for id in chunk.attempted}, end))
         if len(self._forgotten) > MAX_BLOCKS:
@@ -244,7 +244,7 @@ class HistoryLog:
                 self._forgotten, self._unknown_upto = {}, end
 
     def indexed(self, upto: Place) -> None:
-        """Note that the rows before this place are indexed: stored chunks of them leave memory."""
+        """Mark the rows before this place as indexed, and remove stored chunks of them from memory."""
         self._indexed = upto
         while self.chunks and self.chunks[0].saved and self.chunks[0].end <= upto:
             self.chunks.popleft()
@@ -252,12 +252,12 @@ class HistoryLog:
             self._forgotten = {}
 
     def attempted(self, ids: Set[int]) -> set[int]:
-        """The messages among these that may have attempts in closed chunks that are not indexed."""
+        """Return the messages among these that may have attempts in closed chunks that are not indexed."""
         done, forgotten = self._indexed, self._forgotten
         if done[0] < self._unknown_upto:
             return set(ids)
-        found = {id for id in ids if forgotten.get(id >> BLOCK_BITS, 0) > done[0]} if forgotten else set()
+        matches = {id for id in ids if forgotten.get(id >> BLOCK_BITS, 0) > done[0]} if forgotten else set()
         for chunk in self.chunks:
             if chunk.end > done:
-                found.update(chunk.attempted & ids)
-        return found
+                matches.update(chunk.attempted & ids)
+        return matches

@@ -1,4 +1,4 @@
-"""Idempotency keys in memory: those that the store does not have yet, and a cache of the rest."""
+"""Idempotency keys in memory: those that the store does not have yet, and a cache of the others."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from .write_back_cache import WriteBackCache
 
 
 class IdempotencyState(WriteBackCache[Sending]):
-    """The keys of one instance in memory, and what an effect does to them.
+    """The keys of one instance in memory, and the changes by effects.
 
     Attributes:
-        used: there is a key, as far as memory and the last :meth:`.Idempotency.look` know.
+        used: True if there is a key in memory, or if the last :meth:`.Idempotency.look` found one.
     """
 
     def __init__(self) -> None:
@@ -20,12 +20,12 @@ class IdempotencyState(WriteBackCache[Sending]):
         self.used = False
 
     def remember(self, name: bytes, sending: Sending) -> None:
-        """Something was sent under a key."""
+        """Add the publish under a key."""
         self.used = True
         self.put(name, sending)
 
     def snapshot(self, batch: WriteBatch) -> None:
-        """Add what changed to a checkpoint's batch."""
+        """Add the changes to a checkpoint's batch."""
         for name, sending in self.begin_flush().items():
             key = keys.idempotency_key(name)
             if sending is None:

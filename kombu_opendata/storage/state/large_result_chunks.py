@@ -1,7 +1,7 @@
 """Values of results and of chords' parts that are too large for one record.
 
 Such a value is stored in chunks, as payloads are, and its own record is empty. A further record has the number of
-chunks. Memory has these records, so that old chunks are deleted with a value that is deleted or changes.
+chunks. These records are in memory, so that old chunks are deleted if their value is deleted or changed.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class LargeValues:
         return key in self._values
 
     async def load(self, store: Reads) -> None:
-        """Read all their records."""
+        """Load the records of all large values."""
         async for rows in store.scan_batches(*keys.kind_range(keys.RecordKind.LARGE_VALUE)):
             for key, value in rows:
                 self._values[keys.parse(key).owner or b""] = records.decode_large_value(key, value)
 
     def put(self, batch: WriteBatch, key: bytes, value: bytes) -> bytes:
-        """Add the chunks of a large value to a checkpoint's batch; returns the value for the record of this key."""
+        """Add the chunks of a large value to a checkpoint's batch; return the value for the record of this key."""
         if len(value) <= CHUNK_BYTES:
             self.drop(batch, key)
             return value

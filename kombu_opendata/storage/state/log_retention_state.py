@@ -1,4 +1,4 @@
-"""The retention of the metadata log: from which message on it keeps what no queue needs."""
+"""The retention of the metadata log: the first message from which it keeps unneeded ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class LogState:
     """The retention of one instance's log.
 
     Attributes:
-        record: the record, as the next checkpoint writes it; None if the log never kept anything.
+        record: the record, as the next checkpoint writes it; None if the log never kept a message.
     """
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class LogState:
 
     @property
     def kept_from(self) -> int:
-        """The first id from which on the log keeps messages that no queue needs."""
+        """The first id from which the log keeps messages that no queue needs."""
         if self.record is None or not self.record.retention_ms:
             return keys.MAX_MESSAGE_ID
         return 0 if self.record.retention_ms == FOREVER else self.record.position
@@ -30,14 +30,14 @@ class LogState:
         return self.record.kept if self.record is not None else 0
 
     def count(self, more: int) -> bool:
-        """Change the number of kept messages; returns whether the record changed."""
+        """Change the number of kept messages; return True if the record changed."""
         if not more or self.record is None:
             return False
         self.record = self.record._replace(kept=max(self.record.kept + more, 0))
         return True
 
     def put_into(self, batch: WriteBatch) -> None:
-        """Add the record to a checkpoint."""
+        """Add the record to a checkpoint's batch."""
         if self.record is None:
             batch.delete(keys.LOG_RETENTION_KEY)
         else:

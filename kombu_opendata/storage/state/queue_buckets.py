@@ -15,7 +15,7 @@ Row = tuple[int, int, int, int, int]
 
 
 class QueueRow(msgspec.Struct, array_like=True, gc=False):
-    """A stored message that comes into a queue, as the journal has it.
+    """A stored message that is added to a queue, as in the journal.
 
     ``priority`` is the stored one: lower first. ``deadline_ms`` is 0 if it never expires. ``size`` is in bytes, and 0
     if the queue does not count them.
@@ -32,10 +32,11 @@ class QueueRow(msgspec.Struct, array_like=True, gc=False):
 class QueueEntry(msgspec.Struct, eq=False, gc=False):
     """One message in one queue.
 
-    ``priority`` is the stored one: lower first. ``session`` is the lease's holder. ``envelope`` is set in transient
-    queues only, whose messages are nowhere else; ``size`` only if the queue counts bytes. ``received_at`` is when the
-    broker got the message. ``returned`` means that it was delivered before. These two are not stored: once an entry has
-    left memory, the time is 0, and nothing tells that a message was released at no cost of an attempt.
+    ``priority`` is the stored one: lower first. ``session`` is the holder of the lease. ``envelope`` is set in
+    transient queues only, whose messages are not stored; ``size`` only if the queue counts bytes. ``received_at`` is
+    the time at which the broker received the message. ``returned`` means that it was delivered before. The last two are
+    not stored: once an entry has left memory, the time is 0, and a release without the cost of an attempt leaves no
+    trace.
     """
 
     queue: str
@@ -66,34 +67,34 @@ class QueueBucket:
         self.stored = False  # the store has a record of it
 
     def rows(self) -> tuple[list[Row], list[Row]]:
-        """The two lists of the RFC's active record."""
+        """Return the two lists of the RFC's active record."""
         return (
             [(e.id, e.priority, e.visible_at, e.deadline, e.attempts) for e in self.available.values()],
             [(e.id, e.priority, e.claimed_at, e.lease_until, e.attempts) for e in self.in_flight.values()],
         )
 
     def expired(self, now: int, fresh: Set[int]) -> list[QueueEntry]:
-        """The available messages that have expired, except ``fresh`` ones; also finds the next deadline."""
-        found = [e for e in self.available.values() if 0 < e.deadline <= now and e.id not in fresh]
-        over = {entry.id for entry in found}
+        """Return the available messages that have expired, except ``fresh`` ones; also set the next deadline."""
+        entries = [e for e in self.available.values() if 0 < e.deadline <= now and e.id not in fresh]
+        over = {entry.id for entry in entries}
         left = [e.deadline for e in self.available.values() if e.deadline and e.id not in over]
         self.next_deadline = min(left, default=0)
-        return found
+        return entries
 
 
 class Summary(NamedTuple):
-    """A cold bucket: its best message of those that are visible and of the others, and when the next becomes visible
-    or expires.
+    """The summary of a cold bucket.
 
-    Three fields are for figures only: how many messages were not visible yet, and the first and the last time at which
-    one becomes visible.
+    It has the best of the visible and the best of the delayed messages, and the next times of visibility and expiry.
+    Three fields are for metrics only: the number of delayed messages, and the first and the last time at which one of
+    them becomes visible.
     """
 
     best: tuple[int, int] | None  # (priority, id)
     next_visible_at: int | None
     messages: int
     next_deadline: int | None
-    delayed: int = 0  # not visible when this was made
+    delayed: int = 0  # not visible at the time of the summary
     first_visible_at: int = 0
     last_visible_at: int = 0
     lowest_id: int = 0
@@ -101,18 +102,18 @@ class Summary(NamedTuple):
     best_delayed: tuple[int, int] | None = None  # (priority, id)
 
     def best_at(self, now: int) -> tuple[int, int] | None:
-        """No message that is visible now is before this (priority, id); None if none is visible."""
+        """Return a (priority, id) before which no message is visible now; None if none is visible."""
         if self.best_delayed is None or self.next_visible_at is None or self.next_visible_at > now:
             return self.best
         return self.best_delayed if self.best is None else min(self.best, self.best_delayed)
 
     def spans(self, ids: Sequence[int]) -> bool:
-        """Whether one of these ids, which are sorted, is between the lowest and the highest one."""
+        """Return True if one of these sorted ids is between the lowest and the highest one."""
         place = bisect_left(ids, self.lowest_id)
         return place < len(ids) and ids[place] <= self.highest_id
 
     def delayed_at(self, now: int) -> int:
-        """How many are not visible now; an estimate once some of the delayed ones have become visible."""
+        """Return the number of messages that are not visible now; an estimate once some have become visible."""
         first, last = self.next_visible_at, self.last_visible_at
         if first is None or last <= now:
             return 0
@@ -122,7 +123,7 @@ class Summary(NamedTuple):
 
     @classmethod
     def of(cls, rows: Sequence[Row], now: int) -> Summary:
-        """The summary of a bucket whose available messages these are."""
+        """Return the summary of a bucket with these available messages."""
         if not rows:
             return cls(None, None, 0, None)
         ids, priorities, visible, deadlines, _attempts = zip(*rows, strict=True)
@@ -130,7 +131,7 @@ class Summary(NamedTuple):
 
     @classmethod
     def of_columns(cls, columns: Columns, now: int) -> Summary:
-        """As :meth:`of`, of at least one message."""
+        """Return the summary as :meth:`of`, of at least one message."""
         ids, priorities, visible, deadlines = columns
         first_visible, last_visible = min(visible), max(visible)
         lowest, highest, first_priority = min(ids), max(ids), min(priorities)

@@ -1,11 +1,11 @@
 """The counters of a queue, for its metrics: plain integers.
 
-Each claim of a message ends in exactly one way, so at any time
+Each claim of a message has exactly one end, so at any time
 
-``delivered + held when counting began = acked + rejected + requeued + released + lease_expired + deleted + in flight``
+``delivered + in flight at first = acked + rejected + requeued + released + lease_expired + deleted + in flight``
 
-The counters of a stored queue are stored with it. Effects count as they are applied, so a replay of the journal counts
-the same again. The counters of a transient queue live as long as the queue.
+The counters of a stored queue are stored with it. Effects count when they are applied, so a replay of the journal has
+the same counts. The counters of a transient queue exist as long as the queue.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ class QueueCounts:
     """The counters of one queue, in messages.
 
     Attributes:
-        published: put into the queue, by a publish, as a dead letter, routed later, or from another queue.
-        delivered: claimed, the redelivered ones included.
+        published: added to the queue, by a publish, as a dead letter, by later routing, or from another queue.
+        delivered: claimed, redeliveries included.
         redelivered: claimed, and delivered before.
         acked: settled as done.
-        rejected: settled by a consumer that did not want them.
-        requeued: given back by a consumer at the cost of an attempt.
-        released: given back unstarted, at no cost.
-        lease_expired: taken back because the lease's time, or the session that held it, was over.
+        rejected: settled by a consumer's rejection.
+        requeued: returned by a consumer at the cost of an attempt.
+        released: returned by a consumer without counting an attempt.
+        lease_expired: returned because the lease expired, or because its session ended.
         exhausted: of the requeued and the expired leases, those that had no attempt left and failed.
         expired: removed because they were past their deadline.
         dropped: removed because the queue was over its maximum length.
-        purged: removed by a purge, or with the queue, or deleted by id while they waited.
+        purged: removed by a purge, or with the queue, or deleted by id while they were available.
         deleted: removed by id while they were in flight.
-        archived: settled as done by id while they waited, without a delivery.
-        moved: moved to another queue while they waited.
-        dead_lettered: of all that left, those that became dead letters.
-        created_at_ms: when the queue was declared, ms since the epoch; 0 if that is not known.
-        since_ms: when counting began, ms since the epoch.
-        stored: the counters as the store has them; None if it has none.
-        at_start: the counters as they were when the broker started; empty for a queue that is younger.
+        archived: settled as done by id while they were available, without a delivery.
+        moved: moved to another queue while they were available.
+        dead_lettered: of all messages that left the queue, those that became dead letters.
+        created_at_ms: the declaration of the queue, ms since the epoch; 0 if unknown.
+        since_ms: the start of counting, ms since the epoch.
+        stored: the counters in the store; None if it has none.
+        at_start: the counters at startup of the broker; empty for a queue that was declared later.
     """
 
     __slots__ = (*NAMES, "at_start", "created_at_ms", "since_ms", "stored")
@@ -66,12 +66,15 @@ class QueueCounts:
         self.stored = _values(self)
 
     def start(self, now_ms: int) -> None:
-        """Begin to count at the start of the broker, if the store has no counters; keep their values at the start."""
+        """Begin to count at startup of the broker, if the store has no counters; keep their values at startup."""
         self.since_ms = self.since_ms or now_ms
         self.at_start = _values(self)
 
     def changed(self) -> tuple[int, ...] | None:
-        """All counters, in the order of :data:`NAMES`, if they differ from the store's, which the caller updates."""
+        """Return all counters, in the order of :data:`NAMES`, if they differ from the stored ones; else None.
+
+        The caller writes them to the store.
+        """
         values: tuple[int, ...] = _values(self)
         if values == self.stored:
             return None
@@ -79,7 +82,7 @@ class QueueCounts:
         return values
 
     def as_dict(self) -> dict[str, int]:
-        """All of them by name."""
+        """Return all counters by name."""
         return dict(zip(NAMES, _values(self), strict=True))
 
     def add(self, other: QueueCounts) -> None:
@@ -88,7 +91,7 @@ class QueueCounts:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def add_since_start(self, other: QueueCounts) -> None:
-        """As :meth:`add`, without the values at the start of the broker."""
+        """Add counters as :meth:`add`, without the values at startup of the broker."""
         self.add(other)
         for name, before in zip(NAMES, other.at_start, strict=False):
             setattr(self, name, getattr(self, name) - before)
@@ -103,7 +106,7 @@ class QueueCounts:
             self.purged += count
 
     def came_back(self, *, costs_attempt: bool, lease_expired: bool) -> None:
-        """Count a message that was given back, or that failed because it had no attempt left."""
+        """Count a message that was returned, or that failed because it had no attempt left."""
         if lease_expired:
             self.lease_expired += 1
         elif costs_attempt:

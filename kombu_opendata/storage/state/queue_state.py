@@ -1,7 +1,7 @@
 """The messages of one queue in memory: its buckets, the next message to deliver, the messages in flight.
 
 A queue's messages are spread over buckets (docs/rfcs/0001-records.md). A bucket is *loaded*, its entries in memory, or
-*cold*, represented by a :class:`~.queue_buckets.Summary`, so that millions of messages take a few megabytes. This
+*cold*, represented by a :class:`~.queue_buckets.Summary`, so that millions of messages use a few megabytes. This
 module changes memory only: it reads no clock and does no I/O.
 """
 
@@ -16,9 +16,9 @@ from operator import attrgetter
 from .cold_summaries import ColdSummaries
 from .queue_buckets import QueueBucket, QueueEntry, Row, Summary
 
-#: entries of a bucket when it is full
+#: number of entries of a full bucket
 BUCKET_ENTRIES = 256
-#: with more loaded buckets some leave memory; and how many then stay
+#: number of loaded buckets above which some are evicted, and the number that remains
 MAX_LOADED_BUCKETS = 48
 KEPT_LOADED_BUCKETS = 24
 _order = attrgetter("priority", "id")
@@ -35,7 +35,7 @@ class QueueState:
     def __init__(
         self, name: str, *, durable: bool = True, counts_bytes: bool = False, changed: set[str] | None = None
     ) -> None:
-        """``changed`` gets the name when there is something for a checkpoint, or for :meth:`evict`."""
+        """Create the queue. Its name is added to ``changed`` if there are changes for a checkpoint or :meth:`evict`."""
         self.name = name
         self._changed: set[str] = set() if changed is None else changed
         self._changed.add(name)
@@ -46,31 +46,31 @@ class QueueState:
         self.dropped: set[int] = set()  # empty buckets whose records the next checkpoint deletes
         self.tail = 0
         self.tail_used = 0
-        self.watchers: list[Callable[[int, Iterable[int]], None]] = []  # get (bucket, ids) of what leaves memory
+        self.watchers: list[Callable[[int, Iterable[int]], None]] = []  # called with (bucket, ids) of evicted messages
         self.available: dict[int, QueueEntry] = {}
         self.in_flight: dict[int, QueueEntry] = {}
-        self.next_deadline = 0  # 0: nothing expires
+        self.next_deadline = 0  # 0: no message expires
         self.fresh: set[int] = set()  # published in this turn with a TTL of 0: may still be delivered
         self.counts_bytes = counts_bytes
         self.available_bytes = 0  # of all available messages, if ``counts_bytes``
-        self.delays = 0  # how often the time at which a waiting message is visible changed
+        self.delays = 0  # number of changes of the time at which a waiting message is visible
         self._oldest: list[int] | None = None  # a heap of loaded ids, once :meth:`oldest` was called
         self._ready: list[tuple[int, int]] = []
         self._delayed: list[tuple[int, int, int]] = []
 
     def __len__(self) -> int:
-        """Messages available, visible or not."""
+        """Return the number of available messages, visible or not."""
         return len(self.available) + self.cold.messages
 
     # ------------------------------------------------------------------ adding
     def place(self) -> int:
-        """The bucket for the next new message."""
+        """Return the bucket for the next new message."""
         if self.tail_used >= BUCKET_ENTRIES and self.durable:
             self.open_tail(self.tail + 1)
         return self.tail
 
     def open_tail(self, number: int) -> None:
-        """Make ``number`` the tail."""
+        """Make bucket ``number`` the tail."""
         old = self.tail
         self.tail, self.tail_used = number, 0
         self.buckets[number] = QueueBucket()
@@ -81,7 +81,7 @@ class QueueState:
     def add(
         self, bucket: int, id: int, priority: int, visible_at: int, deadline: int, now: int, size: int = 0
     ) -> QueueEntry:
-        """A new message, available from ``visible_at``."""
+        """Add a new message, available from ``visible_at``."""
         if bucket > self.tail:
             self.open_tail(bucket)
         entry = QueueEntry(self.name, bucket, id, priority, visible_at, deadline, size=size)
@@ -109,7 +109,7 @@ class QueueState:
 
     # ------------------------------------------------------------------ choosing
     def promote(self, now: int) -> None:
-        """Make the messages ready that have become visible."""
+        """Make messages ready that have become visible."""
         delayed, available = self._delayed, self.available
         while delayed and delayed[0][0] <= now:
             visible_at, priority, id = heappop(delayed)
@@ -118,22 +118,22 @@ class QueueState:
                 heappush(self._ready, (priority, id))
 
     def peek(self, now: int) -> QueueEntry | None:
-        """The best loaded visible message, by priority and then id."""
+        """Return the best loaded visible message, by priority and then id."""
         if self._delayed and self._delayed[0][0] <= now:
             self.promote(now)
         ready, available = self._ready, self.available
         while ready:
             entry = available.get(ready[0][1])
-            # The pair may be from before a return with a delay; one that returned at once is visible after its claim.
+            # The pair may precede a return with a delay; a message returned immediately is visible after its claim.
             if entry is not None and (entry.visible_at <= now or entry.visible_at == entry.claimed_at + 1):
                 return entry
             heappop(ready)
         return None
 
     def upcoming(self, count: int) -> list[QueueEntry]:
-        """The messages that are probably next: the best ready one, the others of its bucket and of later buckets.
+        """Return the messages that are probably next: the best ready one, and others of its and later buckets.
 
-        Fewer than ``count`` only at the next cold bucket or at the end.
+        Returns fewer than ``count`` only at the next cold bucket or at the end.
         """
         ready, available = self._ready, self.available
         while ready and ready[0][1] not in available:
@@ -142,34 +142,34 @@ class QueueState:
             return []
         best = available[ready[0][1]]
         cold = self.cold.next()
-        found = [best]
+        upcoming = [best]
         for number in sorted(self.buckets):
             if number < best.bucket:
                 continue
-            if len(found) >= count or (cold is not None and best.bucket < cold < number):
+            if len(upcoming) >= count or (cold is not None and best.bucket < cold < number):
                 break
             entries = (entry for entry in self.buckets[number].available.values() if entry is not best)
-            found += sorted(entries, key=_order)
-        return found[:count]
+            upcoming += sorted(entries, key=_order)
+        return upcoming[:count]
 
     def next_visible_at(self) -> int | None:
-        """When the next message that is not visible yet becomes visible."""
+        """Return the time at which the next delayed message becomes visible."""
         in_memory = self._delayed[0][0] if self._delayed else None
         cold = self.cold.next_visible_at
         return in_memory if cold is None else cold if in_memory is None else min(in_memory, cold)
 
     def delayed(self, now: int) -> int:
-        """How many loaded messages are not visible yet."""
+        """Return the number of loaded messages that are not visible yet."""
         self.promote(now)
-        available, found = self.available, set()
+        available, delayed_ids = self.available, set()
         for visible_at, _priority, id in self._delayed:
             entry = available.get(id)
             if entry is not None and entry.visible_at == visible_at:
-                found.add(id)
-        return len(found)
+                delayed_ids.add(id)
+        return len(delayed_ids)
 
     def delayed_until(self) -> Iterator[int]:
-        """When each loaded message that is not visible yet becomes visible."""
+        """Yield the time at which each loaded delayed message becomes visible."""
         for visible_at, _priority, id in list(self._delayed):
             entry = self.available.get(id)
             if entry is not None and entry.visible_at == visible_at:
@@ -177,7 +177,7 @@ class QueueState:
 
     # ------------------------------------------------------------------ transitions
     def claim(self, entry: QueueEntry, session: bytes, at: int, lease_until: int) -> None:
-        """available → in flight; costs an attempt."""
+        """Move a message from available to in flight; this costs an attempt."""
         id = entry.id
         bucket = self.buckets[entry.bucket]
         del self.available[id]
@@ -192,7 +192,7 @@ class QueueState:
         self._changed.add(self.name)
 
     def settle(self, entry: QueueEntry) -> None:
-        """in flight → no longer active: done or failed, which the caller records."""
+        """Remove a message in flight from the active ones: it is done or failed, which the caller records."""
         bucket = self.buckets[entry.bucket]
         del self.in_flight[entry.id]
         del bucket.in_flight[entry.id]
@@ -202,7 +202,7 @@ class QueueState:
             self._drop_empty(entry.bucket, bucket)
 
     def put_back(self, entry: QueueEntry, now: int, *, costs_attempt: bool, visible_at: int = 0) -> None:
-        """in flight → available, at its old place, at once or from ``visible_at``.
+        """Move a message from in flight to available, at its old place, immediately or from ``visible_at``.
 
         Its next claim has a later time than this one, so no two claims share a token.
         """
@@ -217,7 +217,7 @@ class QueueState:
         self._make_available(entry, max(now, at_once))
 
     def remove(self, entry: QueueEntry) -> None:
-        """available → gone (expired or purged)."""
+        """Remove an available message (expired or purged)."""
         bucket = self._take(entry)
         self.touch(entry)
         if not bucket.available and not bucket.in_flight:
@@ -231,12 +231,12 @@ class QueueState:
         self._make_available(entry, now)
 
     def touch(self, entry: QueueEntry) -> None:
-        """Note that an entry changed."""
+        """Record that an entry changed."""
         self.dirty.add(entry.bucket)
         self._changed.add(self.name)
 
     def _take(self, entry: QueueEntry) -> QueueBucket:
-        """Take out an available message; returns its bucket."""
+        """Remove an available message from memory; return its bucket."""
         bucket = self.buckets[entry.bucket]
         del self.available[entry.id]
         del bucket.available[entry.id]
@@ -246,19 +246,19 @@ class QueueState:
 
     # ------------------------------------------------------------------ finding
     def find(self, id: int) -> QueueEntry | None:
-        """The message of this id, if its bucket is loaded."""
+        """Return the message of this id, if its bucket is loaded."""
         return self.in_flight.get(id) or self.available.get(id)
 
     def cold_buckets_of(self, ids: Iterable[int]) -> list[int]:
-        """The cold buckets that may have one of these: usually one for each id, as ids ascend with the buckets.
+        """Return the cold buckets that may have one of these ids: usually one for each id, as ids ascend with buckets.
 
-        Reads every summary: about 10 ms with ten million waiting messages.
+        This reads every summary, in about 10 ms with ten million waiting messages.
         """
         wanted = sorted(id for id in ids if self.find(id) is None)
         return [number for number, summary in self.cold.items() if summary.spans(wanted)] if wanted else []
 
     def _drop_empty(self, number: int, bucket: QueueBucket) -> None:
-        """Drop an empty bucket, except the tail and bucket 0, which always has a record."""
+        """Remove an empty bucket, except the tail and bucket 0, which always has a record."""
         if number == self.tail:
             return
         self._changed.add(self.name)
@@ -291,13 +291,13 @@ class QueueState:
             self.dirty.discard(number)
 
     def note_cold(self, number: int, summary: Summary) -> None:
-        """Register a bucket that stays in the store."""
+        """Register a bucket that remains in the store."""
         self.cold.note(number, summary)
         if summary.next_deadline:
             self.next_deadline = _sooner(self.next_deadline, summary.next_deadline)
 
     def count_bytes(self, on: bool) -> None:
-        """Count the bytes of available messages from now on, or no longer. Unknown sizes count as 0."""
+        """Start or stop counting the bytes of available messages. Unknown sizes count as 0."""
         if on and not self.counts_bytes:
             loaded = sum(entry.size for entry in self.available.values())
             self.available_bytes = loaded + sum(map(sum, self.cold.sizes.values()))
@@ -316,7 +316,7 @@ class QueueState:
         self.cold.sizes[number] = array("I", sizes)
 
     def evict(self, now: int) -> None:
-        """If many buckets are loaded, put clean ones that are far from the head out of memory."""
+        """Evict clean buckets that are far from the head, if many buckets are loaded."""
         if len(self.buckets) <= MAX_LOADED_BUCKETS:
             return
         idle = [
@@ -343,17 +343,17 @@ class QueueState:
 
     # ------------------------------------------------------------------ expiry and maximum length
     def expired(self, now: int) -> list[QueueEntry]:
-        """The loaded messages that have expired, except those that may still be delivered in this turn."""
-        found: list[QueueEntry] = []
+        """Return the loaded messages that have expired, except those that may still be delivered in this turn."""
+        entries: list[QueueEntry] = []
         for bucket in self.buckets.values():
             if 0 < bucket.next_deadline <= now:
-                found += bucket.expired(now, self.fresh)
+                entries += bucket.expired(now, self.fresh)
         deadlines = [bucket.next_deadline for bucket in self.buckets.values()]
         self.next_deadline = min(filter(None, [*deadlines, self.cold.next_deadline()[0]]), default=0)
-        return found
+        return entries
 
     def oldest(self) -> tuple[QueueEntry | None, int | None]:
-        """The available message with the lowest id; or, if that is in a cold bucket, (None, the bucket)."""
+        """Return the available message with the lowest id; or, if that is in a cold bucket, (None, the bucket)."""
         available = self.available
         if self._oldest is None or len(self._oldest) > 2 * len(available) + 1024:
             self._oldest = sorted(available)
@@ -370,5 +370,5 @@ class QueueState:
 
 
 def _sooner(deadline: int, other: int) -> int:
-    """The earlier of two deadlines, the first of which may be 0 for none."""
+    """Return the earlier of two deadlines, the first of which may be 0 for none."""
     return other if not deadline or other < deadline else deadline

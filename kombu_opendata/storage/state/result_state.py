@@ -1,7 +1,7 @@
 """Results of tasks and the parts of chords in memory.
 
-A result is a value with a name and an expiry. A chord collects the parts of a group of tasks, each once, and knows when
-it is complete. Memory has the values that the store lacks, a bounded cache of the others, and the names of each open
+A result is a value with a name and an expiry. A chord collects the parts of a group of tasks, each once, until it is
+complete. The values that the store lacks are in memory, with a bounded cache of the others, and the names of each open
 chord's parts.
 """
 
@@ -18,7 +18,7 @@ from ..slatedb.store_reads import Reads
 from .large_result_chunks import LargeValues
 from .write_back_cache import WriteBackCache
 
-#: the name of a result that belongs to no task: it records that messages may leave results when they expire
+#: the name of a result without a task: it records that messages may leave results when they expire
 HAS_REVOCABLE = b"\0has-revocable"
 
 
@@ -27,13 +27,13 @@ class ChordState:
     """A chord whose callback was not sent yet.
 
     Attributes:
-        size: the number of tasks in the header; -1 if it is not known yet.
+        size: the number of tasks in the header; -1 if unknown.
         added: tasks that were added to the header later.
         header: the header's structure, as the client encodes it.
-        body: the task id of the callback; empty if it is not known.
+        body: the task id of the callback; empty if unknown.
         parts: (index, member) → key, of the tasks that are done.
-        written: keys of parts that the store has, or gets with the checkpoint under way.
-        sender: the session that sends the callback; only in memory, so that another one may after a restart.
+        written: keys of parts that are in the store or in the current checkpoint.
+        sender: the session that sends the callback; only in memory, so that another one may send it after a restart.
     """
 
     expires_at_ms: int = 0
@@ -48,15 +48,15 @@ class ChordState:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every task of the header is done."""
+        """True if every task of the header is done."""
         return self.size >= 0 and len(self.parts) == self.size + self.added
 
 
 class ResultState:
-    """The results and chords of one instance, and what each effect does to them.
+    """The results and chords of one instance, and the changes of each effect.
 
     Attributes:
-        has_revocable: some message names a result to store when it expires. Once True, it stays so.
+        has_revocable: True if a message has named a result to store when it expires; never reset.
     """
 
     def __init__(self) -> None:
@@ -65,17 +65,17 @@ class ResultState:
         self.chords: dict[bytes, ChordState] = {}
         self.large = LargeValues()
         self.has_revocable = False
-        self._expired: dict[bytes, set[int]] = {}  # by name: the expiry rows that go; 0 is the result itself
+        self._expired: dict[bytes, set[int]] = {}  # by name: the expiry rows to delete; 0 is the result itself
         self._gone: list[bytes] = []  # keys of closed chords and their parts
         self._changed: set[bytes] = set()  # chords
 
     @property
     def is_dirty(self) -> bool:
-        """Whether a checkpoint has something to write."""
+        """True if a checkpoint has records to write."""
         caches = self.results.is_dirty or self.parts.is_dirty
         return bool(caches or self._expired or self._gone or self._changed)
 
-    # ------------------------------------------------------------------ what effects change
+    # ------------------------------------------------------------------ changes by effects
     def store(
         self,
         name: bytes,
@@ -104,7 +104,7 @@ class ResultState:
         self._changed.add(group)
 
     def forget(self, names: Iterable[bytes]) -> None:
-        """Delete results that nobody needs any more."""
+        """Delete unneeded results."""
         for name in names:
             self.results.put(name, None)
 
@@ -146,7 +146,7 @@ class ResultState:
 
     # ------------------------------------------------------------------ checkpoints
     def snapshot(self, batch: WriteBatch) -> None:
-        """Add what changed to a checkpoint's batch."""
+        """Add the changes to a checkpoint's batch."""
         for name, rows in self._expired.items():
             if 0 in rows and not self.results.is_pending(name):
                 self._delete(batch, keys.result_key(name))
@@ -184,12 +184,12 @@ class ResultState:
             chord.written.add(key)
 
     def end_flush(self) -> None:
-        """The checkpoint is in the store."""
+        """End the flushes of the caches; the checkpoint is in the store."""
         self.results.end_flush()
         self.parts.end_flush()
 
     async def load(self, store: Reads) -> None:
-        """Read the open chords, without the values of their parts."""
+        """Load the open chords, without the values of their parts."""
         await self.large.load(store)
         self.has_revocable = await store.get(keys.result_key(HAS_REVOCABLE)) is not None
         async for rows in store.scan_batches(*keys.kind_range(keys.RecordKind.CHORD)):

@@ -1,9 +1,9 @@
-"""Running tasks: messages that were acknowledged when their tasks began, until these are reported.
+"""Running tasks: messages that were acknowledged at the start of their tasks, until these are reported.
 
 A task belongs to the session that started it. A checkpoint writes one record for each session whose tasks changed.
 
-Tasks whose messages are acknowledged at their end are remembered in memory only, because their leases are stored. Their
-sessions report them again after a restart.
+Tasks whose messages are acknowledged at their end are only in memory, because their leases are stored. Their sessions
+report them again after a restart.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..records.running_tasks import RunningTask
 from ..slatedb.ffi import WriteBatch
 from ..slatedb.store_reads import Reads
 
-#: queue, message id, and the token of the lease that the message had
+#: queue, message id, and the token of the message's lease
 Lease = tuple[str, int, int]
 
 
@@ -28,8 +28,8 @@ class RunningTasks:
         by_lease: the session of each task.
         by_session: the tasks of each session that has any.
         dirty: the sessions whose tasks changed since the last checkpoint.
-        late: when the tasks of leases that each session still has began. It may have leases that ended since the
-            session's last report; no message in flight has their tokens.
+        late: the start times of tasks by session and lease, for leases that are not ended. It may include leases that
+            ended since the session's last report; no message in flight has their tokens.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class RunningTasks:
         self._stored: set[bytes] = set()
 
     def start(self, session: bytes, queue: str, task: RunningTask) -> None:
-        """A session runs a task."""
+        """Add a task that a session runs."""
         lease = (queue, task.message_id, task.claimed_at_ms)
         self.by_lease[lease] = session
         tasks = self.by_session.get(session)
@@ -50,7 +50,7 @@ class RunningTasks:
         self.dirty.add(session)
 
     def end(self, lease: Lease) -> tuple[bytes, RunningTask] | None:
-        """A task ended; returns its session and what was known of it, or None if it does not run."""
+        """Remove a task that ended; return its session and its record, or None if it does not run."""
         session = self.by_lease.pop(lease, None)
         if session is None:
             return None
@@ -62,28 +62,28 @@ class RunningTasks:
         return session, task
 
     def find(self, queue: str, id: int) -> tuple[bytes, RunningTask] | None:
-        """The session that runs a message's task, and the newest run, if there is one."""
-        found = [lease for lease in self.by_lease if lease[1] == id and lease[0] == queue]
-        if not found:
+        """Return the session that runs a message's task, and the newest run, if there is one."""
+        leases = [lease for lease in self.by_lease if lease[1] == id and lease[0] == queue]
+        if not leases:
             return None
-        lease = max(found)
+        lease = max(leases)
         session = self.by_lease[lease]
         return session, self.by_session[session][lease]
 
     def ids(self, queues: Collection[str] = ()) -> set[int]:
-        """The messages whose tasks run, and some that have ended, of these queues, or of all if none is named."""
+        """Return the messages whose tasks run, and some that have ended, of these queues or, without names, of all."""
         leases = chain(self.by_lease, *self.late.values())
         return {id for queue, id, _token in leases if not queues or queue in queues}
 
     def set_late(self, session: bytes, began_at_ms: dict[Lease, int]) -> None:
-        """Replace the tasks of leases that a session still has; with none, forget it."""
+        """Replace the running tasks of a session's leases; without any, remove the session."""
         if began_at_ms:
             self.late[session] = began_at_ms
         else:
             self.late.pop(session, None)
 
     def late_since_ms(self, session: bytes, lease: Lease) -> int:
-        """Return when the task of a message in flight began; 0 if that is not known."""
+        """Return the start of the task of a message in flight; 0 if unknown."""
         return self.late[session].get(lease, 0) if session in self.late else 0
 
     def count(self, ranges: Sequence[tuple[int, int]]) -> list[int]:
@@ -93,7 +93,7 @@ class RunningTasks:
 
     # ------------------------------------------------------------------ the store
     async def load(self, store: Reads) -> None:
-        """Read what is stored.
+        """Load the stored tasks.
 
         Raises:
             CorruptRecord: a record does not decode.

@@ -1,4 +1,4 @@
-"""A settled list of a queue (done, failed, archived failed): buckets of entries, of which memory has the tail."""
+"""A settled list of a queue (done, failed, archived failed): buckets of entries, with the tail in memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KEYS: dict[ListName, Callable[[str, int], bytes]] = {
     "failed": keys.failed_key,
     "archived_failed": keys.archived_failed_key,
 }
-#: entries of a bucket; with usual commits, writing the tail again costs less than the messages' payloads
+#: entries of a bucket; with typical commits, rewriting the tail costs less than the messages' payloads
 BUCKET_ENTRIES = 1024
 
 
@@ -30,7 +30,7 @@ class Taken(NamedTuple):
 
 
 def list_name(name: str) -> ListName:
-    """The settled list of this name.
+    """Return the settled list of this name.
 
     Raises:
         RequestError: there is none.
@@ -42,30 +42,30 @@ def list_name(name: str) -> ListName:
 
 
 def bucket_key(queue: str, which: ListName, number: int) -> bytes:
-    """The key of a bucket of a settled list."""
+    """Return the key of a bucket of a settled list."""
     return _KEYS[which](queue, number)
 
 
 class SettledList:
-    """Buckets ``first`` … ``tail``.
+    """The buckets ``first`` … ``tail`` of a list.
 
-    Bucket 0 always has a record, even if it is empty and not the first; but an ``optional`` list has no records
-    before its first entry, and none for empty buckets before the tail.
+    Bucket 0 always has a record, even if it is empty and not the first; but an ``optional`` list has no records before
+    its first entry, and none for empty buckets before the tail.
 
     ``dirty`` maps the buckets that changed since the last checkpoint to their packed entries. ``at_hand`` has others
-    that were read for :meth:`take` only. ``sizes`` has the number of entries of each bucket before the tail that is
-    not full; for buckets below ``unread`` it may be missing. ``watchers`` are called with (id, bucket) of new entries.
+    that were read for :meth:`take` only. ``sizes`` has the number of entries of each bucket before the tail that is not
+    full; for buckets below ``unread`` it may be missing. ``watchers`` are called with (id, bucket) of new entries.
     """
 
     def __init__(self, queue: str = "", *, optional: bool = False, changed: set[str] | None = None) -> None:
-        """``changed`` gets the name of the queue when there is something for a checkpoint."""
+        """Create the list. The queue's name is added to ``changed`` if there are changes for a checkpoint."""
         self._queue = queue
         self._changed: set[str] = set() if changed is None else changed
         self.optional = optional
         self.first = 0
         self.tail = 0
         self.rows: list[bytes] = []
-        self.oldest_at_ms: int | None = None  # of bucket `first`; None when not known
+        self.oldest_at_ms: int | None = None  # of bucket `first`; None if unknown
         self.dirty: dict[int, list[bytes]] = {} if optional else {0: self.rows}
         self.at_hand: dict[int, list[bytes]] = {}
         self.sizes: dict[int, int] = {}
@@ -96,20 +96,20 @@ class SettledList:
             watcher(id, self.tail)
 
     def may_have_since(self, at_ms: int) -> bool:
-        """Whether there may be an entry of this time or later; the list must be in the order of time."""
+        """Return True if there may be an entry of this time or later; the list must be in the order of time."""
         if not self.rows:
             return self.first < self.tail
         return int.from_bytes(self.rows[-1][8:16], "little") >= at_ms
 
     def loaded(self, number: int) -> list[bytes] | None:
-        """The packed entries of a bucket, if they are in memory and newer than the store's."""
+        """Return the packed entries of a bucket, if they are in memory and newer than the store's."""
         return self.rows if number == self.tail else self.dirty.get(number)
 
     def take(self, number: int, ids: Iterable[int]) -> None:
         """Remove entries of bucket ``number``, which is in ``at_hand`` if it is not :meth:`loaded`.
 
         In a replay of the journal some may be in other buckets, all of them loaded: retention may have removed entries
-        of the tail, so the next bucket began elsewhere.
+        of the tail, so the next bucket began at another entry.
         """
         left = set(ids)
         others = [bucket for bucket in (*self.dirty, self.tail) if bucket != number]
@@ -129,7 +129,7 @@ class SettledList:
         self.replace(number, kept)
 
     def replace(self, number: int, rows: list[bytes]) -> None:
-        """Set the entries that a bucket has left."""
+        """Set the remaining entries of a bucket."""
         self.dirty[number] = rows
         self._changed.add(self._queue)
         if number == self.tail:
@@ -141,7 +141,7 @@ class SettledList:
             self._skip_empty()
 
     def drop_first(self) -> None:
-        """Note that bucket ``first`` is empty."""
+        """Record that bucket ``first`` is empty."""
         self.sizes[self.first] = 0
         self.oldest_at_ms = None
         self._skip_empty()
@@ -173,5 +173,5 @@ class SettledList:
         return hash((self.first, self.tail, len(self.rows), len(sizes), sum(sizes.values()) if sizes else 0))
 
     def unsaved_ids(self) -> list[int]:
-        """The ids in buckets that changed since the last checkpoint."""
+        """Return the ids in buckets that changed since the last checkpoint."""
         return [int.from_bytes(row[:8], "little") for rows in self.dirty.values() for row in rows]

@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 from ..records import staged
 
-#: where a queue's counts are in :attr:`StagedJob.queues`
+#: the indexes of a queue's counts in :attr:`StagedJob.queues`
 ROUTED, DONE, FAILED, REMOVED = range(4)
-#: queues that a job counts one by one; further ones are counted together, under an empty name
+#: queues that a job counts individually; further ones are counted together, under an empty name
 _MAX_QUEUES = 500
 
 
 class StagedBatch(NamedTuple):
-    """One batch of a job as its commit names it. No ``path``: it came with the call, so there is no object."""
+    """One batch of a job as its commit names it. Without a ``path`` it was part of the call, so there is no object."""
 
     path: str
     rows: int
@@ -27,9 +27,9 @@ class StagedJob:
     """A committed job.
 
     Attributes:
-        routed: rows that were routed so far, unroutable and damaged ones included: the cursor.
+        routed: the number of rows that were routed so far, unroutable and damaged ones included: the cursor.
         queues: name → [routed, done, failed, removed].
-        settled_at_ms: when its last message was settled; 0 before.
+        settled_at_ms: the time at which its last message was settled; 0 before.
     """
 
     id: str
@@ -46,11 +46,11 @@ class StagedJob:
 
     @classmethod
     def of(cls, id: str, record: staged.JobRecord) -> StagedJob:
-        """From its record."""
+        """Build the job from its record."""
         return cls(id, *record[:9], {name: list(counts) for name, counts in record.queues.items()})
 
     def record(self) -> staged.JobRecord:
-        """Its record."""
+        """Return the record of the job."""
         queues = {name: (a, b, c, d) for name, (a, b, c, d) in self.queues.items()}
         return staged.JobRecord(
             self.first_id, self.rows, self.batches, self.bytes, self.committed_at_ms, self.routed, self.unroutable,
@@ -58,26 +58,26 @@ class StagedJob:
         )  # fmt: skip
 
     def counts(self, queue: str, *, new: bool = False) -> list[int] | None:
-        """The counts of a queue; if there are none yet, None or, with ``new``, new ones."""
-        found = self.queues.get(queue)
-        if found is None and (new or "" in self.queues):
+        """Return the counts of a queue; if there are none yet, None or, with ``new``, new ones."""
+        queue_counts = self.queues.get(queue)
+        if queue_counts is None and (new or "" in self.queues):
             name = queue if len(self.queues) < _MAX_QUEUES else ""
-            found = self.queues.setdefault(name, [0, 0, 0, 0]) if new else self.queues.get("")
-        return found
+            queue_counts = self.queues.setdefault(name, [0, 0, 0, 0]) if new else self.queues.get("")
+        return queue_counts
 
     @property
     def is_routed(self) -> bool:
-        """Whether every row was routed."""
+        """True if every row was routed."""
         return self.routed == self.rows
 
     @property
     def is_over(self) -> bool:
-        """Whether no message of it is waiting."""
+        """True if no message of the job is waiting."""
         return self.is_routed and all(counts[0] == sum(counts[1:]) for counts in self.queues.values())
 
     @property
     def state(self) -> str:
-        """As :class:`kombu_opendata.staging.JobInfo` names it."""
+        """The state, named as in :class:`kombu_opendata.staging.JobInfo`."""
         if self.settled_at_ms:
             return "settled"
         return "routed" if self.is_routed else "routing"
@@ -96,5 +96,5 @@ class StagedObject:
     job_id: str
 
     def record(self) -> staged.Object:
-        """Its record."""
+        """Return the record of the object."""
         return staged.Object(self.rows, self.live, self.bytes, self.checksum, self.path, self.job_id)

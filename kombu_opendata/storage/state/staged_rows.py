@@ -1,4 +1,4 @@
-"""The rows of a staged job that are put into queues, and the records that they become."""
+"""The rows of a staged job that are added to queues, and their conversion to records."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class StagedChunk(msgspec.Struct, array_like=True, gc=False):
     """Some rows of a staged job, all of one batch.
 
     Attributes:
-        first_id: of the first row.
-        at_ms, received_at_ms: now; the job's commit, which is when the messages were received.
+        first_id: the message id of the first row.
+        at_ms, received_at_ms: the current time; the time of the job's commit, which counts as the time of receipt.
         path, offset: the batch object, and the offset of the first row's envelope in it; no path: inline.
-        rows: their number.
+        rows: the number of rows.
         block: the rows' columns: :class:`kombu_opendata.staging.batch_block.IndexBlock`; empty if they are damaged.
         payload: the envelopes of an inline batch; else empty.
     """
@@ -41,20 +41,20 @@ class StagedChunk(msgspec.Struct, array_like=True, gc=False):
 
 
 def decode(chunk: StagedChunk) -> IndexBlock:
-    """The chunk's block, which was checked before it became part of the chunk."""
+    """Decode the chunk's block, which was checked before it became part of the chunk."""
     return _decoder.decode(chunk.block)
 
 
 def each(value: Any) -> Iterable[Any]:
-    """The value of each row; a single value for all rows is repeated endlessly."""
+    """Return the value of each row; a single value for all rows is repeated without end."""
     return value if isinstance(value, list) else repeat(value)
 
 
 def records_of(chunk: StagedChunk, block: IndexBlock, runs: list[int]) -> Iterator[NewMessage]:
-    """The records of the chunk's rows, except those that no queue gets.
+    """Yield the records of the chunk's rows, except those without a queue.
 
     Raises:
-        InvalidMessage: a header that no record can hold; checked blocks have none.
+        InvalidMessage: a header that no record can contain; checked blocks have none.
     """
     created, visible, ttls = map(each, (block.created_at_ms, block.visible_at_ms, block.ttl_ms))
     constants = metadata.encode_pairs(block.constants.items())
@@ -84,7 +84,7 @@ def records_of(chunk: StagedChunk, block: IndexBlock, runs: list[int]) -> Iterat
 
 
 def _places(chunk: StagedChunk, block: IndexBlock) -> Iterator[tuple[bytes, bytes]]:
-    """The payload record of each row, or its envelope."""
+    """Yield the payload record of each row, or its envelope."""
     if not chunk.path:
         at = 0
         for length in block.lengths:
@@ -99,11 +99,11 @@ def _places(chunk: StagedChunk, block: IndexBlock) -> Iterator[tuple[bytes, byte
 
 
 def _pairs(name: str, column: list[str | None]) -> list[bytes]:
-    """A column of headers, encoded; empty for a row without the header."""
+    """Encode a column of headers; empty for a row without the header."""
     key, pack = types.utf8(name), types.COUNT.pack
     return [b"" if text is None else key + pack(len(raw := text.encode())) + raw for text in column]
 
 
 def spread(runs: list[int]) -> Iterator[int]:
-    """The values of a flat list value, count, value, count, …, each repeated."""
+    """Yield the values of a flat list value, count, value, count, …, each repeated."""
     return chain.from_iterable(map(repeat, runs[::2], runs[1::2]))

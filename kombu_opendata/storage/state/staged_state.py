@@ -1,7 +1,7 @@
-"""The staged jobs in memory: the ids and counts of their messages, and the batch objects that are still needed.
+"""The staged jobs in memory: the ids and counts of their messages, and the needed batch objects.
 
-Memory has a job until all its messages are settled, and an object until all its messages are deleted; the others are in
-the store only. Only effects change this state, live and in replay (docs/rfcs/0008-staged-batches.md).
+A job is in memory until all its messages are settled, and an object until all its messages are deleted; the others are
+in the store only. Only effects change this state, live and in replay (docs/rfcs/0008-staged-batches.md).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class StagedState:
         self.unneeded: list[str] = []
         self.active: list[StagedJob] = []
         self._newest_ms = 0
-        self._settled: list[StagedJob] = []  # whose last state is on its way to the store
+        self._settled: list[StagedJob] = []  # jobs whose last state is in the current checkpoint
         self._object_starts: list[int] = []
         self._changed: set[str] = set()
         self._new_objects: set[int] = set()
@@ -45,7 +45,7 @@ class StagedState:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether a checkpoint has something to write."""
+        """True if a checkpoint has records to write."""
         return bool(self._changed or self._new_objects or self._forgotten)
 
     # ------------------------------------------------------------------ effects
@@ -72,28 +72,28 @@ class StagedState:
         return job
 
     def routed(self, job_id: str, count: int, dropped: int, damaged: bool, at: int) -> None:
-        """Note that the job's next ``count`` rows, all of one batch, were routed, ``dropped`` of them to no queue."""
+        """Record that the job's next ``count`` rows, all of one batch, were routed, ``dropped`` of them to no queue."""
         job = self.jobs[job_id]
-        found = self.object_of(job.first_id + job.routed)
+        batch_object = self.object_of(job.first_id + job.routed)
         job.routed += count
         if damaged:
             job.damaged += dropped
         else:
             job.unroutable += dropped
-        if dropped and found is not None:
-            found.live -= dropped
-            self._new_objects.add(found.first_id)
+        if dropped and batch_object is not None:
+            batch_object.live -= dropped
+            self._new_objects.add(batch_object.first_id)
         self._changed.add(job_id)
         self._settle_if_over(job, at)
 
     def add_routed(self, job_id: str, queue: str, count: int) -> None:
-        """Count rows of a job that were put into a queue."""
+        """Count rows of a job that were added to a queue."""
         counts = self.jobs[job_id].counts(queue, new=True)
         assert counts is not None
         counts[ROUTED] += count
 
     def count(self, queue: str, id: int, kind: int, at: int = 0) -> None:
-        """Count a message that left a queue for good. Only needed if there are ``active`` jobs."""
+        """Count a message that left a queue permanently. Only needed if there are ``active`` jobs."""
         job = self._waiting_job(id)
         counts = job.counts(queue) if job is not None else None
         if job is None or counts is None:
@@ -104,7 +104,7 @@ class StagedState:
             self._settle_if_over(job, at)
 
     def joined(self, queue: str, id: int) -> None:
-        """Count a stored message that came into a queue by a replay, a redrive, a move or a copy."""
+        """Count a stored message that was added to a queue by a replay, a redrive, a move or a copy."""
         job = self._waiting_job(id)
         if job is not None:
             counts = job.counts(queue, new=True)
@@ -122,7 +122,7 @@ class StagedState:
             self._changed.add(job.id)
 
     def moved(self, queue: str, id: int) -> None:
-        """Count a waiting message that left its queue for another one, which has joined before."""
+        """Count a waiting message that left its queue for another one, where it was counted before."""
         job = self._waiting_job(id)
         counts = job.counts(queue) if job is not None else None
         if job is not None and counts is not None:
@@ -130,7 +130,7 @@ class StagedState:
             self._changed.add(job.id)
 
     def _waiting_job(self, id: int) -> StagedJob | None:
-        """The job of a message, unless the job is settled."""
+        """Return the job of a message, unless the job is settled."""
         jobs = self.active
         place = bisect_right(jobs, id, key=_first_id) - 1
         if place < 0:
@@ -145,27 +145,27 @@ class StagedState:
 
     # ------------------------------------------------------------------ looking up
     def object_of(self, id: int) -> StagedObject | None:
-        """The object with a message's payload."""
+        """Return the object with a message's payload."""
         starts = self._object_starts
         place = bisect_right(starts, id) - 1
         if place < 0:
             return None
-        found = self.objects[starts[place]]
-        return found if id < found.first_id + found.rows else None
+        batch_object = self.objects[starts[place]]
+        return batch_object if id < batch_object.first_id + batch_object.rows else None
 
     def unrouted(self) -> Iterator[tuple[int, int]]:
-        """The ranges of ids that are committed and not routed yet: (first, end), without the end."""
+        """Yield the ranges of ids that are committed and not routed yet: (first, end), without the end."""
         for job in self.active:
             if not job.is_routed:
                 yield job.first_id + job.routed, job.first_id + job.rows
 
     def routing(self) -> list[StagedJob]:
-        """The jobs with rows to route, the oldest first."""
+        """Return the jobs with rows to route, oldest first."""
         return [job for job in self.active if not job.is_routed]
 
     # ------------------------------------------------------------------ checkpoints
     def snapshot(self, batch: WriteBatch) -> None:
-        """Add what changed to a checkpoint's batch."""
+        """Add the changes to a checkpoint's batch."""
         for job_id, settled_at in self._forgotten:
             if job_id not in self.jobs:
                 batch.delete(keys.staged_job_key(job_id))
@@ -182,31 +182,31 @@ class StagedState:
         self._changed, self._forgotten = set(), []
 
     def collected(self, ids: Iterable[int], batch: WriteBatch) -> None:
-        """Note that this checkpoint deletes these messages: objects without a message left are deleted, too."""
+        """Count the messages that this checkpoint deletes; objects without remaining messages are deleted, too."""
         for id in ids:
-            found = self.object_of(id)
-            if found is not None:
-                found.live -= 1
-                self._new_objects.add(found.first_id)
+            batch_object = self.object_of(id)
+            if batch_object is not None:
+                batch_object.live -= 1
+                self._new_objects.add(batch_object.first_id)
         self._put_objects(batch)
 
     def _put_objects(self, batch: WriteBatch) -> None:
-        gone = False
+        any_deleted = False
         for first_id in self._new_objects:
-            found = self.objects[first_id]
-            if found.live > 0:
-                batch.put(keys.staged_object_key(first_id), staged.encode_object(found.record()))
+            batch_object = self.objects[first_id]
+            if batch_object.live > 0:
+                batch.put(keys.staged_object_key(first_id), staged.encode_object(batch_object.record()))
                 continue
             batch.delete(keys.staged_object_key(first_id))
             del self.objects[first_id]
-            self._releasing.append(found.path)
-            gone = True
-        if gone:
+            self._releasing.append(batch_object.path)
+            any_deleted = True
+        if any_deleted:
             self._object_starts = sorted(self.objects)
         self._new_objects = set()
 
     def end_flush(self) -> None:
-        """The checkpoint is in the store: memory drops settled jobs, and files that it does not need may be deleted."""
+        """Remove settled jobs from memory, and release files, after the checkpoint is in the store."""
         for job in self._settled:
             if self.jobs.get(job.id) is job:
                 del self.jobs[job.id]
@@ -220,7 +220,7 @@ class StagedState:
         self._forgotten.append((job_id, settled_at_ms))
 
     async def load(self, store: Reads) -> None:
-        """Read the jobs that are not settled, and all objects."""
+        """Load the jobs that are not settled, and all objects."""
         async for rows in store.scan_batches(*keys.kind_range(keys.RecordKind.STAGED_JOB)):
             for key, value in rows:
                 record = staged.decode_job(key, value)
@@ -234,4 +234,4 @@ class StagedState:
                 first_id = keys.parse(key).id or 0
                 self.objects[first_id] = StagedObject(first_id, *staged.decode_object(key, value))
         self._object_starts = sorted(self.objects)
-        self.needed = {found.path for found in self.objects.values()}
+        self.needed = {batch_object.path for batch_object in self.objects.values()}

@@ -1,7 +1,7 @@
-"""The durable state of an instance in memory. What changes it are effects (:mod:`kombu_opendata.storage.effects`).
+"""The durable state of an instance in memory. It is changed by effects (:mod:`kombu_opendata.storage.effects`).
 
-The live engine and recovery apply the same effects, so a replay of the journal gives the state that clients were told.
-It also remembers the changes since the last checkpoint, for :mod:`kombu_opendata.storage.commit.checkpoint`.
+The live engine and recovery apply the same effects, so a replay of the journal results in the state that clients have
+seen. The state also records the changes since the last checkpoint, for :mod:`kombu_opendata.storage.commit.checkpoint`.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ _FIELDS = {
 
 
 class QueueSettings(NamedTuple):
-    """The settings of a durable queue. A retention of 0 keeps messages for ever."""
+    """The settings of a durable queue. A retention of 0 keeps messages indefinitely."""
 
     max_attempts: int = DEFAULT_MAX_ATTEMPTS
     done_retention_seconds: int = DEFAULT_DONE_RETENTION_SECONDS
     failed_retention_seconds: int = DEFAULT_FAILED_RETENTION_SECONDS
     lease_seconds: int = DEFAULT_LEASE_SECONDS
-    arguments: dict[str, Any] = {}  # noqa: RUF012 - a field's default; nobody changes it
+    arguments: dict[str, Any] = {}  # noqa: RUF012 - a field's default; never changed
 
     def overridden(self, overrides: QueueOverrides) -> QueueSettings:
-        """These settings with an operator's values in their place."""
+        """Return these settings with an operator's values in their place."""
         values = {field: overrides.arguments[name] for name, field in _FIELDS.items() if name in overrides.arguments}
         for field, value in values.items():
             if value is None:
@@ -66,8 +66,8 @@ class Queue:
     """A durable queue: its messages, settled lists, options and counters.
 
     Attributes:
-        declared: the settings that it was declared with.
-        overrides: what an operator has changed of it.
+        declared: the settings in its declaration.
+        overrides: the changes by an operator.
         options: the settings in effect.
     """
 
@@ -77,13 +77,13 @@ class Queue:
     )  # fmt: skip
 
     def __init__(self, name: str, options: QueueSettings, created_at_ms: int, changed: set[str]) -> None:
-        """``changed`` gets the name when there is something for a checkpoint."""
+        """Create the queue. Its name is added to ``changed`` if there are changes for a checkpoint."""
         self.name = name
         self.declared = self.options = options
         self.overrides = NO_OVERRIDES
         self.limits = DeadlineRules.of(options.arguments)
         self.messages = QueueState(name, counts_bytes=self.limits.counts_bytes, changed=changed)
-        self.at_hand = 0  # estimate: messages whose payloads were loaded ahead and that are not delivered yet
+        self.at_hand = 0  # estimate of the messages whose payloads were loaded ahead and that are not delivered yet
         self.done = SettledList(name, changed=changed)
         self.failed = SettledList(name, changed=changed)
         self.archived_failed = SettledList(name, optional=True, changed=changed)
@@ -99,19 +99,19 @@ class Queue:
         self.messages.count_bytes(self.limits.counts_bytes)
 
     def settled_list(self, which: ListName) -> SettledList:
-        """One of its settled lists."""
+        """Return one of the queue's settled lists."""
         if which == "done":
             return self.done
         return self.failed if which == "failed" else self.archived_failed
 
     def forget_at_hand(self) -> None:
-        """Drop the buckets that were read from the store to take messages from them."""
+        """Remove the buckets that were read from the store to take messages from them."""
         for which in LISTS:
             self.settled_list(which).at_hand.clear()
 
 
 def dead_letters_to(arguments: dict[str, Any]) -> tuple[str, str | None] | None:
-    """A queue's dead-letter exchange and routing key (None: the message's own); None if it has no such exchange."""
+    """Return a queue's dead-letter exchange and routing key (None: the message's own); None without an exchange."""
     exchange, routing_key = (arguments.get(name) for name in DEAD_LETTER_ARGUMENTS)
     return (exchange, routing_key if isinstance(routing_key, str) else None) if isinstance(exchange, str) else None
 
@@ -120,7 +120,7 @@ class DeletedQueue(NamedTuple):
     """The part of a deleted queue that was in memory; the rest is in the store's records of its settled lists."""
 
     ids: set[int]
-    buckets: dict[ListName, set[int]]  # that differ from the store: their messages are in `ids` or deleted
+    buckets: dict[ListName, set[int]]  # buckets that differ from the store: their messages are in `ids` or deleted
     dead_letters: set[int]  # ids that a dead letter still needs
 
 
@@ -129,11 +129,13 @@ class Dirty:
 
     def __init__(self) -> None:
         self.block: tuple[int, int] | None = None
-        self.queues: set[str] = set()  # config and options; their messages: see StoreState.changed
-        self.overrides: set[str] = set()  # of these queues
+        self.queues: set[str] = set()  # changed configs and options; for their messages see StoreState.changed
+        self.overrides: set[str] = set()  # queues with changed overrides
         self.deleted_queues: dict[str, list[DeletedQueue]] = {}  # by name: it may be declared and deleted again
-        self.redeclared: dict[str, frozenset[bytes]] = {}  # deleted and declared again: the keys of the new queue
-        self.touched: list[Queue] = []  # those that the checkpoint under way writes
+        self.redeclared: dict[
+            str, frozenset[bytes]
+        ] = {}  # deleted and declared again: the keys of the new queue's records
+        self.touched: list[Queue] = []  # queues that the current checkpoint writes
         self.exchanges: set[str] = set()
         self.bindings: set[tuple[str, str, str, str]] = set()  # queue, exchange, key, identity
         self.producers: set[bytes] = set()
@@ -141,32 +143,32 @@ class Dirty:
         self.sessions: set[bytes] = set()
         self.attempts: dict[int, list[str]] = {}
         self.whole_attempts: set[int] = set()  # ids whose list starts here: no older record
-        self.routes: dict[int, int] = {}  # of new messages in several queues or in chunks
-        self.garbage: list[int] = []  # settled or removed for good in one queue
+        self.routes: dict[int, int] = {}  # number of queues of new messages in several queues or in chunks
+        self.garbage: list[int] = []  # settled or removed permanently in one queue
         self.dead_letters: set[tuple[str, int]] = set()  # queue, id
         self.joined: dict[int, int] = {}  # stored messages that moved, and the number of queues that they gained
         self.cursors: set[str] = set()
         self.outdated: set[int] = set()  # messages that the log kept until now
-        self.log = False  # its retention, or how far it was swept
+        self.log = False  # True if the log's retention or the progress of its sweep changed
 
     def __bool__(self) -> bool:
         return any(bool(value) for value in vars(self).values())
 
 
 class StoreState:
-    """Everything of one instance that must survive."""
+    """The part of an instance's state that must survive a restart."""
 
     def __init__(self) -> None:
         self.queues: dict[str, Queue] = {}
-        self.changed: set[str] = set()  # queues with something for the next checkpoint; always the same set
+        self.changed: set[str] = set()  # queues with changes for the next checkpoint; always the same set
         self.topology = Topology()
         self.producers: dict[bytes, Producer] = {}
         self.removals: dict[bytes, Removal] = {}  # by session: its last purge or deletion of a queue
         self.session_names: dict[bytes, str] = {}
         self.leases: dict[bytes, dict[tuple[str, int], QueueEntry]] = {}
         self.dead_letters: dict[tuple[str, int], DeadLetter] = {}  # by queue and id, the oldest first
-        self.cursors: dict[str, Cursor] = {}  # by queue: what is routed in the background, or was
-        self.newest_ms = 0  # ms since the epoch: no time in what was committed is after it
+        self.cursors: dict[str, Cursor] = {}  # by queue: current and finished background routing
+        self.newest_ms = 0  # ms since the epoch: no time in a commit is after it
         self.next_id = 0
         self.block_end = 0
         self.dirty = Dirty()
@@ -176,7 +178,7 @@ class StoreState:
         self.log = LogState()
         self.running = RunningTasks()
         self.handled = HandledFailures()
-        self.history: HistoryLog | None = None  # None: nothing of it is kept
+        self.history: HistoryLog | None = None  # None: history is off
 
     # ------------------------------------------------------------------ messages
     def unlease(self, entry: QueueEntry) -> None:
@@ -201,7 +203,7 @@ class StoreState:
 
     # ------------------------------------------------------------------ dead letters
     def add_dead_letter(self, queue: Queue, entry: QueueEntry, at: int, reason: str, *, last_use: bool) -> None:
-        """Note a dead letter, which will be published to the queue's dead-letter exchange.
+        """Add a dead letter, which will be published to the queue's dead-letter exchange.
 
         Args:
             last_use: the queue itself no longer needs the message.
@@ -213,12 +215,18 @@ class StoreState:
         queue.counts.dead_lettered += reason != REVOKED
 
     def collect(self, name: str, id: int) -> None:
-        """Note that a queue no longer needs its settled message: it is deleted if no queue or dead letter needs it."""
+        """Record that a queue no longer needs its settled message.
+
+        The message is deleted if no queue or dead letter needs it.
+        """
         if not self.keep_for_dead_letter(name, id):
             self.dirty.garbage.append(id)
 
     def keep_for_dead_letter(self, name: str, id: int) -> bool:
-        """Whether a dead letter still needs a message that its queue does not; if so, its publish is the last use."""
+        """Return True if a dead letter still needs a message that its queue does not.
+
+        If so, the publish of the dead letter becomes the last use of the message.
+        """
         letter = self.dead_letters.get((name, id))
         if letter is None:
             return False
@@ -228,7 +236,7 @@ class StoreState:
 
     # ------------------------------------------------------------------ queues, exchanges, bindings
     def declare_queue(self, name: str, options: QueueSettings, at: int = 0) -> Queue:
-        """Create a queue. ``at`` is in ms since the epoch; 0 means that the time is not known."""
+        """Create a queue. ``at`` is in ms since the epoch; 0 means that the time is unknown."""
         queue = self.queues[name] = Queue(name, options, at, self.changed)
         self.topology.add_queue(name, options.arguments)
         self.dirty.queues.add(name)
@@ -260,5 +268,5 @@ class StoreState:
             self.dirty.bindings.add((queue, exchange, routing_key, identity))
 
     def time(self, at: int) -> None:
-        """Note a time; ``newest_ms`` is the latest one."""
+        """Record a time; ``newest_ms`` is the latest one."""
         self.newest_ms = max(self.newest_ms, at)

@@ -1,4 +1,4 @@
-"""A cache in front of the store that keeps new values until a checkpoint has written them."""
+"""A write-back cache in front of the store: new values remain in memory until a checkpoint has written them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _MAX_ABSENT = 65_536
 
 
 class WriteBackCache(Generic[V]):
-    """Values by name. Values that the store lacks stay; the others are cached up to a bound in bytes.
+    """Values by name. Values that the store lacks remain; the others are cached up to a bound in bytes.
 
-    None as a value means that the store has none, which is not the same as an unknown value.
+    The value None means that the store has none, which differs from an unknown value.
 
     Attributes:
         cache_bytes: bound of the values that the store has.
@@ -39,21 +39,21 @@ class WriteBackCache(Generic[V]):
 
     @property
     def size_bytes(self) -> int:
-        """The size of the values that the store has, too."""
+        """The size of the cached values that the store has, too."""
         return self._size
 
     def find(self, name: bytes) -> tuple[bool, V | None]:
-        """Whether the value is known, and the value."""
+        """Return True if the value is known, and the value."""
         for held in (self._pending, self._hot, self._flushing):
-            found = held.get(name)
-            if found is not None:
-                return True, found[0]
+            item = held.get(name)
+            if item is not None:
+                return True, item[0]
         return name in self._absent, None
 
     def is_pending(self, name: bytes) -> bool:
-        """Whether the next checkpoint writes a value of this name."""
-        found = self._pending.get(name)
-        return found is not None and found[0] is not None
+        """Return True if the next checkpoint writes a value of this name."""
+        item = self._pending.get(name)
+        return item is not None and item[0] is not None
 
     def put(self, name: bytes, value: V | None, at_ms: int = 0) -> None:
         """Set a value, or None to delete it; the next checkpoint writes it."""
@@ -61,12 +61,12 @@ class WriteBackCache(Generic[V]):
         self._pending[name] = (value, at_ms)
 
     def discard(self, name: bytes) -> None:
-        """Forget a value, pending or not. If the store has it, the caller deletes it there."""
+        """Remove a value, pending or not. If the store has it, the caller deletes it there."""
         self.forget(name)
         self._pending.pop(name, None)
 
     def keep(self, name: bytes, value: V | None) -> None:
-        """Cache the store's value, or that it has none."""
+        """Cache the store's value, or its absence."""
         if self.find(name)[0]:
             return
         if value is not None:
@@ -77,35 +77,35 @@ class WriteBackCache(Generic[V]):
             self._absent.popitem(last=False)
 
     def begin_flush(self) -> Mapping[bytes, V | None]:
-        """Begin a checkpoint; returns the values that it must write."""
+        """Begin a checkpoint; return the values that it must write."""
         self._flushing, self._pending = self._pending, {}
         return {name: value for name, (value, _at) in self._flushing.items()}
 
     def end_flush(self) -> None:
-        """The checkpoint is in the store."""
+        """End a checkpoint, which is in the store."""
         flushed, self._flushing = self._flushing, {}
         for name, (value, at_ms) in flushed.items():
             if value is not None and name not in self._pending:
                 self._keep(name, value, at_ms)
 
     def forget(self, name: bytes) -> None:
-        """Drop a value from the cache."""
+        """Remove a value from the cache."""
         self._absent.pop(name, None)
-        gone = self._hot.pop(name, None)
-        if gone is not None:
-            self._size -= self._cost(name, gone[0])
+        item = self._hot.pop(name, None)
+        if item is not None:
+            self._size -= self._cost(name, item[0])
 
     def _cost(self, name: bytes, value: V) -> int:
         return len(name) + self._size_of(value) + _OVERHEAD_BYTES
 
     def _keep(self, name: bytes, value: V, at_ms: int) -> None:
         self.forget(name)
-        if self._cost(name, value) > self.cache_bytes // 2:  # it would push out all others
+        if self._cost(name, value) > self.cache_bytes // 2:  # it would evict all others
             self.complete_since_ms = max(self.complete_since_ms, at_ms + 1)
             return
         self._hot[name] = (value, at_ms)
         self._size += self._cost(name, value)
         while self._size > self.cache_bytes and self._hot:
-            oldest, (gone, put_at_ms) = self._hot.popitem(last=False)
-            self._size -= self._cost(oldest, gone)
+            oldest, (evicted, put_at_ms) = self._hot.popitem(last=False)
+            self._size -= self._cost(oldest, evicted)
             self.complete_since_ms = max(self.complete_since_ms, put_at_ms + 1)
