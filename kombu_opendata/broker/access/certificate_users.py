@@ -22,14 +22,17 @@ def user_by_certificate(users: UsersFile, names: tuple[str, ...], user: str, *, 
         AccessRefused: no user has the certificate, or another user has it.
     """
     owners = [users.certificates[name].name for name in names if name in users.certificates]
-    shown = ", ".join(name[:_SHOWN] for name in names) or "without names"
+    names_text = ", ".join(name[:_SHOWN] for name in names) or "without names"
     if not owners and not has_secret:
         text = (
-            f"the client's certificate ({shown}) is no user's: add one of its names to the certificates of a user in "
+            f"the client's certificate ({names_text}) is no user's: add one of its names to the certificates of a user "
+            "in "
         )
         raise AccessRefused(f"{text}the broker's users file, or log in with a user and a secret")
-    known = users.users.get(user)
-    if user and user not in owners and (owners or (known is not None and known.table.certificates)):
-        text = f"the client's certificate ({shown}) is not one of user {user[:_SHOWN]!r}: use that user's certificate"
+    user_entry = users.users.get(user)
+    if user and user not in owners and (owners or (user_entry is not None and user_entry.table.certificates)):
+        text = (
+            f"the client's certificate ({names_text}) is not one of user {user[:_SHOWN]!r}: use that user's certificate"
+        )
         raise AccessRefused(f"{text}, or leave the user out of the URL", user=user[:_SHOWN])
     return "" if has_secret else user or owners[0]

@@ -89,8 +89,8 @@ class Quota:
         """
         limit = getattr(self.limits, name)
         if limit is not None and count > limit:
-            shown = name.replace("_", "-")
-            raise LimitExceeded(self._text(shown, limit), limit=shown, value=limit, whose=self.whose)
+            limit_name = name.replace("_", "-")
+            raise LimitExceeded(self._text(limit_name, limit), limit=limit_name, value=limit, whose=self.whose)
 
     def _text(self, name: str, limit: int) -> str:
         what = f"messages of {limit} bytes at most" if name == "message-bytes" else f"{limit:,} {name} at most"
@@ -152,8 +152,10 @@ class Quotas:
         table, default = self._tables.get(instance), self._each_instance
         if table is None:
             return default
-        own = {name: getattr(table.limits, name) for name in LimitsTable.__struct_fields__}
-        return LimitsTable(**{name: getattr(default, name) if value is None else value for name, value in own.items()})
+        values = {name: getattr(table.limits, name) for name in LimitsTable.__struct_fields__}
+        return LimitsTable(
+            **{name: getattr(default, name) if value is None else value for name, value in values.items()}
+        )
 
     def of(self, user: str, instance: str) -> SessionQuotas:
         """Return the quotas for a new session of a user in an instance."""
@@ -162,8 +164,8 @@ class Quotas:
             self._of_users[user] = Quota(f"user {user!r}" if user else "everybody", limits)
         if instance not in self._of_instances:
             self._of_instances[instance] = Quota(f"instance {instance!r}", self._limits_of(instance))
-        each = Quota("a connection", self._each_connection)
-        return SessionQuotas(self._of_users[user], self._of_instances[instance], each)
+        connection = Quota("a connection", self._each_connection)
+        return SessionQuotas(self._of_users[user], self._of_instances[instance], connection)
 
 
 #: quotas of a session without limits

@@ -146,15 +146,15 @@ class Rights:
 
     def _refusal(self, right: str, kind: str, name: str, how: str = "", or_role: str = "") -> AccessRefused:
         pattern = getattr(self, right).pattern
-        shown = (name or DEFAULT_EXCHANGE)[:_SHOWN]
+        object_name = (name or DEFAULT_EXCHANGE)[:_SHOWN]
         how = how or _MEANINGS.get(name, "")
         because = f"its {right} pattern is {pattern[:_SHOWN]!r}" if pattern else f"it has no {right} pattern"
         if or_role:
             because += f", and it lacks the role {or_role!r}"
         return AccessRefused(
-            f"user {self.user!r} may not {_VERBS[right]} {kind} {shown!r}{how} in instance {self.instance!r}: "
+            f"user {self.user!r} may not {_VERBS[right]} {kind} {object_name!r}{how} in instance {self.instance!r}: "
             f"{because}. {self._whom_to_ask()})",
-            **self._values(right, kind, shown),
+            **self._values(right, kind, object_name),
         )
 
     def _whom_to_ask(self) -> str:

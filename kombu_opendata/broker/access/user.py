@@ -49,15 +49,15 @@ class User:
         rights = self._rights.get(instance)
         if rights is None:
             if not self.may_enter(instance):
-                shown = instance[:100]
+                instance_name = instance[:100]
                 raise AccessRefused(
-                    f"user {self.name!r} may not use instance {shown!r}: ask whoever keeps the users file for an entry "
-                    f"(opendata-queue user permit {self.name} --instance {shown})",
+                    f"user {self.name!r} may not use instance {instance_name!r}: ask whoever keeps the users file for "
+                    f"an entry (opendata-queue user permit {self.name} --instance {instance_name})",
                     right="enter",
                     kind="instance",
-                    name=shown,
+                    name=instance_name,
                     user=self.name,
-                    instance=shown,
+                    instance=instance_name,
                 )
             rights = Rights(self.name, instance, self.table.instances.get(ANY_INSTANCE, Patterns()), self.table.roles)
             if len(self._rights) >= _MAX_REMEMBERED:  # names from clients

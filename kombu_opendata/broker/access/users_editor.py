@@ -81,8 +81,8 @@ class UsersEditor:
         """Return the table of a user for changes. Raises RequestError if there is no such user."""
         users: Any = self._document.get("users", {})
         if name not in users:
-            known = ", ".join(sorted(users)) or "none"
-            raise RequestError(f"there is no user {name!r} in the file; it has: {known}", name=name)
+            user_names = ", ".join(sorted(users)) or "none"
+            raise RequestError(f"there is no user {name!r} in the file; it has: {user_names}", name=name)
         self._edited.add(name)
         return users[name]
 
@@ -112,7 +112,7 @@ class UsersEditor:
             table["instances"] = tomlkit.table(is_super_table=True)
         instances = table["instances"]
         if instance not in instances:
-            is_inline = any(isinstance(each, InlineTable) for each in (instances, *instances.values()))
+            is_inline = any(isinstance(item, InlineTable) for item in (instances, *instances.values()))
             instances[instance] = tomlkit.inline_table() if is_inline else tomlkit.table()
         for right in Patterns.__struct_fields__:
             if right in patterns:

@@ -89,5 +89,5 @@ def check_mode(path: Path, mode: int) -> None:
         InvalidUsersFile: every user can read or write it.
     """
     if stat.S_ISREG(mode) and mode & 0o007:
-        shown = f"can be read or written by every user of this machine (mode {stat.S_IMODE(mode):04o})"
-        raise wrong(path, f"{shown}: chmod 600 {path}, or 640 with the broker's group")
+        text = f"can be read or written by every user of this machine (mode {stat.S_IMODE(mode):04o})"
+        raise wrong(path, f"{text}: chmod 600 {path}, or 640 with the broker's group")

@@ -153,6 +153,6 @@ def _user(name: str, table: UserTable, old: User | None, faults: list[str]) -> U
 
 def _add_certificates(certificates: dict[str, User], user: User, faults: list[str]) -> None:
     for certificate in user.table.certificates:
-        other = certificates.setdefault(certificate, user)
-        if other is not user:
-            faults.append(f"gives the certificate {certificate[:_SHOWN]!r} to {other.name!r} and to {user.name!r}")
+        owner = certificates.setdefault(certificate, user)
+        if owner is not user:
+            faults.append(f"gives the certificate {certificate[:_SHOWN]!r} to {owner.name!r} and to {user.name!r}")

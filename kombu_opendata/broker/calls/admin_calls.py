@@ -69,8 +69,8 @@ class AdminCalls:
 
     @handles(m.Reload, needs=needs.role("admin", "reload the broker's files"))
     def reload(self, call: Context, msg: m.Reload) -> None:
-        done = self._directory.reload(f"user {call.session.user.name!r}")
-        call.reply(m.Reloaded(msg.rid, *(done.users or UsersFileChanges([], [], [])), done.certificates))
+        report = self._directory.reload(f"user {call.session.user.name!r}")
+        call.reply(m.Reloaded(msg.rid, *(report.users or UsersFileChanges([], [], [])), report.certificates))
 
     @handles(m.WhoAmI, needs=needs.entry)
     def who_am_i(self, call: Context, msg: m.WhoAmI) -> None:
@@ -83,7 +83,9 @@ class AdminCalls:
     @handles(m.ListInstances, needs=needs.entry, query=True)
     def list_instances(self, call: Context, msg: m.ListInstances) -> None:
         user, listing = call.session.user, self._directory.listing()
-        call.reply(m.InstanceList(msg.rid, {name: opened for name, opened in listing.items() if user.may_enter(name)}))
+        call.reply(
+            m.InstanceList(msg.rid, {name: is_open for name, is_open in listing.items() if user.may_enter(name)})
+        )
 
     @handles(m.CreateInstance, needs=needs.role("admin", "create instances"), query=True)
     async def create_instance(self, call: Context, msg: m.CreateInstance) -> m.InstanceCreated:

@@ -34,17 +34,17 @@ class AlterCalls:
 
     @handles(m.AlterQueue, needs=needs.on_queue("configure", or_role="operator"), query=True)
     async def alter_queue(self, call: Context, msg: m.AlterQueue) -> m.QueueAltered:
-        wanted = Wanted(msg.arguments, msg.unset, msg.reset)
+        request = Wanted(msg.arguments, msg.unset, msg.reset)
         async with self._altering:
             queue = call.queue(msg.queue)
-            after = alteration(queue, wanted)
+            after = alteration(queue, request)
             needs.alter_queue(call, queue.name, queue.effective, after.effective)
             if not call.session.rights.permits_all:
                 self._queues.check_filter(queue.creator, queue.name, after.effective)
             read = call.session.rights.read
             findings = await self._messages.find(queue, after, is_read=read[queue.name] or read[ALL_EXCHANGES])
             call.check_exists(queue)
-            after = alteration(queue, wanted)  # it may have been paused or resumed during the count
+            after = alteration(queue, request)  # it may have been paused or resumed during the count
             if findings.lost and not msg.force:
                 raise PreconditionFailed(
                     f"queue {queue.name!r}: nothing was changed, because {'; '.join(findings.notes)}: use force "

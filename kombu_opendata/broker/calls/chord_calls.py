@@ -72,9 +72,9 @@ class ChordCalls:
         parts: list[tuple[bytes, bytes]] = []
         size = 0
         for start in range(max(msg.start, 0), len(order), READS):
-            some = order[start : start + READS]
-            values = await asyncio.gather(*(self._results.part(chord.parts[key]) for key in some))
-            for (_index, member), value in zip(some, values, strict=True):
+            keys = order[start : start + READS]
+            values = await asyncio.gather(*(self._results.part(chord.parts[key]) for key in keys))
+            for (_index, member), value in zip(keys, values, strict=True):
                 if size < PAGE_BYTES:
                     parts.append((member, value))
                     size += len(value)

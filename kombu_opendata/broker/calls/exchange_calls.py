@@ -144,5 +144,5 @@ class ExchangeCalls:
         message = m.Publish(0, 1, msg.exchange, msg.routing_key, msg.envelope, {}, 0, 0)
         self._publishing.check(message, call.session)
         names, may_see = [queue.name for queue in self._publishing.targets(message)], call.session.rights.may_see
-        seen = list(filter(may_see, names))
-        call.reply(q.Routed(msg.rid, seen, len(names) - len(seen)))
+        visible_names = list(filter(may_see, names))
+        call.reply(q.Routed(msg.rid, visible_names, len(names) - len(visible_names)))

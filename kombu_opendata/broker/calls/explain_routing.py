@@ -77,8 +77,8 @@ class ExplainCalls:
             envelope = await self._payloads.read(id)
         except StoreError:
             return None
-        opened = open_envelope(envelope or b"")
-        return None if opened is None else opened[3]
+        fields = open_envelope(envelope or b"")
+        return None if fields is None else fields[3]
 
     async def _report(self, call: Context, msg: m.Explain, headers: dict[str, str], typed: Typed) -> dict[str, Any]:
         """Explain in a thread: a filter, or a queue with thousands of bindings, has too many parts for the loop."""
@@ -92,9 +92,9 @@ class ExplainCalls:
         exchange, key = headers.get("exchange", ""), headers.get("routing_key", "")
         if len(key) > MAX_NAME_BYTES:
             return False  # no message has such a key
-        seen = headers if typed is None else typed
+        header_values = headers if typed is None else typed
         try:
-            return queue in self._state.topology.route(exchange, key, lambda: seen, headers)
+            return queue in self._state.topology.route(exchange, key, lambda: header_values, headers)
         except NotFound:
             return False
 

@@ -46,7 +46,7 @@ class HistoryCalls:
         )
         page = await history.list_messages(filters, paging)
         rights = call.session.rights
-        items = [shown for item in page.items if (shown := shown_message(rights, stored_message(item))) is not None]
+        items = [info for item in page.items if (info := shown_message(rights, stored_message(item))) is not None]
         return m.MessagePage(msg.rid, tuple(items), page.next, page.prev)
 
     @handles(m.ListAttempts, needs=needs.history, query=True)
@@ -62,7 +62,7 @@ class HistoryCalls:
         )
         page = await history.list_attempts(filters, paging, bodies=msg.bodies, tracebacks=msg.tracebacks)
         rights = call.session.rights
-        items = [shown for item in page.items if (shown := shown_attempt(rights, stored_attempt(item))) is not None]
+        items = [info for item in page.items if (info := shown_attempt(rights, stored_attempt(item))) is not None]
         return m.AttemptPage(msg.rid, tuple(items), page.next, page.prev)
 
     # ------------------------------------------------------------------ single records
@@ -72,14 +72,14 @@ class HistoryCalls:
         if not 0 <= msg.id < 1 << 63:
             raise RequestError(f"{msg.id} is not a message id", value=msg.id)
         record = await history.message(msg.id)
-        shown = shown_message(call.session.rights, stored_message(record)) if record is not None else None
-        return m.MessagePage(msg.rid, () if shown is None else (shown,))
+        info = shown_message(call.session.rights, stored_message(record)) if record is not None else None
+        return m.MessagePage(msg.rid, () if info is None else (info,))
 
     @handles(m.RetrieveAttempt, needs=needs.entry, query=True)
     async def retrieve_attempt(self, call: Context, msg: m.RetrieveAttempt) -> m.AttemptPage:
         record = await self._history.attempt(attempt_number(msg.id), bodies=msg.bodies)
-        shown = shown_attempt(call.session.rights, stored_attempt(record)) if record is not None else None
-        return m.AttemptPage(msg.rid, () if shown is None else (shown,))
+        info = shown_attempt(call.session.rights, stored_attempt(record)) if record is not None else None
+        return m.AttemptPage(msg.rid, () if info is None else (info,))
 
     # ------------------------------------------------------------------ counts
     @handles(m.CountMessages, needs=needs.history, query=True)

@@ -121,15 +121,15 @@ class QueueCalls:
     # ------------------------------------------------------------------ listing
     @handles(q.ListQueues, needs=needs.entry, query=True)
     async def list_queues(self, call: Context, msg: q.ListQueues) -> q.QueueList:
-        listed, rights = q.QueueList(msg.rid, [], []), call.session.rights
+        reply, rights = q.QueueList(msg.rid, [], []), call.session.rights
         async for queue in TimeSlice().over(list(self._queues.values())):
             if not queue.deleting and rights.may_see(queue.name):
-                listed.queues.append(encoded((queue.name, *queue.properties, len(queue.consumers))))
-                listed.created_at_ms.append(queue.counts.created_at_ms)
-                listed.overrides.append(encoded(queue.overrides.arguments))
+                reply.queues.append(encoded((queue.name, *queue.properties, len(queue.consumers))))
+                reply.created_at_ms.append(queue.counts.created_at_ms)
+                reply.overrides.append(encoded(queue.overrides.arguments))
                 since_ms = queue.overrides.paused_at_ms
-                listed.paused.append((queue.is_paused, queue.refuses_publishes, since_ms))
-        return listed
+                reply.paused.append((queue.is_paused, queue.refuses_publishes, since_ms))
+        return reply
 
 
 def _check_equal(queue: BrokerQueue, properties: QueueProperties) -> None:

@@ -76,8 +76,8 @@ class ResultCalls:
         values: list[bytes | None] = []
         size = 0
         for name in msg.names:
-            known, result = self._results.find(name, msg.age_ms)
-            if not known:
+            is_known, result = self._results.find(name, msg.age_ms)
+            if not is_known:
                 call.run(msg.rid, self._read(msg))
                 return
             values.append(None if result is None else result.value)
@@ -104,11 +104,11 @@ class ResultCalls:
         watches, unknown = self._watches, []
         watches.check_room(call.session, len(msg.names))
         for name in msg.names:
-            known, result = self._results.find(name, msg.age_ms)
+            is_known, result = self._results.find(name, msg.age_ms)
             watches.watch(call.session, name)
             if result is not None:
                 watches.push(call.session, name, result)
-            elif not known:
+            elif not is_known:
                 unknown.append(name)
         if unknown:
             call.run(0, self._push_stored(call, unknown))

@@ -48,10 +48,10 @@ class ScheduleCalls:
         may_watch = call.session.rights.may_watch
         entries = [
             s.PeriodicTaskEntry(
-                *entry, sent.count, sent.first_at_ms, sent.last_at_ms,
-                sent.last_at_ms - sent.before_ms if sent.before_ms else 0, sent.last_message_id,
+                *entry, times.count, times.first_at_ms, times.last_at_ms,
+                times.last_at_ms - times.before_ms if times.before_ms else 0, times.last_message_id,
             )
-            for entry, sent in reversed(self._periodic.entries.items())
+            for entry, times in reversed(self._periodic.entries.items())
             if may_watch(entry.queue)
         ]  # fmt: skip
         call.reply(s.PeriodicTaskList(msg.rid, entries, self._periodic.since_ms))

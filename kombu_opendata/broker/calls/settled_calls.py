@@ -46,10 +46,10 @@ class SettledCalls:
             raise RequestError("messages that are done can't be redriven: use a replay")
         selection = Selection(_ids(msg.ids), selector_of(msg.selector), None, msg.limit)
         way = self._way(call, msg.rid, source, target)
-        done = await self._moves.redrive(source.state(), selection, way, which)
-        call.audit("redrove %d messages from %r to %r", done.count, source.name, target.name, queue=source.name)
+        counts = await self._moves.redrive(source.state(), selection, way, which)
+        call.audit("redrove %d messages from %r to %r", counts.count, source.name, target.name, queue=source.name)
         return m.Redriven(
-            msg.rid, done.count, done.already, done.expired, done.waiting, done.is_full, done.unmatched
+            msg.rid, counts.count, counts.already, counts.expired, counts.waiting, counts.is_full, counts.unmatched
         )  # fmt: skip
 
     @handles(m.MoveMessages, needs=needs.redrive, query=True, filter_of=lambda _self, msg: msg.selector)
@@ -62,11 +62,11 @@ class SettledCalls:
             raise RequestError(f"messages that are {min(unknown)!r} can't be moved: use {AVAILABLE!r} or {DELAYED!r}")
         selection = Selection(_ids(msg.ids), selector_of(msg.selector), None, msg.limit)
         way, states = self._way(call, msg.rid, source, target), msg.states or (AVAILABLE, DELAYED)
-        done = await self._moves.waiting(source.state(), selection, way, states, copies=msg.copy)
+        counts = await self._moves.waiting(source.state(), selection, way, states, copies=msg.copy)
         text = "copied %d waiting messages from %r to %r" if msg.copy else "moved %d waiting messages from %r to %r"
-        call.audit(text, done.count, source.name, target.name, queue=source.name)
+        call.audit(text, counts.count, source.name, target.name, queue=source.name)
         return m.Moved(
-            msg.rid, done.count, done.already, done.expired, done.waiting, done.unmatched, done.is_full
+            msg.rid, counts.count, counts.already, counts.expired, counts.waiting, counts.unmatched, counts.is_full
         )  # fmt: skip
 
     def _way(self, call: Context, rid: int, source: BrokerQueue, target: BrokerQueue) -> MoveTarget:

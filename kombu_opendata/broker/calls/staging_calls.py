@@ -42,11 +42,13 @@ class StagingCalls:
     def get_staging_target(self, call: Context, msg: m.GetStagingTarget) -> None:
         """Return the location where executors write batches; an error if the store can't hold them."""
         self._staging.folder.open()
-        url, shown = self._staging.folder.url, {}
+        url, options = self._staging.folder.url, {}
         if url.startswith("s3"):
-            shown = {name: os.environ[variable] for variable, name in _SHARED_OPTIONS.items() if variable in os.environ}
+            options = {
+                name: os.environ[variable] for variable, name in _SHARED_OPTIONS.items() if variable in os.environ
+            }
         limits = self._max_message_bytes, INLINE_BYTES, INLINE_ROWS
-        call.reply(m.StagingInfo(msg.rid, url, self._instance_name, shown, *limits))
+        call.reply(m.StagingInfo(msg.rid, url, self._instance_name, options, *limits))
 
     @handles(m.CommitJob, needs=needs.on_staged_jobs())
     async def commit_job(self, call: Context, msg: m.CommitJob) -> m.JobReport:
@@ -80,10 +82,10 @@ class StagingCalls:
             check_job_id(msg.after)
         if not 0 < msg.limit <= MAX_JOBS_PAGE:
             raise RequestError(f"a page has 1 to {MAX_JOBS_PAGE} jobs, not {msg.limit}", limit=MAX_JOBS_PAGE)
-        jobs, more = await self._staging.page(msg.after, msg.limit)
+        jobs, has_more = await self._staging.page(msg.after, msg.limit)
         rights = call.session.rights
         blocked = {job.id: why for job in jobs if (why := self._blocked(job.id, rights)) is not None}
-        return m.Jobs(msg.rid, self._reports(jobs, rights), more, blocked)
+        return m.Jobs(msg.rid, self._reports(jobs, rights), has_more, blocked)
 
     def _blocked(self, job_id: str, rights: Rights) -> Blocked | None:
         """Return the reason why a job waits, without the name of a queue that the user may not see."""
@@ -103,9 +105,9 @@ def _report(job: StagedJob, running: int, rights: Rights) -> Job:
     queues: dict[str, JobQueueCounts] = {}
     for name, counts in job.queues.items():
         key = name if rights.may_see(name) else ""
-        known = queues.get(key, JobQueueCounts())
-        done, failed, removed = known.done + counts[1], known.failed + counts[2], known.removed + counts[3]
-        queues[key] = JobQueueCounts(known.routed + counts[0], done, failed, removed)
+        total = queues.get(key, JobQueueCounts())
+        done, failed, removed = total.done + counts[1], total.failed + counts[2], total.removed + counts[3]
+        queues[key] = JobQueueCounts(total.routed + counts[0], done, failed, removed)
     return Job(
         job.id, job.state, job.first_id, job.rows, job.batches, job.bytes, job.committed_at_ms, job.routed,
         job.unroutable, job.damaged, queues, running,

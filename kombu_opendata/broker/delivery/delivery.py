@@ -60,8 +60,8 @@ class Delivery:
                 del channel.starved[queue]
                 if not queue.deleting:
                     self.deliver(queue)
-        waiting, queues.waiting = queues.waiting, set()
-        for queue in waiting:
+        pending, queues.waiting = queues.waiting, set()
+        for queue in pending:
             if not queue.deleting:
                 self.deliver(queue)
 

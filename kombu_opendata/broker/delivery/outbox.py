@@ -98,13 +98,13 @@ class Outbox:
 
     def refuse(self, refusal: Callable[[int], WireMessage]) -> None:
         """Refuse the calls whose replies wait for a commit, except those that deliver messages."""
-        waiting = [*self._committing, *self._parcels]
-        waiting += [(session.connection, session.replies) for session in self.talking if session.connection is not None]
-        for connection, messages in waiting:
-            refused = [message for message in messages if type(message) in _REFUSABLE]
-            if refused:
+        pending = [*self._committing, *self._parcels]
+        pending += [(session.connection, session.replies) for session in self.talking if session.connection is not None]
+        for connection, messages in pending:
+            refusable = [message for message in messages if type(message) in _REFUSABLE]
+            if refusable:
                 messages[:] = [message for message in messages if type(message) not in _REFUSABLE]
-                connection.send_all([refusal(message.rid) for message in refused])  # type: ignore[attr-defined]
+                connection.send_all([refusal(message.rid) for message in refusable])  # type: ignore[attr-defined]
 
 
 def send(parcels: list[OutgoingMessages]) -> None:

@@ -104,10 +104,10 @@ class QueuePolicies:
         changed, self.changed = self.changed, set()
         for queue in changed:
             messages = queue.messages
-            fresh, messages.fresh = messages.fresh, set()
+            new_ids, messages.fresh = messages.fresh, set()
             if queue.deleting:
                 continue
-            queue.remove([messages.available[id] for id in fresh if id in messages.available], "expired")
+            queue.remove([messages.available[id] for id in new_ids if id in messages.available], "expired")
             if messages.next_deadline:
                 self._wake_at(messages.next_deadline)
             if queue.is_bounded:

@@ -73,14 +73,14 @@ class Queues(dict[str, BrokerQueue]):
         Raises:
             LimitExceeded: it could take too long.
         """
-        own, filters = filter_of(arguments), self._topology.filters
-        if own is None:
+        queue_filter, filters = filter_of(arguments), self._topology.filters
+        if queue_filter is None:
             return
-        others = (
-            other.selector.steps for queue, other in filters.items()
+        other_steps = (
+            rule.selector.steps for queue, rule in filters.items()
             if queue != name and queue in self and self[queue].creator == user
         )  # fmt: skip
-        if own.selector.steps + sum(others) > MAX_FILTER_STEPS:
+        if queue_filter.selector.steps + sum(other_steps) > MAX_FILTER_STEPS:
             raise LimitExceeded(
                 f"queue {name!r}: the filters of all queues of user {user!r} would take too long for one message: use "
                 "fewer filters, or simpler ones",
@@ -143,8 +143,8 @@ class Queues(dict[str, BrokerQueue]):
 
     def _has_lost_consumer(self, queue: ConsumedQueue) -> bool:
         """Return whether a session without a connection, which may reconnect, consumes from a queue."""
-        lost = (session for session in self._sessions.values() if session.connection is None)
-        channels = (channel for session in lost for channel in session.channels.values())
+        lost_sessions = (session for session in self._sessions.values() if session.connection is None)
+        channels = (channel for session in lost_sessions for channel in session.channels.values())
         return any(consumer.queue is queue for channel in channels for consumer in channel.consumers.values())
 
     async def delete(self, queue: BrokerQueue, call: Call | None = None) -> int:

@@ -75,9 +75,9 @@ class StoreGate:
             seconds=stalled,
         )
         self._outbox.refuse(lambda rid: Failed(rid, uncertain.code, uncertain.text, uncertain.values))
-        refused = StoreStalled(
+        error = StoreStalled(
             f"the store has not answered for {stalled:.0f} s: this call changed nothing; try again later",
             uncertain=False,
             seconds=stalled,
         )
-        self._flow.refuse(refused, _PACE_SECONDS)
+        self._flow.refuse(error, _PACE_SECONDS)

@@ -71,8 +71,8 @@ class InstanceChanges:
             async for queue in TimeSlice().over(list(self._queues.values())):
                 if self._see(queue, now) > mark or not knows:
                     changed.append(queue)
-            gone = [deleted.name for deleted in self._gone if deleted.mark > mark]
-            return Since(self._mark, changed, gone if knows else None)
+            deleted_names = [deleted.name for deleted in self._gone if deleted.mark > mark]
+            return Since(self._mark, changed, deleted_names if knows else None)
 
     async def _note_gone(self) -> None:
         async for queue in TimeSlice().over(list(self._seen)):
@@ -85,10 +85,10 @@ class InstanceChanges:
 
     def _see(self, queue: BrokerQueue, now: int) -> int:
         """Return the mark of the call that first saw the newest metrics."""
-        figures, seen = self._figures_of(queue, now), self._seen.get(queue)
-        if seen is None or figures is None or seen.figures != figures:
-            seen = self._seen[queue] = _Seen(figures or 0, self._mark)
-        return seen.mark
+        figures, record = self._figures_of(queue, now), self._seen.get(queue)
+        if record is None or figures is None or record.figures != figures:
+            record = self._seen[queue] = _Seen(figures or 0, self._mark)
+        return record.mark
 
     def _figures_of(self, queue: BrokerQueue, now: int) -> int | None:
         """Return a number that differs if the metrics do; None if they change with time."""
@@ -99,6 +99,6 @@ class InstanceChanges:
             due = messages.next_visible_at()
             if due is not None and due <= now:
                 return None
-        waiting, held = len(messages), len(messages.in_flight)
-        depths = waiting, held, messages.delays, len(queue.consumers), due, self._memory.recent_in(queue)
+        backlog, in_flight = len(messages), len(messages.in_flight)
+        depths = backlog, in_flight, messages.delays, len(queue.consumers), due, self._memory.recent_in(queue)
         return hash((_figures(queue), depths, queue.settled_version()))

@@ -76,8 +76,8 @@ class FigureMemory:
             row = await _row(queue, past, before, now, pace)
             self._add(past, number, before, row, places)
             if row != before:
-                for at, more in enumerate(counted(before, row)):
-                    total[at] = (total[at] + more) & LARGEST
+                for at, growth in enumerate(counted(before, row)):
+                    total[at] = (total[at] + growth) & LARGEST
             for at in range(len(COUNTERS), WIDTH):
                 total[at] += row[at]
         self._total.put(number, array("I", [min(value, LARGEST) for value in total]))

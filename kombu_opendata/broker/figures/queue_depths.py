@@ -31,6 +31,6 @@ async def levels(messages: QueueState, now: int, pace: TimeSlice) -> QueueDepths
             delayed += summary.delayed_at(now)
             if number % _PIECE == _PIECE - 1 and pace.is_over:
                 await pace.rest()
-    waiting = len(messages)
-    delayed = min(delayed, waiting)
-    return QueueDepths(waiting - delayed, len(messages.in_flight), delayed)
+    backlog = len(messages)
+    delayed = min(delayed, backlog)
+    return QueueDepths(backlog - delayed, len(messages.in_flight), delayed)

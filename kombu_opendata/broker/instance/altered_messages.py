@@ -135,19 +135,19 @@ class AlteredMessages:
 def beyond(messages: QueueState, max_length: int, max_bytes: int) -> int:
     """Return how many of the oldest ready and delayed messages exceed these maxima (-1: none)."""
     by_number = max(len(messages) - max_length, 0) if max_length >= 0 else 0
-    over = messages.available_bytes - max_bytes if max_bytes >= 0 else 0
+    excess_bytes = messages.available_bytes - max_bytes if max_bytes >= 0 else 0
     by_size = 0
     for sizes in _sizes(messages):
-        if over <= 0:
+        if excess_bytes <= 0:
             break
-        if (total := sum(sizes)) < over:
-            over -= total
+        if (total := sum(sizes)) < excess_bytes:
+            excess_bytes -= total
             by_size += len(sizes)
             continue
         for size in sizes:
-            if over <= 0:
+            if excess_bytes <= 0:
                 break
-            over -= size
+            excess_bytes -= size
             by_size += 1
     return max(by_number, by_size)
 
@@ -178,8 +178,8 @@ def _notes(found: Findings, now: QueueArguments, then: QueueArguments) -> Iterat
         )
     for which, count in (("archived", found.done), ("failed", found.failed)):
         if count:
-            more = " or more" if count >= MAX_SETTLED else ""
-            yield f"{count:,}{more} {which} messages are past the new retention and are deleted with the next sweep"
+            suffix = " or more" if count >= MAX_SETTLED else ""
+            yield f"{count:,}{suffix} {which} messages are past the new retention and are deleted with the next sweep"
 
 
 def _messages(count: int) -> str:

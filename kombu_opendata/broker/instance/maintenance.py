@@ -125,26 +125,26 @@ class Maintenance:
             StoreFull: the store does not take writes now.
             StoreError: the store failed permanently.
         """
-        wanted = check_duties(duties)
+        names = check_duties(duties)
         if not 0 <= again_in_seconds < math.inf:
             raise RequestError(f"again in {again_in_seconds} s: give a number of seconds, or 0", value=again_in_seconds)
         now_ms = self._engine.clock.now_ms()
-        for duty in wanted:
+        for duty in names:
             self.last[duty].asked_at_ms, self.last[duty].asked_by = now_ms, by
-        if COLLECT in wanted:
+        if COLLECT in names:
             # Twice, because a tick may be late or wait behind a long task.
             self._put_off(min(2 * again_in_seconds, MAX_PUT_OFF_SECONDS))
         began = self._loop.time()
         counts: Counts = {}
-        joined = []
-        for duty in wanted:
+        joined_duties = []
+        for duty in names:
             if duty in self._running:
-                joined.append(duty)
+                joined_duties.append(duty)
             run = await self._once(duty, by)
             counts |= run.counts
             self._reported |= run.totals
         seconds = self._loop.time() - began
-        return {"duties": wanted, **counts, "seconds": round(seconds, 4), "joined": joined}
+        return {"duties": names, **counts, "seconds": round(seconds, 4), "joined": joined_duties}
 
     def _put_off(self, seconds: float) -> None:
         self._own_at = self._loop.time() + max(seconds, self._interval)
@@ -259,8 +259,8 @@ def check_duties(duties: Iterable[str]) -> list[str]:
     Raises:
         RequestError: there is no such duty.
     """
-    named = set(duties)
-    unknown = sorted(named.difference(DUTIES))
+    names = set(duties)
+    unknown = sorted(names.difference(DUTIES))
     if unknown:
         raise RequestError(f"no maintenance duty {unknown[0]!r}: there are {', '.join(DUTIES)}", duty=unknown[0])
-    return [duty for duty in DUTIES if duty in named or not named]
+    return [duty for duty in DUTIES if duty in names or not names]

@@ -96,11 +96,11 @@ class ReplayScheduler:
             if not names:
                 self._wanted.clear()
                 continue
-            ready = [name for name in names if self._pace(name).not_before <= loop.time()]
-            if not ready:
+            ready_names = [name for name in names if self._pace(name).not_before <= loop.time()]
+            if not ready_names:
                 soonest = min(self._pace(name).not_before for name in names)
                 await asyncio.sleep(max(soonest - loop.time(), 0.001))
-            for name in ready:
+            for name in ready_names:
                 began = loop.time()
                 await self._advance(name)
                 await self._pause(loop.time() - began)

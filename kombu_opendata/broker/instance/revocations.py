@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 
 def of(envelope: bytes) -> Revocation | None:
     """Return the result to store when a message expires; None if its envelope has none, or an invalid one."""
-    opened = open_envelope(envelope)
-    candidate = None if opened is None else revocation.read(opened[3], opened[4])
+    fields = open_envelope(envelope)
+    candidate = None if fields is None else revocation.read(fields[3], fields[4])
     if candidate is None or not 0 <= candidate.ttl_ms <= MAX_TTL_MS or not -1 <= candidate.place < NO_INDEX:
         return None
     sizes = [len(candidate.name), len(candidate.task_id.encode()), *([len(candidate.chord)] if candidate.chord else [])]

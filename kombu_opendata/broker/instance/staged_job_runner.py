@@ -135,8 +135,8 @@ class StagingRouter:
         self._blocked.pop(job.id, None)
 
     def _block(self, job: StagedJob, reason: str, queue: str = "") -> None:
-        known = self._blocked.get(job.id)
-        since_ms = self._clock.now_ms() if known is None else known.since_ms
+        previous = self._blocked.get(job.id)
+        since_ms = self._clock.now_ms() if previous is None else previous.since_ms
         self._blocked[job.id] = Blocked(reason, since_ms, queue)
 
     async def _route_object(self, job: StagedJob) -> None:
@@ -153,23 +153,23 @@ class StagingRouter:
             self._lose(job, staged.first_id + staged.rows - first_id, exc)
             return
         end_id = staged.first_id
-        following: asyncio.Task[list[bytes]] | None = None
+        next_read: asyncio.Task[list[bytes]] | None = None
         try:
             for number, segment in enumerate(tail.segments):
                 start_id, end_id = end_id, end_id + segment.rows
                 if end_id <= first_id:
                     continue
-                reading = following or self._read(folder, staged.path, segment)
-                following = None
+                reading = next_read or self._read(folder, staged.path, segment)
+                next_read = None
                 if number + 1 < len(tail.segments):
-                    following = self._read(folder, staged.path, tail.segments[number + 1])
+                    next_read = self._read(folder, staged.path, tail.segments[number + 1])
                 try:
                     await self._route_segment(job, staged, segment, await reading, start_id)
                 except CorruptRecord as exc:
                     self._lose(job, end_id - job.first_id - job.routed, exc)
         finally:
-            if following is not None:
-                following.cancel()
+            if next_read is not None:
+                next_read.cancel()
 
     def _read(self, folder: Folder, path: str, segment: SegmentEntry) -> asyncio.Task[list[bytes]]:
         """Start reading an index ahead."""
@@ -271,8 +271,8 @@ class StagingRouter:
 
     async def _yield(self, seconds: float) -> None:
         """Yield the event loop; to active clients for as long as the piece took."""
-        others = self._traffic.total
-        busy, self._others = others != self._others, others
+        total = self._traffic.total
+        busy, self._others = total != self._others, total
         await asyncio.sleep(seconds if busy else 0)
 
     def _adapt(self, seconds: float, rows: int) -> None:

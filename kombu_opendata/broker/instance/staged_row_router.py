@@ -66,10 +66,10 @@ class Planner:
         Raises:
             QueueFull, QueuePaused: a queue refuses some of them.
         """
-        held: dict[BrokerQueue, list[int]] = {}
+        planned_sizes: dict[BrokerQueue, list[int]] = {}
         plans = []
         for _encoded, block, payload in blocks:
-            plan, count = self.plan(block, payload, held)
+            plan, count = self.plan(block, payload, planned_sizes)
             if count < block.rows:
                 assert plan.full is not None
                 plan.full.check_open()
@@ -99,7 +99,7 @@ class Planner:
         numbers: dict[tuple[str, ...], int] = {}
         targets: list[list[BrokerQueue]] = []
         runs: list[int] = []
-        refusing: dict[int, list[BrokerQueue]] = {}
+        refusing_queues: dict[int, list[BrokerQueue]] = {}
         fixed = self._fixed_names(block)
         count = block.rows
         for row in range(count):
@@ -113,11 +113,11 @@ class Planner:
                 if not envelopes and any(isinstance(queue, TransientQueue) for queue in queues):
                     raise NeedEnvelopes
                 if refuse := [queue for queue in queues if queue.arguments.rejects or queue.refuses_publishes]:
-                    refusing[number] = refuse
-            full = self._take(refusing[number], block.lengths[row], held) if number in refusing else None
+                    refusing_queues[number] = refuse
+            full = self._take(refusing_queues[number], block.lengths[row], held) if number in refusing_queues else None
             if full is not None:
                 return RoutingPlan(targets, runs, envelopes, full), row
-            if fixed is not None and not refusing:
+            if fixed is not None and not refusing_queues:
                 return RoutingPlan(targets, [number, count], envelopes), count
             _add_run(runs, number, 1)
         return RoutingPlan(targets, runs, envelopes), count
@@ -148,8 +148,8 @@ class Planner:
         exchange, key = _at(block.exchange, row), _at(block.routing_key, row)
         try:
             topology = self._topology
-            seen = block.headers_of(row) if topology.filters else None
-            return topology.route(exchange, key, _headers(row, envelopes), seen)
+            metadata = block.headers_of(row) if topology.filters else None
+            return topology.route(exchange, key, _headers(row, envelopes), metadata)
         except NotFound:
             self._warn("messages of staged jobs are dropped: there is no exchange %r", exchange)
             return ()

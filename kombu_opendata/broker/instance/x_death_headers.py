@@ -54,10 +54,10 @@ class Copy(NamedTuple):
 
 def make_copy(envelope: bytes, queue: str, letter: DeadLetter) -> Copy:
     """Make the message for the dead-letter exchange."""
-    opened = open_envelope(envelope)
-    if opened is not None:
+    fields = open_envelope(envelope)
+    if fields is not None:
         try:
-            return _stamp(opened, queue, letter)
+            return _stamp(fields, queue, letter)
         except UNREADABLE:
             pass  # it can be decoded but not encoded
     body = msgspec.Raw(encode_fields(envelope))
@@ -101,10 +101,10 @@ def _metadata(
 
 def _record(headers: dict[Any, Any], death: dict[str, Any]) -> None:
     """Add a death at the front, or increase the count of a death with the same queue and reason."""
-    known = headers.get("x-death")
-    if isinstance(known, msgspec.Raw):  # the headers are large
-        known = msgspec.msgpack.decode(known) if len(memoryview(known)) <= _MAX_DEATH_BYTES else None
-    deaths = known if isinstance(known, list) else []
+    previous = headers.get("x-death")
+    if isinstance(previous, msgspec.Raw):  # the headers are large
+        previous = msgspec.msgpack.decode(previous) if len(memoryview(previous)) <= _MAX_DEATH_BYTES else None
+    deaths = previous if isinstance(previous, list) else []
     of = death["queue"], death["reason"]
     same = next((d for d in deaths if isinstance(d, dict) and (d.get("queue"), d.get("reason")) == of), None)
     newest = death
@@ -125,8 +125,8 @@ def return_delay_ms(queues: Collection[str], deaths: list[Any]) -> int:
     """
     rejected = [death for death in deaths if isinstance(death, dict) and death.get("reason") == "rejected"]
     counts = [death.get("count") for death in rejected if death.get("queue") in queues]
-    over = max((count for count in counts if type(count) is int), default=0) - FREE_REJECTIONS
-    return min(_FIRST_DELAY_MS << min(over, 10), _MAX_DELAY_MS) if over >= 0 else 0
+    excess = max((count for count in counts if type(count) is int), default=0) - FREE_REJECTIONS
+    return min(_FIRST_DELAY_MS << min(excess, 10), _MAX_DELAY_MS) if excess >= 0 else 0
 
 
 def is_cycle(queue: str, deaths: list[Any]) -> bool:

@@ -34,11 +34,11 @@ def render(snapshot: MetricsSnapshot) -> bytes:
 
 
 def _lines(snapshot: MetricsSnapshot) -> Iterator[str]:
-    shown: dict[tuple[str, ...], dict[tuple[str, ...], str]] = {}
+    label_texts: dict[tuple[str, ...], dict[tuple[str, ...], str]] = {}
     for metric in ALL:
         name = PREFIX + metric.name
         yield f"# HELP {name} {metric.help}\n# TYPE {name} {metric.kind}\n"
-        texts = shown.setdefault(metric.labels, {})
+        texts = label_texts.setdefault(metric.labels, {})
         for labels, value in snapshot.samples.get(metric.name, {}).items():
             text = texts.get(labels)
             if text is None:

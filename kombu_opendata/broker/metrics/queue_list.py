@@ -53,30 +53,30 @@ class QueueListEndpoint:
     def page(self, query: str) -> HttpBody:
         """Return the queues, or those that ``instance=`` and ``queue=`` name."""
         try:
-            wanted = parse_qs(query, strict_parsing=bool(query), max_num_fields=100)
+            filters = parse_qs(query, strict_parsing=bool(query), max_num_fields=100)
         except ValueError:
             return _page(HTTPStatus.BAD_REQUEST, {"error": "the query is not instance=NAME&queue=NAME"})
-        if unknown := wanted.keys() - {"instance", "queue"}:
+        if unknown := filters.keys() - {"instance", "queue"}:
             error = f"the query has only instance= and queue=, not {min(unknown)}"
             return _page(HTTPStatus.BAD_REQUEST, {"error": error})
         try:
             queues = self._fresh.get()
         except Unanswered as exc:
             return _page(HTTPStatus.SERVICE_UNAVAILABLE, {"error": str(exc)})
-        chosen = [queue for queue in queues if all(getattr(queue, name) in values for name, values in wanted.items())]
-        shown = chosen[:MAX_LISTED]
-        return _page(HTTPStatus.OK, {"queues": shown, "left_out": len(chosen) - len(shown)})
+        matches = [queue for queue in queues if all(getattr(queue, name) in values for name, values in filters.items())]
+        reported = matches[:MAX_LISTED]
+        return _page(HTTPStatus.OK, {"queues": reported, "left_out": len(matches) - len(reported)})
 
     async def _collect(self) -> list[ListedQueue]:
-        listed = []
+        queues = []
         pace = TimeSlice()
         for instance in list(self._instances.values()):
             now = instance.engine.clock.now_ms()
             async for stored in pace.over(list(instance.engine.state.queues.values())):
                 queue = instance.queues.get(stored.name)
                 if queue is not None and not queue.deleting:
-                    listed.append(await _figures(instance, queue, now, pace))
-        return sorted(listed, key=lambda one: (one.instance, one.queue))
+                    queues.append(await _figures(instance, queue, now, pace))
+        return sorted(queues, key=lambda one: (one.instance, one.queue))
 
 
 async def _figures(instance: Instance, queue: BrokerQueue, now: int, pace: TimeSlice) -> ListedQueue:

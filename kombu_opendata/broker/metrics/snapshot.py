@@ -165,8 +165,8 @@ def _put_instance(snapshot: MetricsSnapshot, instance: Instance) -> None:
     journal, results = engine.journal, engine.state.results
     letters = instance.dead_letters.report()
     disk = engine.disk_space.report()
-    named = sum(bool(checkpoint["name"]) for checkpoint in disk["checkpoints"])
-    _put(snapshot, "store_checkpoints", name, reader=named, compaction=len(disk["checkpoints"]) - named)
+    named_count = sum(bool(checkpoint["name"]) for checkpoint in disk["checkpoints"])
+    _put(snapshot, "store_checkpoints", name, reader=named_count, compaction=len(disk["checkpoints"]) - named_count)
     plain = {
         "leases": leases,
         "journal_bytes": journal.waiting_bytes if journal is not None else 0,

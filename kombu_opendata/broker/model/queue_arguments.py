@@ -173,8 +173,8 @@ def unknown(what: str, name: str, arguments: Iterable[str], known: Collection[st
 
 def _did_you_mean(name: str, known: Collection[str]) -> str:
     bare = {argument.removeprefix("x-"): argument for argument in known}
-    wanted = name.removeprefix("x-").replace("_", "-")
-    close = get_close_matches(wanted, bare, n=1) if len(name) <= _MAX_COMPARED else []
+    target = name.removeprefix("x-").replace("_", "-")
+    close = get_close_matches(target, bare, n=1) if len(name) <= _MAX_COMPARED else []
     return f"; did you mean {bare[close[0]]!r}?" if close else ""
 
 

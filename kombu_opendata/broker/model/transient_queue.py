@@ -171,10 +171,10 @@ class TransientQueue(BrokerQueue):
         self.messages.delay(entry, now + delay_ms, now)
 
     async def purge(self, call: Call) -> int:
-        waiting = list(self.messages.available.values())
-        for entry in waiting:
+        entries = list(self.messages.available.values())
+        for entry in entries:
             self.discard(entry)
-        return len(waiting)
+        return len(entries)
 
     def drop(self) -> int:
         return self._around.drop(self)

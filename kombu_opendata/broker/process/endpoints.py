@@ -44,10 +44,10 @@ class Endpoints:
         self._http = HttpServer(at.host, at.port, routes)
         self.port = self._http.port
         self._http.start()
-        shown = Listen(host=at.host, port=self.port).authority
-        log.info("metrics at http://%s/metrics", shown)
+        address = Listen(host=at.host, port=self.port).authority
+        log.info("metrics at http://%s/metrics", address)
         if at.host not in LOOPBACK:
-            log.warning("whoever reaches %s can read the metrics, names of queues included", shown)
+            log.warning("whoever reaches %s can read the metrics, names of queues included", address)
 
     def stop(self) -> None:
         """Stop listening. Blocks for a short time."""

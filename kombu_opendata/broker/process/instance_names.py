@@ -57,9 +57,9 @@ class InstanceNames:
         known = sorted(filter(may_enter, self.listing(opened)))
         meant = get_close_matches(name, known, n=1)
         hint = f" Did you mean {meant[0]!r}?" if meant else ""
-        shown = ", ".join(known[:_SHOWN]) + (" …" if len(known) > _SHOWN else "")
+        names_text = ", ".join(known[:_SHOWN]) + (" …" if len(known) > _SHOWN else "")
         raise InstanceNotFound(
-            f"this broker has no instance {name!r}; it has {shown or 'none that you may use'}.{hint} "
+            f"this broker has no instance {name!r}; it has {names_text or 'none that you may use'}.{hint} "
             f"To create it: 'opendata-queue instance create {name}', or start the broker with --instance {name} or "
             "--create-instances",
             instance=name,

@@ -175,9 +175,9 @@ class Instances:
 
     def measure(self, snapshot: MetricsSnapshot) -> None:
         """Add the totals over all instances to a scrape of the metrics."""
-        refused = sum((instance.background.refused for instance in self.open.values()), Counter[str]())
+        refusals = sum((instance.background.refused for instance in self.open.values()), Counter[str]())
         snapshot.set("publishers_waiting", sum(instance.flow.waiting for instance in self.open.values()))
-        for code, count in refused.items():
+        for code, count in refusals.items():
             snapshot.set("requests_refused_total", count, code)
 
     def fail(self, exc: BaseException) -> None:
@@ -198,8 +198,10 @@ class Instances:
 
     async def end_calls(self) -> list[BaseException]:
         """Stop long calls and commit their changes so far; returns the errors."""
-        ended = await asyncio.gather(*(instance.end_calls() for instance in self.open.values()), return_exceptions=True)
-        return _failures(ended)
+        results = await asyncio.gather(
+            *(instance.end_calls() for instance in self.open.values()), return_exceptions=True
+        )
+        return _failures(results)
 
     async def stop(self) -> None:
         """Stop background work."""
@@ -212,11 +214,11 @@ class Instances:
         failed = [
             instance.failure.future.exception() for instance in self.open.values() if instance.failure.future.done()
         ]
-        closed = await asyncio.gather(
+        results = await asyncio.gather(
             *(instance.engine.close() for instance in self.open.values()), return_exceptions=True
         )
         self.open.clear()
-        return [failure for failure in failed if failure is not None] + _failures(closed)
+        return [failure for failure in failed if failure is not None] + _failures(results)
 
 
 def _failures(results: Iterable[BaseException | None]) -> list[BaseException]:

@@ -38,8 +38,8 @@ class Listening:
 
     async def tcp(self, host: str, port: int) -> int:
         """Listen on TCP, with TLS if the settings have it; returns the port."""
-        opened = [self._listen(sock, self._settings.tls) for sock in await bind_tcp(host, port)]
-        return int(opened[0].address[1])
+        listeners = [self._listen(sock, self._settings.tls) for sock in await bind_tcp(host, port)]
+        return int(listeners[0].address[1])
 
     def _listen(self, sock: socket.socket, tls: ServerTls | None = None) -> Listener:
         sock.listen(BACKLOG)

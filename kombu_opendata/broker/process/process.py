@@ -112,8 +112,8 @@ async def _exit_code(options: BrokerOptions, settings: BrokerSettings, readiness
 def _hide_store(folder: Path) -> None:
     """Hide the entries of the store's folder from users who may enter it to reach the socket."""
     os.umask(0o077)
-    with PrivateFolder(str(folder)) as opened:
-        opened.hide_entries()
+    with PrivateFolder(str(folder)) as store_folder:
+        store_folder.hide_entries()
 
 
 def _say_start(options: BrokerOptions) -> None:

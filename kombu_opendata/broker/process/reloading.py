@@ -41,12 +41,12 @@ class Reloading:
         """
         self.on_begin()
         try:
-            done = self._reload(by)
+            report = self._reload(by)
         except StartError as exc:
             self.on_end(exc.text)
             raise
         self.on_end("")
-        return done
+        return report
 
     def _reload(self, by: str) -> ReloadReport:
         failures: list[StartError] = []

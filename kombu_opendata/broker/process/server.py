@@ -161,8 +161,8 @@ class Server:
             return False
         self.keep(self.seat.watch())
         names = sorted({*instances, *self.seat.instances})
-        opened = await asyncio.gather(*map(self.instances.get, names), return_exceptions=True)
-        for failure in opened:
+        results = await asyncio.gather(*map(self.instances.get, names), return_exceptions=True)
+        for failure in results:
             if isinstance(failure, BaseException):
                 raise failure
         return True
@@ -218,21 +218,21 @@ class Server:
         Raises:
             PreconditionFailed: no standby is connected.
         """
-        ready = self.front.standbys.ready
-        if not ready:
+        standbys = self.front.standbys.ready
+        if not standbys:
             raise PreconditionFailed(
                 "no standby is connected that could go on: start one with --standby, or end this broker with "
                 "'opendata-queue broker stop' or SIGTERM"
             )
         asyncio.get_running_loop().call_later(_ANSWER_SECONDS, self.terminate, "hand-over")
-        return ready[0].addresses
+        return standbys[0].addresses
 
     def terminate(self, reason: str) -> None:
         """End :meth:`run`, and let a connected standby take over immediately."""
-        ready = self.front.standbys.ready
-        if ready and not self._stopping.is_set():
-            self._successor = ready[0]
-            reason = f"{reason}: {', '.join(ready[0].addresses)} goes on"
+        standbys = self.front.standbys.ready
+        if standbys and not self._stopping.is_set():
+            self._successor = standbys[0]
+            reason = f"{reason}: {', '.join(standbys[0].addresses)} goes on"
         self.stop(reason)
 
     # ------------------------------------------------------------------ shutdown

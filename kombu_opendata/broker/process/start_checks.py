@@ -64,8 +64,8 @@ def _store(options: BrokerOptions) -> None:
         return
     check_file_system(folder)
     if folder.exists():
-        with PrivateFolder(str(folder)) as opened:
-            opened.check_entries()
+        with PrivateFolder(str(folder)) as store_folder:
+            store_folder.check_entries()
     else:
         above = next(place for place in folder.parents if place.exists())
         if not above.is_dir():

@@ -120,8 +120,8 @@ def server_tls(options: BrokerOptions) -> ServerTls | None:
         StartError: a file can't be used.
     """
     if options.tls_cert is None:
-        for name, given in (("--tls-key", options.tls_key), ("--tls-client-ca", options.tls_client_ca)):
-            if given is not None:
+        for name, value in (("--tls-key", options.tls_key), ("--tls-client-ca", options.tls_client_ca)):
+            if value is not None:
                 raise StartError(f"{name} without --tls-cert: give the certificate, too")
         return None
     required = options.tls_client_auth == "required"

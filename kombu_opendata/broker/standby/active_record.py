@@ -80,14 +80,14 @@ def decode(data: bytes) -> ActiveRecord:
     """
     try:
         plain: dict[str, Any] = msgspec.json.decode(data, type=dict)
-        for name, ours in (("format", RECORD_FORMAT), ("store_format", FORMAT_VERSION)):
+        for name, supported in (("format", RECORD_FORMAT), ("store_format", FORMAT_VERSION)):
             version = plain.get(name)
-            if isinstance(version, int) and version > ours:
+            if isinstance(version, int) and version > supported:
                 raise NewerFormat(
                     f"the store's active broker is kombu-opendata {plain.get('version')}, whose {name} is {version}; "
-                    f"this one knows up to {ours} and can't take over: upgrade it",
+                    f"this one knows up to {supported} and can't take over: upgrade it",
                     version=version,
-                    supported=ours,
+                    supported=supported,
                 )
         return msgspec.convert(plain, ActiveRecord)
     except msgspec.MsgspecError as exc:

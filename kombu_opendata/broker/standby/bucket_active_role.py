@@ -172,8 +172,8 @@ class BucketActiveRole:
 
     async def _claim(self, found: VersionedRecord, *, forced: bool = False) -> None:
         """Claim the role, and take it if the active broker does not withdraw the claim within its lease."""
-        seconds, other = _MARGIN * found.record.lease_seconds, found.record.claim
-        if other is not None and other.id != self._settings.id and not await self._stays(found, seconds):
+        seconds, other_claim = _MARGIN * found.record.lease_seconds, found.record.claim
+        if other_claim is not None and other_claim.id != self._settings.id and not await self._stays(found, seconds):
             return  # two claims would only replace each other
         claim = TakeOverClaim(id=self._settings.id, forced=forced)
         claimed = await self._record.write(replace(found.record, claim=claim), found)
@@ -202,8 +202,8 @@ class BucketActiveRole:
     async def _stays(self, found: VersionedRecord, seconds: float) -> bool:
         """Wait; returns whether the record stayed the same."""
         ends_at = seconds_since_boot() + seconds
-        while (left := ends_at - seconds_since_boot()) > 0:
-            await asyncio.sleep(min(left, _CLAIM_LOOK_SECONDS))
+        while (remaining := ends_at - seconds_since_boot()) > 0:
+            await asyncio.sleep(min(remaining, _CLAIM_LOOK_SECONDS))
             current = await self._record.read()
             if current is None or current.version != found.version:
                 return False

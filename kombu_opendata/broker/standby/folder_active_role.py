@@ -48,14 +48,14 @@ class FolderActiveRole(FreeSeat):
         log.info("standby: another broker owns the store")
         self._find_active(front)
         front.gate.send_away()
-        following = asyncio.get_running_loop().create_task(self._follow(front, addresses))
+        follow_task = asyncio.get_running_loop().create_task(self._follow(front, addresses))
         try:
             while not self._lock.try_acquire():
-                if following.done():
-                    following.result()
+                if follow_task.done():
+                    follow_task.result()
                 await asyncio.sleep(_TRY_SECONDS)
         finally:
-            following.cancel()
+            follow_task.cancel()
         front.gate.hold()
         log.warning("take-over: the broker that owned the store is gone")
 
@@ -104,8 +104,10 @@ class FolderActiveRole(FreeSeat):
     async def watch(self) -> None:
         """End the process when its store is deleted or taken by another host; a clean close would write to it."""
         while not self._lock.lost:
-            if other := self._lock.renew():
-                log.critical("a broker on another host (%s) has taken the store's folder: this one ends at once", other)
+            if other_host := self._lock.renew():
+                log.critical(
+                    "a broker on another host (%s) has taken the store's folder: this one ends at once", other_host
+                )
                 os._exit(EXIT_FENCED)
             await asyncio.sleep(_WATCH_SECONDS)
         log.critical("the store's folder was deleted or replaced while the broker ran: it ends at once")

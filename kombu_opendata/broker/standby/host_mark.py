@@ -62,12 +62,12 @@ class HostMark:
     def renew(self, fd: int) -> str:
         """Show that this broker is alive; returns the name of another host that has taken the folder, or ""."""
         try:
-            other = self._other_host(self._read()[0])
-            if not other:
+            other_host = self._other_host(self._read()[0])
+            if not other_host:
                 os.utime(fd)
         except OSError:  # disk errors are reported elsewhere
             return ""
-        return other
+        return other_host
 
     def remove(self, fd: int) -> None:
         """Remove the mark at shutdown."""

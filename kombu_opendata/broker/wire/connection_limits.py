@@ -32,10 +32,10 @@ _OPEN_MAX = 10_240
 def raise_descriptor_limit() -> int:
     """Raise the soft limit on file descriptors to the hard one; returns the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    for wanted in (hard, _OPEN_MAX):
-        if wanted == resource.RLIM_INFINITY or wanted > soft:
+    for limit in (hard, _OPEN_MAX):
+        if limit == resource.RLIM_INFINITY or limit > soft:
             try:
-                resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+                resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
                 break
             except (OSError, ValueError):
                 continue

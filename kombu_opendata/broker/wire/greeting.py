@@ -153,10 +153,10 @@ def _effective(logins: Logins, login: User, act_as: str) -> User:
     """
     if not act_as:
         return login
-    shown = act_as[:_SHOWN]
+    shown_name = act_as[:_SHOWN]
     if "admin" not in login.table.roles:
         raise AccessRefused(
-            f"user {login.name!r} may not act as user {shown!r}: that needs the role 'admin'",
+            f"user {login.name!r} may not act as user {shown_name!r}: that needs the role 'admin'",
             right="admin",
             kind="role",
             name="admin",
@@ -164,5 +164,5 @@ def _effective(logins: Logins, login: User, act_as: str) -> User:
         )
     effective = logins.users.users.get(act_as)
     if effective is None:
-        raise AccessRefused(f"user {login.name!r} can't act as user {shown!r}: there is none", user=shown)
+        raise AccessRefused(f"user {login.name!r} can't act as user {shown_name!r}: there is none", user=shown_name)
     return effective

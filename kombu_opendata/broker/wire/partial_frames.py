@@ -74,11 +74,11 @@ class PartialFrames:
         if part is None:
             return
         self.total_bytes -= part.size
-        for other, waiting in list(self._parts.items()):
-            if waiting.paused:
-                waiting.paused = False
-                waiting.at = self._time()
-                other.resume_part()
+        for other_reader, other_part in list(self._parts.items()):
+            if other_part.paused:
+                other_part.paused = False
+                other_part.at = self._time()
+                other_reader.resume_part()
             if self.total_bytes > self.bound_bytes:
                 return  # only the oldest continues
 

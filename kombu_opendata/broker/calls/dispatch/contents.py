@@ -33,13 +33,19 @@ def shown_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 def shown_envelope(envelope: bytes) -> bytes:
     """Return an envelope without its body and without the values that are not shown."""
-    opened = open_envelope(envelope)
-    if opened is None:
+    fields = open_envelope(envelope)
+    if fields is None:
         return b""
-    _body, _type, _encoding, headers, properties, exchange, routing_key = opened
-    seen = {name: headers[name] for name in SHOWN_HEADERS if isinstance(headers.get(name), (str, int, float, bool))}
-    known = {name: properties[name] for name in _SHOWN_PROPERTIES if isinstance(properties.get(name), (str, int))}
-    return encode_envelope(b"", "application/octet-stream", "binary", seen, known, exchange, routing_key)
+    _body, _type, _encoding, headers, properties, exchange, routing_key = fields
+    header_values = {
+        name: headers[name] for name in SHOWN_HEADERS if isinstance(headers.get(name), (str, int, float, bool))
+    }
+    property_values = {
+        name: properties[name] for name in _SHOWN_PROPERTIES if isinstance(properties.get(name), (str, int))
+    }
+    return encode_envelope(
+        b"", "application/octet-stream", "binary", header_values, property_values, exchange, routing_key
+    )
 
 
 def shown_message(rights: Rights, message: MessageInfo) -> MessageInfo | None:

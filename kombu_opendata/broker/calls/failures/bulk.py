@@ -118,22 +118,22 @@ class Bulks:
 
     async def _each(self, bulk: Bulk, handle: Callable[[Bulk, list[Failure]], Awaitable[None]]) -> BulkOutcome:
         loop = asyncio.get_running_loop()
-        until, done = loop.time() + STEP_SECONDS, bulk.done
-        done.next = bulk.after
+        until, outcome = loop.time() + STEP_SECONDS, bulk.done
+        outcome.next = bulk.after
         scan = self._view.scan(bulk.filters, lambda _queue: True, bulk.after, descending=False)
         async with aclosing(scan) as scanned:
             async for matching, last, _count in scanned:
                 while matching:
-                    some, matching = matching[: bulk.left], matching[bulk.left or len(matching) :]
-                    for part in _parts(some):
+                    batch, matching = matching[: bulk.left], matching[bulk.left or len(matching) :]
+                    for part in _parts(batch):
                         await handle(bulk, part)
-                        if done.full or not bulk.go_on() or bulk.left == 0:
-                            return done  # the rest of this batch is found again
-                done.next = last
+                        if outcome.full or not bulk.go_on() or bulk.left == 0:
+                            return outcome  # the rest of this batch is found again
+                outcome.next = last
                 if loop.time() >= until:
-                    return done
-        done.next = None
-        return done
+                    return outcome
+        outcome.next = None
+        return outcome
 
     # ------------------------------------------------------------------ retries
     async def _retry(self, bulk: Bulk, part: list[Failure]) -> None:
@@ -155,20 +155,22 @@ class Bulks:
         first, selection = part[0].open, Selection(frozenset(failure.open.message_id for failure in part))
         way = MoveTarget(target.state(), room(target, always=True), on_step)
         moved = await self._moves.redrive(source.state(), selection, way, LIST_OF[first.kind], first.place)
-        done = bulk.done
-        done.redriven += moved.count
-        done.already += moved.already
-        done.expired += moved.expired
-        done.waiting += moved.waiting
-        done.unmatched += moved.unmatched
-        done.full = target.name if moved.is_full else ""
+        outcome = bulk.done
+        outcome.redriven += moved.count
+        outcome.already += moved.already
+        outcome.expired += moved.expired
+        outcome.waiting += moved.waiting
+        outcome.unmatched += moved.unmatched
+        outcome.full = target.name if moved.is_full else ""
 
     async def _publish(self, bulk: Bulk, target: BrokerQueue, part: list[Failure]) -> None:
         at_once = _FIRST_TASKS
         while part and not bulk.done.full and bulk.go_on():
-            some, part = part[:at_once], part[at_once:]
-            read = await asyncio.gather(*(self._read(bulk, failure.open.message_id) for failure in some))
-            tasks = [(failure, envelope) for failure, envelope in zip(some, read, strict=True) if envelope is not None]
+            batch, part = part[:at_once], part[at_once:]
+            envelopes = await asyncio.gather(*(self._read(bulk, failure.open.message_id) for failure in batch))
+            tasks = [
+                (failure, envelope) for failure, envelope in zip(batch, envelopes, strict=True) if envelope is not None
+            ]
             self._publish_some(bulk, target, tasks)
             is_much = sum(len(envelope) for _failure, envelope in tasks) > _MUCH_BYTES
             at_once = 1 if is_much else min(2 * at_once, _MOST_TASKS)
@@ -192,23 +194,23 @@ class Bulks:
         Raises:
             StoreFull: the previous tasks are published, and marked.
         """
-        done, now, accepts = bulk.done, self._clock.now_ms(), room(target, always=True)
+        outcome, now, accepts = bulk.done, self._clock.now_ms(), room(target, always=True)
         rows: list[int] = []
         try:
             for failure, envelope in envelopes:
                 if failure.open.place in self._state.handled or target.deleting:
-                    done.already += 1
+                    outcome.already += 1
                     continue
                 message = self._message(envelope, now)
                 if message is None:
-                    done.not_tasks += 1
+                    outcome.not_tasks += 1
                     continue
                 if not accepts(1, len(message.envelope)):
                     raise QueueFull(queue=target.name)
                 rows += failure.open.place, self._publishing.store(message, [target])
-                done.published += 1
+                outcome.published += 1
         except QueueFull:
-            done.full = target.name
+            outcome.full = target.name
         finally:
             if rows:
                 self._commits.apply(HandleFailuresEffect(RETRIED, now, rows))

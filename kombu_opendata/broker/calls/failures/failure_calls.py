@@ -45,8 +45,8 @@ class FailureCalls:
             self._info(failure, page.texts.get(failure.facts.number, NONE), msg.tracebacks) for failure in page.items
         )
         items = tuple(shown_failure(rights, info) for info in infos)
-        following = None if page.next is None else query.make_cursor(filters, page.next, descending=descending)
-        return m.FailurePage(msg.rid, items, following)
+        next_cursor = None if page.next is None else query.make_cursor(filters, page.next, descending=descending)
+        return m.FailurePage(msg.rid, items, next_cursor)
 
     @handles(m.GroupFailures, needs=needs.failures, query=True, filter_of=lambda _self, msg: msg.selector)
     async def group_failures(self, call: Context, msg: m.GroupFailures) -> m.FailureGroups:
@@ -54,8 +54,10 @@ class FailureCalls:
         query.check_bucket(filters, msg.bucket_ms, self._clock.now_ms())
         groups, complete = await self._view.groups(filters, _shows(call.session.rights), by, msg.bucket_ms)
         reply_groups = [
-            FailureGroup(each.values, each.count, each.acknowledged, each.first_at_ms, each.last_at_ms, each.over_time)
-            for each in groups
+            FailureGroup(
+                group.values, group.count, group.acknowledged, group.first_at_ms, group.last_at_ms, group.over_time
+            )
+            for group in groups
         ]
         return m.FailureGroups(msg.rid, tuple(reply_groups), complete)
 
@@ -65,26 +67,26 @@ class FailureCalls:
             stored_queue(call, msg.target)
         bulk, until_ms = self._bulk(call, msg)
         bulk.target = msg.target
-        done = await self._bulks.retry(bulk)
-        if done.handled:
+        outcome = await self._bulks.retry(bulk)
+        if outcome.handled:
             text, where = "ran %d failed messages and %d acknowledged tasks of %s again", _names(msg.queues)
             if msg.target:
                 where += f", in queue {msg.target!r},"
-            call.audit(text, done.redriven, done.published, where)
+            call.audit(text, outcome.redriven, outcome.published, where)
         return m.FailuresRetried(
-            msg.rid, done.redriven, done.published, done.already, done.expired, done.waiting, done.unmatched,
-            done.collected, done.not_tasks, done.without_queue, done.paused, done.full, _next(bulk, done), until_ms,
-            done.damaged, done.damage,
+            msg.rid, outcome.redriven, outcome.published, outcome.already, outcome.expired, outcome.waiting,
+            outcome.unmatched, outcome.collected, outcome.not_tasks, outcome.without_queue, outcome.paused,
+            outcome.full, _next(bulk, outcome), until_ms, outcome.damaged, outcome.damage,
         )  # fmt: skip
 
     @handles(m.DismissFailures, needs=needs.dismiss, query=True, filter_of=lambda _self, msg: msg.selector)
     async def dismiss_failures(self, call: Context, msg: m.DismissFailures) -> m.FailuresDismissed:
         bulk, until_ms = self._bulk(call, msg)
-        done = await self._bulks.dismiss(bulk)
-        if done.handled:
+        outcome = await self._bulks.dismiss(bulk)
+        if outcome.handled:
             text = "deleted %d failed messages and dismissed %d failures of %s"
-            call.audit(text, done.deleted, done.dismissed, _names(msg.queues))
-        return m.FailuresDismissed(msg.rid, done.deleted, done.dismissed, _next(bulk, done), until_ms)
+            call.audit(text, outcome.deleted, outcome.dismissed, _names(msg.queues))
+        return m.FailuresDismissed(msg.rid, outcome.deleted, outcome.dismissed, _next(bulk, outcome), until_ms)
 
     # ------------------------------------------------------------------ bulks
     def _bulk(self, call: Context, msg: m.RetryFailures | m.DismissFailures) -> tuple[Bulk, int]:
@@ -115,8 +117,8 @@ def _names(queues: Sequence[str]) -> str:
     """Return the queues of a call, for the audit log."""
     if not queues:
         return "all queues"
-    more = f" and {len(queues) - 3} more" if len(queues) > 3 else ""
-    return f"queue{'s'[: len(queues) - 1]} {', '.join(map(repr, queues[:3]))}{more}"
+    suffix = f" and {len(queues) - 3} more" if len(queues) > 3 else ""
+    return f"queue{'s'[: len(queues) - 1]} {', '.join(map(repr, queues[:3]))}{suffix}"
 
 
 def _next(bulk: Bulk, done: BulkOutcome) -> str | None:

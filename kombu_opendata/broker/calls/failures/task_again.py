@@ -37,14 +37,14 @@ def again(envelope: bytes, new_id: str, now_ms: int) -> m.Publish | None:
     Raises:
         InvalidMessage: its headers can't be stored.
     """
-    opened = open_envelope(envelope)
-    if opened is None:
+    fields = open_envelope(envelope)
+    if fields is None:
         return None
-    body, kind, encoding, old, properties, exchange, key = opened
+    body, kind, encoding, old, properties, exchange, key = fields
     old_id = old.get("id")
     if not isinstance(old.get("task"), str) or not isinstance(old_id, str) or not old_id:
         return None
-    left_out = (*_GROUP, *_DEATHS) if _may_be_in_chord(opened) else _DEATHS
+    left_out = (*_GROUP, *_DEATHS) if _may_be_in_chord(fields) else _DEATHS
     headers = {name: value for name, value in old.items() if not str(name).startswith(left_out)}
     ttl_ms = _time_left_ms(old.get("expires"), now_ms)
     headers |= {
@@ -78,10 +78,10 @@ def _time_left_ms(expires: Any, now_ms: int) -> int:
     try:
         at = datetime.fromisoformat(expires)
         at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
-        left = int(at.timestamp() * 1000) - now_ms
+        remaining_ms = int(at.timestamp() * 1000) - now_ms
     except (TypeError, ValueError, OverflowError):
         return -1
-    return left if left > 0 else -1
+    return remaining_ms if remaining_ms > 0 else -1
 
 
 def _may_be_in_chord(opened: Opened) -> bool:

@@ -114,11 +114,11 @@ class Claimed:
         unknown = [row[0] for row, at in zip(self._rows, self._received, strict=True) if not at]
         if unknown:
             try:
-                known = await self._uses.pages.metadata(unknown)
+                metadata = await self._uses.pages.metadata(unknown)
             except StoreError as exc:
                 log.error("the times when messages were received can't be read: %s", exc)
-                known = {}
-            received = {id: about.received_at_ms for id, about in known.items()}
+                metadata = {}
+            received = {id: about.received_at_ms for id, about in metadata.items()}
             self._received = [at or received.get(row[0], 0) for row, at in zip(self._rows, self._received, strict=True)]
         self._answer()
 

@@ -41,11 +41,13 @@ def condition_of(msg: q.Read) -> Condition:
     Raises:
         SelectorError: the selector is not valid.
     """
-    wanted = msg.equal
+    expected = msg.equal
     matches = compile_selector(msg.selector).matches if msg.selector else None
 
     def fits(headers: Mapping[str, str]) -> bool:
-        return all(headers.get(name) == text for name, text in wanted.items()) and (matches is None or matches(headers))
+        return all(headers.get(name) == text for name, text in expected.items()) and (
+            matches is None or matches(headers)
+        )
 
     return fits
 

@@ -93,8 +93,8 @@ class GroupedReads:
                 f"queue {queue.name!r} has over {MAX_IN_FLIGHT} messages in flight, too many to read it by groups",
                 queue=queue.name,
             )
-        flying = [(id, entry.priority) for id, entry in queue.messages.in_flight.items()]
-        blocked = set(await groups.find(queue, msg.group_header, flying))
+        in_flight = [(id, entry.priority) for id, entry in queue.messages.in_flight.items()]
+        blocked = set(await groups.find(queue, msg.group_header, in_flight))
         lines: dict[str, list[int]] = {}
         searched, after = 0, -1
         while searched < MAX_SEARCHED and not _is_enough(msg, lines):
@@ -117,13 +117,13 @@ class GroupedReads:
         """Claim messages in order, except after a message of the same group that could not be claimed."""
         claimed = Claimed(self._uses, session, queue, msg)
         line_of = {id: number for number, line in enumerate(lines) for id in line}
-        passed: set[int] = set()
+        blocked_lines: set[int] = set()
         for id in _in_order(msg.grouped, lines):
-            if line_of[id] in passed:
+            if line_of[id] in blocked_lines:
                 continue
             outcome = await claimed.claim(id)
             if outcome is ClaimOutcome.TAKEN:
-                passed.add(line_of[id])
+                blocked_lines.add(line_of[id])
             if outcome is ClaimOutcome.OVER or claimed.is_enough:
                 break
         self._outbox.schedule()

@@ -52,12 +52,12 @@ class PeekCalls:
         size = 0
         for row in rows:
             try:
-                waiting = await queue.peek(row.id)
+                message = await queue.peek(row.id)
             except CorruptRecord as exc:
-                waiting, errors[row.id] = (0, b""), _refusal(exc)
-            if waiting is None:
+                message, errors[row.id] = (0, b""), _refusal(exc)
+            if message is None:
                 continue  # settled during the read
-            received, envelope = waiting
+            received, envelope = message
             peeked.append((self._holders.row(row), received, envelope if is_readable else shown_envelope(envelope)))
             size += len(envelope)
             if size >= PAGE_BYTES:
@@ -86,14 +86,14 @@ class PeekCalls:
             queues = await self._queues_of(msg.id)
         states: list[tuple[str, Row]] = []
         created, received, visible = (0, 0, 0) if about is None else _times(about)
-        left = _MAX_READS
+        reads_left = _MAX_READS
         for place, queue in enumerate(queues):
             if place % _QUEUES_AT_ONCE == _QUEUES_AT_ONCE - 1:
                 await asyncio.sleep(0)
-            row, envelope, left = await queue.locate(msg.id, envelope, received, left)
+            row, envelope, reads_left = await queue.locate(msg.id, envelope, received, reads_left)
             if row is not None:
                 states.append((queue.name, row))
-        if not states and left > 0 and envelope is not None:
+        if not states and reads_left > 0 and envelope is not None:
             await self._commits.checkpoint()  # it may have only just left its last queue
             envelope, error = (None, None) if msg.queue else await self._read(msg.id)
         headers: dict[str, str] = {}
@@ -102,7 +102,7 @@ class PeekCalls:
         elif envelope is not None:
             headers = headers_in(envelope, 255 - states[0][1].priority if states else 0) or {}
         rows = [(name, self._holders.row(row)) for name, row in states]
-        reply = q.FoundMessage(msg.rid, envelope, headers, created, received, visible, rows, left > 0, error)
+        reply = q.FoundMessage(msg.rid, envelope, headers, created, received, visible, rows, reads_left > 0, error)
         return _shown(call.session.rights, reply)
 
     async def _read(self, id: int) -> tuple[bytes | None, q.Refusal | None]:

@@ -30,9 +30,9 @@ class MetricsCalls:
     @handles(q.GetMetrics, needs=needs.on_queues("read", or_role="monitor"), query=True)
     async def get_metrics(self, call: Context, msg: q.GetMetrics) -> q.Metrics:
         may_watch = call.session.rights.may_watch
-        mark, gone, queues = 0, None, [call.queue(name) for name in msg.queues]
+        mark, deleted, queues = 0, None, [call.queue(name) for name in msg.queues]
         if not queues and msg.since >= 0:
-            mark, queues, gone = await self._changes.since(msg.since)
+            mark, queues, deleted = await self._changes.since(msg.since)
         elif not queues:
             queues = list(self._queues.values())
         if not msg.queues:
@@ -40,17 +40,17 @@ class MetricsCalls:
         metrics, pace = {}, TimeSlice()
         async for queue in pace.over(queues):
             metrics[queue.name] = encoded(await self._figures(queue, pace))
-        gone = None if gone is None else [name for name in gone if may_watch(name)]
-        return q.Metrics(msg.rid, self._clock.now_ms(), metrics, mark, gone)
+        deleted = None if deleted is None else [name for name in deleted if may_watch(name)]
+        return q.Metrics(msg.rid, self._clock.now_ms(), metrics, mark, deleted)
 
     async def _figures(self, queue: BrokerQueue, pace: TimeSlice) -> dict[str, Any]:
         now = self._clock.now_ms()
-        ready, held, delayed = await levels(queue.messages, now, pace)
+        ready, in_flight, delayed = await levels(queue.messages, now, pace)
         oldest, newest = await _ages(queue, now)
         return {
-            "length": ready + held + delayed,
+            "length": ready + in_flight + delayed,
             "visible": ready,
-            "in_flight": held,
+            "in_flight": in_flight,
             "delayed": delayed,
             "oldest_age_seconds": oldest,
             "newest_age_seconds": newest,

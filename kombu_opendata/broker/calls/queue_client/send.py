@@ -125,8 +125,8 @@ class SendCalls:
         return publish
 
     def _send(self, call: Context, msg: q.Send, names: list[bytes], checked: Checked) -> None:
-        sent = self._send_new if msg.keys else self._send_all
-        answer = sent(call, msg, names, checked)
+        send_batch = self._send_new if msg.keys else self._send_all
+        answer = send_batch(call, msg, names, checked)
         may_see = call.session.rights.may_see
         answer.queues = [list(filter(may_see, queues)) for queues in answer.queues]
         call.answer_once(msg.rid, answer, 40 * len(answer.ids))
@@ -134,11 +134,11 @@ class SendCalls:
     # ------------------------------------------------------------------ one key for all, or none
     def _send_all(self, call: Context, msg: q.Send, names: list[bytes], checked: Checked) -> q.Sent:
         name = names[0]
-        sent = self._keys.find(msg, name)
-        if sent is not None:
-            if sent.digest != msg.digest:
-                raise key_reused(msg.key, sent.ids)
-            return q.Sent(msg.rid, list(sent.ids), [list(names) for names in sent.queues], True)
+        previous = self._keys.find(msg, name)
+        if previous is not None:
+            if previous.digest != msg.digest:
+                raise key_reused(msg.key, previous.ids)
+            return q.Sent(msg.rid, list(previous.ids), [list(names) for names in previous.queues], True)
         before = self._operations.published(call.session.id, msg.seq)
         if before is not None:  # stored before a restart
             last_id = before.last_message_id if before.last_sequence == msg.seq else -1
@@ -173,21 +173,22 @@ class SendCalls:
         before = self._operations.published(call.session.id, msg.seq)
         if before is not None:  # stored before a restart: keys with the expiry of the last message were new
             last_id = before.last_message_id if before.last_sequence == msg.seq else -1
-            times = {sent.expires_at_ms for sent in sendings if sent is not None and sent.ids[0] == last_id}
-            ids = [-1 if sent is None else sent.ids[0] for sent in sendings]
+            times = {sending.expires_at_ms for sending in sendings if sending is not None and sending.ids[0] == last_id}
+            ids = [-1 if sending is None else sending.ids[0] for sending in sendings]
             new = [
-                sent is not None and sent.expires_at_ms in times and at not in same for at, sent in enumerate(sendings)
+                sending is not None and sending.expires_at_ms in times and at not in same
+                for at, sending in enumerate(sendings)
             ]
             return q.Sent(msg.rid, ids, [], not any(new), new) if -1 not in ids else q.Sent(msg.rid, [], [])
-        fresh = [at for at, sent in enumerate(sendings) if sent is None and at not in same]
-        unsent = replace(msg, messages=[msg.messages[at] for at in fresh])
+        new_indexes = [at for at, sending in enumerate(sendings) if sending is None and at not in same]
+        unsent = replace(msg, messages=[msg.messages[at] for at in new_indexes])
         routed = self._route(unsent, self._must_take(msg), call.session, checked)
-        stored = dict(zip(fresh, self._store(call, routed), strict=True))
+        stored = dict(zip(new_indexes, self._store(call, routed), strict=True))
         expires_at = self._keys.expires_at_ms(msg)
         for (at, id), (_publish, targets) in zip(stored.items(), routed, strict=True):
             queues = (tuple(queue.name for queue in targets),)
             self._keys.remember(msg, names[at], Sending((id,), expires_at, msg.digests[at], queues), [targets])
-        ids = [stored[same.get(at, at)] if sent is None else sent.ids[0] for at, sent in enumerate(sendings)]
+        ids = [stored[same.get(at, at)] if sending is None else sending.ids[0] for at, sending in enumerate(sendings)]
         return q.Sent(msg.rid, ids, [], not stored, [at in stored for at in range(len(ids))])
 
     # ------------------------------------------------------------------ routing and storing

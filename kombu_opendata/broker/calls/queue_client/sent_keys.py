@@ -39,9 +39,9 @@ class SentKeys:
 
     def _find(self, msg: Send, name: bytes) -> tuple[bool, Sending | None]:
         queue = self.queue_of(msg)
-        sent = queue.sends.get(name) if queue is not None else None
-        if sent is not None and sent.expires_at_ms > self._clock.now_ms():
-            return True, sent
+        sending = queue.sends.get(name) if queue is not None else None
+        if sending is not None and sending.expires_at_ms > self._clock.now_ms():
+            return True, sending
         return self._idempotency.find(name, _addressee(msg))
 
     async def load(self, msg: Send, names: list[bytes]) -> None:
@@ -59,7 +59,7 @@ class SentKeys:
         if not name or max(sending.ids) < 0:
             return
         queue = self.queue_of(msg)
-        if any(stored_in(each) for each in targets):
+        if any(stored_in(queues) for queues in targets):
             self._idempotency.remember(name, sending)
             if queue is not None:
                 queue.has_stored_sends = True
@@ -119,9 +119,9 @@ def repetitions(msg: Send, names: list[bytes], found: list[Sending | None]) -> d
     """
     first: dict[bytes, int] = {}
     same: dict[int, int] = {}
-    for at, (name, sent) in enumerate(zip(names, found, strict=True)):
-        if sent is not None and sent.digest != msg.digests[at]:
-            raise key_reused(msg.keys[at], sent.ids)
+    for at, (name, sending) in enumerate(zip(names, found, strict=True)):
+        if sending is not None and sending.digest != msg.digests[at]:
+            raise key_reused(msg.keys[at], sending.ids)
         if name and first.setdefault(name, at) != at:
             same[at] = first[name]
             if msg.digests[at] != msg.digests[same[at]]:
@@ -131,9 +131,9 @@ def repetitions(msg: Send, names: list[bytes], found: list[Sending | None]) -> d
 
 def key_reused(key: str, ids: tuple[int, ...]) -> KeyReused:
     """Return the error for a key that was used for another message."""
-    other = f", {ids[0]}" if ids else " of this batch"
+    suffix = f", {ids[0]}" if ids else " of this batch"
     return KeyReused(
-        f"the idempotency key {key!r} was used for another message{other}: nothing was stored; take a new key for a "
+        f"the idempotency key {key!r} was used for another message{suffix}: nothing was stored; take a new key for a "
         "new message",
         key=key,
         ids=list(ids[:100]),

@@ -94,9 +94,9 @@ class SettleCalls:
             answer.until_ms = self._clock.now_ms() + msg.delay_ms
         if not call.session.rights.read[msg.queue]:  # as an operator
             name, ids = Ending(msg.ending).name.lower(), ", ".join(map(str, answer.done[:10]))
-            more = " …" if len(answer.done) > 10 else ""
+            suffix = " …" if len(answer.done) > 10 else ""
             text = "settled %d messages of queue %r: %s of %s%s"
-            call.audit(text, len(answer.done), msg.queue, name, ids, more, queue=msg.queue)
+            call.audit(text, len(answer.done), msg.queue, name, ids, suffix, queue=msg.queue)
         call.answer_once(msg.rid, answer, 50 * len(msg.items))
 
     def _end_one(self, call: Context, queue: BrokerQueue, id: int, token: int, ending: Ending, delay_ms: int) -> None:

@@ -54,7 +54,7 @@ class WorkerCalls:
     @handles(q.ListWorkers, needs=needs.role("monitor", "see the workers"), query=True)
     async def list_workers(self, call: Context, msg: q.ListWorkers) -> q.Workers:
         leases: Counter[bytes] = Counter()
-        late: Counter[bytes] = Counter()
+        late_counts: Counter[bytes] = Counter()
         oldest: dict[bytes, tuple[int, int]] = {}  # since when, and the message
         pace = TimeSlice()
         async for queue in pace.over(list(self._queues.values())):
@@ -62,17 +62,17 @@ class WorkerCalls:
                 async for entry in pace.over(list(queue.messages.in_flight.values())):
                     since = self._running_since_ms(queue, entry)
                     leases[entry.session] += not since
-                    late[entry.session] += bool(since)
+                    late_counts[entry.session] += bool(since)
                     _note(oldest, self._holders.worker(entry.session), since or entry.claimed_at, entry.id)
         sessions = self._sessions()
-        held: Counter[bytes] = Counter()
+        lease_counts: Counter[bytes] = Counter()
         running: Counter[bytes] = Counter()
         names: dict[bytes, str] = {}
         readers = set()
         for holder, count in leases.items():
             worker = self._holders.worker(holder)
-            held[worker] += count
-            running[worker] += late[holder]
+            lease_counts[worker] += count
+            running[worker] += late_counts[holder]
             names[worker] = names.get(worker) or self._holders.name(holder)
             if is_timed(holder):
                 readers.add(worker)
@@ -87,7 +87,7 @@ class WorkerCalls:
                 sessions.get(id, []),
                 {
                     "session": id,
-                    "held": held[id],
+                    "held": lease_counts[id],
                     "running": running[id],
                     "reader": id in readers,
                     "oldest": oldest.get(id),
@@ -95,7 +95,7 @@ class WorkerCalls:
                 },
                 names.get(id, ""),
             )
-            for id in (*sessions, *sorted((held | running).keys() - sessions.keys()))
+            for id in (*sessions, *sorted((lease_counts | running).keys() - sessions.keys()))
         ]
         return q.Workers(msg.rid, rows)
 
@@ -142,11 +142,11 @@ class WorkerCalls:
         if msg.action not in ACTIONS:
             raise RequestError(f"a worker can be told to {', '.join(ACTIONS)}, not to {msg.action!r}")
         if msg.action == RELEASE:
-            held = self._held(msg.session)
-            for queue, entry in held:
+            leases = self._held(msg.session)
+            for queue, entry in leases:
                 self._leases.end(self._holders.of(entry), queue, entry, Outcome.RELEASE)
-            call.audit("released %d messages that worker %s held", len(held), msg.session.hex())
-            call.answer_once(msg.rid, m.Count(msg.rid, len(held)))
+            call.audit("released %d messages that worker %s held", len(leases), msg.session.hex())
+            call.answer_once(msg.rid, m.Count(msg.rid, len(leases)))
             return
         sessions = self._sessions().get(msg.session)
         if not sessions:
@@ -180,7 +180,7 @@ class WorkerCalls:
         """Requeue the messages of disconnected clients before their grace periods or leases end."""
         only = call.queue(msg.queue) if msg.queue else None
         sessions = self._all_sessions
-        present = {session_of(each.client) for each in sessions.values() if each.connection is not None}
+        present = {session_of(session.client) for session in sessions.values() if session.connection is not None}
         count = 0
         for queue, entry in self._in_flight():
             holder = sessions.get(entry.session)

@@ -56,8 +56,8 @@ class LeaseExpiry:
         Leases from before a restart last as the store records, and at least for the grace period after the restart.
         """
         expired, now = 0, self._core.clock.now_ms()
-        lost = [session for session in self._core.sessions.values() if session.connection is None]
-        for session in lost:
+        lost_sessions = [session for session in self._core.sessions.values() if session.connection is None]
+        for session in lost_sessions:
             if session.lost_at_ms + self._grace_ms <= now:
                 expired += len(self._leases.held_by(session))
                 # a client may complete its tasks during a network partition, and reconnect to report them
@@ -66,9 +66,11 @@ class LeaseExpiry:
         if self._opened_at_ms + self._restart_grace_ms <= now:  # clients from before the restart had time to reconnect
             expired += self._expire_before_restart(now)
         state, sessions = self._state, self._core.sessions
-        known = state.leases, state.producers, state.running.by_session
-        unused = [id for id in state.session_names if id not in sessions and not any(id in each for each in known)]
-        for id in unused:
+        tables = state.leases, state.producers, state.running.by_session
+        unused_ids = [
+            id for id in state.session_names if id not in sessions and not any(id in table for table in tables)
+        ]
+        for id in unused_ids:
             self._operations.forget_session(id)
             self._core.outbox.schedule()
         return expired

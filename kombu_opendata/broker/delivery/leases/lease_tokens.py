@@ -86,12 +86,12 @@ class LeaseTable:
 
     def note_running(self, session: Session, running: Iterable[RunningLate]) -> None:
         """Record which tasks of a session run while it still holds their messages; other leases are ignored."""
-        held = {
+        durations = {
             (name, id, token): for_ms
             for name, id, token, for_ms in running
             if self.find(session, name, id, token) is not None
         }
-        self._runs.note_late(session.id, held)
+        self._runs.note_late(session.id, durations)
 
     def settle_one(
         self, session: Session, outcome: int, name: str, id: int, token: int, report: TaskReport | None

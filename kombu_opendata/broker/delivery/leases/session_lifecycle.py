@@ -59,11 +59,11 @@ class SessionLifecycle:
             ConnectionLimitExceeded: the user, or the instance, has too many connections.
         """
         rights = user.rights(hello.instance)
-        known = self._sessions.get(hello.session)
-        if known is not None and known.user.name != user.name:
+        previous = self._sessions.get(hello.session)
+        if previous is not None and previous.user.name != user.name:
             raise AccessRefused("this session belongs to another user: begin a new one", user=user.name)
         for quota in quotas:
-            quota.check_connection(known)
+            quota.check_connection(previous)
         session = self._register(hello)
         session.user, session.rights = user, rights
         if hello.undeclared and session.declared is None:
@@ -86,11 +86,11 @@ class SessionLifecycle:
         """Return the session of this id, created on first use."""
         session = self._sessions.get(hello.session)
         if session is None:
-            others = list(self._sessions.values())
+            sessions = list(self._sessions.values())
             session = self._sessions[hello.session] = Session(hello.session, hello.name)
             session.since_ms = self._clock.now_ms()
             if hello.client:  # another connection of a client that may be suspended
-                session.suspended = any(each.suspended for each in others if each.client == hello.client)
+                session.suspended = any(other.suspended for other in sessions if other.client == hello.client)
         session.name = hello.name
         session.client = hello.client or hello.session
         return session
@@ -189,8 +189,8 @@ class SessionLifecycle:
             if served.active is not None and served.active[0] == session.id:
                 served.active = None
                 self._queues.wake(served)
-        unused = {each for each in consumed if each.auto_delete and not each.consumers}
-        for queue_to_drop in unused | session.owned:
+        unused_queues = {candidate for candidate in consumed if candidate.auto_delete and not candidate.consumers}
+        for queue_to_drop in unused_queues | session.owned:
             if self._queues.get(queue_to_drop.name) is queue_to_drop:
                 queue_to_drop.drop()
         self._sessions.pop(session.id, None)

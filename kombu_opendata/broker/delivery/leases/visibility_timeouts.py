@@ -58,8 +58,8 @@ class TimedLeases:
         self._ends = self._all()
         heapify(self._ends)
         self._limit = 2 * len(self._ends) + 1024
-        held = {entry.session for queue in self._queues.values() for entry in queue.messages.in_flight.values()}
-        for id in self.transient_readers.keys() - held:
+        holders = {entry.session for queue in self._queues.values() for entry in queue.messages.in_flight.values()}
+        for id in self.transient_readers.keys() - holders:
             del self.transient_readers[id]
         self._set_timer()
 
@@ -110,8 +110,8 @@ class TimedLeases:
 
     def expire(self) -> int:
         """End leases whose time is over, up to a limit; returns their number."""
-        now, ended = self._clock.now_ms(), 0
-        while self._ends and self._ends[0][0] <= now and ended < _ENDS_PER_TURN:
+        now, count = self._clock.now_ms(), 0
+        while self._ends and self._ends[0][0] <= now and count < _ENDS_PER_TURN:
             until, name, id, token = heappop(self._ends)
             queue = self._queues.get(name)
             entry = queue.messages.in_flight.get(id) if queue is not None else None
@@ -119,8 +119,8 @@ class TimedLeases:
                 continue  # settled, or extended: the heap has the new end, too
             if not queue.deleting and is_timed(entry.session):
                 self._leases.end(self.holder(entry), queue, entry, Outcome.REQUEUE, lease_expired=True)
-                ended += 1
-        if ended:
+                count += 1
+        if count:
             self._outbox.schedule()
         self._set_timer()
-        return ended
+        return count

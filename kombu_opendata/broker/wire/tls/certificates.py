@@ -70,11 +70,11 @@ def _load_certificate(context: ssl.SSLContext, files: TlsFiles) -> None:
     certificate, key = files.certificate, files.key
     if b"-----BEGIN CERTIFICATE-----" not in _read(certificate):
         raise StartError(f"{certificate} holds no certificate in PEM form (BEGIN CERTIFICATE)", path=str(certificate))
-    held = read_private(key or certificate, "the private key", StartError)
-    if b"PRIVATE KEY-----" not in held:
+    key_data = read_private(key or certificate, "the private key", StartError)
+    if b"PRIVATE KEY-----" not in key_data:
         what = "give --tls-key FILE" if key is None else "is it another file's name?"
         raise StartError(f"{key or certificate} holds no private key in PEM form: {what}", path=str(key or certificate))
-    if b"ENCRYPTED" in held:
+    if b"ENCRYPTED" in key_data:
         text = f"the private key in {key or certificate} is encrypted: decrypt it with openssl pkey -in FILE -out FILE"
         raise StartError(text, path=str(key or certificate))
     try:
