@@ -206,7 +206,7 @@ class SendCalls:
         return queue
 
     def _route(self, msg: q.Send, must_take: BrokerQueue | None, session: Session, checked: Checked) -> Routed:
-        """Check and route the messages that were not yet. The last one that will be stored gets the batch's number."""
+        """Check and route the messages that have not been. The last one that will be stored gets the batch's number."""
         routed: Routed = []
         numbered = False
         for message in reversed(msg.messages):
