@@ -232,7 +232,7 @@ class Engine:
         read_seconds = READ_SECONDS if self.journal is not None else BUCKET_READ_SECONDS
         next_tidy = loop.time() + self.settings.tidy_interval_seconds
         next_look = tidied = loop.time()
-        tidied_at = seen = self.commits.stored
+        tidied_at = last_position = self.commits.stored
         idle = None
         if self.journal is None and self.settings.idle_seconds:
             idle = IdleStore(self.store, self.settings.slate, self.settings.idle_seconds)
@@ -244,11 +244,11 @@ class Engine:
                 next_look = loop.time() + read_seconds
             if loop.time() >= next_tidy:
                 if self._is_untidy(tidied_at, loop.time() - tidied) or self.disk_space.is_worth_collecting:
-                    stored = self.commits.stored
+                    position = self.commits.stored
                     if await self.tidy():
-                        tidied_at, tidied = stored, loop.time()
-                before, seen = seen, self.commits.stored
-                if idle is not None and (settings := idle.change((seen or 0) - (before or 0))) is not None:
+                        tidied_at, tidied = position, loop.time()
+                before, last_position = last_position, self.commits.stored
+                if idle is not None and (settings := idle.change((last_position or 0) - (before or 0))) is not None:
                     # a cancellation must not interrupt this: close() needs an open store
                     await asyncio.shield(loop.create_task(self._reopen(idle, settings)))
                 next_tidy = loop.time() + self.settings.tidy_interval_seconds
@@ -259,13 +259,13 @@ class Engine:
         Each tidy syncs files, which commits wait for, and writes a table, however small. So with a journal a tidy is
         due for each segment that can be released, and otherwise after several intervals.
         """
-        stored = self.commits.stored
-        if stored == tidied_at:
+        position = self.commits.stored
+        if position == tidied_at:
             return False
         if (journal := self.journal) is not None:
             has_full = journal.waiting_bytes > journal.segment_bytes
             return has_full or seconds >= _RARE_TIDIES * self.settings.tidy_interval_seconds
-        files = (stored or 0) - (tidied_at or 0)
+        files = (position or 0) - (tidied_at or 0)
         return files >= _WAL_FILES or seconds >= self.settings.bucket_tidy_seconds
 
     async def _reopen(self, idle: IdleStore, settings: SlateSettings) -> None:

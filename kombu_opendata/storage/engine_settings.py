@@ -17,7 +17,7 @@ class EngineSettings:
     sync: bool = True
     checkpoint_interval_ms: int = 100
     tidy_interval_seconds: float = 5.0
-    bucket_tidy_seconds: float = 60.0  # as long as a bucket has few WAL files; a tidy makes a dozen requests
+    bucket_tidy_seconds: float = 60.0  # while a bucket has few WAL files; a tidy makes a dozen requests
     retention_interval_seconds: float = 10.0
     payload_cache_bytes: int = 4 << 20
     result_cache_bytes: int = 16 << 20

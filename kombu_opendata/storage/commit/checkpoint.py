@@ -50,8 +50,8 @@ def snapshot(state: StoreState, batch: WriteBatch, position: int | None, now: in
     for name in dirty.queues & state.queues.keys():
         _put_options(state, state.queues[name], batch)
     for name in dirty.overrides & state.queues.keys():
-        own = state.queues[name].overrides
-        _put_or_delete(batch, keys.overrides_key(name), None if own == NO_OVERRIDES else own, overrides.encode)
+        values = state.queues[name].overrides
+        _put_or_delete(batch, keys.overrides_key(name), None if values == NO_OVERRIDES else values, overrides.encode)
     _put_topology(state, dirty, batch)
     _put_sessions(state, dirty, batch, now)
     state.results.snapshot(batch)

@@ -40,9 +40,9 @@ async def resolve(
     garbage = list(dirty.garbage)
     for name, incarnations in dirty.deleted_queues.items():
         # Only the first is in the store: the others were declared and deleted since the last checkpoint.
-        kept = dirty.redeclared.get(name, frozenset())
-        stored = await _delete_queue_records(name, incarnations[0], kept, batch, store)
-        garbage += (incarnations[0].ids | stored) - incarnations[0].dead_letters
+        new_keys = dirty.redeclared.get(name, frozenset())
+        stored_ids = await _delete_queue_records(name, incarnations[0], new_keys, batch, store)
+        garbage += (incarnations[0].ids | stored_ids) - incarnations[0].dead_letters
         garbage += [id for deleted in incarnations[1:] for id in deleted.ids - deleted.dead_letters]
     deleted_ids = await _count(garbage, dirty, batch, store, fresh, counts, state.log)
     if dirty.log:
@@ -56,8 +56,8 @@ async def _delete_queue_records(
 ) -> set[int]:
     """Delete a queue's records except those that were just put (``kept``); return the ids of its settled messages."""
     ids: set[int] = set()
-    gone = [key(name) for key in (keys.config_key, keys.options_key, keys.queue_counts_key, keys.overrides_key)]
-    for prefix, known in (
+    queue_keys = [key(name) for key in (keys.config_key, keys.options_key, keys.queue_counts_key, keys.overrides_key)]
+    for prefix, loaded_buckets in (
         (keys.active_key(name), None),
         (keys.done_key(name), deleted.buckets["done"]),
         (keys.failed_key(name), deleted.buckets["failed"]),
@@ -65,10 +65,10 @@ async def _delete_queue_records(
     ):
         async for rows in store.scan_batches(*keys.prefix_range(prefix)):
             for key, value in rows:
-                gone.append(key)
-                if known is not None and keys.parse(key).bucket not in known:
+                queue_keys.append(key)
+                if loaded_buckets is not None and keys.parse(key).bucket not in loaded_buckets:
                     ids.update(row.message_id for row in settled.decode(key, value))
-    for key in gone:
+    for key in queue_keys:
         if key not in kept:
             batch.delete(key)
     return ids
@@ -90,30 +90,30 @@ async def _count(
     needs, its entry marks it as kept instead. Returns the ids of the deleted messages.
     """
     new, changes = dirty.routes, _changes(garbage, dirty)
-    gone, kept = set(), 0
+    deleted_ids, kept_count = set(), 0
     for ids in portions(sorted(changes)):
         await counts.load(ids)
         for number, id in enumerate(ids):
             if number % _COUNTS_PER_TURN == _COUNTS_PER_TURN - 1:
                 await asyncio.sleep(0)
-            stored = new[id] if id in new else counts.get(id)
-            was_kept = stored >= KEPT_IN_CHUNKS
-            kept -= was_kept
-            count = changes[id] + (0 if was_kept else stored or 1)
+            stored_count = new[id] if id in new else counts.get(id)
+            was_kept = stored_count >= KEPT_IN_CHUNKS
+            kept_count -= was_kept
+            count = changes[id] + (0 if was_kept else stored_count or 1)
             if count > 0:
                 counts.set(id, count)
                 continue
             if id >= log.kept_from and id not in dirty.outdated:
-                counts.keep(id, in_chunks=stored not in (0, KEPT))
-                kept += 1
+                counts.keep(id, in_chunks=stored_count not in (0, KEPT))
+                kept_count += 1
                 continue
-            gone.add(id)
-            if stored:
+            deleted_ids.add(id)
+            if stored_count:
                 counts.set(id, 0)
-            _delete_message(id, await _chunks(id, store, fresh.get(id)) if stored not in (0, KEPT) else 0, batch)
+            _delete_message(id, await _chunks(id, store, fresh.get(id)) if stored_count not in (0, KEPT) else 0, batch)
         await counts.put_into(batch)
-    dirty.log |= log.count(kept)
-    return gone
+    dirty.log |= log.count(kept_count)
+    return deleted_ids
 
 
 def _changes(garbage: list[int], dirty: Dirty) -> dict[int, int]:

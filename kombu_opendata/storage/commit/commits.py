@@ -168,7 +168,7 @@ class Commits:
             raise self.failure
         if not self.effects and not self.needs_sync:
             return
-        began = stopwatch()
+        start = stopwatch()
         count = len(self.effects)
         size = 0
         try:
@@ -190,7 +190,7 @@ class Commits:
                 self.is_large.set()
         if self.needs_sync:
             self.needs_sync = self.sync_soon = False
-        self._figures.committed(stopwatch() - began, count, size)
+        self._figures.committed(stopwatch() - start, count, size)
 
     async def commit(self) -> None:
         """Make the pending effects durable in any kind of store."""
@@ -264,14 +264,14 @@ class Commits:
             batch, self.batch, self.text_bytes = self.batch, self._store.batch(), 0
             self.is_large.clear()
             self._payloads.begin_flush()
-            began = asyncio.get_running_loop().time()
+            start = asyncio.get_running_loop().time()
             try:
                 touched = await self._write(batch, position, now)
                 self.count += self._journal is None
             except BaseException as exc:
                 self.failure = exc if isinstance(exc, OpenDataError) else StoreError(f"a checkpoint failed: {exc!r}")
                 raise
-            seconds = asyncio.get_running_loop().time() - began
+            seconds = asyncio.get_running_loop().time() - start
             self._figures.checkpointed(seconds, batch.nbytes, self._clock.now_ms())
             if self._journal is None:
                 self._figures.committed(seconds, count, batch.nbytes)
@@ -287,21 +287,23 @@ class Commits:
         dirty = checkpoint.snapshot(self._state, batch, position, now)
         for participant in self.participants:
             participant.snapshot(batch)
-        gone = await checkpoint_deletions.resolve(dirty, batch, self._store, self._payloads.flushing, self._state)
+        deleted_ids = await checkpoint_deletions.resolve(
+            dirty, batch, self._store, self._payloads.flushing, self._state
+        )
         for watch in self.watches:
-            watch.update(gone)
+            watch.update(deleted_ids)
         for participant in self.participants:
-            await participant.before_deletion(gone, batch)
+            await participant.before_deletion(deleted_ids, batch)
         await self._store.write(batch)
         await self._store.flush_wal()
         return dirty.touched
 
     def _end_flush(self, touched: Iterable[Queue], now: int) -> None:
-        wanted: list[int] = []
+        available_ids: list[int] = []
         for queue in touched:
             queue.messages.evict(now)
-            wanted += queue.messages.available.keys() & self._payloads.flushing.keys()
-        self._payloads.end_flush(wanted)
+            available_ids += queue.messages.available.keys() & self._payloads.flushing.keys()
+        self._payloads.end_flush(available_ids)
         self._state.results.end_flush()
         self._state.idempotency.end_flush()
         self._state.staged.end_flush()

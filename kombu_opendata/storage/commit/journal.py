@@ -143,9 +143,9 @@ class Journal:
         """The size in bytes of the largest record that can certainly be appended."""
         if not self._segments:
             return 0
-        left = self._segments[-1].size - self._offset - RECORD_BYTES
-        fresh = self._spare.size - HEADER_BYTES - RECORD_BYTES if self._spare is not None else 0
-        return max(left, fresh, 0)
+        remainder = self._segments[-1].size - self._offset - RECORD_BYTES
+        spare_room = self._spare.size - HEADER_BYTES - RECORD_BYTES if self._spare is not None else 0
+        return max(remainder, spare_room, 0)
 
     @property
     def unsynced(self) -> int:

@@ -49,11 +49,11 @@ class Segment:
         segment = cls(path, fd, 0, 0, size)
         try:
             for offset in range(0, size, len(_ZEROS)):
-                wanted = memoryview(_ZEROS)[: size - offset]
-                while wanted:
-                    written = os.pwrite(fd, wanted, offset)
+                remainder = memoryview(_ZEROS)[: size - offset]
+                while remainder:
+                    written = os.pwrite(fd, remainder, offset)
                     offset += written
-                    wanted = wanted[written:]
+                    remainder = remainder[written:]
             if sync:
                 os.fsync(fd)
         except OSError:

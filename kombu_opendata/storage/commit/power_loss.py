@@ -97,17 +97,17 @@ def sync_tree(
         errors.StoreFull: the disk is full; the previous point remains valid.
         errors.StoreError: the disk failed.
     """
-    known = since or SyncPoint("")
+    previous = since or SyncPoint("")
     with _translated(db_folder):
         new: dict[str, list[str]] = {}
-        highest = dict(known.highest)
+        highest = dict(previous.highest)
         for name in NUMBERED:
             names = _names(db_folder / name, _NUMBERED_NAME)
-            new[name] = [n for n in names if n > known.highest.get(name, "")]
+            new[name] = [n for n in names if n > previous.highest.get(name, "")]
             if new[name]:
                 highest[name] = max(new[name])
         tables = frozenset(_names(db_folder / _TABLES, _TABLE_NAME))
-        new[_TABLES] = sorted(tables - known.tables)
+        new[_TABLES] = sorted(tables - previous.tables)
         new[_COLLECTOR] = _names(db_folder / _COLLECTOR, _BOUNDARY_NAME)
         _sync_files(db_folder, new, every_folder=since is None)
         point = SyncPoint(boot_id or current_boot_id(), highest, tables, power_lost=power_lost)
@@ -155,9 +155,9 @@ def heal_after_power_loss(db_folder: Path, *, boot_id: str | None = None) -> Hea
     now = boot_id or current_boot_id()
     point = read_sync_point(db_folder)
     power_lost = lost_power(db_folder, point, now)
-    moved = _take_out(db_folder, point) if power_lost and point is not None and point.boot_id != now else []
+    moved_files = _take_out(db_folder, point) if power_lost and point is not None and point.boot_id != now else []
     sync_tree(db_folder, None, boot_id=now, power_lost=power_lost)
-    return Healing(tuple(moved), power_lost)
+    return Healing(tuple(moved_files), power_lost)
 
 
 def read_sync_point(db_folder: Path) -> SyncPoint | None:
@@ -195,22 +195,22 @@ def _is_clean(db_folder: Path, point: SyncPoint) -> bool:
 
 
 def _take_out(db_folder: Path, point: SyncPoint) -> list[str]:
-    moved = [
+    files = [
         f"{folder}/{name}"
         for folder in _folders_to_cut(db_folder, point)
         for name in _names(db_folder / folder, _NUMBERED_NAME)
         if name > point.highest.get(folder, "")
     ]
     # These bound the collector's deletions; they may be torn, or name a manifest that is moved out.
-    moved += [f"{_COLLECTOR}/{name}" for name in _names(db_folder / _COLLECTOR, _BOUNDARY_NAME)]
+    files += [f"{_COLLECTOR}/{name}" for name in _names(db_folder / _COLLECTOR, _BOUNDARY_NAME)]
     with _translated(db_folder):
-        for name in sorted(moved):
+        for name in sorted(files):
             target = db_folder.with_name(db_folder.name + ".lost") / name
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             (db_folder / name).replace(target)
-        for folder in {name.partition("/")[0] for name in moved}:
+        for folder in {name.partition("/")[0] for name in files}:
             _sync(db_folder / folder)
-    return sorted(moved)
+    return sorted(files)
 
 
 def _folders_to_cut(db_folder: Path, point: SyncPoint) -> Iterable[str]:

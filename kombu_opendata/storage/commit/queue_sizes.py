@@ -15,11 +15,11 @@ from ..state.queue_state import QueueState
 async def measure(store: Reads, messages: QueueState) -> None:
     """Count the bytes of a queue's messages. Publishes and deliveries may continue during the count."""
     messages.count_bytes(True)
-    seen: set[int] = set()
+    measured_ids: set[int] = set()
     measured: dict[int, Summary] = {}
     while True:  # other buckets may be loaded or evicted during the reads
         loaded = (*messages.available.values(), *messages.in_flight.values())
-        entries = [entry for entry in loaded if not entry.size and entry.id not in seen]
+        entries = [entry for entry in loaded if not entry.size and entry.id not in measured_ids]
         cold = {
             number: summary
             for number, summary in messages.cold.items()
@@ -28,7 +28,7 @@ async def measure(store: Reads, messages: QueueState) -> None:
         if not entries and not cold:
             return
         await _measure_loaded(store, messages, entries)
-        seen.update(entry.id for entry in entries)
+        measured_ids.update(entry.id for entry in entries)
         for number, summary in cold.items():
             await _measure_bucket(store, messages, number, summary)
         measured |= cold

@@ -72,9 +72,9 @@ async def rebuild(
     Raises:
         CorruptRecord: a record does not decode.
     """
-    wanted: Wanted = {place for effects in commits for effect in effects for place in effect.active_buckets()}
+    needed_buckets: Wanted = {place for effects in commits for effect in effects for place in effect.active_buckets()}
     await _load_settings(store, state)
-    await _load_active(store, state, wanted, clock.now_ms())
+    await _load_active(store, state, needed_buckets, clock.now_ms())
     await asyncio.gather(
         _load_sessions(store, state),
         state.results.load(store),
@@ -137,9 +137,9 @@ _PARTS = 16
 async def _load_settings(store: Reads, state: StoreState) -> None:
     """Load the newest time, message ids, queues with settled lists, exchanges, bindings and sessions' last calls."""
     rows_by_kind = await asyncio.gather(*(_rows(store, kind.prefix) for kind in _SETTINGS))
-    stored, configs, archived, counts, exchanges, bindings, producers, removals, changes = rows_by_kind
+    option_rows, configs, archived, counts, exchanges, bindings, producers, removals, changes = rows_by_kind
     await _load_marks(store, state)
-    await _load_queues(store, state, stored, dict(configs))
+    await _load_queues(store, state, option_rows, dict(configs))
     for key, value in changes:
         if (name := keys.parse(key).name or "") in state.queues:
             state.override_queue(name, overrides.decode(key, value))
@@ -165,11 +165,11 @@ async def _load_settings(store: Reads, state: StoreState) -> None:
 
 async def _load_marks(store: Reads, state: StoreState) -> None:
     marks = keys.NEWEST_TIME_KEY, keys.LOG_RETENTION_KEY, keys.SEQ_BLOCK_KEY
-    at, kept, block = await asyncio.gather(*map(store.get, marks))
+    at, retention, block = await asyncio.gather(*map(store.get, marks))
     if at is not None:
         state.newest_ms = checkpoint_marks.decode_newest_time(keys.NEWEST_TIME_KEY, at)
-    if kept is not None:
-        state.log.record = log_retention.decode(keys.LOG_RETENTION_KEY, kept)
+    if retention is not None:
+        state.log.record = log_retention.decode(keys.LOG_RETENTION_KEY, retention)
     if block is not None:
         base, size = seq_block.decode(keys.SEQ_BLOCK_KEY, block)
         state.next_id = state.block_end = base + size
@@ -181,11 +181,11 @@ async def _load_queues(store: Reads, state: StoreState, stored: Iterable[Row], c
     for key, value in stored:
         name, record = keys.parse(key).name or "", options.decode(key, value)
         limits = config.decode(keys.config_key(name), configs.get(keys.config_key(name), b""))
-        kept = QueueSettings(
+        settings = QueueSettings(
             limits.max_attempts, limits.done_retention_seconds, record.failed_retention_seconds, record.lease_seconds,
             record.arguments,
         )  # fmt: skip
-        state.declare_queue(name, kept)
+        state.declare_queue(name, settings)
         first_done[name], first_failed[name] = record.first_done_bucket, record.first_failed_bucket
 
     async def load_lists(which: ListName, firsts: dict[str, int], names: list[str]) -> None:
@@ -341,8 +341,8 @@ async def _load_cursors(store: Reads, state: StoreState) -> None:
 
 async def _load_settled(store: Reads, state: StoreState, commits: list[Commit]) -> None:
     """Load the buckets of settled lists from which the journal's effects take messages."""
-    wanted = {place for effects in commits for effect in effects for place in effect.settled_buckets()}
-    for name, which, number in wanted:
+    buckets = {place for effects in commits for effect in effects for place in effect.settled_buckets()}
+    for name, which, number in buckets:
         queue = state.queues.get(name)
         if queue is None:
             continue

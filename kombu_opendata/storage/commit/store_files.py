@@ -26,15 +26,15 @@ async def prepare(url: str, instance: str, folder: Path, *, sync: bool, room_byt
         seconds: the time limit of the deletion.
 
     Returns:
-        Whether a power loss may have torn the end of the journal.
+        True if a power loss may have torn the end of the journal.
     """
     healing = power_loss.Healing()
     if not sync:
         power_loss.forget(folder)
     else:
         healing = power_loss.heal_after_power_loss(folder)
-        if moved := healing.moved:
-            log.warning("after a power loss %d unsynced files were put aside: %s", len(moved), ", ".join(moved))
+        if files := healing.moved:
+            log.warning("after a power loss %d unsynced files were put aside: %s", len(files), ", ".join(files))
     if not (folder / "manifest").is_dir() or shutil.disk_usage(folder).free >= room_bytes:
         return healing.power_lost
     try:

@@ -42,15 +42,15 @@ class DeleteQueueEffect(Effect, tag=10):
         name = self.name
         queue = state.queues.pop(name)
         logs = {which: queue.settled_list(which) for which in LISTS}
-        known = {id for log in logs.values() for id in log.unsaved_ids()}
+        known_ids = {id for log in logs.values() for id in log.unsaved_ids()}
         letters = {id for of, id in state.dead_letters if of == name}
-        kept = {id for id in letters if not state.dead_letters[(name, id)].last_use}
-        for id in kept:
+        kept_ids = {id for id in letters if not state.dead_letters[(name, id)].last_use}
+        for id in kept_ids:
             state.keep_for_dead_letter(name, id)
-        deleted = DeletedQueue(known, {which: set(log.dirty) for which, log in logs.items()}, kept)
+        deleted = DeletedQueue(known_ids, {which: set(log.dirty) for which, log in logs.items()}, kept_ids)
         for entry in list(queue.messages.in_flight.values()):
             state.unlease(entry)
-            known.add(entry.id)
+            known_ids.add(entry.id)
             if state.staged.active:
                 state.staged.count(name, entry.id, REMOVED)
         for binding in state.topology.remove_queue(name):

@@ -261,6 +261,6 @@ class RenewEffect(Effect, tag=8):
     def apply(self, state: StoreState) -> None:
         for entry in state.leases.get(self.session, {}).values():
             queue = state.queues[entry.queue]
-            own = 1000 * queue.options.lease_seconds
-            entry.lease_until = self.at_ms + own if self.at_ms else self.lease_until_ms
+            lease_ms = 1000 * queue.options.lease_seconds
+            entry.lease_until = self.at_ms + lease_ms if self.at_ms else self.lease_until_ms
             queue.messages.touch(entry)

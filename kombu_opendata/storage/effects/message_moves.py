@@ -35,11 +35,11 @@ class RouteEffect(Effect, tag=41):
         queue = state.queues[name]
         settled: set[int] = set()
         staged = state.staged
-        for taken in self.taken:
-            queue.settled_list(taken.which).take(taken.bucket, taken.ids)
-            settled.update(taken.ids)
-            for id in taken.ids if staged.active else ():
-                staged.back(name, id, _KINDS[taken.which])
+        for part in self.taken:
+            queue.settled_list(part.which).take(part.bucket, part.ids)
+            settled.update(part.ids)
+            for id in part.ids if staged.active else ():
+                staged.back(name, id, _KINDS[part.which])
         for row in self.rows:
             is_new = row.id not in settled
             _add(state, queue, row, at, int(is_new))
@@ -54,7 +54,7 @@ class RouteEffect(Effect, tag=41):
         state.dirty.cursors.add(name)
 
     def settled_buckets(self) -> Iterable[tuple[str, ListName, int]]:
-        return [(self.queue, taken.which, taken.bucket) for taken in self.taken]
+        return [(self.queue, part.which, part.bucket) for part in self.taken]
 
 
 class MoveSettledEffect(Effect, tag=42):

@@ -58,13 +58,13 @@ class RouteStagedEffect(StagedChunk, Effect, tag=49):
 
     def apply_block(self, state: StoreState, block: IndexBlock | None) -> None:
         """Apply the effect with its decoded block; None if the block's rows are damaged."""
-        id, dropped, received = self.first_id, 0, self.received_at_ms
+        id, unroutable, received = self.first_id, 0, self.received_at_ms
         is_inline, targets = bool(self.payload), self.targets
         numbers = {name: spread(buckets) for name, buckets in self.places.items()}
         rows = _rows(self, block) if block is not None else ()
         for row, target in zip(rows, spread(self.runs), strict=block is not None):
             if target < 0:
-                dropped += 1
+                unroutable += 1
             else:
                 places = [(name, next(numbers[name])) for name in targets[target]]
                 priority, visible, deadline, size = row
@@ -75,7 +75,7 @@ class RouteStagedEffect(StagedChunk, Effect, tag=49):
             for name in targets[target] if target >= 0 else ():
                 state.staged.add_routed(self.job_id, name, count)
         damaged = block is None
-        state.staged.routed(self.job_id, self.rows, self.rows if damaged else dropped, damaged, self.at_ms)
+        state.staged.routed(self.job_id, self.rows, self.rows if damaged else unroutable, damaged, self.at_ms)
 
     def new_messages(self) -> Iterable[NewMessage]:
         return records_of(self, decode(self), self.runs) if self.block else ()

@@ -92,10 +92,10 @@ class NoteFailuresEffect(NoteReportsEffect, tag=62):
 
 def finish(state: StoreState, lease: Lease, at: int, report: TaskReport) -> RunningTask | None:
     """End a started task; return its record, or None if it does not run."""
-    ended = state.running.end(lease)
-    if ended is None:
+    run = state.running.end(lease)
+    if run is None:
         return None
-    session, task = ended
+    session, task = run
     if state.history is not None:
         state.history.finished(lease[0], task, state.session_names.get(session, ""), at, report)
     return task

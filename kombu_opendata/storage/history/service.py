@@ -110,12 +110,12 @@ class History:
         if not self.enabled:
             return
         await self.sweeper.begin()
-        seen, pause = self.log.end, _CHECK_SECONDS
+        position, pause = self.log.end, _CHECK_SECONDS
         while True:
             await asyncio.sleep(pause)
-            before, seen = seen, self.log.end
+            before, position = position, self.log.end
             pause = _CHECK_SECONDS
-            if seen != before:
+            if position != before:
                 is_behind = self.indexer.lag > _MUCH
                 await self.indexer.work(_BEHIND_SECONDS if is_behind else _BUSY_SECONDS, may_read=is_behind)
             elif await self.indexer.work(_IDLE_SECONDS) or await self.sweeper.merge_some():

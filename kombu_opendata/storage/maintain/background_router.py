@@ -165,19 +165,19 @@ class Router:
                     await self._buckets.bring(queue, which, number)
             if not self._is_current(reader, queue, cursor):
                 return Step([], 0, False)
-            rows, taken = self._sort_out(reader, queue, cursor, found.rows)
+            rows, taken_messages = self._sort_out(reader, queue, cursor, found.rows)
             self._commits.check_room(_ROW_BYTES * (len(rows) + 4))
-            seen = found.next - reader.next
+            examined = found.next - reader.next
             stored_messages.place(queue, rows)
             new = cursor._replace(
-                position=found.position, seen=cursor.seen + seen, routed=cursor.routed + len(rows)
+                position=found.position, seen=cursor.seen + examined, routed=cursor.routed + len(rows)
             )  # fmt: skip
             if new != cursor:
-                self._apply(queue, new, rows, taken)
+                self._apply(queue, new, rows, taken_messages)
             reader.next = found.next
             if new.is_done:
                 self.forget(queue.name)
-            return Step([row.id for row in rows], seen, new.is_done, found.is_full)
+            return Step([row.id for row in rows], examined, new.is_done, found.is_full)
         finally:
             queue.forget_at_hand()
 
@@ -189,7 +189,7 @@ class Router:
         letters, membership, collected = self._state.dead_letters, reader.membership, reader.block.collected
         at = self._clock.now_ms()
         accepted: list[QueueRow] = []
-        taken: dict[tuple[ListName, int], list[int]] = {}
+        taken_ids: dict[tuple[ListName, int], list[int]] = {}
         present: dict[tuple[ListName, int], set[int]] = {}
         for row in rows:
             id = row.id
@@ -203,10 +203,10 @@ class Router:
                 if place is not None and not cursor.again:
                     continue
                 if place is not None and id in _ids_at(queue, place, present):
-                    taken.setdefault(place, []).append(id)
+                    taken_ids.setdefault(place, []).append(id)
                     stored_messages.after_lease(row, at)
             accepted.append(row)
-        return accepted, [Taken(which, number, ids) for (which, number), ids in taken.items()]
+        return accepted, [Taken(which, number, ids) for (which, number), ids in taken_ids.items()]
 
 
 def _fitting(rows: list[QueueRow], accepts: Accepts) -> int:

@@ -1,4 +1,4 @@
-"""Retention of the metadata log: it keeps messages that no queue needs for queues that are declared later.
+"""Retention of the metadata log, which keeps unneeded messages for queues that are declared later.
 
 By default a message is deleted with the last queue that needs it. With a retention, a checkpoint instead marks the
 message as kept by the log (:mod:`.records.routes_block`), and the sweep, a cursor over the metadata log, deletes it
@@ -51,16 +51,16 @@ class LogSweep:
 
     async def sweep(self, now: int) -> int:
         """Make one bounded pass; return the number of messages that the next checkpoint deletes."""
-        deleted = looked = 0
-        while (stored := self._state.log.record) is not None and now >= self._next_at_ms and looked < _PASS_ROWS:
-            began = asyncio.get_running_loop().time()
+        deleted = examined = 0
+        while (record := self._state.log.record) is not None and now >= self._next_at_ms and examined < _PASS_ROWS:
+            start = asyncio.get_running_loop().time()
             async with self._commits.checkpointing:
-                outdated = await self._step(stored, now)
+                outdated = await self._step(record, now)
             deleted += outdated
-            looked += _STEP_ROWS
+            examined += _STEP_ROWS
             if len(self._state.dirty.outdated) >= _GARBAGE_PER_CHECKPOINT:
                 await self._commits.checkpoint()
-            await asyncio.sleep(asyncio.get_running_loop().time() - began)  # leaves half of the time to other tasks
+            await asyncio.sleep(asyncio.get_running_loop().time() - start)  # leaves half of the time to other tasks
         return deleted
 
     async def _step(self, stored: LogRetention, now: int) -> int:
@@ -90,21 +90,21 @@ class LogSweep:
 
     async def drop_oldest(self, count: int) -> int:
         """Delete the oldest messages that only the log keeps, before the end of their retention; return the number."""
-        dropped = 0
+        deleted_count = 0
         rows: list[tuple[bytes, bytes]] = []
         position, end = 0, keys.kind_range(keys.RecordKind.METADATA)[1]
-        while dropped < min(count, self._state.log.kept) and (not position or len(rows) == _STEP_ROWS):
+        while deleted_count < min(count, self._state.log.kept) and (not position or len(rows) == _STEP_ROWS):
             async with self._commits.checkpointing:
                 rows = await self._store.scan(keys.metadata_key(position), end, limit=_STEP_ROWS)
                 ids = [int.from_bytes(key[-8:], "big") for key, _value in rows]
-                kept, outdated = await self._kept(ids), self._state.dirty.outdated
-                oldest = [id for id in kept if id not in outdated][: count - dropped]
+                log_only_ids, outdated = await self._kept(ids), self._state.dirty.outdated
+                oldest = [id for id in log_only_ids if id not in outdated][: count - deleted_count]
                 outdated.update(oldest)
-                dropped += len(oldest)
+                deleted_count += len(oldest)
             position = ids[-1] + 1 if ids else 1
             if len(outdated) >= _GARBAGE_PER_CHECKPOINT:
                 await self._commits.checkpoint()
-        return dropped
+        return deleted_count
 
     def _move(self, stored: LogRetention, position: int, now: int, *, is_over: bool) -> None:
         """Record that the messages below ``position`` were swept; ``is_over``: there are no more."""

@@ -52,20 +52,20 @@ class Collector:
     async def sweep(self) -> int:
         """Make one pass over all queues; return the number of settled messages that were removed."""
         now, time = self._clock.now_ms(), asyncio.get_running_loop().time
-        removed, began = 0, time()
+        removed_count, start = 0, time()
         for queue in list(self._state.queues.values()):
             if self._state.queues.get(queue.name) is not queue:
                 continue
             async with self._commits.checkpointing:
-                removed += await self._sweep_queue(queue, now)
+                removed_count += await self._sweep_queue(queue, now)
             await self.expire(queue, now)
-            if time() - began > _PIECE_SECONDS:
+            if time() - start > _PIECE_SECONDS:
                 await asyncio.sleep(0)
-                began = time()
+                start = time()
         for sweeper in self._sweepers:
             await sweeper.sweep(now)
         self._forget_producers(now)
-        return removed
+        return removed_count
 
     async def _sweep_queue(self, queue: Queue, now: int) -> int:
         options = queue.options
@@ -75,26 +75,26 @@ class Collector:
     async def expire(self, queue: Queue, now: int) -> int:
         """Remove messages past their deadline, also from queues without a consumer; return their number."""
         messages = queue.messages
-        removed = self._operations.remove(queue, messages.expired(now), "expired")
+        removed_count = self._operations.remove(queue, messages.expired(now), "expired")
         while (number := messages.cold.due(now)) is not None and self._state.queues.get(queue.name) is queue:
             await self._loader.load_bucket(queue, number)
-            removed += self._operations.remove(queue, messages.expired(now), "expired")
+            removed_count += self._operations.remove(queue, messages.expired(now), "expired")
             await self._limit_garbage()
-        return removed
+        return removed_count
 
     async def drop_oldest(self, queue: Queue, is_too_long: Callable[[], bool]) -> int:
         """Remove the oldest available messages while the queue is too long; return their number."""
-        dropped = 0
+        dropped_count = 0
         while is_too_long() and self._state.queues.get(queue.name) is queue:
             entry, cold = queue.messages.oldest()
             if cold is not None:
                 await self._loader.load_bucket(queue, cold)
                 await self._limit_garbage()
             elif entry is not None:
-                dropped += self._operations.remove(queue, (entry,), "maxlen")
+                dropped_count += self._operations.remove(queue, (entry,), "maxlen")
             else:
                 break
-        return dropped
+        return dropped_count
 
     async def _limit_garbage(self) -> None:
         """Remove a long backlog in several checkpoints, so that none of them is large."""
@@ -104,7 +104,7 @@ class Collector:
     async def _sweep_list(self, queue: Queue, which: ListName, retention_seconds: int, now: int) -> int:
         if retention_seconds == 0:
             return 0
-        removed, log = 0, queue.settled_list(which)
+        removed_count, log = 0, queue.settled_list(which)
         for _ in range(_BUCKETS_PER_SWEEP):
             limit = now - 1000 * retention_seconds
             if log.oldest_at_ms is not None and log.oldest_at_ms > limit:
@@ -113,19 +113,19 @@ class Collector:
             if rows is None:
                 break
             expired = [row for row in rows if row.settled_at_ms <= limit]
-            taken, more = self._remove(queue, which, rows, expired)
-            removed += taken
-            if not more:
+            count, has_next = self._remove(queue, which, rows, expired)
+            removed_count += count
+            if not has_next:
                 break
-        return removed
+        return removed_count
 
     def _remove(
         self, queue: Queue, which: ListName, rows: list[settled.SettledEntry], expired: list[settled.SettledEntry]
     ) -> tuple[int, bool]:
         """Remove the expired rows from the first bucket; return their number, and True if the next bucket follows."""
         log = queue.settled_list(which)
-        left = rows[len(expired) :]
-        if left and len(expired) * 10 < len(rows):
+        remaining = rows[len(expired) :]
+        if remaining and len(expired) * 10 < len(rows):
             log.oldest_at_ms = (log.oldest_at_ms if expired else None) or rows[0].settled_at_ms
             return 0, False
         number = log.first

@@ -65,26 +65,26 @@ class CursorFilter:
     """
 
     def __init__(self, topology: Topology, queue: str, selector: str) -> None:
-        own = topology.definition_of(queue).selector
-        further = compile_selector(selector) if selector else None
-        names = {PRIORITY, TTL_HEADER, *own.names, *(further.names if further is not None else ())}
+        base = topology.definition_of(queue).selector
+        extra = compile_selector(selector) if selector else None
+        names = {PRIORITY, TTL_HEADER, *base.names, *(extra.names if extra is not None else ())}
         self.made_of = (topology.version, selector)
         self.decode = metadata.Decoder(names).decode
-        self._own, self._further = own, further
+        self._own, self._further = base, extra
         self._known: dict[metadata.Pairs, int | None] = {}
 
     def priority_in(self, pairs: metadata.Pairs) -> int | None:
         """Return the stored priority in the queue of a message with these headers; None if it does not match."""
-        known = self._known
-        if pairs in known:
-            return known[pairs]
+        cache = self._known
+        if pairs in cache:
+            return cache[pairs]
         headers = dict(pairs)
         matches = self._own.matches(headers) and (self._further is None or self._further.matches(headers))
         priority = priority_of(headers) if matches else None
         if sum(len(text) for _name, text in pairs) <= _VERDICT_TEXT:
-            if len(known) >= _VERDICTS_KEPT:
-                known.clear()
-            known[pairs] = priority
+            if len(cache) >= _VERDICTS_KEPT:
+                cache.clear()
+            cache[pairs] = priority
         return priority
 
 
@@ -147,9 +147,9 @@ class CursorReader:
 
     def select(self, queue: Queue, cursor: Cursor, seconds: float, accepts: Accepts) -> MatchedRows:
         """Examine the block until the time is over or the queue is full."""
-        chosen = self._filter_of(queue, cursor)
-        priority_in, decode = chosen.priority_in, chosen.decode
-        wanted = self.membership.wanted if self.membership is not None else None
+        cursor_filter = self._filter_of(queue, cursor)
+        priority_in, decode = cursor_filter.priority_in, cursor_filter.decode
+        window = self.membership.wanted if self.membership is not None else None
         loop, at = asyncio.get_running_loop(), self._clock.now_ms()
         ends_at = loop.time() + seconds
         assert self.block is not None
@@ -161,7 +161,7 @@ class CursorReader:
             checks_clock = index % _CLOCK_ROWS == 0 or len(value) > _LONG_BYTES
             if len(rows) >= _STEP_ROWS or (checks_clock and index > self.next and loop.time() > ends_at):
                 break
-            if wanted is not None and id_of(key) not in wanted:
+            if window is not None and id_of(key) not in window:
                 break
             message = decode(key, value)
             received_at = message.received_at_ms

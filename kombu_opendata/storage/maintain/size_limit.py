@@ -148,15 +148,15 @@ class SizeLimit:
 
     async def _is_compacted(self) -> bool:
         try:
-            ended = await self._store.admin.is_compacted(self._compaction)
+            outcome = await self._store.admin.is_compacted(self._compaction)
         except StoreError:  # a temporary failure of the store
             return False
-        if ended is None:
+        if outcome is None:
             return False
         self._compaction = ""
-        if ended:
+        if outcome:
             await self._disk_space.read()
-        return ended  # False: it conflicted with another compaction; retry at the next step
+        return outcome  # False: it conflicted with another compaction; retry at the next step
 
     def _decide(self) -> None:
         """Decide how many messages to remove, and when the next round begins."""
@@ -165,45 +165,45 @@ class SizeLimit:
         settled = sum(queue.done.length + queue.failed.length for queue in queues)
         settled += self._state.log.kept
         messages = settled + sum(len(queue.messages) + len(queue.messages.in_flight) for queue in queues)
-        wanted = math.ceil(messages * max(size - target, 0) / size) if size else 0
-        self._to_remove = min(settled, wanted)
+        needed = math.ceil(messages * max(size - target, 0) / size) if size else 0
+        self._to_remove = min(settled, needed)
         # The excess consists of waiting messages: another compaction after each done message would free no space.
-        self.is_stuck = size > self.limit_bytes and settled < wanted
-        again = size > self.limit_bytes and not self.is_stuck and self._has_room()
-        self._next_bytes = 0 if again else size + int(_GROWTH * self.limit_bytes)
+        self.is_stuck = size > self.limit_bytes and settled < needed
+        continues = size > self.limit_bytes and not self.is_stuck and self._has_room()
+        self._next_bytes = 0 if continues else size + int(_GROWTH * self.limit_bytes)
 
     # ------------------------------------------------------------------ removing
     async def _remove_some(self) -> int:
         newest_at_ms = 0
-        removed = await self._log_sweep.drop_oldest(min(self._to_remove, _PER_STEP))
+        removed_count = await self._log_sweep.drop_oldest(min(self._to_remove, _PER_STEP))
         for which in _LISTS:
             heap = await self._by_age(which)
-            while heap and removed < min(self._to_remove, _PER_STEP):
+            while heap and removed_count < min(self._to_remove, _PER_STEP):
                 _, _, queue = heapq.heappop(heap)
                 settled = queue.settled_list(which)
                 async with self._commits.checkpointing:
                     rows = await self._buckets.head(queue, which)
                     if not rows:
                         continue
-                    oldest = rows[: self._to_remove - removed]
+                    oldest = rows[: self._to_remove - removed_count]
                     self._buckets.take(queue, which, rows, len(oldest))
                     self._state.dirty.outdated.update(
                         row.message_id for row in oldest
                     )  # the log does not keep them either
-                removed += len(oldest)
+                removed_count += len(oldest)
                 newest_at_ms = max(newest_at_ms, oldest[-1].settled_at_ms)
                 if len(self._state.dirty.garbage) >= _PER_CHECKPOINT:
                     await self._commits.checkpoint()
                 if settled.length:
                     heapq.heappush(heap, (settled.oldest_at_ms or oldest[-1].settled_at_ms, queue.name, queue))
-        self._to_remove = max(0, self._to_remove - removed) if removed else 0
-        if removed:
-            self.removed += removed
+        self._to_remove = max(0, self._to_remove - removed_count) if removed_count else 0
+        if removed_count:
+            self.removed += removed_count
             self.removed_at_ms = self._clock.now_ms()
             # Their history is removed with them.
             await self._history.sweep(newest_at_ms + self._history.retention_ms)
             await self._commits.checkpoint()
-        return removed
+        return removed_count
 
     async def _by_age(self, which: ListName) -> list[tuple[int, str, Queue]]:
         """Return the queues that have settled messages, as a heap ordered by the time of their oldest."""

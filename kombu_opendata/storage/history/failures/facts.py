@@ -73,9 +73,9 @@ class FactsCache:
         collected = [number for number, row in rows.items() if row.message_id not in headers]
         failures = await reader.failures([number for number in collected if rows[number].state & DETAILED])
         for number, row in rows.items():
-            known = failures.get(number)
-            if known is not None:
-                headers[row.message_id] = {"task": known.task}
+            failure = failures.get(number)
+            if failure is not None:
+                headers[row.message_id] = {"task": failure.task}
             kind = ACKNOWLEDGED if row.outcome & ~MANUAL == ACKED else FAILED
             place = OpenFailure(row.ended_at_ms, row.message_id, row.queue, kind, number, row.number)
             cache[number] = results[number] = Failure(place, self._facts(number, row, headers.get(row.message_id, {})))

@@ -118,11 +118,11 @@ def check_filters(
 
 
 def _check_values(found: FailureFilterValues) -> None:
-    for given, known, what in ((found.kinds, KINDS, "kind of failure"), (found.reasons, (*REASONS, ""), "reason")):
-        unknown = sorted(set(given).difference(known))
+    for values, allowed, what in ((found.kinds, KINDS, "kind of failure"), (found.reasons, (*REASONS, ""), "reason")):
+        unknown = sorted(set(values).difference(allowed))
         if unknown:
             raise InvalidFilter(
-                f"there is no {what} {unknown[0]!r}: use one of {', '.join(filter(None, known))}", value=unknown[0]
+                f"there is no {what} {unknown[0]!r}: use one of {', '.join(filter(None, allowed))}", value=unknown[0]
             )
     count = sum(map(len, found[:6]))
     if count > MAX_VALUES:
@@ -141,12 +141,12 @@ def check_dimensions(by: Iterable[str]) -> tuple[str, ...]:
     Raises:
         InvalidFilter: a dimension does not exist, or none is given.
     """
-    chosen = tuple(dict.fromkeys(by))
-    unknown = [name for name in chosen if name not in DIMENSIONS]
-    if unknown or not chosen:
+    names = tuple(dict.fromkeys(by))
+    unknown = [name for name in names if name not in DIMENSIONS]
+    if unknown or not names:
         wrong = f"failures are not grouped by {unknown[0]!r}" if unknown else "failures are grouped by something"
         raise InvalidFilter(f"{wrong}: use any of {', '.join(DIMENSIONS)}", value=(unknown or [""])[0])
-    return chosen
+    return names
 
 
 def check_bucket(filters: FailureFilterValues, bucket_ms: int, now_ms: int) -> None:

@@ -20,7 +20,7 @@ async def narrowed(reader: ListReader, filters: FailureFilterValues, window: Fai
     by_id = await reader.events(ids)
     if not all(by_id.values()):
         return window  # a message is older than the history
-    times = [event.at_ms for some in by_id.values() for event in some if event.what & ~MANUAL in (FAILED, REJECTED)]
+    times = [event.at_ms for events in by_id.values() for event in events if event.what & ~MANUAL in (FAILED, REJECTED)]
     since_ms, until_ms = min(times, default=1), max(times, default=0)
     return window._replace(since_ms=max(window.since_ms, since_ms), until_ms=min(window.until_ms, until_ms))
 
@@ -31,6 +31,6 @@ async def _message_ids(reader: ListReader, filters: FailureFilterValues) -> froz
     hashes = [value_hashes.hash_of(value_hashes.HEADER, "id", id) for id in filters.task_ids]
     source = await values_source(reader.store, reader.view, MESSAGES, hashes, descending=False)
     ids: set[int] = set()
-    async for some in walk(source, 0, MAX_MESSAGE_ID - 1, descending=False):
-        ids.update(some)
+    async for batch in walk(source, 0, MAX_MESSAGE_ID - 1, descending=False):
+        ids.update(batch)
     return frozenset(ids)

@@ -97,20 +97,20 @@ async def acknowledged(
     reader: ListReader, facts: FactsCache, handled: HandledFailures, filters: FailureFilterValues, window: FailureWindow
 ) -> Stream:
     """Yield the acknowledged attempts of failed tasks in the index, without those of other values."""
-    wanted = _attempt_filters(filters)
+    attempt_filters = _attempt_filters(filters)
     low = await reader.first_attempt_since(window.since_ms) if window.since_ms else 0
     high = await reader.first_attempt_since(window.until_ms + 1) if window.until_ms < FOREVER else reader.log.end[0]
     low, high = max(low, reader.first_kept_attempt), min(high, reader.log.end[0]) - 1
     if low > high:
         return
     way = NumberRange(high, low, True) if window.descending else NumberRange(low, high, False)
-    async with aclosing(attempt_numbers(reader, wanted, way, _FIRST)) as portions:
+    async with aclosing(attempt_numbers(reader, attempt_filters, way, _FIRST)) as portions:
         async for numbers in portions:
-            some = [number for number in numbers if (number in handled) == filters.handled]
-            failures = await facts.acknowledged(reader, some)
+            selected = [number for number in numbers if (number in handled) == filters.handled]
+            failures = await facts.acknowledged(reader, selected)
             yield [
                 failure.open for failure in failures
-                if failure.open.kind == ACKNOWLEDGED and failure.facts.reason in wanted.states
+                if failure.open.kind == ACKNOWLEDGED and failure.facts.reason in attempt_filters.states
             ]  # fmt: skip
 
 
@@ -143,7 +143,7 @@ async def merged(streams: Sequence[Stream], *, descending: bool) -> Stream:
     """Yield the failures of all streams, in order."""
     sign = -1 if descending else 1
     bounds = [(float("-inf"), number) for number in range(len(streams))]  # a heap of the streams that have not ended
-    waiting: list[OpenFailure] = []  # in reverse order
+    pending: list[OpenFailure] = []  # in reverse order
     is_sorted = True
     while bounds:
         bound, number = bounds[0]
@@ -151,19 +151,19 @@ async def merged(streams: Sequence[Stream], *, descending: bool) -> Stream:
         if batch is None:
             heappop(bounds)
         elif batch:
-            waiting += batch
+            pending += batch
             is_sorted = False
             heapreplace(bounds, (sign * batch[-1].at_ms, number))
         least = bounds[0][0] if bounds else float("inf")
         if least == bound and bounds:
             continue
         if not is_sorted:
-            waiting.sort(reverse=not descending)
+            pending.sort(reverse=not descending)
             is_sorted = True
-        place = bisect_right(waiting, -least, key=lambda one: -sign * one.at_ms)
-        if len(waiting) - place >= _LEAST or not bounds:
-            yield waiting[place:][::-1]
-            del waiting[place:]
+        place = bisect_right(pending, -least, key=lambda one: -sign * one.at_ms)
+        if len(pending) - place >= _LEAST or not bounds:
+            yield pending[place:][::-1]
+            del pending[place:]
 
 
 async def close_all(streams: Sequence[Stream]) -> None:

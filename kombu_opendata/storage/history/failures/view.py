@@ -88,8 +88,8 @@ class FailureView:
         """Return a page of the failures that match, in queues that are shown."""
         failures: list[Failure] = []
         examined, following = 0, None
-        async with aclosing(self.scan(filters, shows, after, descending=descending)) as some:
-            async for matching, last, count in some:
+        async with aclosing(self.scan(filters, shows, after, descending=descending)) as batches:
+            async for matching, last, count in batches:
                 examined += count
                 failures += matching
                 if len(failures) > limit:
@@ -107,9 +107,9 @@ class FailureView:
         size = 0
         async with self._history.reading(indexed=False) as reader:
             for start in range(0, len(found), READ_AT_ONCE):
-                some = found[start : start + READ_AT_ONCE]
-                texts |= await reader.failures([failure.facts.number for failure in some if failure.facts.detailed])
-                for at, failure in enumerate(some, start):
+                batch = found[start : start + READ_AT_ONCE]
+                texts |= await reader.failures([failure.facts.number for failure in batch if failure.facts.detailed])
+                for at, failure in enumerate(batch, start):
                     text = texts.get(failure.facts.number)
                     size += len(text.error) + len(text.traceback) if text is not None else 0
                     if size > PAGE_BYTES and at:
@@ -123,8 +123,8 @@ class FailureView:
         groups: dict[tuple[str, ...], GroupCount] = {}
         values_of = attrgetter(*(_PLACES[name] for name in by))
         examined = 0
-        async with aclosing(self.scan(filters, shows, None, descending=True)) as some:
-            async for matching, _last, count in some:
+        async with aclosing(self.scan(filters, shows, None, descending=True)) as batches:
+            async for matching, _last, count in batches:
                 for failure in matching:
                     values = values_of(failure) if len(by) > 1 else (values_of(failure),)
                     group = groups.get(values)
@@ -156,8 +156,8 @@ class FailureView:
                         else [failure for failure in batch if _is_after(failure, after, descending)]
                     )
                     for start in range(0, len(rest), READ_AT_ONCE):
-                        some = rest[start : start + READ_AT_ONCE]
-                        yield await self._matching(reader, filters, shows, some), some[-1].position, len(some)
+                        chunk = rest[start : start + READ_AT_ONCE]
+                        yield await self._matching(reader, filters, shows, chunk), chunk[-1].position, len(chunk)
                         await asyncio.sleep(0)
             finally:
                 await streams.close_all(sources)
@@ -197,8 +197,8 @@ class FailureView:
         selector = filters.selector
         if selector is None or not failures:
             return failures
-        known = await reader.metadata({failure.open.message_id for failure in failures})
-        ids = await matching(selector, known.values())
+        metadata = await reader.metadata({failure.open.message_id for failure in failures})
+        ids = await matching(selector, metadata.values())
         return [failure for failure in failures if failure.open.message_id in ids]
 
 

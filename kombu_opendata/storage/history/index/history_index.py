@@ -94,8 +94,8 @@ class Index:
 
     def replace_runs(self, old: Iterable[PostingRun], new: Iterable[PostingRun], gone: list[bytes]) -> None:
         """Replace merged runs, whose keys are ``gone``."""
-        left = [run for run in self.planned.runs if run not in set(old)]
-        self.planned = self.planned._replace(runs=(*left, *new))
+        remaining_runs = [run for run in self.planned.runs if run not in set(old)]
+        self.planned = self.planned._replace(runs=(*remaining_runs, *new))
         self._retiring += gone
 
     def keep_from(self, attempt: int) -> None:

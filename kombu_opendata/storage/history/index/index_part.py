@@ -42,11 +42,11 @@ class Part:
             lists = self._groups[group] = ([], [])
         lists[space].append(position)
         if single:
-            known = self._single[space]
+            positions_by_hash = self._single[space]
             for hash in single:
-                positions = known.get(hash)
+                positions = positions_by_hash.get(hash)
                 if positions is None:
-                    known[hash] = [position]
+                    positions_by_hash[hash] = [position]
                 else:
                     positions.append(position)
 
@@ -124,9 +124,9 @@ class _SpaceWriter:
                 hashes.append(hash)
                 places.append(position)
             return
-        for segment, some in _by_segment(positions):
+        for segment, segment_positions in _by_segment(positions):
             key = keys.history_postings_key(self._space, hash, segment, self._part)
-            self._into.append((key, history_index.encode_postings(some)))
+            self._into.append((key, history_index.encode_postings(segment_positions)))
             self._segments.setdefault(segment, []).append(hash)
 
     def finish(self) -> Iterator[None]:

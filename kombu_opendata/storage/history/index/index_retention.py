@@ -100,11 +100,11 @@ class Sweep:
         start, _end = keys.kind_range(keys.RecordKind.TASK_FAILURE)
         batches = self._store.scan_batches(start, keys.task_failure_key(kept), batch=_FAILURES_AT_ONCE)
         async with aclosing(batches) as reading:
-            left = _FAILURES
+            budget = _FAILURES
             async for rows in reading:
                 self._index.queue((key, None) for key, _value in rows)
-                left -= len(rows)
-                if left <= 0:
+                budget -= len(rows)
+                if budget <= 0:
                     return
 
     async def _sweep_attempts(self) -> None:
@@ -152,14 +152,14 @@ class Sweep:
     async def living_segments(self, low: int, high: int) -> Set[int]:
         """Return the segments from ``low`` to ``high`` that have a message or may still receive one."""
         newest = self._state.next_id >> SEGMENT_BITS
-        held = {*self._payloads.pending_metadata, *self._payloads.flushing_metadata}
-        living = {id >> SEGMENT_BITS for id in held}
+        unstored_ids = {*self._payloads.pending_metadata, *self._payloads.flushing_metadata}
+        living = {id >> SEGMENT_BITS for id in unstored_ids}
         living |= set(range(max(low, newest), high + 1))
         unknown = [segment for segment in range(low, min(high + 1, newest)) if segment not in living]
         for start in range(0, len(unknown), _READS):
-            some = unknown[start : start + _READS]
-            first = await asyncio.gather(*(self._has_message(segment) for segment in some))
-            living.update(segment for segment, has in zip(some, first, strict=True) if has)
+            batch = unknown[start : start + _READS]
+            first = await asyncio.gather(*(self._has_message(segment) for segment in batch))
+            living.update(segment for segment, has in zip(batch, first, strict=True) if has)
         return living
 
     async def _has_message(self, segment: int) -> bool:

@@ -170,10 +170,10 @@ class Indexer:
                 gathering.found[id] = self.hashes.headers(dict(pairs))
 
     def _remember(self, id: int, found: Values) -> Values:
-        known = self._known
-        known[id] = found
-        if len(known) > REMEMBERED:
-            known.popitem(last=False)
+        cache = self._known
+        cache[id] = found
+        if len(cache) > REMEMBERED:
+            cache.popitem(last=False)
         return found
 
     # ------------------------------------------------------------------ indexing
@@ -211,11 +211,11 @@ class Indexer:
             groups_of_row = groups.get(which)
             if groups_of_row is None:
                 groups_of_row = groups[which] = self._groups(*which)
-            own, settled = groups_of_row
+            attempt_group, message_group = groups_of_row
             part.add(ATTEMPTS, number, *values)
-            part.add(ATTEMPTS, number, own, (value_hashes.message_hash(id),))
-            if settled:
-                part.add(MESSAGES, id, settled)
+            part.add(ATTEMPTS, number, attempt_group, (value_hashes.message_hash(id),))
+            if message_group:
+                part.add(MESSAGES, id, message_group)
             part.event(TrailEvent(id, row.queue, row.outcome, row.number, row.ended_at_ms, number))
             part.attempted.add(id)
             yield False
@@ -224,21 +224,21 @@ class Indexer:
         """Return the values of such attempts, and those that they add to their messages."""
         hash_of = self.hashes
         code = outcome & ~MANUAL
-        own = [
+        hashes = [
             hash_of(value_hashes.QUEUE, queue),
             hash_of(value_hashes.OUTCOME, OUTCOMES[code]),
             hash_of(value_hashes.CONSUMER, consumer),
         ]
         if outcome & MANUAL:
-            own.append(hash_of(value_hashes.OUTCOME, "manual"))
+            hashes.append(hash_of(value_hashes.OUTCOME, "manual"))
         if state:
-            own.append(hash_of(value_hashes.STATE, STATES[state & ~DETAILED]))
+            hashes.append(hash_of(value_hashes.STATE, STATES[state & ~DETAILED]))
         if exception:
-            own.append(hash_of(value_hashes.EXCEPTION, exception))
+            hashes.append(hash_of(value_hashes.EXCEPTION, exception))
         status = SETTLED_BY.get(code)
         if status is None:
-            return tuple(own), ()
-        return tuple(own), (hash_of(value_hashes.SETTLED, status), hash_of(value_hashes.SETTLED, status, queue))
+            return tuple(hashes), ()
+        return tuple(hashes), (hash_of(value_hashes.SETTLED, status), hash_of(value_hashes.SETTLED, status, queue))
 
     def _freeze(self, part: Part) -> Iterator[bool]:
         """Convert a part to records."""
@@ -272,8 +272,8 @@ class _Gathering:
 
     def take(self) -> list[int]:
         """Take the next ids, which are close enough to each other for one read."""
-        wanted = self.wanted
-        ids = [wanted.pop()]
-        while wanted and len(ids) < _READ_AT_ONCE and wanted[-1] - ids[-1] <= _MAX_GAP:
-            ids.append(wanted.pop())
+        pending = self.wanted
+        ids = [pending.pop()]
+        while pending and len(ids) < _READ_AT_ONCE and pending[-1] - ids[-1] <= _MAX_GAP:
+            ids.append(pending.pop())
         return ids

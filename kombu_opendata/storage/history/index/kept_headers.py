@@ -101,10 +101,10 @@ class CollectedHeaders:
         entries: list[tuple[int, bytes]] = []
         size = 0
         for start in range(0, len(ids), _READ_AT_ONCE):
-            some = ids[start : start + _READ_AT_ONCE]
-            stored = await read_metadata_records(self._store, self._payloads, some)
-            for id in some:
-                part = _headers_of(id, stored.get(id))
+            batch_ids = ids[start : start + _READ_AT_ONCE]
+            records = await read_metadata_records(self._store, self._payloads, batch_ids)
+            for id in batch_ids:
+                part = _headers_of(id, records.get(id))
                 if not part:
                     continue
                 entries.append((id, part))
@@ -141,14 +141,14 @@ class CollectedHeaders:
         Raises:
             CorruptRecord: a record does not decode.
         """
-        wanted = set(ids)
-        in_order = sorted(wanted)
+        wanted_ids = set(ids)
+        in_order = sorted(wanted_ids)
         headers: dict[int, Pairs] = {}
         for record in [record for record in self._records if _overlaps(record, in_order)]:
             table = await self._table(record.key)
             if table is None:
                 continue
-            for id in wanted.intersection(table.ids):
+            for id in wanted_ids.intersection(table.ids):
                 headers[id] = table.find(id)
                 if len(headers) % _FOUND_AT_ONCE == 0:
                     await asyncio.sleep(0)

@@ -25,31 +25,31 @@ _READS = 16
 async def look_up(store: SlateStore, view: View, space: int, hashes: Iterable[int]) -> dict[int, list[int]]:
     """Return the positions of rare values in all runs, by hash, unordered."""
     positions_by_hash: dict[int, list[int]] = {hash: [] for hash in hashes}
-    wanted: dict[tuple[int, int], list[int]] = {}
+    hashes_by_page: dict[tuple[int, int], list[int]] = {}
     for run in view.runs:
         if run.space == space:
             for hash in positions_by_hash:
-                wanted.setdefault((run.number, hash >> (64 - run.page_bits)), []).append(hash)
-    places = list(wanted)
+                hashes_by_page.setdefault((run.number, hash >> (64 - run.page_bits)), []).append(hash)
+    places = list(hashes_by_page)
     for start in range(0, len(places), _READS):
-        some = places[start : start + _READS]
-        pages = await _pages(store, space, some)
-        for place, (page_hashes, positions) in zip(some, pages, strict=True):
-            for hash in wanted[place]:
+        batch = places[start : start + _READS]
+        pages = await _pages(store, space, batch)
+        for place, (page_hashes, positions) in zip(batch, pages, strict=True):
+            for hash in hashes_by_page[place]:
                 positions_by_hash[hash] += _find(page_hashes, positions, hash)
     return positions_by_hash
 
 
 def _find(hashes: array[int], positions: array[int], hash: int) -> list[int]:
     """Return the positions of a hash. Searching for its bytes is many times as fast as ``array.index``."""
-    wanted, raw = array("Q", (hash,)).tobytes(), hashes.tobytes()
+    needle, raw = array("Q", (hash,)).tobytes(), hashes.tobytes()
     matches = []
-    at = raw.find(wanted)
+    at = raw.find(needle)
     while at >= 0:
-        place, off = divmod(at, len(wanted))
+        place, off = divmod(at, len(needle))
         if not off:
             matches.append(positions[place])
-        at = raw.find(wanted, at + 1)
+        at = raw.find(needle, at + 1)
     return matches
 
 
@@ -116,8 +116,8 @@ class Merger:
         """Merge these runs into one, without removed positions; into none if no position remains."""
         space = runs[0].space
         bits = runs[0].page_bits
-        more = _SPLIT_BITS if level > runs[0].level and level >= _SPLIT_LEVEL else 0
-        out = _Output(space, self._index.take_runs(1), level, min(bits + more, _MAX_PAGE_BITS))
+        extra_bits = _SPLIT_BITS if level > runs[0].level and level >= _SPLIT_LEVEL else 0
+        out = _Output(space, self._index.take_runs(1), level, min(bits + extra_bits, _MAX_PAGE_BITS))
         living = await self._living(runs)
         for page in range(1 << bits) if living else ():
             pages = await _pages(self._store, space, [(run.number, page) for run in runs])
@@ -137,7 +137,7 @@ class Merger:
 
     async def remove_orphans(self) -> None:
         """Remove the pages of runs whose merge was interrupted by a crash. Call it before any merge."""
-        known = {(run.space, run.number) for run in self._index.planned.runs}
+        run_numbers = {(run.space, run.number) for run in self._index.planned.runs}
         for space in (MESSAGES, ATTEMPTS):
             number = 0
             while True:
@@ -147,7 +147,7 @@ class Merger:
                 if not rows:
                     break
                 _space, number, _page_number = keys.parse(rows[0][0]).numbers or (0, 0, 0)
-                if (space, number) not in known:
+                if (space, number) not in run_numbers:
                     pages = await self._store.scan(rows[0][0], keys.history_page_key(space, number + 1, 0))
                     self._index.queue((key, None) for key, _value in pages)
                 number += 1

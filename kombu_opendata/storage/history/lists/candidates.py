@@ -106,9 +106,9 @@ async def messages(
         everything = reader.stored_messages(
             way.start, way.stop, descending=way.descending, batch=min(wanted, _FIRST_BATCH)
         )
-        async with aclosing(everything) as stored:
-            async for some in stored:
-                yield await _matching(reader, filters, some)
+        async with aclosing(everything) as batches:
+            async for batch in batches:
+                yield await _matching(reader, filters, batch)
                 await asyncio.sleep(0)
         return
     async with aclosing(_portions(source, way, wanted)) as portions:
@@ -121,28 +121,28 @@ async def messages(
 async def _portions(source: CandidateSource, way: NumberRange, wanted: int) -> AsyncGenerator[list[int], None]:
     """Yield candidates in batches of growing size; the first has the number of wanted items."""
     size = min(wanted, _FIRST_BATCH)
-    waiting: list[int] = []
+    pending: list[int] = []
     async with aclosing(walk(source, way.start, way.stop, descending=way.descending)) as walking:
         async for positions in walking:
-            waiting += positions
-            while len(waiting) >= size:
-                yield waiting[:size]
-                del waiting[:size]
+            pending += positions
+            while len(pending) >= size:
+                yield pending[:size]
+                del pending[:size]
                 size = min(2 * size, MAX_BATCH)
             await asyncio.sleep(0)
-    if waiting:
-        yield waiting
+    if pending:
+        yield pending
 
 
 async def _matching(reader: ListReader, filters: ListFilters, some: list[Metadata]) -> list[MessageRecord]:
     """Return the messages that match, with their statuses."""
     has_headers = filters.header_test()
-    passed = [
+    candidates = [
         message for message in some
         if filters.has_time(message.received_at_ms) and (not filters.headers or has_headers(message.headers))
     ]  # fmt: skip
-    statuses = await reader.statuses(message.message_id for message in passed)
-    records = [MessageRecord(message, statuses[message.message_id]) for message in passed]
+    statuses = await reader.statuses(message.message_id for message in candidates)
+    records = [MessageRecord(message, statuses[message.message_id]) for message in candidates]
     if not filters.queues and not filters.statuses:
         return records
     queues, statuses_wanted = frozenset(filters.queues), frozenset(filters.statuses)
@@ -215,9 +215,9 @@ async def attempts(
     matches = _attempt_test(filters)
     if not attempt_dimensions(filters):
         everything = reader.all_attempts(way.start, way.stop, descending=way.descending)
-        async with aclosing(everything) as stored:
-            async for some in stored:
-                yield [record for number, row in some if matches(record := AttemptRecord.of(number, row))]
+        async with aclosing(everything) as batches:
+            async for batch in batches:
+                yield [record for number, row in batch if matches(record := AttemptRecord.of(number, row))]
                 await asyncio.sleep(0)
         return
     async with aclosing(attempt_numbers(reader, filters, way, wanted)) as portions:
@@ -267,9 +267,9 @@ async def _with_headers(reader: ListReader, filters: ListFilters, found: list[At
     """
     if not filters.headers or not found:
         return found
-    known, has_headers = await reader.metadata({attempt.message_id for attempt in found}), filters.header_test()
+    metadata, has_headers = await reader.metadata({attempt.message_id for attempt in found}), filters.header_test()
     return [
         attempt
         for attempt in found
-        if attempt.message_id not in known or has_headers(known[attempt.message_id].headers)
+        if attempt.message_id not in metadata or has_headers(metadata[attempt.message_id].headers)
     ]

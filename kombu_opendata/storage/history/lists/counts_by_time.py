@@ -16,8 +16,8 @@ async def count_messages(reader: ListReader, filters: ListFilters, buckets: Time
     way = NumberRange(low, await reader.first_message_since(filters.until_ms + 1) - 1, False)
     if not way.is_empty:
         async with aclosing(messages(reader, filters, way, MAX_BATCH)) as batches:
-            async for some in batches:
-                for message in some:
+            async for batch in batches:
+                for message in batch:
                     counts[buckets.number_of(message.metadata.received_at_ms)] += 1
     return counts
 
@@ -29,7 +29,7 @@ async def count_attempts(reader: ListReader, filters: ListFilters, buckets: Time
     way = NumberRange(low, await reader.first_attempt_since(filters.until_ms + 1) - 1, False)
     if not way.is_empty:
         async with aclosing(attempts(reader, filters, way, MAX_BATCH)) as batches:
-            async for some in batches:
-                for attempt in some:
+            async for batch in batches:
+                for attempt in batch:
                     counts[buckets.number_of(attempt.ended_at_ms)] += 1
     return counts

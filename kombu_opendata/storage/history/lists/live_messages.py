@@ -40,9 +40,9 @@ class ColdBuckets:
 
     async def read(self, messages: Iterable[tuple[Queue, int]]) -> None:
         """Read the buckets that may have these messages, several in one read."""
-        wanted = [(queue.name, number) for queue, id in messages for number in await self._covering(queue, id)]
-        for start in range(0, len(wanted), _READS):
-            await self._load(wanted[start : start + _READS])
+        buckets = [(queue.name, number) for queue, id in messages for number in await self._covering(queue, id)]
+        for start in range(0, len(buckets), _READS):
+            await self._load(buckets[start : start + _READS])
 
     async def find(self, queue: Queue, id: int) -> active.AvailableMessage | None:
         """Return a message, if it is in one of the queue's cold buckets."""
@@ -144,8 +144,8 @@ class Live:
             segment = self._next(bound)
             if not self._unread:
                 break
-            reached = -self._unread[0][0] if self._descending else self._unread[0][0]
-            if segment is not None and (reached < segment if self._descending else reached > segment):
+            cold_segment = -self._unread[0][0] if self._descending else self._unread[0][0]
+            if segment is not None and (cold_segment < segment if self._descending else cold_segment > segment):
                 break
             _order, _serial, number, queue = heapq.heappop(self._unread)
             self._add(await self._buckets.rows(queue, number))

@@ -43,9 +43,9 @@ async def list_messages(reader: ListReader, filters: ListFilters, paging: Paging
     if not way.is_empty:
         async with aclosing(messages(reader, filters, way, paging.limit + 1)) as batches:
             size = 0
-            async for some in batches:
-                records += some
-                size += sum(map(_size_of, some))
+            async for batch in batches:
+                records += batch
+                size += sum(map(_size_of, batch))
                 if len(records) > paging.limit or size > PAGE_BYTES:
                     break
         if size > PAGE_BYTES:
@@ -69,8 +69,8 @@ async def list_attempts(
     way = _way(paging, max(low, reader.first_kept_attempt), min(high, end) - 1)
     if not way.is_empty:
         async with aclosing(attempts(reader, filters, way, paging.limit + 1)) as batches:
-            async for some in batches:
-                records += some
+            async for batch in batches:
+                records += batch
                 if len(records) > paging.limit:
                     break
     records = await with_events(reader, records[: paging.limit + 1], bodies=bodies, tracebacks=tracebacks)
@@ -83,12 +83,12 @@ async def with_events(
     reader: ListReader, found: list[AttemptRecord], *, bodies: bool, tracebacks: bool
 ) -> list[AttemptRecord]:
     """Return the attempts with their messages and failures, up to the first one that does not fit a page."""
-    known = await reader.metadata({attempt.message_id for attempt in found})
+    metadata = await reader.metadata({attempt.message_id for attempt in found})
     failures = await reader.failures([attempt.number for attempt in found if attempt.detailed])
     shown: list[AttemptRecord] = []
     size = 0
     for attempt in found:
-        message = known.get(attempt.message_id)
+        message = metadata.get(attempt.message_id)
         if message is not None:
             attempt = attempt._replace(event=await _event(reader, message) if bodies else MessageEvent(message))
         failure = failures.get(attempt.number)
@@ -149,14 +149,14 @@ R = TypeVar("R", MessageRecord, AttemptRecord)
 
 
 def _page(kind: str, found: list[R], filters: ListFilters, paging: Paging) -> ListPage[R]:
-    more = len(found) > paging.limit
+    has_more = len(found) > paging.limit
     items = found[: paging.limit]
     if paging.backward:
         items.reverse()
     if not items:
         return ListPage([], None, None)
-    has_next = more if not paging.backward else True
-    has_prev = paging.start is not None if not paging.backward else more
+    has_next = has_more if not paging.backward else True
+    has_prev = paging.start is not None if not paging.backward else has_more
 
     def cursor(item: R) -> str:
         return query.make_cursor(kind, filters, descending=paging.descending, at=item.position)

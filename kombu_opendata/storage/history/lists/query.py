@@ -64,8 +64,8 @@ class ListFilters(NamedTuple):
 
     def header_test(self) -> Callable[[Mapping[str, str]], bool]:
         """Build a function that matches a message's headers, with a look-up for each header, not for each value."""
-        wanted = [(name, frozenset(texts)) for name, texts in self.headers]
-        return lambda headers: all(headers.get(name) in texts for name, texts in wanted)
+        conditions = [(name, frozenset(texts)) for name, texts in self.headers]
+        return lambda headers: all(headers.get(name) in texts for name, texts in conditions)
 
 
 class ListPosition(NamedTuple):
@@ -118,14 +118,14 @@ def check_filters(
         tuple(sorted(set(states or ()))),
         tuple(sorted(set(exceptions or ()))),
     )
-    for given, known, what in (
+    for values, allowed, what in (
         (filters.statuses, MESSAGE_STATUSES, "status"),
         (filters.outcomes, ATTEMPT_OUTCOMES, "outcome"),
         (filters.states, TASK_STATES, "task state"),
     ):
-        unknown = sorted(set(given).difference(known))
+        unknown = sorted(set(values).difference(allowed))
         if unknown:
-            raise InvalidFilter(f"there is no {what} {unknown[0]!r}: use one of {', '.join(known)}", value=unknown[0])
+            raise InvalidFilter(f"there is no {what} {unknown[0]!r}: use one of {', '.join(allowed)}", value=unknown[0])
     if any(limit is not None and not -_MAX_MS < limit < _MAX_MS for limit in (gte, lte, gt, lt)):
         raise InvalidFilter("a time must be in milliseconds since the epoch, below 2⁶²")
     count = sum(map(len, (filters.queues, filters.ids, filters.consumers, filters.exceptions)))
@@ -211,8 +211,10 @@ def read_cursor(text: str, kind: str, filters: ListFilters, order: str) -> ListP
     if len(raw) < _KIND_AND_VERSION or raw[0] not in _KINDS.values():
         raise _malformed(text)
     if raw[0] != _KINDS[kind]:
-        other = next(name for name, number in _KINDS.items() if number == raw[0])
-        raise CursorOfAnotherList(f"a cursor of a list of {other} does not fit one of {kind}", kind=other, wanted=kind)
+        other_kind = next(name for name, number in _KINDS.items() if number == raw[0])
+        raise CursorOfAnotherList(
+            f"a cursor of a list of {other_kind} does not fit one of {kind}", kind=other_kind, wanted=kind
+        )
     if raw[1] != _CURSOR_VERSION:
         raise CursorVersionMismatch(
             f"a cursor of version {raw[1]}, this broker uses version {_CURSOR_VERSION}: start with the first page",

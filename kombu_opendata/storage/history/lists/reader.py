@@ -72,9 +72,9 @@ class ListReader:
         """Yield all messages from ``start`` to ``stop``, both included, in order."""
         payloads = self.payloads
         low, high = (stop, start) if descending else (start, stop)
-        held = {**payloads.flushing_metadata, **payloads.pending_metadata}
-        unsaved = sorted(id for id in held if low <= id <= high)
-        newest = [metadata.decode(keys.metadata_key(id), held[id]) for id in unsaved]
+        unstored = {**payloads.flushing_metadata, **payloads.pending_metadata}
+        unsaved = sorted(id for id in unstored if low <= id <= high)
+        newest = [metadata.decode(keys.metadata_key(id), unstored[id]) for id in unsaved]
         if descending and newest:
             yield newest[::-1]
         first_unsaved = unsaved[0] if unsaved else high + 1
@@ -86,19 +86,19 @@ class ListReader:
             read_ahead_bytes=1 << 18,
         )
         async with aclosing(rows) as reading:
-            async for some in reading:
-                yield [metadata.decode(key, value) for key, value in some]
+            async for pairs in reading:
+                yield [metadata.decode(key, value) for key, value in pairs]
         if not descending and newest:
             yield newest
 
     async def first_message_since(self, at_ms: int) -> int:
         """Return the id of the first message that was received at this time or later."""
         payloads = self.payloads
-        held = {**payloads.flushing_metadata, **payloads.pending_metadata}
-        unsaved = sorted(held)
+        unstored = {**payloads.flushing_metadata, **payloads.pending_metadata}
+        unsaved = sorted(unstored)
 
         def received_at(id: int) -> int:
-            return metadata.decode(keys.metadata_key(id), held[id]).received_at_ms
+            return metadata.decode(keys.metadata_key(id), unstored[id]).received_at_ms
 
         later = bisect_left(unsaved, at_ms, key=received_at)
         if later:
@@ -116,11 +116,11 @@ class ListReader:
         blocks = sorted(by_block)
         in_memory = {block: [part.events.get(block, ()) for part in self.view.parts] for block in blocks}
         for start in range(0, len(blocks), _READS):
-            some = blocks[start : start + _READS]
-            read = await self._trails(some)
-            for block, rows in zip(some, read, strict=True):
-                stored = [history_trail.decode_some(key, value, by_block[block]) for key, value in rows]
-                for events in (*stored, *in_memory[block]):
+            batch = blocks[start : start + _READS]
+            read = await self._trails(batch)
+            for block, rows in zip(batch, read, strict=True):
+                stored_events = [history_trail.decode_some(key, value, by_block[block]) for key, value in rows]
+                for events in (*stored_events, *in_memory[block]):
                     for event in events:
                         if event.message_id in events_by_id:
                             events_by_id[event.message_id].append(event)
@@ -196,9 +196,9 @@ class ListReader:
             results |= {number: chunk.failures[number] for number in chunk.failures.keys() & set(numbers)}
         missing = sorted(set(numbers) - results.keys())
         for start in range(0, len(missing), _READS):
-            some = missing[start : start + _READS]
-            records = [keys.task_failure_key(number) for number in some]
-            for number, key, value in zip(some, records, await self.store.get_many(records), strict=True):
+            batch = missing[start : start + _READS]
+            records = [keys.task_failure_key(number) for number in batch]
+            for number, key, value in zip(batch, records, await self.store.get_many(records), strict=True):
                 if value is not None:
                     results[number] = task_failure.decode(key, value)
         return results
@@ -226,9 +226,9 @@ class ListReader:
         log = self.log
         chunks = list(log.chunks)
         place = chunks[0].place if chunks else log.open.place
-        held = [list(enumerate(chunk.attempts, chunk.first_attempt)) for chunk in chunks]
+        memory_rows = [list(enumerate(chunk.attempts, chunk.first_attempt)) for chunk in chunks]
         if descending:
-            for rows in reversed(held):
+            for rows in reversed(memory_rows):
                 yield _cut(rows, start, stop, descending=True)
         low, high = (stop, start) if descending else (start, stop)
         record = await self._record_of(low)
@@ -237,13 +237,13 @@ class ListReader:
         last = min(keys.history_log_key(*place), keys.history_log_key(high, _LAST))
         batches = self.store.scan_batches(first, last, batch=2, descending=descending, read_ahead_bytes=1 << 16)
         async with aclosing(batches) as reading:
-            async for some in reading:
-                for key, value in some:
+            async for batch in reading:
+                for key, value in batch:
                     number = (keys.parse(key).numbers or (0,))[0]
                     rows = list(enumerate(history_log.decode(key, value).attempts, number))
                     yield _cut(rows, start, stop, descending=descending)
         if not descending:
-            for rows in held:
+            for rows in memory_rows:
                 yield _cut(rows, start, stop, descending=False)
 
     async def first_attempt_since(self, at_ms: int) -> int:
@@ -267,5 +267,5 @@ def _settled(event: TrailEvent) -> str | None:
 
 def _cut(rows: list[tuple[int, Attempt]], start: int, stop: int, *, descending: bool) -> list[tuple[int, Attempt]]:
     low, high = (stop, start) if descending else (start, stop)
-    kept = [row for row in rows if low <= row[0] <= high]
-    return kept[::-1] if descending else kept
+    selection = [row for row in rows if low <= row[0] <= high]
+    return selection[::-1] if descending else selection

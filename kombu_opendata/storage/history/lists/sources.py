@@ -171,8 +171,8 @@ async def values_source(
     positions = [place for part in view.parts for hash in hashes for place in part.find(space, hash)]
     rare = await look_up(store, view, space, hashes)
     positions += [place for places in rare.values() for place in places]
-    stored = [Stored(store, space, hash, descending=descending) for hash in hashes]
-    return AnyOf([Fixed(positions, descending=descending), *stored], descending=descending)
+    sources = [Stored(store, space, hash, descending=descending) for hash in hashes]
+    return AnyOf([Fixed(positions, descending=descending), *sources], descending=descending)
 
 
 async def walk(source: CandidateSource, start: int, stop: int, *, descending: bool) -> AsyncGenerator[list[int], None]:
