@@ -72,8 +72,8 @@ class Payloads:
 
     def find(self, id: int) -> bytes | None:
         """Return the payload of a message, if it is in memory."""
-        for held in (self.pending, self._hot, self.flushing):
-            envelope = held.get(id)
+        for cache in (self.pending, self._hot, self.flushing):
+            envelope = cache.get(id)
             if envelope is not None:  # it may be empty
                 return envelope
         return None

@@ -43,23 +43,23 @@ class Idempotency:
         Args:
             queue: the queue to which the messages were published by its name, if any.
         """
-        known, sending = self._known.find(name)
+        is_known, sending = self._known.find(name)
         if sending is None or not queue:
-            return known, self._living(sending)
-        known, dropped = self._known.find(_drop_name(queue))
-        dropped = self._living(dropped)
-        return known, None if dropped is not None and max(sending.ids) <= dropped.ids[0] else self._living(sending)
+            return is_known, self._living(sending)
+        is_known, deletion = self._known.find(_drop_name(queue))
+        deletion = self._living(deletion)
+        return is_known, None if deletion is not None and max(sending.ids) <= deletion.ids[0] else self._living(sending)
 
     def _living(self, sending: Sending | None) -> Sending | None:
         return None if sending is None or sending.expires_at_ms <= self._clock.now_ms() else sending
 
     async def load(self, names: Iterable[bytes], queue: str = "") -> None:
         """Read these keys for :meth:`find`, unless there are too many for the cache."""
-        wanted = [_drop_name(queue), *names] if queue else list(names)
-        for start in range(0, len(wanted), _LOADED_AT_ONCE):
-            some = [name for name in wanted[start : start + _LOADED_AT_ONCE] if not self._known.find(name)[0]]
-            stored_at = [keys.idempotency_key(name) for name in some]
-            for name, key, value in zip(some, stored_at, await self._store.get_many(stored_at), strict=True):
+        all_names = [_drop_name(queue), *names] if queue else list(names)
+        for start in range(0, len(all_names), _LOADED_AT_ONCE):
+            batch = [name for name in all_names[start : start + _LOADED_AT_ONCE] if not self._known.find(name)[0]]
+            stored_at = [keys.idempotency_key(name) for name in batch]
+            for name, key, value in zip(batch, stored_at, await self._store.get_many(stored_at), strict=True):
                 if not self._known.find(name)[0]:  # no publish used it during the read
                     self._known.keep(name, None if value is None else idempotency.decode(key, value))
 
@@ -92,16 +92,16 @@ class Idempotency:
         first, last = keys.kind_range(keys.RecordKind.IDEMPOTENCY)
         rows = await self._store.scan(start or first, last, limit=_SWEEP_ROWS)
         self._swept_to = rows[-1][0][_NAME] if len(rows) == _SWEEP_ROWS else b""
-        dropped = 0
+        expired_count = 0
         for key, value in rows:
             name = key[_NAME]
-            known, sending = self._known.find(name)
-            if not known:
+            is_known, sending = self._known.find(name)
+            if not is_known:
                 sending = idempotency.decode(key, value)
             if sending is not None and sending.expires_at_ms <= now:
                 self._known.put(name, None)
-                dropped += 1
-        return dropped
+                expired_count += 1
+        return expired_count
 
 
 def _drop_name(queue: str) -> bytes:

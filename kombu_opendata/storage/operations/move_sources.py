@@ -94,18 +94,18 @@ class WaitingSource:
 
     async def ids_in(self, bucket: int) -> list[int]:
         rows, ids = await self._pages.rows_in(self.queue, bucket, self._clock.now_ms()), self.selection.ids
-        chosen = (row.id for row in rows if row.id < self.end and row.state in self.states)
-        return sorted(id for id in chosen if ids is None or id in ids)
+        candidates = (row.id for row in rows if row.id < self.end and row.state in self.states)
+        return sorted(id for id in candidates if ids is None or id in ids)
 
     @asynccontextmanager
     async def hold(self, bucket: int) -> AsyncIterator[Mapping[int, int | None]]:
         messages, now = self.queue.messages, self._clock.now_ms()
         if bucket in messages.cold:
             await self._loader.load_bucket(self.queue, bucket)
-        held = messages.buckets.get(bucket)
+        loaded_bucket = messages.buckets.get(bucket)
         yield {
             entry.id: entry.visible_at
-            for entry in (held.available.values() if held is not None else ())
+            for entry in (loaded_bucket.available.values() if loaded_bucket is not None else ())
             if row_of(entry, now).state in self.states and not 0 < entry.deadline <= now
         }
 

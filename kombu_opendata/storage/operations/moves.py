@@ -152,8 +152,8 @@ class Moves:
         if move.source.queue is not move.way.target and ids:
             membership = await Membership.of(self._store, self._commits, move.way.target, ids)
         try:
-            for bucket, some in found:
-                for part in _parts(some, _STEP):
+            for bucket, bucket_ids in found:
+                for part in _parts(bucket_ids, _STEP):
                     if not await self._step(move, bucket, part, membership):
                         return False
             return True
@@ -164,18 +164,18 @@ class Moves:
     async def _step(self, move: _Move, bucket: int, ids: list[int], there: Membership | None) -> bool:
         metadata = await read_metadata(self._store, self._payloads, ids)
         selector = move.source.selection.selector
-        chosen = metadata.keys() if selector is None else await matching(selector, metadata.values())
-        own = self._state.topology.filters.get(move.way.target.name) if there is not None else None
-        fitting = chosen
-        if own is not None and own.mode == ALL:
-            fitting = await matching(own.selector, [metadata[id] for id in chosen])
-        rows = self._rows(move, [metadata[id] for id in sorted(chosen)], fitting, there)
+        matching_ids = metadata.keys() if selector is None else await matching(selector, metadata.values())
+        queue_filter = self._state.topology.filters.get(move.way.target.name) if there is not None else None
+        fitting = matching_ids
+        if queue_filter is not None and queue_filter.mode == ALL:
+            fitting = await matching(queue_filter.selector, [metadata[id] for id in matching_ids])
+        rows = self._rows(move, [metadata[id] for id in sorted(matching_ids)], fitting, there)
         await measure(self._store, move.way.target, rows)
-        async with self._buckets.settled_down(rows), move.source.hold(bucket) as held:
+        async with self._buckets.settled_down(rows), move.source.hold(bucket) as source_times:
             if not self._is_alive(move):
                 return False
-            rows = [row for row in rows if row.id in held and not (there and row.id in there)]
-            self._apply(move, bucket, self._as_of_now(move, rows, metadata, held))
+            rows = [row for row in rows if row.id in source_times and not (there and row.id in there)]
+            self._apply(move, bucket, self._as_of_now(move, rows, metadata, source_times))
         return move.way.on_step(move.done) and not move.done.is_full and not move.is_at_limit
 
     def _rows(

@@ -58,8 +58,8 @@ class QueueLoader:
             self._load(queue)  # ahead of need
         while True:
             entry = messages.peek(now)
-            wanted = messages.cold.wanted(now, entry)
-            if wanted is not None or (entry is not None and self._payloads.find(entry.id) is None):
+            cold_bucket = messages.cold.wanted(now, entry)
+            if cold_bucket is not None or (entry is not None and self._payloads.find(entry.id) is None):
                 self._load(queue)
                 return None, True
             if entry is None or not entry.deadline or entry.deadline > now or entry.id in messages.fresh:

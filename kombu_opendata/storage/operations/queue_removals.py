@@ -34,29 +34,29 @@ class Removals:
         before = self._repeats.before(call)
         if before.is_over:
             return before.messages
-        removed = await self._remove_available(queue, call)
-        self._repeats.note(call, removed, is_over=True)
+        removed_count = await self._remove_available(queue, call)
+        self._repeats.note(call, removed_count, is_over=True)
         await self._commits.commit()
-        return removed
+        return removed_count
 
     async def _remove_available(self, queue: Queue, call: Call | None = None) -> int:
         """Remove all available messages, loading the cold buckets one after the other."""
         messages, remove = queue.messages, self._operations.remove
-        removed = self._repeats.before(call).messages
-        removed += remove(queue, list(messages.available.values()))
-        self._repeats.note(call, removed)
+        removed_count = self._repeats.before(call).messages
+        removed_count += remove(queue, list(messages.available.values()))
+        self._repeats.note(call, removed_count)
         while messages.cold:
             await self._loader.load_bucket(queue, next(iter(messages.cold)))
-            removed += remove(queue, list(messages.available.values()))
-            self._repeats.note(call, removed)
-        return removed
+            removed_count += remove(queue, list(messages.available.values()))
+            self._repeats.note(call, removed_count)
+        return removed_count
 
     async def delete_queue(self, queue: Queue, call: Call | None = None) -> int:
         """Delete a queue with all its messages; return the number of available ones. ``call`` is as for a purge."""
         await self._idempotency.look()
-        removed = await self._remove_available(queue, call)
-        self._repeats.note(call, removed, is_over=True)
+        removed_count = await self._remove_available(queue, call)
+        self._repeats.note(call, removed_count, is_over=True)
         self._idempotency.drop_queue(queue.name)
         self._definitions.drop_queue(queue.name)  # no await in between, so the queue is still empty
         await self._commits.checkpoint()
-        return removed
+        return removed_count

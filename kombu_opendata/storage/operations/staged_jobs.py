@@ -179,8 +179,8 @@ class Staging:
                 old = [file.path for file in page if file.changed_at_ms < now - self.orphan_age_ms]
                 for job, paths in groupby(old, lambda path: path.partition("/")[0]):
                     async with alone(job):
-                        going = set(self.state.unneeded)
-                        orphans = [path for path in paths if path not in self.state.needed and path not in going]
+                        unneeded = set(self.state.unneeded)
+                        orphans = [path for path in paths if path not in self.state.needed and path not in unneeded]
                         if orphans:
                             self.removed += await asyncio.to_thread(folder.delete, orphans)
         except InvalidURL:

@@ -42,10 +42,10 @@ class ResultStore:
             age_ms: the result is not older than this; -1 for unknown.
         """
         cache, now = self.state.results, self._clock.now_ms()
-        known, result = cache.find(name)
-        if not known and age_ms >= 0:
-            known = now - age_ms - _AGE_SLACK_MS >= cache.complete_since_ms
-        return known, _alive(result, now)
+        is_known, result = cache.find(name)
+        if not is_known and age_ms >= 0:
+            is_known = now - age_ms - _AGE_SLACK_MS >= cache.complete_since_ms
+        return is_known, _alive(result, now)
 
     async def get(self, name: bytes) -> Result | None:
         """Return the result, or None.
@@ -53,15 +53,15 @@ class ResultStore:
         Raises:
             CorruptRecord: its record does not decode.
         """
-        known, result = self.find(name)
-        if known:
+        is_known, result = self.find(name)
+        if is_known:
             return result
-        stored = await self._read(name)
-        known, result = self.find(name)
-        if known:
+        stored_result = await self._read(name)
+        is_known, result = self.find(name)
+        if is_known:
             return result  # it changed during the read
-        self.state.results.keep(name, stored)
-        return _alive(stored, self._clock.now_ms())
+        self.state.results.keep(name, stored_result)
+        return _alive(stored_result, self._clock.now_ms())
 
     async def _read(self, name: bytes) -> Result | None:
         """Return the stored result; an undefined one if it changes during the read."""
@@ -89,8 +89,8 @@ class ResultStore:
         Raises:
             CorruptRecord: its record does not decode.
         """
-        known, part = self.state.parts.find(key)
-        if not known:
+        is_known, part = self.state.parts.find(key)
+        if not is_known:
             value = await self._store.get(key)
             part = None if value is None else records.decode_part(key, value)
             if not part and key in self.state.large:
@@ -119,23 +119,23 @@ class ResultStore:
             StoreFull: the disk is full, or the store accepts no writes.
         """
         now = self._clock.now_ms()
-        stored = bool(name)
+        is_stored = bool(name)
         if name:
             current = self.find(name)[1]
             if current is not None and current.kind == FINAL:
-                name, stored = b"", False
+                name, is_stored = b"", False
         if group and self._has_part(group, index, member):
             group = b""
         if not name and not group:
-            return stored
+            return is_stored
         self._commits.check_room(len(value))
         self._state.time(now)
         expires_at, chord_expires_at = _until(now, ttl_ms), _until(now, chord_ttl_ms)
         self._apply(
             StoreResultEffect(name, kind, expires_at, value, group, index, member, chord_expires_at), len(value)
         )
-        self.stored += stored
-        return stored
+        self.stored += is_stored
+        return is_stored
 
     def _has_part(self, group: bytes, index: int, member: bytes) -> bool:
         chord = self.state.chords.get(group)
@@ -184,30 +184,34 @@ class ResultStore:
         for group in [group for group, chord in self.state.chords.items() if 0 < chord.expires_at_ms <= now]:
             self.close_chord(group)
         start, end = keys.kind_range(keys.RecordKind.RESULT_EXPIRY)[0], keys.result_expiry_key(now + 1, b"")
-        removed = seen = 0
-        while seen < _SWEEP_LIMIT and await self._store.scan(start, end, limit=1):  # commits do not wait for this read
+        removed_count = examined = 0
+        while examined < _SWEEP_LIMIT and await self._store.scan(
+            start, end, limit=1
+        ):  # commits do not wait for this read
             async with (
                 self._commits.checkpointing
             ):  # values that are stored during this block remain pending, and so in memory
                 rows = await self._store.scan(start, end, limit=_SWEEP_PAGE)
-                reached = [keys.parse(key) for key, _value in rows]
-                stored = await asyncio.gather(*(self._peek(row.result or b"") for row in reached))
-                removed += sum(self._expire(row, result, now) for row, result in zip(reached, stored, strict=True))
+                expiry_keys = [keys.parse(key) for key, _value in rows]
+                results = await asyncio.gather(*(self._peek(row.result or b"") for row in expiry_keys))
+                removed_count += sum(
+                    self._expire(row, result, now) for row, result in zip(expiry_keys, results, strict=True)
+                )
             if len(rows) < _SWEEP_PAGE:
                 break
-            seen += len(rows)
+            examined += len(rows)
             start = rows[-1][0] + b"\0"
-        return removed
+        return removed_count
 
     async def _peek(self, name: bytes) -> Result | None:
         """Return the result as :meth:`get`, but without chunks, and without a change of the cache."""
-        known, result = self.state.results.find(name)
-        return result if known else await self._record(name)
+        is_known, result = self.state.results.find(name)
+        return result if is_known else await self._record(name)
 
     def _expire(self, row: keys.ParsedKey, stored: Result | None, now: int) -> bool:
         name = row.result or b""
-        known, cached = self.state.results.find(name)
-        is_over = _alive(cached if known else stored, now) is None
+        is_known, cached = self.state.results.find(name)
+        is_over = _alive(cached if is_known else stored, now) is None
         self.state.expire(name, row.expires_at_ms or 0, is_over=is_over)
         return is_over
 

@@ -103,12 +103,12 @@ class Membership:
         self._settled[which].update((id, bucket) for id in ids if id in wanted)
 
     def _note_to(self, which: ListName) -> Callable[[int, int], None]:
-        noted = self._settled[which]
+        buckets = self._settled[which]
 
         def note(id: int, bucket: int) -> None:
             if id in self.wanted:
                 self._cold.pop(id, None)
-                noted[id] = bucket
+                buckets[id] = bucket
 
         return note
 

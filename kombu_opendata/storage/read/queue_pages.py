@@ -102,8 +102,10 @@ def _parts(queue: Queue, after: int, states: tuple[str, ...], now: int) -> Itera
         if bucket.available and max(bucket.available) > after:
             yield _Part(min(bucket.available), number, None)
     for number, summary in messages.cold.items():
-        wanted = (DELAYED in states and summary.delayed) or (AVAILABLE in states and _may_have_visible(summary, now))
-        if summary.highest_id > after and wanted:
+        matches_state = (DELAYED in states and summary.delayed) or (
+            AVAILABLE in states and _may_have_visible(summary, now)
+        )
+        if summary.highest_id > after and matches_state:
             yield _Part(summary.lowest_id, number, summary)
 
 
@@ -182,9 +184,9 @@ class QueuePages:
             if number > log.tail:
                 return page, -1
             rows = await self._buckets.read(queue, which, number)
-            some = rows[place : place + limit - len(page)]
-            page += [_settled_row(entry, which) for entry in some]
-            place += len(some)
+            entries = rows[place : place + limit - len(page)]
+            page += [_settled_row(entry, which) for entry in entries]
+            place += len(entries)
             if place < len(rows):
                 return page, number * _PLACES + place
             number, place = number + 1, 0

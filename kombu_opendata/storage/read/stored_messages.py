@@ -56,25 +56,25 @@ async def read_metadata(store: Reads, payloads: Payloads, ids: Iterable[int]) ->
 
 async def read_metadata_records(store: Reads, payloads: Payloads, ids: Iterable[int]) -> dict[int, bytes]:
     """Return the records of :func:`read_metadata`, not decoded."""
-    wanted = set(ids)
+    wanted_ids = set(ids)
     records: dict[int, bytes] = {}
-    for id in wanted:
+    for id in wanted_ids:
         value = payloads.unstored_metadata(id)
         if value is not None:
             records[id] = value
-    missing = sorted(wanted - records.keys())
-    seen: set[int] = set()
+    missing = sorted(wanted_ids - records.keys())
+    scanned_ids: set[int] = set()
     for run in dense_runs(missing, _MAX_GAP):
         first, last = keys.metadata_key(run[0]), keys.metadata_key(run[-1]) + b"\0"
         ahead = min(_READ_AHEAD_BYTES, _USUAL_BYTES * (run[-1] - run[0] + 1))
         async for rows in store.scan_batches(first, last, batch=_SCAN_ROWS, read_ahead_bytes=ahead):
-            records.update((id, value) for key, value in rows if (id := id_of(key)) in wanted)
-        seen.update(run)
-    single = [id for id in missing if id not in seen]
+            records.update((id, value) for key, value in rows if (id := id_of(key)) in wanted_ids)
+        scanned_ids.update(run)
+    single = [id for id in missing if id not in scanned_ids]
     for start in range(0, len(single), _AT_ONCE):
-        some = single[start : start + _AT_ONCE]
-        values = await store.get_many([keys.metadata_key(id) for id in some])
-        records.update((id, value) for id, value in zip(some, values, strict=True) if value is not None)
+        batch = single[start : start + _AT_ONCE]
+        values = await store.get_many([keys.metadata_key(id) for id in batch])
+        records.update((id, value) for id, value in zip(batch, values, strict=True) if value is not None)
     return records
 
 

@@ -6,7 +6,7 @@ field        type                meaning
 attempts     ``Array<Utf8>``     consumer ids, earliest claim first
 ===========  ==================  =========================================
 
-Source: RFC 0001, which leaves the type of a consumer id open; ours is ``Utf8``.
+Source: RFC 0001, which leaves the type of a consumer id open: here ``Utf8``.
 """
 
 from __future__ import annotations

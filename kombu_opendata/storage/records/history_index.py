@@ -173,10 +173,10 @@ def encode_head(head: IndexHead) -> bytes:
 
 def decode_head(key: bytes, value: bytes) -> IndexHead:
     """Decode the head in ``value``."""
-    part, run, attempt, row, kept, count = types.read_versioned(_HEAD, key, value)
+    part, run, attempt, row, first_kept, count = types.read_versioned(_HEAD, key, value)
     runs, end = types.read_many(_read_run, key, value, _HEAD.size, count)
     types.check_end(key, value, end)
-    return IndexHead(part, run, attempt, row, kept, tuple(runs))
+    return IndexHead(part, run, attempt, row, first_kept, tuple(runs))
 
 
 def _read_run(key: bytes, value: bytes, offset: int) -> tuple[PostingRun, int]:

@@ -127,24 +127,24 @@ def encode(rows: ChunkRows) -> bytes:
         parts.append(_GROUP.pack(number(queue), len(ranges)))
         parts += [_RANGE.pack(*id_range) for id_range in ranges]
     parts += [_LEFT.pack(row.message_id, row.at_ms, number(row.queue), row.reason) for row in rows.left]
-    ended = rows.attempts
-    states = [row.state for row in ended]
+    attempts = rows.attempts
+    states = [row.state for row in attempts]
     version = 2 if any(states) else 1
     in_order: list[list[int]] = [
-        [row.message_id for row in ended],
-        [row.claimed_at_ms for row in ended],
-        [row.ended_at_ms for row in ended],
-        numbers([row.queue for row in ended]),
-        numbers([row.consumer for row in ended]),
-        [row.number for row in ended],
-        [row.outcome for row in ended],
+        [row.message_id for row in attempts],
+        [row.claimed_at_ms for row in attempts],
+        [row.ended_at_ms for row in attempts],
+        numbers([row.queue for row in attempts]),
+        numbers([row.consumer for row in attempts]),
+        [row.number for row in attempts],
+        [row.outcome for row in attempts],
     ]
     if version == 2:
         in_order += (
             states,
-            [row.runtime_us for row in ended],
-            [row.pid for row in ended],
-            numbers([row.exception for row in ended]),
+            [row.runtime_us for row in attempts],
+            [row.pid for row in attempts],
+            numbers([row.exception for row in attempts]),
         )
     parts.append(columns.pack_all(_ALL_COLUMNS[version], in_order))
     counts = (len(names), len(published), len(rows.routed), len(rows.left), len(rows.attempts))
@@ -168,8 +168,8 @@ def _ranges(ids: Iterable[int]) -> list[tuple[int, int]]:
 
 def decode(key: bytes, value: bytes) -> ChunkRows:
     """Decode the rows in ``value``."""
-    version, named, published, groups, left, attempts = _head(key, value)
-    names, offset = types.read_many(types.read_utf8_escaped, key, value, _HEAD.size, named)
+    version, name_count, published, groups, left_count, attempts = _head(key, value)
+    names, offset = types.read_many(types.read_utf8_escaped, key, value, _HEAD.size, name_count)
     new, offset = _read_ranges(key, value, offset, published)
     routed: dict[str, list[int]] = {}
     for _ in range(groups):
@@ -178,15 +178,15 @@ def decode(key: bytes, value: bytes) -> ChunkRows:
         routed[_name(key, offset, names, queue)] = ids
         offset = end
     left_rows: list[Left] = []
-    for _ in range(left):
+    for _ in range(left_count):
         id, at, queue, reason = types.read(_LEFT, key, value, offset)
         if reason >= len(REASONS):
             raise types.corrupt(key, offset, f"reason {reason}")
         left_rows.append(Left(id, _name(key, offset, names, queue), at, reason))
         offset += _LEFT.size
-    ended, offset = _read_attempts(key, value, offset, attempts, names, version)
+    attempt_rows, offset = _read_attempts(key, value, offset, attempts, names, version)
     types.check_end(key, value, offset)
-    return ChunkRows(new, routed, left_rows, ended)
+    return ChunkRows(new, routed, left_rows, attempt_rows)
 
 
 def _head(key: bytes, value: bytes) -> tuple[int, ...]:
@@ -222,20 +222,20 @@ def attempt_at(key: bytes, value: bytes, index: int) -> Attempt:
         size = columns.SIZES[code]
         fields += columns.read(code, key, value, column + index * size, 1)[0]
         column += count * size
-    id, claimed, ended, queue, consumer, number, outcome, *report = fields
+    id, claim_time, end_time, queue, consumer, number, outcome, *report = fields
     if outcome & ~MANUAL >= len(OUTCOMES):
         raise types.corrupt(key, 0, f"outcome {outcome}")
     queue_name, consumer_name = (_name(key, 0, names, number) for number in (queue, consumer))
     if not report:
-        return Attempt(id, queue_name, consumer_name, claimed, ended, number, outcome)
+        return Attempt(id, queue_name, consumer_name, claim_time, end_time, number, outcome)
     state, runtime, pid, exception = report
     _check_state(key, 0, state)
     return Attempt(
         id,
         queue_name,
         consumer_name,
-        claimed,
-        ended,
+        claim_time,
+        end_time,
         number,
         outcome,
         state,
@@ -273,7 +273,7 @@ def _read_attempts(
     if not count:
         return [], offset
     start = offset
-    (ids, claimed, ended, queues, consumers, numbers, outcomes), offset = columns.read_all(
+    (ids, claim_times, end_times, queues, consumers, numbers, outcomes), offset = columns.read_all(
         _COLUMNS, key, value, offset, count
     )
     if max(max(queues), max(consumers)) >= len(names):
@@ -282,7 +282,7 @@ def _read_attempts(
         raise types.corrupt(key, start, "an unknown outcome")
     consumer_names = [names[number] for number in consumers]
     queue_names = [names[number] for number in queues]
-    fields: list[Sequence[Any]] = [ids, queue_names, consumer_names, claimed, ended, numbers, outcomes]
+    fields: list[Sequence[Any]] = [ids, queue_names, consumer_names, claim_times, end_times, numbers, outcomes]
     if version == 2:
         start = offset
         (states, runtimes, pids, exceptions), offset = columns.read_all(_REPORTS, key, value, offset, count)

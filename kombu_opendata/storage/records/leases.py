@@ -71,18 +71,18 @@ def decode(key: bytes, value: bytes) -> SessionLeases:
     offset += _AT.size
     (groups,) = types.read(types.COUNT, key, value, offset)
     offset += types.COUNT.size
-    held: dict[str, list[int]] = {}
+    ids_by_queue: dict[str, list[int]] = {}
     deadlines: dict[str, list[int]] = {}
     for _ in range(groups):
         queue, start = types.read_utf8(key, value, offset)
-        if queue in held:
+        if queue in ids_by_queue:
             raise types.corrupt(key, offset, "a queue that occurs twice")
         (count,) = types.read(_COUNT, key, value, start)
         with_deadlines, count = count & _WITH_DEADLINES, count & ~_WITH_DEADLINES
         ids, offset = columns.read("Q", key, value, start + _COUNT.size, count)
-        held[queue] = ids.tolist()
+        ids_by_queue[queue] = ids.tolist()
         if with_deadlines:
             times, offset = columns.read("q", key, value, offset, count)
             deadlines[queue] = times.tolist()
     types.check_end(key, value, offset)
-    return SessionLeases(consumer, at_ms, held, deadlines)
+    return SessionLeases(consumer, at_ms, ids_by_queue, deadlines)

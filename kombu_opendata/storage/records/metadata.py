@@ -171,20 +171,20 @@ class Decoder:
         *numbers, headers = types.read(_HEAD, key, value, 0)
         texts = _texts(key, value, headers)
         wanted = self.wanted
-        chosen = [at for at in range(0, len(texts), 2) if wanted is None or texts[at] in wanted]
+        places = [at for at in range(0, len(texts), 2) if wanted is None or texts[at] in wanted]
         try:
-            names = tuple([texts[at].decode() for at in chosen])
+            names = tuple([texts[at].decode() for at in places])
         except UnicodeDecodeError:
             raise _not_utf8(key, value) from None
         self._misses += 1
         if self._misses > _MISSES_TO_FORGET:
             self._layouts, self._count, self._misses = {}, 0, 0
         if headers and self._count < _MAX_LAYOUTS and len(value) <= _LAYOUT_BYTES:
-            known = self._layouts.setdefault(len(value), [])
-            if len(known) < _LAYOUTS_OF_A_SIZE:
-                known.append(_Layout(value, [len(text) for text in texts], chosen, names))
+            layouts = self._layouts.setdefault(len(value), [])
+            if len(layouts) < _LAYOUTS_OF_A_SIZE:
+                layouts.append(_Layout(value, [len(text) for text in texts], places, names))
                 self._count += 1
-        return names, tuple([texts[at + 1] for at in chosen]), numbers
+        return names, tuple([texts[at + 1] for at in places]), numbers
 
 
 #: most layouts that a decoder caches, in total and for records of one size; it clears them after this many records

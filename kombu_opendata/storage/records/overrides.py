@@ -35,8 +35,8 @@ class QueueOverrides(NamedTuple):
 
     def over(self, declared: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments in effect: the declared ones with these in their place."""
-        kept = {name: value for name, value in declared.items() if name not in self.arguments}
-        return kept | {name: value for name, value in self.arguments.items() if value is not None}
+        unchanged = {name: value for name, value in declared.items() if name not in self.arguments}
+        return unchanged | {name: value for name, value in self.arguments.items() if value is not None}
 
 
 #: the overrides of a queue without changes

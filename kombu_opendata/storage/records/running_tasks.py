@@ -49,8 +49,8 @@ class RunningTask(msgspec.Struct, array_like=True, frozen=True, gc=False):
 def encode(tasks: Mapping[str, Iterable[RunningTask]]) -> bytes:
     """Encode a session's tasks, by queue."""
     parts = [types.pack_versioned(_HEAD, "queues", len(tasks))]
-    for queue, some in tasks.items():
-        rows = list(some)
+    for queue, queue_tasks in tasks.items():
+        rows = list(queue_tasks)
         fields = (
             [row.message_id for row in rows],
             [row.claimed_at_ms for row in rows],

@@ -42,12 +42,12 @@ class Exchange:
         bound = self.bindings.get(routing_key)
         if bound is None:
             return 0
-        removed = len(bound.pop(queue, ()))
+        count = len(bound.pop(queue, ()))
         if not bound:
             del self.bindings[routing_key]
             if self.type == "topic":
                 self._patterns.remove(routing_key)
-        return removed
+        return count
 
     def identity(self, arguments: dict[str, Any]) -> str:
         """Return the identity of a binding with these arguments among those of the same queue and key."""

@@ -58,8 +58,8 @@ def identity(arguments: Mapping[str, Any]) -> str:
 
 def matches(arguments: Mapping[str, Any], headers: Mapping[Any, Any]) -> bool:
     """Return True if a binding with these arguments matches these headers."""
-    every, wanted = _wanted(arguments)
-    results = (name in headers and _equal(value, headers[name]) for name, value in wanted)
+    every, pairs = _wanted(arguments)
+    results = (name in headers and _equal(value, headers[name]) for name, value in pairs)
     return all(results) if every else any(results)
 
 
@@ -67,11 +67,11 @@ def _wanted(arguments: Mapping[str, Any]) -> tuple[bool, list[tuple[str, Any]]]:
     """Return True if all arguments must match, and the arguments to compare."""
     kind = arguments.get(X_MATCH, "all")
     with_x = kind.endswith("-with-x")
-    wanted = [
+    pairs = [
         (name, value) for name, value in arguments.items()
         if name != X_MATCH and (with_x or not name.startswith("x-"))
     ]  # fmt: skip
-    return kind.startswith("all"), wanted
+    return kind.startswith("all"), pairs
 
 
 def _equal(wanted: Any, value: Any) -> bool:
@@ -84,18 +84,18 @@ def _equal(wanted: Any, value: Any) -> bool:
 
 def term(arguments: Mapping[str, Any]) -> str:
     """Return the same match as a condition in the text of a queue's filter."""
-    every, wanted = _wanted(arguments)
-    if not wanted:
+    every, pairs = _wanted(arguments)
+    if not pairs:
         return "TRUE" if every else "FALSE"
-    conditions = [tree.quoted(name, '"') + _condition(value) for name, value in wanted]
+    conditions = [tree.quoted(name, '"') + _condition(value) for name, value in pairs]
     text = (" AND " if every else " OR ").join(conditions)
     return text if every or len(conditions) == 1 else f"({text})"
 
 
 def condition(arguments: Mapping[str, Any]) -> tree.Condition:
     """Return the tree of the term, without parsing."""
-    every, wanted = _wanted(arguments)
-    return (tree.all_of if every else tree.any_of)([_tree(tree.Header(name), value) for name, value in wanted])
+    every, pairs = _wanted(arguments)
+    return (tree.all_of if every else tree.any_of)([_tree(tree.Header(name), value) for name, value in pairs])
 
 
 def _tree(header: tree.Header, value: Any) -> tree.Condition:

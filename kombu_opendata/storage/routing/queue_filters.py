@@ -87,7 +87,7 @@ class QueueFilters(dict[str, QueueFilter]):
 
     def passing(self, queues: Iterable[str], metadata: Mapping[str, str]) -> tuple[str, ...]:
         """Return those of the bound queues that have no filter in mode "all", or one that matches these headers."""
-        chosen = self._all
-        if not chosen:
+        filters = self._all
+        if not filters:
             return tuple(queues)
-        return tuple([name for name in queues if name not in chosen or chosen[name].matches(metadata)])
+        return tuple([name for name in queues if name not in filters or filters[name].matches(metadata)])

@@ -70,31 +70,31 @@ class TopicIndex:
 
     def matching(self, routing_key: str) -> list[str]:
         """Return the patterns that match, in order of their addition."""
-        reached, visited = _with_repeats([self._root]), 0
+        nodes, visited = _with_repeats([self._root]), 0
         for word in words_of(routing_key):
             parts = ("*",) if word in ("*", "#") else (word, "*")  # a key has no wildcards
-            reached = _with_repeats(
+            nodes = _with_repeats(
                 following
-                for node in reached
+                for node in nodes
                 for following in (node if node.repeats else None, *map(node.children.get, parts))
                 if following is not None
             )
-            visited += len(reached)
+            visited += len(nodes)
             if visited > _FEW_VISITED + len(self._patterns):
                 return [pattern for pattern in self._patterns if topic_matches(pattern, routing_key)]
-            if not reached:
+            if not nodes:
                 break
-        matches = [node.end for node in reached if node.end is not None]
+        matches = [node.end for node in nodes if node.end is not None]
         matches += [pattern for pattern in self._long if topic_matches(pattern, routing_key)]
         return sorted(matches, key=self._patterns.__getitem__)
 
 
 def _with_repeats(nodes: Iterable[_Node]) -> set[_Node]:
     """Return these nodes and those that a ``#`` for no words reaches from them."""
-    reached: set[_Node] = set()
+    closure: set[_Node] = set()
     for node in nodes:
         following: _Node | None = node
-        while following is not None and following not in reached:
-            reached.add(following)
+        while following is not None and following not in closure:
+            closure.add(following)
             following = following.children.get("#")
-    return reached
+    return closure

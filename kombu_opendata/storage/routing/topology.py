@@ -213,16 +213,16 @@ class Topology:
 
     def remove_queue(self, name: str) -> list[tuple[str, str, str]]:
         """Remove a queue and its bindings; return these as (exchange, routing key, identity)."""
-        removed = [
+        removed_bindings = [
             (exchange, key, self.exchanges[exchange].identity(arguments))
             for queue, exchange, key, arguments in self.bindings() if queue == name
         ]  # fmt: skip
-        for exchange, key, _identity in removed:
+        for exchange, key, _identity in removed_bindings:
             self._count(name, -self.exchanges[exchange].remove(name, key))
         self.queue_names.discard(name)
         self.filters.remove(name)
         self.changed()
-        return removed
+        return removed_bindings
 
     def check_binding(self, exchange: str, arguments: dict[str, Any]) -> None:
         """Check the arguments of a binding.
@@ -295,5 +295,5 @@ class Topology:
 
     def filter_size(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> int:
         """Return the size of the queue's filter in bytes, with this binding added."""
-        more = RouteBinding(exchange, self.get(exchange).type, routing_key, arguments)
-        return len(self.definition_of(queue, more).text.encode())
+        binding = RouteBinding(exchange, self.get(exchange).type, routing_key, arguments)
+        return len(self.definition_of(queue, binding).text.encode())

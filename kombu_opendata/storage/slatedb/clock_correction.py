@@ -105,13 +105,13 @@ async def _write_manifest(folder: Folder, location: Location, manifest: Any, now
         return
     data = await _read(folder, f"{location.name}/manifest/{manifest.id:020d}.manifest")
     data = data.replace(_TIME.pack(manifest.last_l0_clock_tick), _TIME.pack(tick))
-    wanted = str(manifest).replace(
+    expected = str(manifest).replace(
         f"last_l0_clock_tick={manifest.last_l0_clock_tick},", f"last_l0_clock_tick={tick},"
     )  # fmt: skip
     for old, new in changed.items():
         data = data.replace(_half(old), _half(new))
-        wanted = wanted.replace(old, new)
-    if await asyncio.to_thread(_as_read, data, manifest.id) != wanted:
+        expected = expected.replace(old, new)
+    if await asyncio.to_thread(_as_read, data, manifest.id) != expected:
         raise StoreError(
             f"the clock is behind the times in the store {location.url}, which this version can't correct: set the "
             "clock, or start the broker when it has caught up",

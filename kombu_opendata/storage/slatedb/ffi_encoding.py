@@ -76,29 +76,29 @@ def decode_rows(data: bytes) -> Rows:
     length_at = LENGTH.unpack_from
     at = LENGTH.size
     count: int = length_at(data)[0]
-    left, singles = count, _FEW
+    remaining, singles = count, _FEW
     runs: list[Run] = []
-    while left:
+    while remaining:
         key = length_at(data, at)[0]
         start = at + key + 8
         value = length_at(data, start - 4)[0]
         expires = start + value + _SEQ_AND_CREATED_BYTES
         step = expires + 1 + _EXPIRES_BYTES * data[expires] - at
-        rows = _alike(data, at, (start - at, expires - at), step, min(left, _WINDOW))
+        rows = _alike(data, at, (start - at, expires - at), step, min(remaining, _WINDOW))
         if rows == _WINDOW:
-            rows = _alike(data, at, (start - at, expires - at), step, left)
+            rows = _alike(data, at, (start - at, expires - at), step, remaining)
         runs.append((start, step, key, value, rows))
         at += step * rows
-        left -= rows
+        remaining -= rows
         singles = _FEW if rows >= _FEW else min(2 * singles, _MANY)
-        for _ in range(min(singles, left) if rows < _FEW else 0):
+        for _ in range(min(singles, remaining) if rows < _FEW else 0):
             key = length_at(data, at)[0]
             start = at + key + 8
             value = length_at(data, start - 4)[0]
             runs.append((start, 0, key, value, 1))
             at = start + value + _SEQ_AND_CREATED_BYTES + 1
             at += _EXPIRES_BYTES * data[at - 1]
-            left -= 1
+            remaining -= 1
     if at != len(data):
         raise ValueError("a batch of rows from SlateDB does not decode")
     return Rows(data, runs, count)

@@ -179,18 +179,18 @@ class SlateAdmin:
         self._tables = {
             id: self._tables[id] for checkpoint in holding if (id := checkpoint.manifest_id) in self._tables
         }
-        held: dict[str, int] = {}
+        held_tables: dict[str, int] = {}
         for checkpoint in holding:
             if checkpoint.manifest_id not in self._tables:
                 earlier = await self.manifest(checkpoint.manifest_id)
                 self._tables[checkpoint.manifest_id] = earlier.tables if earlier is not None else {}
-            held |= self._tables[checkpoint.manifest_id]
-        held = {id: size for id, size in held.items() if id not in current.tables}
+            held_tables |= self._tables[checkpoint.manifest_id]
+        held_tables = {id: size for id, size in held_tables.items() if id not in current.tables}
         with translated(self._url):
             planned = await self._admin.read_compactions(None)
         compactions = () if planned is None else tuple(map(_compaction, planned.recent_compactions))
         return DiskUse(
-            now_ms, sum(current.tables.values()), held, holding,
+            now_ms, sum(current.tables.values()), held_tables, holding,
             len(current.tables), len(current.runs), len(current.unsorted), compactions,
         )  # fmt: skip
 

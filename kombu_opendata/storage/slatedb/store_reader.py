@@ -64,12 +64,12 @@ class ReadOnlyStore(Reads):
             builder.with_options(_options(frozen, skip_wal))
         now = asyncio.get_running_loop().time
         binding = await ffi_choice.select()
-        began = now()
+        start = now()
         opened = cls(location, await build(builder, url, deadline_seconds), binding)
         opened.keeps_blocks = cache is not None
         if frozen:
             try:
-                await opened._freeze(now() - began)
+                await opened._freeze(now() - start)
             except BaseException:
                 await opened.close()
                 raise

@@ -236,7 +236,7 @@ class SlateStore(Reads):
         writes the row of the key ``again`` once more, or deletes it if there is none.
         """
         u = ffi.public()
-        began = self.clock.now_ms()
+        start_ms = self.clock.now_ms()
         batch = self.batch()
         value = await self.get(again)
         if value is None:
@@ -246,7 +246,7 @@ class SlateStore(Reads):
         await self.write(batch)
         with translated(self.url):
             await self._db.flush_with_options(u.FlushOptions(flush_type=u.FlushType.MEM_TABLE))
-        self._flushed_at = began
+        self._flushed_at = start_ms
         self._ongoing.new_period()
 
     @property

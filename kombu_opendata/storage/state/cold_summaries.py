@@ -18,7 +18,7 @@ class ColdSummaries(dict[int, Summary]):
     """The summaries by bucket. Changed by :meth:`note` and :meth:`take` only.
 
     The heaps may contain pairs of buckets that were loaded since. A bucket whose delayed messages become due is loaded
-    when its turn comes: until then ``_ready`` has it under the best of them, visible or not.
+    when its turn comes: until then its place in ``_ready`` is that of its best message, visible or not.
 
     Attributes:
         messages: the number of messages in all cold buckets.

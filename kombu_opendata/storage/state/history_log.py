@@ -227,10 +227,10 @@ class HistoryLog:
             chunk.saved = True
             chunk.failures = {}
         self.indexed(self._indexed)
-        kept = sum(map(len, self.chunks))
-        while kept > KEPT_ROWS and self.chunks[0].saved:
+        row_count = sum(map(len, self.chunks))
+        while row_count > KEPT_ROWS and self.chunks[0].saved:
             chunk = self.chunks.popleft()
-            kept -= len(chunk)
+            row_count -= len(chunk)
             self._forget(chunk)
 
     def _forget(self, chunk: LogChunk) -> None:

@@ -76,9 +76,9 @@ class QueueBucket:
     def expired(self, now: int, fresh: Set[int]) -> list[QueueEntry]:
         """Return the available messages that have expired, except ``fresh`` ones; also set the next deadline."""
         entries = [e for e in self.available.values() if 0 < e.deadline <= now and e.id not in fresh]
-        over = {entry.id for entry in entries}
-        left = [e.deadline for e in self.available.values() if e.deadline and e.id not in over]
-        self.next_deadline = min(left, default=0)
+        expired_ids = {entry.id for entry in entries}
+        deadlines = [e.deadline for e in self.available.values() if e.deadline and e.id not in expired_ids]
+        self.next_deadline = min(deadlines, default=0)
         return entries
 
 
@@ -137,9 +137,9 @@ class Summary(NamedTuple):
         lowest, highest, first_priority = min(ids), max(ids), min(priorities)
         best: tuple[int, int] | None = None
         best_delayed: tuple[int, int] | None = None
-        waiting: list[int] = []
+        delayed_times: list[int] = []
         if last_visible > now:
-            waiting = [at for at in visible if at > now]
+            delayed_times = [at for at in visible if at > now]
             pairs = list(zip(priorities, ids, visible, strict=True))
             best = min([(priority, id) for priority, id, at in pairs if at <= now], default=None)
             best_delayed = min([(priority, id) for priority, id, at in pairs if at > now])
@@ -149,10 +149,10 @@ class Summary(NamedTuple):
             best = min(zip(priorities, ids, strict=True))
         return cls(
             best,
-            min(waiting, default=None),
+            min(delayed_times, default=None),
             len(ids),
             min(filter(None, deadlines), default=None) if any(deadlines) else None,
-            len(waiting),
+            len(delayed_times),
             first_visible,
             last_visible,
             lowest,

@@ -254,8 +254,8 @@ class QueueState:
 
         This reads every summary, in about 10 ms with ten million waiting messages.
         """
-        wanted = sorted(id for id in ids if self.find(id) is None)
-        return [number for number, summary in self.cold.items() if summary.spans(wanted)] if wanted else []
+        wanted_ids = sorted(id for id in ids if self.find(id) is None)
+        return [number for number, summary in self.cold.items() if summary.spans(wanted_ids)] if wanted_ids else []
 
     def _drop_empty(self, number: int, bucket: QueueBucket) -> None:
         """Remove an empty bucket, except the tail and bucket 0, which always has a record."""

@@ -111,22 +111,22 @@ class SettledList:
         In a replay of the journal some may be in other buckets, all of them loaded: retention may have removed entries
         of the tail, so the next bucket began at another entry.
         """
-        left = set(ids)
+        remaining = set(ids)
         others = [bucket for bucket in (*self.dirty, self.tail) if bucket != number]
         for bucket in dict.fromkeys((number, *others)):
-            if left:
-                self._take_from(bucket, left)
+            if remaining:
+                self._take_from(bucket, remaining)
 
     def _take_from(self, number: int, ids: set[int]) -> None:
         """Remove the entries of one bucket that are in ``ids``, and their ids from ``ids``."""
         rows = self.loaded(number)
         if rows is None:
             rows = self.at_hand.get(number, [])
-        kept = [row for row in rows if int.from_bytes(row[:8], "little") not in ids]
-        if len(kept) == len(rows):
+        remaining = [row for row in rows if int.from_bytes(row[:8], "little") not in ids]
+        if len(remaining) == len(rows):
             return
         ids.difference_update(int.from_bytes(row[:8], "little") for row in rows)
-        self.replace(number, kept)
+        self.replace(number, remaining)
 
     def replace(self, number: int, rows: list[bytes]) -> None:
         """Set the remaining entries of a bucket."""

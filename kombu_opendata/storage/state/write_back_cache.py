@@ -44,8 +44,8 @@ class WriteBackCache(Generic[V]):
 
     def find(self, name: bytes) -> tuple[bool, V | None]:
         """Return True if the value is known, and the value."""
-        for held in (self._pending, self._hot, self._flushing):
-            item = held.get(name)
+        for values in (self._pending, self._hot, self._flushing):
+            item = values.get(name)
             if item is not None:
                 return True, item[0]
         return name in self._absent, None
