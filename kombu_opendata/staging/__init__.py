@@ -1,7 +1,7 @@
-"""Staged batches: many messages written as one object beside the store, made visible by one commit.
+"""Staged batches: many messages that are written as one object next to the store and committed at once.
 
 Executors write, a driver commits, and the broker routes in the background. docs/rfcs/0008-staged-batches.md describes
-the formats and the protocol. Nothing in here needs a broker, SlateDB or PySpark, so it runs wherever the rows are::
+the formats and the protocol. This package needs no broker, SlateDB or PySpark, so it runs where the rows are::
 
     # on the driver (kombu_opendata.client.calls.staged_jobs)
     with StagingClient("opendata:///var/lib/app-queue") as client:
@@ -23,14 +23,14 @@ the formats and the protocol. Nothing in here needs a broker, SlateDB or PySpark
         client.job_status(job_id)                             # counts per queue: routed, done, failed, removed
         client.abort_job(job_id)                              # removes what was staged and not committed
 
-``envelope`` and ``headers`` are what a publish sends: :func:`kombu_opendata.transport.publish_request.encode` and
+``envelope`` and ``headers`` are those of a publish: :func:`kombu_opendata.transport.publish_request.encode` and
 :func:`kombu_opendata.protocol.envelope.metadata_headers`. ``priority`` is Kombu's (0 to 255, higher first), times are
-ms since the epoch. A ``visible_at_ms`` of 0 means at once. ``ttl_ms`` counts from the commit; -1 means no TTL.
+ms since the epoch. A ``visible_at_ms`` of 0 means immediately. ``ttl_ms`` counts from the commit; -1 means no TTL.
 
 :meth:`BatchWriter.add_many` takes columns, which is faster: a list of envelopes, and for each other column either one
 value for all rows or a list of as many values. A row whose header is None does not have the header.
 
-A partition without rows gives a ``BatchInfo`` with ``rows`` 0 and no object. A small batch carries its bytes itself
+A partition without rows yields a ``BatchInfo`` with ``rows`` 0 and no object. A small batch contains its bytes
 (``data``) and has no object either. Both are committed like any other. The messages of a job get consecutive ids,
 ``first_id`` to ``first_id + rows - 1``, in the order of the batches in the commit and of the rows in each batch.
 """
@@ -49,7 +49,7 @@ __all__ = ["BatchInfo", "BatchWriter", "Blocked", "JobInfo", "JobQueueCounts", "
 
 
 def __getattr__(name: str) -> Any:
-    if name == "BatchWriter":  # every client knows the states of jobs, but few write batches
+    if name == "BatchWriter":  # every client uses the states of jobs, but few write batches
         from .batch_writer import BatchWriter
 
         return BatchWriter

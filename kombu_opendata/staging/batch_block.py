@@ -1,4 +1,4 @@
-"""An index block of a batch: the columns of up to 256 rows, as msgpack, and the limits that they have to keep."""
+"""Index block of a batch: the columns of up to 256 rows, as msgpack, and their limits."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import msgspec
 from ..errors import InvalidMessage
 from .batch_format import corrupt
 
-#: rows of a block, and so of a step of routing
+#: rows of a block, and of a step of routing
 BLOCK_ROWS = 256
-#: a larger block is cut in two unless it has a single row
+#: a larger block is split unless it has a single row
 BLOCK_BYTES = 1 << 20
 MAX_HEADERS = 255
 MAX_TEXT_BYTES = 0xFFFF
 
-#: a text of no more characters is short enough, whatever they are
+#: a text of at most this many characters is within the limit in any case
 _SURELY_FITS = MAX_TEXT_BYTES // 4
 _MAX_MS = 1 << 53
-#: columns of numbers, with the lowest and the highest that is valid
+#: columns of numbers, with the lowest and the highest valid value
 _NUMBERS = {
     "priority": (0, 255),
     "created_at_ms": (-1, _MAX_MS),
@@ -30,19 +30,19 @@ _NUMBERS = {
 }
 _TEXTS = ("exchange", "routing_key")
 
-#: raises the caller's error; it is given the row in the block, the name of the column and what is wrong
+#: raises the caller's error; its arguments are the row in the block, the name of the column and the error
 Refuse = Callable[[int, str, str], NoReturn]
 
 
 class IndexBlock(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=False):
-    """The columns of some rows. A column that is not a list has the same value in each row.
+    """Columns of some rows. A column that is not a list has the same value in each row.
 
     Attributes:
-        offset: of the first envelope, in bytes from the segment's start.
-        lengths: of the envelopes, which lie back to back.
+        offset: the offset of the first envelope, in bytes from the segment's start.
+        lengths: the lengths of the contiguous envelopes.
         checksums: CRC-32 of each envelope.
         priority: Kombu's, 0 to 255.
-        created_at_ms, visible_at_ms: ms since the epoch; a ``visible_at_ms`` of 0 means at once.
+        created_at_ms, visible_at_ms: ms since the epoch; a ``visible_at_ms`` of 0 means immediately.
         ttl_ms: -1 means no TTL.
         constants: metadata headers that all rows have.
         columns: the other metadata headers; None in rows without the header.
@@ -62,11 +62,11 @@ class IndexBlock(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc
 
     @property
     def rows(self) -> int:
-        """How many messages."""
+        """Number of messages."""
         return len(self.lengths)
 
     def headers_of(self, row: int) -> dict[str, str]:
-        """The metadata headers of one row."""
+        """Return the metadata headers of one row."""
         own = ((name, column[row]) for name, column in self.columns.items())
         return {**self.constants, **{name: text for name, text in own if text is not None}}
 
@@ -75,9 +75,9 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(IndexBlock)
 
 
-# ---------------------------------------------------------------------- making blocks
+# ---------------------------------------------------------------------- encoding
 class PendingRows(NamedTuple):
-    """Rows that are not encoded yet. A column is one value for all rows, or a sequence with one for each.
+    """Rows that are not encoded yet. A column is one value for all rows, or a sequence with a value for each.
 
     Attributes:
         headers: the metadata headers by name.
@@ -89,16 +89,16 @@ class PendingRows(NamedTuple):
     fields: Mapping[str, Any]
 
     def part(self, start: int, end: int) -> PendingRows:
-        """The rows from ``start`` to before ``end``, in lists."""
+        """Return the rows from ``start`` to before ``end``, in lists."""
         headers = {name: _part(column, start, end) for name, column in self.headers.items()}
         fields = {name: _part(column, start, end) for name, column in self.fields.items()}
         return PendingRows(self.envelopes[start:end], headers, fields)
 
     def block(self, offset: int, refuse: Refuse) -> IndexBlock:
-        """A block of these rows, checked; their columns must be lists where they are not single values.
+        """Return a validated block of these rows; their columns must be lists or single values.
 
         Args:
-            offset: of the first envelope in its segment.
+            offset: the offset of the first envelope in its segment.
         """
         rows = len(self.envelopes)
         constants: dict[str, str] = {}
@@ -125,14 +125,14 @@ def _part(column: Any, start: int, end: int) -> Any:
 
 
 def _single(column: Any, rows: int) -> Any:
-    """The value of a column where all rows have the same, else the column."""
+    """Return the value of a column if all rows have the same, else the column."""
     if type(column) is list and column.count(column[0]) == rows:
         return column[0]
     return column
 
 
 def encode_block(block: IndexBlock) -> bytes:
-    """The columns as msgpack, without the size in front.
+    """Return the columns as msgpack, without the preceding size.
 
     Raises:
         InvalidMessage: a text has no UTF-8 form.
@@ -144,7 +144,7 @@ def encode_block(block: IndexBlock) -> bytes:
 
 
 def cut(block: IndexBlock, start: int, rows: int) -> IndexBlock:
-    """The columns of some of a block's rows."""
+    """Return the columns of some of a block's rows."""
     end = start + rows
     names = (*_TEXTS, *_NUMBERS)
     fields = {name: value[start:end] for name in names if isinstance(value := getattr(block, name), list)}
@@ -158,15 +158,15 @@ def cut(block: IndexBlock, start: int, rows: int) -> IndexBlock:
     )
 
 
-# ---------------------------------------------------------------------- reading blocks
+# ---------------------------------------------------------------------- decoding
 def decode_block(data: bytes, path: str, payload_bytes: int, max_message_bytes: int) -> IndexBlock:
-    """One block of an index.
+    """Decode one block of an index.
 
     Args:
-        payload_bytes: of its segment; no envelope may end after them.
+        payload_bytes: the size of its segment's payload; no envelope may end after it.
 
     Raises:
-        DamagedBatch: a field has a value that is not possible.
+        DamagedBatch: a field has an impossible value.
     """
     try:
         block = _decoder.decode(data)
@@ -195,8 +195,8 @@ def decode_block(data: bytes, path: str, payload_bytes: int, max_message_bytes: 
 def _check_lengths(block: IndexBlock, path: str) -> None:
     if block.constants.keys() & block.columns.keys():
         raise corrupt(path, 0, "a header that is both the same in all rows and not")
-    given = {name: getattr(block, name) for name in (*_TEXTS, *_NUMBERS)}
-    columns = {**block.columns, **{name: value for name, value in given.items() if isinstance(value, list)}}
+    fields = {name: getattr(block, name) for name in (*_TEXTS, *_NUMBERS)}
+    columns = {**block.columns, **{name: value for name, value in fields.items() if isinstance(value, list)}}
     for name, column in columns.items():
         if len(column) != block.rows:
             raise corrupt(path, 0, f"{len(column)} values of {name[:80]!r} for {block.rows} rows")
@@ -204,7 +204,7 @@ def _check_lengths(block: IndexBlock, path: str) -> None:
 
 # ---------------------------------------------------------------------- checks
 def _check_types(block: IndexBlock, refuse: Refuse) -> None:
-    """Check that numbers are numbers and texts are texts, which a decoder knows already."""
+    """Check that numbers are numbers and texts are texts, which a decoder ensures already."""
     for name in _NUMBERS:
         _check_type(_values(block, name), (int,), name, "a number", refuse)
     for name in _TEXTS:

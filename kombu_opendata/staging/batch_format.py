@@ -1,10 +1,10 @@
-"""The bytes of a batch object: segments of envelopes, each with its index, and a directory at the end.
+"""Binary format of a batch object: segments of envelopes, each with its index, and a directory at the end.
 
 ==============  ===================================================================================================
 part            content
 ==============  ===================================================================================================
 header          magic ``ODQB``, version u16 (1), reserved u16 (0)
-each segment    its payload: envelopes, back to back; then its index: blocks, back to back
+each segment    its payload: contiguous envelopes; then its index: contiguous blocks
 directory       an entry for each segment
 identity        instance ``Utf8``, job id ``Utf8``
 footer          see below; the object's last 40 bytes
@@ -42,8 +42,9 @@ magic              4 bytes  ``ODQB``
 =================  =======  ==================================================================================
 
 Integers are little endian. The footer's checksum covers the directory, which holds the checksums of the indexes, which
-hold those of the envelopes. So the checksum that the commit is told covers every byte. The format is our own. A reader
-checks each field before it relies on it, because anybody with write access to the folder may have made the object.
+hold those of the envelopes. The checksum in the commit therefore covers every byte. The format is specific to this
+package. A reader checks each field before use, because any user with write access to the folder may have written the
+object.
 """
 
 from __future__ import annotations
@@ -62,23 +63,23 @@ FOOTER = struct.Struct("<QQIIIII4s")
 SIZE = struct.Struct("<I")
 _UTF8 = struct.Struct("<H")
 
-#: a segment ends after so many bytes of payload or of index, or so many rows
+#: limits of a segment: bytes of payload or of index, or rows
 SEGMENT_BYTES = 4 << 20
 SEGMENT_ROWS = 8192
-#: what a reader accepts; a row has up to 255 headers, each with a name and a text of up to 65,535 bytes
+#: limits of a reader; a row has up to 255 headers, each with a name and a text of up to 65,535 bytes
 MAX_INDEX_BYTES = 64 << 20
 MAX_DIRECTORY_BYTES = 32 << 20
 MAX_ROWS = 1 << 31
-#: a first read of an object's end; it holds the whole directory of most batches
+#: size of the first read of an object's end, which contains the whole directory of most batches
 TAIL_BYTES = 64 << 10
 
-_FOOTER_FIELDS = FOOTER.size - 8  # what its checksum covers
+_FOOTER_FIELDS = FOOTER.size - 8  # covered by its checksum
 
 HEADER_BYTES = HEADER.pack(MAGIC, VERSION, 0)
 
 
 class SegmentEntry(NamedTuple):
-    """A directory entry."""
+    """Directory entry."""
 
     payload_offset: int
     payload_bytes: int
@@ -93,7 +94,7 @@ class SegmentEntry(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """What directory, identity and footer say; ``checksum`` is the one that the commit is told."""
+    """Contents of directory, identity and footer; ``checksum`` is the one in the commit."""
 
     instance: str
     job_id: str
@@ -108,7 +109,7 @@ class Tail(NamedTuple):
 def encode_tail(
     segments: list[SegmentEntry], instance: str, job_id: str, partition: int, attempt: int, offset: int
 ) -> tuple[bytes, int]:
-    """Directory, identity and footer of an object whose segments end at ``offset``, and the checksum."""
+    """Return directory, identity and footer of an object whose segments end at ``offset``, and the checksum."""
     directory = b"".join(ENTRY.pack(*segment) for segment in segments)
     identity = _utf8(instance) + _utf8(job_id)
     rows = sum(segment.rows for segment in segments)
@@ -124,7 +125,7 @@ def _utf8(text: str) -> bytes:
 
 # ---------------------------------------------------------------------- decoding
 def directory_start(tail: bytes, size: int, path: str) -> int:
-    """Where the directory of an object of ``size`` bytes starts, by its footer at the end of ``tail``.
+    """Return the start of the directory of an object of ``size`` bytes, by its footer at the end of ``tail``.
 
     Raises:
         DamagedBatch: the footer is missing or has an impossible field.
@@ -192,10 +193,10 @@ def _read_utf8(data: bytes, at: int, offset: int, path: str) -> tuple[str, int]:
 
 
 def check_header(data: bytes, path: str) -> None:
-    """Check the first bytes of an object.
+    """Validate the first bytes of an object.
 
     Raises:
-        DamagedBatch: it is not a batch.
+        DamagedBatch: the object is not a batch.
         NewerFormat: a newer version of this package wrote it.
     """
     if len(data) < HEADER.size or data[:4] != MAGIC:
@@ -211,10 +212,10 @@ def check_header(data: bytes, path: str) -> None:
 
 
 def split_index(data: bytes, segment: SegmentEntry, path: str) -> list[bytes]:
-    """The encoded blocks of a segment's index.
+    """Return the encoded blocks of a segment's index.
 
     Raises:
-        DamagedBatch: it is damaged.
+        DamagedBatch: the index is damaged.
     """
     if len(data) != segment.index_bytes or crc32(data) != segment.index_crc:
         raise corrupt(path, segment.index_offset, "the checksum of an index does not match")
@@ -235,5 +236,5 @@ def split_index(data: bytes, segment: SegmentEntry, path: str) -> list[bytes]:
 
 
 def corrupt(path: str, offset: int, what: str) -> DamagedBatch:
-    """The error for an object that does not decode."""
+    """Return the error for an object that does not decode."""
     return DamagedBatch(f"batch {path}: {what} (byte {offset})", key=path.encode(), offset=offset, batch=path)

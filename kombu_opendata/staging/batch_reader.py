@@ -1,4 +1,4 @@
-"""Reads batch objects: what a commit checks, and blocks to route. Calls block: use threads in asyncio."""
+"""Reader of batch objects: validation for a commit, and blocks to route. Calls block: use threads in asyncio."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from .batch_uri import job_folder, parse_batch_uri
 from .folder import Folder
 from .job import BatchInfo
 
-#: of one read of a verification
+#: bytes of one read of a verification
 _READ_BYTES = 4 << 20
 
 
 class BatchSource(Protocol):
-    """What batches are read from. ``read`` is as :meth:`.Folder.read`."""
+    """Source of batches. ``read`` is as :meth:`.Folder.read`."""
 
     def read(self, path: str, ranges: list[tuple[int, int]], /) -> list[bytes]: ...
 
 
 def read_tail(folder: BatchSource, path: str, size: int) -> Tail:
-    """The directory of an object of ``size`` bytes; checks it and the header.
+    """Return the directory of an object of ``size`` bytes, after validating it and the header.
 
     Raises:
         DamagedBatch: the object is missing or damaged.
@@ -42,16 +42,16 @@ def read_tail(folder: BatchSource, path: str, size: int) -> Tail:
 
 
 def read_index(folder: BatchSource, path: str, segment: SegmentEntry) -> list[bytes]:
-    """The encoded blocks of a segment's index; raises as :func:`read_tail`."""
+    """Return the encoded blocks of a segment's index; raise as :func:`read_tail`."""
     (data,) = folder.read(path, [(segment.index_offset, segment.index_bytes)])
     return fmt.split_index(data, segment, path)
 
 
 def check_batch(folder: Folder, info: BatchInfo, instance: str, job_id: str) -> str:
-    """Check that an object is the batch that the commit names; returns its path.
+    """Check that an object is the batch that the commit names; return its path.
 
     Raises:
-        RequestError: it is another batch.
+        RequestError: the object is another batch.
         DamagedBatch, NewerFormat, StoreError: as :func:`read_tail`.
     """
     path = path_of(info, job_id)
@@ -63,7 +63,7 @@ def check_batch(folder: Folder, info: BatchInfo, instance: str, job_id: str) -> 
 
 
 def path_of(info: BatchInfo, job_id: str) -> str:
-    """The path of a batch in the staged folder.
+    """Return the path of a batch in the staged folder.
 
     Raises:
         RequestError: the URI is not one of a batch of this job.
@@ -78,18 +78,18 @@ def path_of(info: BatchInfo, job_id: str) -> str:
 
 
 def _check_same(tail: Tail, info: BatchInfo, instance: str, job_id: str) -> None:
-    for what, theirs, ours in (
+    for what, actual, ours in (
         ("instance", tail.instance, instance),
         ("job id", tail.job_id, job_id),
         ("rows", tail.rows, info.rows),
         ("checksum", tail.checksum, info.checksum),
     ):
-        if theirs != ours:
-            raise RequestError(f"batch {info.uri}: its {what} is {theirs!r}, the commit says {ours!r}", uri=info.uri)
+        if actual != ours:
+            raise RequestError(f"batch {info.uri}: its {what} is {actual!r}, the commit says {ours!r}", uri=info.uri)
 
 
 class _Inline:
-    """Reads from the bytes that came with the commit."""
+    """Source that reads from the bytes in the commit."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -99,7 +99,7 @@ class _Inline:
 
 
 class InlineBlock(NamedTuple):
-    """A block that came with the commit, and its envelopes back to back."""
+    """Block in the commit, and its contiguous envelopes."""
 
     encoded: bytes
     block: IndexBlock
@@ -107,10 +107,10 @@ class InlineBlock(NamedTuple):
 
 
 def read_inline(info: BatchInfo, instance: str, job_id: str, max_message_bytes: int) -> list[InlineBlock]:
-    """The blocks of a batch that came with the commit.
+    """Return the blocks of a batch that is inline in the commit.
 
     Raises:
-        RequestError, DamagedBatch, NewerFormat: the batch is another one than the commit says, or damaged.
+        RequestError, DamagedBatch, NewerFormat: the batch differs from the commit, or is damaged.
     """
     path_of(info, job_id)
     path = info.uri
@@ -119,17 +119,17 @@ def read_inline(info: BatchInfo, instance: str, job_id: str, max_message_bytes: 
     folder = _Inline(info.data)
     tail = read_tail(folder, path, info.bytes)
     _check_same(tail, info, instance, job_id)
-    found = []
+    blocks = []
     for segment in tail.segments:
         for encoded in read_index(folder, path, segment):
             block = decode_block(encoded, path, segment.payload_bytes, max_message_bytes)
             at = segment.payload_offset + block.offset
             payload = info.data[at : at + sum(block.lengths)]
             _check_payload(block, payload, path)
-            found.append(InlineBlock(encoded, block, payload))
-    if sum(inline.block.rows for inline in found) != tail.rows:
+            blocks.append(InlineBlock(encoded, block, payload))
+    if sum(inline.block.rows for inline in blocks) != tail.rows:
         raise fmt.corrupt(path, 0, f"{tail.rows} rows claimed, the blocks have another number")
-    return found
+    return blocks
 
 
 def _check_payload(block: IndexBlock, payload: bytes, path: str) -> None:
@@ -150,10 +150,10 @@ class DamagedRows(NamedTuple):
 
 
 def verify_object(folder: BatchSource, path: str, size: int, checksum: int) -> Iterator[DamagedRows]:
-    """Read every byte of an object of ``size`` bytes, and yield what is damaged. Memory: an index and 4 MiB.
+    """Read every byte of an object of ``size`` bytes, and yield its damaged rows. Memory: an index and 4 MiB.
 
     Args:
-        checksum: the one that the commit was told.
+        checksum: the checksum in the commit.
 
     Raises:
         DamagedBatch, NewerFormat, StoreError: as :func:`read_tail`.
@@ -179,10 +179,10 @@ def verify_object(folder: BatchSource, path: str, size: int, checksum: int) -> I
 
 
 class _SegmentPayload:
-    """The envelopes of a segment, read once and in order.
+    """Envelopes of a segment, read once and in order.
 
     Attributes:
-        at: the end of what was read, in the object.
+        at: the end of the bytes read so far, in the object.
     """
 
     def __init__(self, folder: BatchSource, path: str, segment: SegmentEntry) -> None:
@@ -194,7 +194,7 @@ class _SegmentPayload:
         """Yield the rows of the next block whose envelope does not match its checksum.
 
         Raises:
-            DamagedBatch: the block does not continue the one before.
+            DamagedBatch: the block does not continue the previous one.
         """
         if self.at != self._segment.payload_offset + block.offset:
             raise fmt.corrupt(self._path, self.at, "a block that does not continue the one before")
@@ -206,7 +206,7 @@ class _SegmentPayload:
         """Check that the blocks have covered the whole segment.
 
         Raises:
-            DamagedBatch: they have not.
+            DamagedBatch: the blocks do not cover it.
         """
         if self.at != self._segment.index_offset or rows != self._segment.rows:
             text = f"the blocks of a segment have {rows} of its {self._segment.rows} rows and end at byte {self.at}"

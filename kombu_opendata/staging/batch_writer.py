@@ -1,4 +1,4 @@
-"""Writes a batch: one attempt of one partition of a job, in bounded memory."""
+"""Writer of a batch: one attempt of one partition of a job, in bounded memory."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _FIELDS = ("exchange", "routing_key", "priority", "created_at_ms", "visible_at_m
 
 
 class BatchWriter:
-    """The batch of one attempt. Use it in one thread; end it with :meth:`close` or :meth:`abort`.
+    """Writer for the batch of one attempt. Use it in one thread; end it with :meth:`close` or :meth:`abort`.
 
     Args:
-        target: where to write, from the broker.
-        job_id: of the job, up to 255 bytes of UTF-8.
-        partition, attempt: which part of the job this is, and which attempt; numbers from 0 to 2³²-1.
-        token: 16 hexadecimal digits that no other batch of the job has; random by default.
+        target: the target that the broker returned.
+        job_id: the id of the job, up to 255 bytes of UTF-8.
+        partition, attempt: the numbers of the partition and of its attempt, from 0 to 2³²-1.
+        token: 16 hexadecimal digits, unique among the batches of the job; random by default.
 
     Raises:
         RequestError: an invalid job id, partition or attempt.
@@ -52,10 +52,10 @@ class BatchWriter:
         self._fields: list[tuple[Mapping[str, str | None], str, str, int, int, int, int]] = []
         self._pending_bytes = 0
         self._segments: list[SegmentEntry] = []
-        self._index: list[bytes] = []  # blocks of the current segment, each after its size
+        self._index: list[bytes] = []  # blocks of the current segment, each preceded by its size
         self._index_bytes = self._segment_bytes = self._segment_rows = 0
         self._written_rows = 0
-        self._held: list[bytes] = [fmt.HEADER_BYTES]  # not written as long as the batch may go inline
+        self._held: list[bytes] = [fmt.HEADER_BYTES]  # not written as long as the batch may be inline
         self._size = self._segment_start = len(fmt.HEADER_BYTES)
         self._folder: Folder | None = None
         self._output: Output | None = None
@@ -63,7 +63,7 @@ class BatchWriter:
 
     @property
     def rows(self) -> int:
-        """How many messages were added."""
+        """Number of messages that were added."""
         return self._written_rows + len(self._envelopes)
 
     # ------------------------------------------------------------------ adding
@@ -82,15 +82,15 @@ class BatchWriter:
         """Add one message.
 
         Args:
-            envelope: what the consumer gets (:mod:`kombu_opendata.protocol.envelope`).
-            headers: the metadata headers as texts; the mapping is neither changed nor kept.
+            envelope: the envelope for the consumer (:mod:`kombu_opendata.protocol.envelope`).
+            headers: the metadata headers as texts; the mapping is neither modified nor retained.
             priority: Kombu's, 0 to 255, higher first.
             created_at_ms: ms since the epoch; 0 means the time of the commit.
-            visible_at_ms: not delivered before this time; 0 means at once.
-            ttl_ms: how long after the commit the message may be delivered; -1 means no TTL.
+            visible_at_ms: the message is not delivered before this time; 0 means immediately.
+            ttl_ms: the time after the commit for which the message may be delivered; -1 means no TTL.
 
         Raises:
-            MessageTooLarge: the envelope is over the broker's limit. The row was not added.
+            MessageTooLarge: the envelope exceeds the broker's limit. The row was not added.
             InvalidMessage: this row, or one of the 255 before it, is invalid; ``row`` counts from 0.
             StoreError, StoreFull: the batch can't be written.
         """
@@ -121,8 +121,8 @@ class BatchWriter:
             RequestError: a column has another number of values than there are envelopes.
         """
         self._check_open()
-        given = (exchange, routing_key, priority, created_at_ms, visible_at_ms, ttl_ms)
-        rows = PendingRows(envelopes, headers, dict(zip(_FIELDS, given, strict=True)))
+        field_values = (exchange, routing_key, priority, created_at_ms, visible_at_ms, ttl_ms)
+        rows = PendingRows(envelopes, headers, dict(zip(_FIELDS, field_values, strict=True)))
         count = len(envelopes)
         for name, column in chain(rows.fields.items(), headers.items()):
             if not isinstance(column, (str, int)) and len(column) != count:
@@ -158,7 +158,7 @@ class BatchWriter:
 
     # ------------------------------------------------------------------ blocks and segments
     def _flush(self) -> None:
-        """Make a block of the rows that were added one by one."""
+        """Encode a block of the rows that were added one by one."""
         self._check_open()
         if not self._envelopes:
             return
@@ -221,7 +221,7 @@ class BatchWriter:
                 self._output.write(part)
 
     def close(self) -> BatchInfo:
-        """Make the batch durable; returns what the commit must be told.
+        """Make the batch durable; return its description for the commit.
 
         Raises:
             InvalidMessage: one of the last rows is invalid.
@@ -244,7 +244,7 @@ class BatchWriter:
         return BatchInfo(uri, self._written_rows, self._size, checksum, self._partition, self._attempt, data)
 
     def abort(self) -> None:
-        """Discard what was added and remove what was written. Does nothing after :meth:`close`."""
+        """Discard the added messages and remove the written bytes. Does nothing after :meth:`close`."""
         if self._ended:
             return
         self._ended = True
@@ -260,7 +260,7 @@ class BatchWriter:
 
 
 def write_object(folder: Folder, info: BatchInfo) -> BatchInfo:
-    """Write a batch that carries its bytes as an object after all; returns it without the bytes."""
+    """Write an inline batch as an object; return its description without the bytes."""
     output = folder.create(info.uri.removeprefix("batch:"))
     try:
         output.write(info.data)

@@ -1,4 +1,4 @@
-"""A prefix of a bucket, for staged batches and backups, through ``obstore``, which uses the same clients as SlateDB.
+"""Prefix of a bucket for staged batches and backups, through ``obstore``, which uses the same clients as SlateDB.
 
 The package is imported only when a bucket is opened, so executors that write to files don't need it.
 """
@@ -35,7 +35,7 @@ def _obstore() -> Any:
 
 
 class BucketFolder(Folder):
-    """A prefix of a bucket. Credentials come from the environment, as SlateDB takes them."""
+    """Prefix of a bucket. Credentials come from the environment, as in SlateDB."""
 
     def __init__(self, url: str, options: Mapping[str, str]) -> None:
         parts = urlsplit(url)
@@ -77,16 +77,16 @@ class BucketFolder(Folder):
                 return list(map(bytes, self._obs.get_ranges(self._store, path, starts=starts, lengths=lengths)))
         except StoreError:
             if self.size(path) < max(map(sum, ranges)):
-                return [b"" for _ in ranges]  # the object became shorter; the caller knows what that means
+                return [b"" for _ in ranges]  # the object became shorter; the caller handles this
             raise
 
     def files(self, job: str = "") -> Iterator[list[FolderEntry]]:
         for page in self.objects(job):
-            yield [found for found in page if FILE_NAME.fullmatch(found.path)]
+            yield [entry for entry in page if FILE_NAME.fullmatch(entry.path)]
 
-    # ------------------------------------------------------------------ any objects
+    # ------------------------------------------------------------------ objects of any kind
     def objects(self, folder: str = "") -> Iterator[list[FolderEntry]]:
-        """Pages of all objects below a folder."""
+        """Yield pages of all objects below a folder."""
         with self.errors():
             for page in self._obs.list(self._store, f"{folder}/" if folder else None, chunk_size=_PAGE):
                 yield [
@@ -95,12 +95,12 @@ class BucketFolder(Folder):
                 ]
 
     def folders(self) -> list[str]:
-        """The names of the folders at the top."""
+        """Return the names of the top-level folders."""
         with self.errors():
             return sorted(self._obs.list_with_delimiter(self._store)["common_prefixes"])
 
     def stream(self, path: str) -> Iterator[bytes]:
-        """The bytes of an object, in pieces; raises FileNotFoundError if there is none."""
+        """Yield the bytes of an object, in pieces; raise FileNotFoundError if there is none."""
         try:
             with self.errors(path):
                 yield from map(bytes, self._obs.get(self._store, path).stream(min_chunk_size=_PART_BYTES))
@@ -108,16 +108,16 @@ class BucketFolder(Folder):
             raise FileNotFoundError(path) from exc
 
     def read_version(self, path: str) -> tuple[bytes, dict[str, str]] | None:
-        """A small object and its version; None if there is none."""
+        """Return a small object and its version; None if there is none."""
         with self.errors():
             try:
-                found = self._obs.get(self._store, path)
-                return bytes(found.bytes()), version_of(found.meta)
+                result = self._obs.get(self._store, path)
+                return bytes(result.bytes()), version_of(result.meta)
             except self._missing:
                 return None
 
     def put_if(self, path: str, data: bytes, version: dict[str, str] | None) -> dict[str, str] | None:
-        """Write an object if it still has this version, or None: if there is none; returns its version if it did."""
+        """Write an object if its version is unchanged (None: if it does not exist); return its new version, or None."""
         refused = self._obs.exceptions.AlreadyExistsError, self._obs.exceptions.PreconditionError, *self._missing
         with self.errors():
             try:
@@ -135,12 +135,12 @@ class BucketFolder(Folder):
 
 
 def version_of(meta: Mapping[str, Any]) -> dict[str, str]:
-    """What a conditional write names the version of an object by."""
+    """Return the version of an object in the form of a conditional write."""
     return {name: meta[name] for name in ("e_tag", "version") if meta[name] is not None}
 
 
 class _BucketOutput(Output):
-    """An upload, in parts if it is large. The object appears when it is complete."""
+    """Upload, in parts if it is large. The object appears when it is complete."""
 
     def __init__(self, bucket: BucketFolder, path: str) -> None:
         self._bucket = bucket
@@ -160,7 +160,7 @@ class _BucketOutput(Output):
             self._committed = True
 
     def abort(self) -> None:
-        """Parts of an incomplete object are not visible; a lifecycle rule of the bucket removes them."""
+        """Discard the upload. Parts of it are invisible; a lifecycle rule of the bucket removes them."""
         self._writer = None
         if self._committed:
             self._bucket.delete([self._path])

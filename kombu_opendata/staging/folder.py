@@ -1,4 +1,4 @@
-"""A folder of staged batches, wherever it is: where batches are written, read, listed and removed.
+"""Folder of staged batches, in a file system or a bucket, in which batches are written, read, listed and removed.
 
 Its methods block, so asyncio code calls them in threads.
 """
@@ -13,7 +13,7 @@ from ..errors import DamagedBatch
 
 
 class FolderEntry(NamedTuple):
-    """A file in the folder."""
+    """File in the folder."""
 
     path: str
     bytes: int
@@ -21,7 +21,7 @@ class FolderEntry(NamedTuple):
 
 
 class Output(ABC):
-    """A batch that is being written."""
+    """Batch that is being written."""
 
     @abstractmethod
     def write(self, data: bytes) -> None:
@@ -33,11 +33,11 @@ class Output(ABC):
 
     @abstractmethod
     def abort(self) -> None:
-        """Remove what was written, as far as that is possible."""
+        """Remove the written bytes, as far as possible."""
 
 
 class Folder(ABC):
-    """The folder of one instance. Paths are relative to it. Errors of the store are raised as StoreError."""
+    """Folder of one instance. Paths are relative to it. Errors of the store are raised as StoreError."""
 
     @abstractmethod
     def create(self, path: str) -> Output:
@@ -45,24 +45,24 @@ class Folder(ABC):
 
     @abstractmethod
     def size(self, path: str) -> int:
-        """Size of a batch in bytes; raises DamagedBatch if the batch is missing."""
+        """Return the size of a batch in bytes; raise DamagedBatch if the batch is missing."""
 
     @abstractmethod
     def read(self, path: str, ranges: list[tuple[int, int]]) -> list[bytes]:
-        """The bytes of each (offset, length), fewer at the end of the batch.
+        """Return the bytes of each (offset, length), fewer at the end of the batch.
 
         Raises:
             DamagedBatch: the batch is missing.
-            StoreError: it can't be read now.
+            StoreError: the batch can't be read now.
         """
 
     @abstractmethod
     def files(self, job: str = "") -> Iterator[list[FolderEntry]]:
-        """Pages of files of batches, finished or not; in one job's folder, or in all."""
+        """Yield pages of files of batches, complete or not, in one job's folder or in all."""
 
     @abstractmethod
     def delete(self, paths: Iterable[str]) -> int:
-        """Remove files and folders that become empty; returns how many files existed."""
+        """Remove files and folders that become empty; return the number of files that existed."""
 
     def close(self) -> None:
         """Close open files."""
@@ -70,6 +70,6 @@ class Folder(ABC):
 
 
 def missing(path: str) -> DamagedBatch:
-    """The error for a batch that is missing."""
+    """Return the error for a batch that is missing."""
     text = f"batch {path} is missing: restore the object from a backup"
     return DamagedBatch(text, key=path.encode(), offset=0, batch=path)

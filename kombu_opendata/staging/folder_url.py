@@ -1,4 +1,4 @@
-"""Folders of staged batches: the one of an instance, and those that URLs name.
+"""Folders of staged batches: those of instances, and those that URLs name.
 
 ==================  =====================================================================================
 URL                 folder
@@ -25,7 +25,7 @@ def open_folder(url: str, options: Mapping[str, str] | None = None) -> Folder:
 
     Raises:
         InvalidURL: no such folder can hold staged batches.
-        StoreError: a package is missing, or the settings are invalid; the text says what to do.
+        StoreError: a package is missing, or the settings are invalid; the text has the remedy.
     """
     if url.startswith("file://"):
         root = Path(unquote(url.removeprefix("file://")))
@@ -38,7 +38,7 @@ def open_folder(url: str, options: Mapping[str, str] | None = None) -> Folder:
 
 
 class StagedFolder:
-    """The folder of an instance's staged batches, which is beside its database.
+    """Folder of an instance's staged batches, next to its database.
 
     Attributes:
         url: its URL.
@@ -52,8 +52,8 @@ class StagedFolder:
         """Open the folder at the first call.
 
         Raises:
-            InvalidURL: this kind of store can't hold any.
-            StoreError: a package is missing, or the settings in the environment are refused.
+            InvalidURL: this kind of store can't hold staged batches.
+            StoreError: a package is missing, or the settings in the environment are invalid.
         """
         if self._folder is None:
             self._folder = open_folder(self.url)

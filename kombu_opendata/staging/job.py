@@ -1,4 +1,4 @@
-"""What a driver, its executors and the broker tell each other about a job: plain, picklable values."""
+"""Messages between a driver, its executors and the broker about a job: plain, picklable values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..protocol.messages.staging_messages import Blocked, Job
 
 MAX_JOB_ID_BYTES = 255
 MAX_PART = 0xFFFF_FFFF
-#: batches of a job that together have no more than this go inline: in the commit itself, without an object
+#: limits for the batches of a job that are inline: contained in the commit, without an object
 INLINE_BYTES = 128 << 10
 INLINE_ROWS = 500
 
@@ -19,15 +19,15 @@ _Bytes = bytes  # ``bytes`` is also the name of a field
 
 @dataclass(frozen=True)
 class StagingTarget:
-    """Where the executors of a job write, as the broker says.
+    """Target for the executors of a job, as returned by the broker.
 
     Attributes:
         url: the folder of staged batches: ``file:///…`` or ``s3://bucket/…``, ``gs:``, ``az:``.
-        instance: the broker's instance, whose name is in each batch.
-        options: those settings of the object store that are not secret (``endpoint``, ``region``, …). Credentials come
+        instance: the broker's instance; each batch contains its name.
+        options: the settings of the object store that are not secret (``endpoint``, ``region``, …). Credentials come
             from the executor's environment.
-        max_message_bytes: limit of one envelope.
-        inline_bytes, inline_rows: a batch up to these limits is not written; the commit carries it.
+        max_message_bytes: the limit for one envelope.
+        inline_bytes, inline_rows: a batch up to these limits is not written but contained in the commit.
     """
 
     url: str
@@ -40,7 +40,7 @@ class StagingTarget:
 
 @dataclass(frozen=True)
 class BatchInfo:
-    """A batch that was written: what the commit must be told of it.
+    """Description of a written batch for the commit.
 
     Attributes:
         uri: ``batch:<job>/<file>``, relative to the staged folder; empty if the batch has no rows.
@@ -61,12 +61,12 @@ class BatchInfo:
 
 
 class JobInfo(Job, array_like=True, frozen=True):
-    """A job, and what the answer to a call says beside it.
+    """Job with the further fields of a reply.
 
     Attributes:
-        added: whether this commit added the messages; False if the job id was committed before.
-        same: whether the batches of this commit have as many rows as those that were committed.
-        blocked: what keeps the job from being routed now, if anything.
+        added: True if this commit added the messages; False if the job id was committed before.
+        same: True if the batches of this commit have as many rows as those that were committed.
+        blocked: the reason why the job can't be routed now, if any.
     """
 
     added: bool = False
@@ -75,27 +75,27 @@ class JobInfo(Job, array_like=True, frozen=True):
 
     @property
     def done(self) -> int:
-        """Acknowledged messages in all queues."""
+        """Number of acknowledged messages in all queues."""
         return sum(counts.done for counts in self.queues.values())
 
     @property
     def failed(self) -> int:
-        """Messages in all queues that were rejected or are out of attempts."""
+        """Number of messages in all queues that were rejected or are out of attempts."""
         return sum(counts.failed for counts in self.queues.values())
 
     @property
     def is_settled(self) -> bool:
-        """Whether each message is done, failed or removed."""
+        """True if each message is done, failed or removed."""
         return self.state == "settled"
 
     @property
     def has_ended(self) -> bool:
-        """Return whether each message is settled and no task runs."""
+        """True if each message is settled and no task runs."""
         return self.is_settled and not self.running
 
 
 def check_job_id(job_id: str) -> None:
-    """Check a job id; raises RequestError if it is empty, over 255 bytes, or not valid Unicode."""
+    """Validate a job id; raise RequestError if it is empty, over 255 bytes, or not valid Unicode."""
     try:
         size = len(job_id) if len(job_id) > MAX_JOB_ID_BYTES else len(job_id.encode())
     except UnicodeEncodeError as exc:

@@ -1,4 +1,4 @@
-"""Staged batches as plain files. A file appears under its name when all of it is on the disk."""
+"""Staged batches as plain files. A file appears under its name when it is completely on the disk."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ..full_disk import is_full, remedy
 from .batch_uri import FILE_NAME
 from .folder import Folder, FolderEntry, Output, missing
 
-#: of the name of a file that is not complete
+#: suffix for the name of an incomplete file
 PART_SUFFIX = ".part"
-#: files that a folder keeps open for reading
+#: limit for the files that a folder keeps open for reading
 _MAX_OPEN = 32
 
 
@@ -37,7 +37,7 @@ class LocalFolder(Folder):
             return (self.root / path).stat().st_size
 
     def read(self, path: str, ranges: list[tuple[int, int]]) -> list[bytes]:
-        # another thread must not close the file meanwhile
+        # the lock prevents another thread from closing the file
         with self._lock, _errors_of(self.root / path, missing(path)):
             fd = self._descriptor(path)
             return [_pread(fd, offset, length) for offset, length in ranges]
@@ -80,7 +80,7 @@ class LocalFolder(Folder):
                 count += 1
             folders.add((self.root / path).parent)
         for folder in folders:
-            with contextlib.suppress(OSError):  # not empty, or gone
+            with contextlib.suppress(OSError):  # not empty, or deleted
                 folder.rmdir()
         return count
 
@@ -92,7 +92,7 @@ class LocalFolder(Folder):
 
 
 class _LocalOutput(Output):
-    """A file that is written under another name, synced and renamed; then its folder is synced."""
+    """File that is written under another name, synced and renamed; then its folder is synced."""
 
     def __init__(self, root: Path, path: str) -> None:
         self._final = root / path
@@ -122,7 +122,7 @@ class _LocalOutput(Output):
 
 
 def _make_folders(root: Path, folder: Path) -> None:
-    """Create the job's folder durably. The store's own folder must exist: on another host it may be missing."""
+    """Create the job's folder durably. The store's folder must exist: on another host it may be missing."""
     if not root.parent.is_dir():
         raise StoreUnwritable(
             f"the store's folder {root.parent} is not here: executors on other hosts than the broker's need a shared "
@@ -155,7 +155,7 @@ def _names(folder: Path) -> list[str]:
 
 @contextlib.contextmanager
 def _errors_of(path: Path, if_missing: OpenDataError | None = None) -> Iterator[None]:
-    """Translate the system's errors."""
+    """Translate the errors of the operating system."""
     try:
         yield
     except OSError as exc:
