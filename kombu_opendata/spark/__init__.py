@@ -1,7 +1,7 @@
-"""Spark: a frame's rows as Celery tasks, sent exactly once, and a store as frames. Needs the extra ``spark``.
+"""Spark integration: a frame's rows as Celery tasks, sent exactly once, and a store as frames (extra ``spark``).
 
 * :func:`submit_tasks` sends each row of a frame as a task, :func:`stream_tasks` those of a streaming frame.
-* :func:`read_table` reads messages, attempts and queues of a store, whether its broker runs or not.
+* :func:`read_table` reads messages, attempts and queues of a store, with or without a running broker.
 * ``df.write.format("opendata")`` and ``spark.read.format("opendata")`` do the same, after :func:`register`.
 * :func:`use_java` finds a Java for a session on this machine.
 """

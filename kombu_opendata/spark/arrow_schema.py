@@ -1,4 +1,4 @@
-"""Spark's schemas as Arrow's, and why some of their columns have no Arrow type."""
+"""Arrow schemas for Spark's schemas, and the reasons why some of their columns have no Arrow type."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import types as T
 
-#: types without parameters. Spark's times with a zone arrive in UTC.
+#: types without parameters. Spark's times with a time zone arrive in UTC.
 _ARROW: dict[type[T.DataType], pa.DataType] = {
     T.NullType: pa.null(),
     T.BooleanType: pa.bool_(),
@@ -28,9 +28,9 @@ _ARROW: dict[type[T.DataType], pa.DataType] = {
 
 
 def arrow_schema(schema: Any) -> tuple[pa.Schema, dict[str, str]]:
-    """The schema as Arrow's, and the reasons why columns are missing in it, by name.
+    """Return the Arrow schema, and the reasons why columns are missing in it, by name.
 
-    Variants, geometries and user-defined types are left out, because their storage format would arrive.
+    Variants, geometries and user-defined types are omitted, because their storage format would arrive.
     """
     fields, refused = [], {}
     for field in schema.fields:
@@ -44,30 +44,31 @@ def arrow_schema(schema: Any) -> tuple[pa.Schema, dict[str, str]]:
 
 
 def _arrow_field(name: str, kind: T.DataType, nullable: bool) -> pa.Field:
-    """A field as Spark sends and expects it.
+    """Return a field in the form that Spark sends and expects.
 
     Raises:
         TypeError: the type has no Python value.
         ValueError: Arrow has no such type.
     """
-    found = _ARROW.get(type(kind))
+    arrow_type = _ARROW.get(type(kind))
     if isinstance(kind, T.DecimalType):
-        found = pa.decimal128(kind.precision, kind.scale)
+        arrow_type = pa.decimal128(kind.precision, kind.scale)
     elif isinstance(kind, T.ArrayType):
-        found = pa.list_(_arrow_field("element", kind.elementType, kind.containsNull))
+        arrow_type = pa.list_(_arrow_field("element", kind.elementType, kind.containsNull))
     elif isinstance(kind, T.MapType):
         key = _arrow_field("key", kind.keyType, False)
-        found = pa.map_(key, _arrow_field("value", kind.valueType, kind.valueContainsNull))
+        arrow_type = pa.map_(key, _arrow_field("value", kind.valueType, kind.valueContainsNull))
     elif isinstance(kind, T.StructType):
-        found = pa.struct([_arrow_field(field.name, field.dataType, field.nullable) for field in kind.fields])
-    if found is None:
+        arrow_type = pa.struct([_arrow_field(field.name, field.dataType, field.nullable) for field in kind.fields])
+    if arrow_type is None:
         raise TypeError(f"{kind.simpleString()} has no Python value that every worker knows")
-    return pa.field(name, found, nullable)
+    return pa.field(name, arrow_type, nullable)
 
 
 def without_void(kind: T.DataType) -> T.DataType:
-    """The type with string in place of a void in an array, map or struct, which Arrow can't always express. A void is
-    always null, so a cast to string does not change it.
+    """Return the type with string in place of a void in an array, map or struct.
+
+    Arrow can't always express such a void. A void is always null, so a cast to string does not change it.
     """
     if isinstance(kind, T.ArrayType):
         return T.ArrayType(_no_void(kind.elementType), kind.containsNull)

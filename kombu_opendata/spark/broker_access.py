@@ -1,4 +1,4 @@
-"""How the driver reaches the broker: one connection for declarations and for the commit of a job."""
+"""Access of the driver to the broker: one connection for declarations and for the commit of a job."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from .celery_app import load_app
 
 @dataclass(frozen=True)
 class BrokerAccess:
-    """Where the broker is and how to connect. Picklable; the repr shows no secrets.
+    """Broker and settings of a connection. Picklable; the repr shows no secrets.
 
     Attributes:
         url: an ``opendata`` URL.
-        transport_options: Kombu's.
+        transport_options: Kombu's transport options.
         ssl: Kombu's ``ssl``: True, a mapping, or False.
     """
 
@@ -41,12 +41,12 @@ class BrokerAccess:
 
     @property
     def instance(self) -> str:
-        """The name of the broker's instance."""
+        """Name of the broker's instance."""
         return parse(self.url.split(";")[0]).instance
 
     @contextmanager
     def connect(self) -> Iterator[SparkBroker]:
-        """A connection to the broker, which is closed in the end.
+        """Yield a connection to the broker, which is closed at the end of the block.
 
         Raises:
             ConnectionLost: the broker does not answer.
@@ -56,7 +56,7 @@ class BrokerAccess:
 
 
 class SparkBroker:
-    """An open connection."""
+    """Open connection to a broker."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -76,7 +76,7 @@ class SparkBroker:
                 declare()
 
     def declare(self, entities: Iterable[Any]) -> None:
-        """Declare Kombu's queues and exchanges, as a publish would."""
+        """Declare Kombu's queues and exchanges, as a publish does."""
         channel = self._connection.default_channel
         for entity in entities:
             entity(channel).declare()
@@ -85,7 +85,7 @@ class SparkBroker:
 def access_of(
     broker_url: str | None, app: Any = None, transport_options: Mapping[str, Any] | None = None
 ) -> BrokerAccess:
-    """How to reach the broker of a URL, or of an app, given as an object or as ``module:attribute``.
+    """Return the access to the broker of a URL, or of an app, given as an object or as ``module:attribute``.
 
     Raises:
         RequestError: both or neither are given, or the broker is another package's.

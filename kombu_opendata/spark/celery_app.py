@@ -1,4 +1,4 @@
-"""Celery apps: the one at ``module:attribute``, and one without settings."""
+"""Celery apps: the app at ``module:attribute``, and an app without settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..errors import RequestError
 
 
 def new_plain_app() -> Any:
-    """An app without settings: tasks go to the queue ``celery``, as JSON. It does not connect."""
+    """Return an app without settings: tasks go to the queue ``celery``, as JSON. It does not connect."""
     return Celery("opendata-spark", broker="opendata+memory://none", set_as_current=False)
 
 
@@ -22,7 +22,7 @@ plain_app = cache(new_plain_app)
 
 
 def load_app(path: str) -> Any:
-    """The app at ``module:attribute``, found as ``celery -A`` finds it.
+    """Return the app at ``module:attribute``, looked up as in ``celery -A``.
 
     Raises:
         RequestError: there is no such app.

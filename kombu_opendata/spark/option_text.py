@@ -1,4 +1,4 @@
-"""Names of Spark's options, and texts of those that are lists of names, or JSON."""
+"""Names of Spark's options, and parsing of options that are lists of names, or JSON."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ..errors import RequestError
 
 
 def names_of(text: str, option: str) -> tuple[str, ...]:
-    """Names that are separated by commas, or in a JSON array; raises RequestError."""
+    """Return names that are separated by commas, or in a JSON array; raise RequestError for other JSON."""
     if text.lstrip().startswith("["):
-        found = json_of(text, option)
-        if isinstance(found, list) and all(isinstance(name, str) for name in found):
-            return tuple(found)
+        value = json_of(text, option)
+        if isinstance(value, list) and all(isinstance(name, str) for name in value):
+            return tuple(value)
         raise RequestError(f"the option {option} must be a JSON array of names", option=option)
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def json_of(text: str, option: str) -> Any:
-    """The value of an option's JSON; raises RequestError."""
+    """Return the value of an option's JSON; raise RequestError if it is invalid."""
     try:
         return json.loads(text)
     except ValueError as exc:

@@ -1,4 +1,4 @@
-"""The result of ``submit_tasks``: a job's status, ids and messages, and waiting for its end."""
+"""Result of ``submit_tasks``: a job's status, ids and messages, and waiting for its end."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from .broker_access import BrokerAccess, access_of
 from .encode.task_ids import task_id
 from .source import read_table
 
-#: pause between two polls: the first, which then doubles up to the last
+#: pause between two polls: the first pause, which doubles up to the last
 _FIRST_POLL_SECONDS = 0.02
 POLL_SECONDS = 0.5
-#: a job that is blocked for less is normal, because workers make room all the time
+#: seconds for which a blocked job is normal, because workers free capacity all the time
 _BLOCKED_SECONDS = 2.0
 
 log = logging.getLogger(__name__)
 
 
 class SubmitResult:
-    """A job that was committed.
+    """Committed job.
 
     Attributes:
-        job_id: the id by which :func:`find_job` finds the job again.
-        added: whether this call added the tasks; False if a job with this id had been committed before.
-        rows: how many tasks the job has.
+        job_id: the id of the job for :func:`find_job`.
+        added: True if this call added the tasks; False if a job with this id had been committed before.
+        rows: the number of the job's tasks.
         first_message_id: the id of its first message; the others have the next ``rows - 1`` ids.
     """
 
@@ -50,10 +50,10 @@ class SubmitResult:
 
     # ---- status
     def status(self) -> JobInfo:
-        """The job as it is now.
+        """Return the current state of the job.
 
         Raises:
-            NotFound: the broker forgot the job, a week after the last of its tasks was settled.
+            NotFound: the broker forgot the job, which happens a week after the last of its tasks was settled.
         """
         with self._access.connect() as broker:
             return _of(broker.staging.job_status(self.job_id))
@@ -64,18 +64,18 @@ class SubmitResult:
         return dict(self.status().queues)
 
     def wait(self, timeout: float | None = None, *, progress: bool = False) -> JobInfo:
-        """Wait until each task has ended; returns the job as it is then.
+        """Wait until each task has ended; return the final state of the job.
 
         A task ends when its message is done, failed or removed and, if the worker acknowledged it before it ran, when
-        the worker reports its end, or is lost. Logs a warning if something, such as a full queue, keeps tasks out of
-        their queues for seconds.
+        the worker reports its end, or is lost. The method logs a warning if tasks can't be routed for seconds, for
+        example because a queue is full.
 
         Args:
             timeout: seconds; None means no limit.
             progress: show a progress bar.
 
         Raises:
-            TimeoutError: some tasks have not ended; the text says what blocks them, if anything.
+            TimeoutError: some tasks have not ended; the text has the reason if they are blocked.
         """
         with _bar(self.rows, progress) as show:
             return self._poll(lambda job: job.has_ended, timeout, show)
@@ -100,9 +100,9 @@ class SubmitResult:
                 pause = min(2 * pause, POLL_SECONDS)
 
     def wait_routed(self, timeout: float | None = None) -> JobInfo:
-        """Wait until each task is in its queue. The broker puts tasks there in the background, after the commit.
+        """Wait until each task is in its queue. The broker routes tasks in the background, after the commit.
 
-        Logs a warning as :meth:`wait` does.
+        The method logs a warning as :meth:`wait` does.
 
         Raises:
             TimeoutError: some tasks are not in their queues yet.
@@ -111,11 +111,11 @@ class SubmitResult:
 
     # ---- frames
     def messages(self, *columns: str) -> Any:
-        """Those of the job's messages that the store still has, as a frame of the table ``messages``."""
+        """Return the job's messages that are still stored, as a frame of the table ``messages``."""
         return self._read("messages", tuple(dict.fromkeys(columns))).select(*(columns or "*"))
 
     def failed(self) -> Any:
-        """The job's failed tasks as a frame of queue, message_id, failed_at, attempts, task and task_id."""
+        """Return the job's failed tasks as a frame of queue, message_id, failed_at, attempts, task and task_id."""
         return self._read("failed").join(self.messages("message_id", "task", "task_id"), "message_id", "left")
 
     def _read(self, table: str, columns: Sequence[str] = ()) -> Any:
@@ -124,16 +124,16 @@ class SubmitResult:
         return read_table(self._spark, store, table, columns=columns, first_id=first, last_id=last, instance=instance)
 
     def store(self) -> str:
-        """The URL of the broker's store. To read from it, this host must have access to it."""
+        """Return the URL of the broker's store. To read from it, this host must have access to it."""
         with self._access.connect() as broker:
             return broker.staging.staging_target().url.rsplit("/", 1)[0]
 
     # ---- ids
     def ids(self) -> Iterator[str]:
-        """The tasks' ids, in the order of the messages.
+        """Iterate over the tasks' ids, in the order of the messages.
 
         Ids that this job generated are computed. Those of a column, or of a job that another call had added, are read
-        from the store, so ids of messages that were collected are missing.
+        from the store, so ids of collected messages are missing.
         """
         if self._partitions is None:
             rows = self.messages("message_id", "task_id").orderBy("message_id").toLocalIterator()
@@ -143,7 +143,7 @@ class SubmitResult:
 
 @dataclass
 class _BlockedWatch:
-    """Logs a warning each time that a job has been blocked for seconds."""
+    """Watch that logs a warning each time that a job has been blocked for seconds."""
 
     job_id: str
     seen: Blocked | None = None
@@ -151,7 +151,7 @@ class _BlockedWatch:
     warned: bool = False
 
     def look(self, blocked: Blocked | None) -> None:
-        """Take note of what blocks the job now; None for nothing."""
+        """Record the reason that blocks the job now; None for no reason."""
         now = time.monotonic()
         if blocked != self.seen:
             self.seen, self.since, self.warned = blocked, now, False
@@ -162,10 +162,10 @@ class _BlockedWatch:
 
 @contextmanager
 def _bar(rows: int, shown: bool) -> Iterator[Callable[[JobInfo], None]]:
-    """A function that shows a job's progress, or does nothing without ``shown``.
+    """Yield a function that shows a job's progress, or does nothing without ``shown``.
 
     Args:
-        rows: how many tasks the job has. A task in several queues counts once in each.
+        rows: the number of the job's tasks. A task in several queues counts once in each.
     """
     if not shown:
         yield lambda job: None
@@ -205,7 +205,7 @@ def find_job(
     app: Any = None,
     transport_options: Mapping[str, Any] | None = None,
 ) -> SubmitResult:
-    """A job that was submitted before, by any process.
+    """Return a job that was submitted before, by any process.
 
     Args:
         broker_url, app, transport_options: as in ``submit_tasks``.

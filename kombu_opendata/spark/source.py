@@ -1,4 +1,4 @@
-"""The data source ``opendata``: ``df.write`` sends tasks, ``spark.read`` reads a store.
+"""Data source ``opendata``: ``df.write`` sends tasks, ``spark.read`` reads a store.
 
 Call ``register(spark)`` once for each session, and in each thread. Readers and writers are imported when they
 are used, because Spark imports this module in each of its Python processes.
@@ -36,7 +36,7 @@ _READ = frozenset(("table", "store", "broker_url", "instance", "columns", "parti
 
 
 class OpenDataSource(DataSource):
-    """See :mod:`.write.write_options` for writing and :mod:`.read.tables` for reading."""
+    """Data source; see :mod:`.write.write_options` for writing and :mod:`.read.tables` for reading."""
 
     @classmethod
     def name(cls) -> str:
@@ -47,7 +47,7 @@ class OpenDataSource(DataSource):
         return schema_of(self._table(), self.options.get("columns", ""))
 
     def reader(self, schema: Any) -> TableReader:
-        """A reader of one table.
+        """Return a reader of one table.
 
         Options: ``table``, ``store`` (or the argument of ``load``, or ``broker_url`` of a folder), ``instance``,
         ``columns``, ``partitions``, and those of :mod:`.read.bounds`.
@@ -83,32 +83,32 @@ class OpenDataSource(DataSource):
         return check_table(table)
 
     def _store(self) -> str:
-        given = {name: self.options[name] for name in ("store", "path", "broker_url") if self.options.get(name)}
-        if not given:
+        names = {name: self.options[name] for name in ("store", "path", "broker_url") if self.options.get(name)}
+        if not names:
             raise RequestError('name the store, a folder or a bucket\'s URL: load("/folder"), or the option store')
-        if "store" in given and given.get("path", given["store"]) != given["store"]:
-            raise RequestError(f"load names the store {given['path']!r} and the option store {given['store']!r}")
-        return next(iter(given.values()))
+        if "store" in names and names.get("path", names["store"]) != names["store"]:
+            raise RequestError(f"load names the store {names['path']!r} and the option store {names['store']!r}")
+        return next(iter(names.values()))
 
     # ---- writing
     def writer(self, schema: Any, overwrite: bool) -> TaskWriter:
         from .write.task_writers import TaskWriter
         from .write.write_options import new_job_id
 
-        found = self._parse(schema, overwrite)
-        return TaskWriter(found.plan, found.access, found.job_id or new_job_id(), found.report)
+        options = self._parse(schema, overwrite)
+        return TaskWriter(options.plan, options.access, options.job_id or new_job_id(), options.report)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> TaskStreamWriter:
         from .write.task_writers import TaskStreamWriter
 
-        found = self._parse(schema, overwrite)
-        return TaskStreamWriter(found.plan, found.access, found.job_id)
+        options = self._parse(schema, overwrite)
+        return TaskStreamWriter(options.plan, options.access, options.job_id)
 
     def _parse(self, schema: Any, overwrite: bool) -> WriteOptions:
-        """The options for writing, checked; makes the template if all rows have the same task and queue.
+        """Return the validated options for writing; create the template if all rows have the same task and queue.
 
         Raises:
-            RequestError: an option is wrong.
+            RequestError: an option is invalid.
         """
         from .write.write_options import parse_write_options
 
@@ -116,24 +116,24 @@ class OpenDataSource(DataSource):
             raise RequestError(f"a table of Spark's catalog can't take tasks: {_NO_CATALOG}")
         if overwrite:
             raise RequestError('tasks can only be added: use mode("append")')
-        found = parse_write_options(self.options, *arrow_schema(schema))
-        plan = found.plan
+        options = parse_write_options(self.options, *arrow_schema(schema))
+        plan = options.plan
         if plan.task and plan.columns.queue is None:
             plan.template((plan.task, plan.queue))
-        return found
+        return options
 
 
 def register(spark: Any) -> None:
-    """Make the format ``opendata`` known to a session, and make the session this thread's active one.
+    """Register the format ``opendata`` with a session, and make the session this thread's active one.
 
-    Spark looks for formats in the active session, even for a frame of another session.
+    Spark looks up formats in the active session, even for a frame of another session.
 
     Raises:
         StartError: Spark would run a Python without this package.
     """
     if not is_remote():  # a Spark Connect server has its own Python, and requests name their session
         check_worker_python(os.environ.get("PYSPARK_PYTHON", "python3"))
-        spark.createDataFrame([], StructType())  # makes the session active; PySpark has no call for that alone
+        spark.createDataFrame([], StructType())  # makes the session active; PySpark has no separate call for this
     spark.dataSource.register(OpenDataSource)
 
 
@@ -154,30 +154,30 @@ def read_table(
     instance: str | None = None,
     partitions: int = 0,
 ) -> Any:
-    """A table of a store as a frame, whether the store's broker runs or not.
+    """Return a table of a store as a frame, with or without a running broker.
 
-    Only rows within the bounds are read. :mod:`.read.bounds` says which tables have which bounds.
+    Only rows within the bounds are read. :mod:`.read.bounds` lists the bounds of each table.
 
     Args:
         store: the store's folder, or the URL of its bucket.
         table: see :mod:`.read.tables`.
-        columns: the columns to read: names, or a text with commas; by default all that are not costly.
+        columns: the columns to read: names, or a text with commas; by default all that are not expensive.
         first_id: the first message id.
         last_id: the last message id.
-        gte: messages received, or attempts ended, at this time or later; in UTC if it has no zone.
+        gte: messages received, or attempts ended, at this time or later; in UTC if it has no time zone.
         gt: the same, later than this time.
         lte: the same, at this time or earlier.
         lt: the same, earlier than this time.
         queues: rows of these queues; all if empty.
         statuses: entries in these states; all if empty.
         instance: the store's instance; by default its only one.
-        partitions: about how many; 0 chooses by size.
+        partitions: the approximate number of partitions; 0 chooses by size.
 
     Raises:
         RequestError: there is no such table, column or bound.
     """
     names = ",".join([columns] if isinstance(columns, str) else columns)
-    schema_of(table, names)  # checked here, because Spark buries a source's errors in a traceback
+    schema_of(table, names)  # checked here, because Spark hides a source's errors in a traceback
     rows = bounds.bound_options(
         first_id=first_id, last_id=last_id, gte=gte, gt=gt, lte=lte, lt=lt, queues=queues, statuses=statuses
     )

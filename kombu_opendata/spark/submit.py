@@ -1,4 +1,4 @@
-"""``submit_tasks`` and ``stream_tasks``: a frame's rows as Celery tasks."""
+"""Functions ``submit_tasks`` and ``stream_tasks``: a frame's rows as Celery tasks."""
 
 from __future__ import annotations
 
@@ -43,25 +43,25 @@ def submit_tasks(
     transport_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> SubmitResult:
-    """Send each row of a frame as a task. All tasks become visible at once when this returns, or none does.
+    """Send each row of a frame as a task. All tasks become visible together when the call returns, or none does.
 
-    A ``Column`` differs from row to row; anything else is the same for all rows.
+    A ``Column`` differs from row to row; other values are the same for all rows.
 
     Args:
         df: the rows.
         task: the task's name.
         broker_url: the broker's URL, if no app is given.
-        app: the Celery app that names the broker; its routes, queues, serializer and task options apply. Give it as
+        app: the Celery app that names the broker; its routes, queues, serializer and task options apply. Pass it as
             text, ``module:attribute``, if executors can import it. With an app object the driver needs one more pass
             over the frame where ``task`` or ``queue`` is a column.
         args: positional arguments: columns' names, ``Column``s, or constants (a constant text is ``F.lit("text")``).
-        kwargs: keyword arguments: columns' names, or a mapping of keywords to what ``args`` may have. Without ``args``
-            and ``kwargs``, every column except ``task_id`` is a keyword argument.
+        kwargs: keyword arguments: columns' names, or a mapping of keywords to such values as in ``args``. Without
+            ``args`` and ``kwargs``, every column except ``task_id`` is a keyword argument.
         queue: the queue; by default Celery's routing decides.
-        priority: 0 to 255, higher first. The task's own applies where a column has null.
-        eta: as for ``apply_async``, or a column of timestamps; null means at once.
+        priority: 0 to 255, higher first. The task's priority applies where a column has null.
+        eta: as for ``apply_async``, or a column of timestamps; null means immediately.
         expires: as for ``apply_async``, or a column of timestamps; null means never.
-        task_id: a column, or its name. By default ids follow from the job id, the partition and the row.
+        task_id: a column, or its name. By default ids are derived from the job id, the partition and the row.
         headers: names of headers and their constants or ``Column``s.
         job_id: a job whose id was committed before is returned, and nothing is added. Random by default.
         transport_options: Celery's ``broker_transport_options``, with ``broker_url``.
@@ -71,19 +71,21 @@ def submit_tasks(
     Raises:
         RequestError: an argument, the task, or a queue with other arguments is refused. Nothing was sent.
         StartError: Spark's Python lacks this package.
-        OpenDataError: the broker refuses the job, or is away for five minutes. Nothing was sent.
-        pyspark.errors.PySparkException: the job failed; the text names the wrong row. Nothing was sent.
+        OpenDataError: the broker refuses the job, or is unreachable for five minutes. Nothing was sent.
+        pyspark.errors.PySparkException: the job failed; the text names the invalid row. Nothing was sent.
     """
-    given = TaskArguments(task, args, kwargs, queue, priority, eta, expires, task_id, headers, options)
-    given.check(job_id)
-    return _submit(df, given, app, access_of(broker_url, app, transport_options), job_id)
+    arguments = TaskArguments(task, args, kwargs, queue, priority, eta, expires, task_id, headers, options)
+    arguments.check(job_id)
+    return _submit(df, arguments, app, access_of(broker_url, app, transport_options), job_id)
 
 
 def stream_tasks(df: DataFrame, task: str | Column, *, job_id: str | None = None, **arguments: Any) -> Any:
-    """A ``DataStreamWriter`` that sends each row of a streaming frame as a task. Set its checkpoint and start it.
+    """Return a ``DataStreamWriter`` that sends each row of a streaming frame as a task.
 
-    Each micro-batch is a job of its own, so a query that starts again from its checkpoint sends nothing twice.
-    The frame's session becomes this thread's active one; to start the query in another thread, ``register`` it there.
+    Set its checkpoint and start it.
+
+    Each micro-batch is a separate job, so a query that restarts from its checkpoint sends nothing twice. The frame's
+    session becomes this thread's active one; to start the query in another thread, ``register`` it there.
 
     Args:
         df: the streaming frame.
@@ -97,12 +99,12 @@ def stream_tasks(df: DataFrame, task: str | Column, *, job_id: str | None = None
     app = arguments.pop("app", None)
     access = access_of(arguments.pop("broker_url", None), app, arguments.pop("transport_options", None))
     names = [field.name for field in fields(TaskArguments) if field.name in arguments and field.name != "options"]
-    given = TaskArguments(task, **{name: arguments.pop(name) for name in names}, options=arguments)
-    given.check(job_id)
+    task_arguments = TaskArguments(task, **{name: arguments.pop(name) for name in names}, options=arguments)
+    task_arguments.check(job_id)
     check_prefix(job_id or "")
-    if given.is_routed_by_row and not isinstance(app, (str, type(None))):
+    if task_arguments.is_routed_by_row and not isinstance(app, (str, type(None))):
         raise RequestError("give the app as module:attribute, because a stream's tasks and queues are not known now")
-    frame, plan = _prepare(df, given, app, access)
+    frame, plan = _prepare(df, task_arguments, app, access)
     register(df.sparkSession)
     writer = frame.writeStream.format(NAME).option("broker_url", access.url).option("plan", pack_plan(plan, access))
     return writer if job_id is None else writer.option("job_id", job_id)
@@ -129,7 +131,7 @@ def _submit(df: DataFrame, given: TaskArguments, app: Any, access: BrokerAccess,
 
 
 def _result(spark: Any, access: BrokerAccess, job_id: str, report: CommitReport, *, has_own_ids: bool) -> SubmitResult:
-    """The job of a commit that has just succeeded.
+    """Return the job of a commit that has just succeeded.
 
     If another host made the commit, as with Spark Connect, there is no report. The broker knows the job, which is new.
     """
@@ -144,8 +146,9 @@ def _result(spark: Any, access: BrokerAccess, job_id: str, report: CommitReport,
 
 
 def _known_job(access: BrokerAccess, job_id: str | None) -> JobInfo | None:
-    """The job, if it was committed before. Without an id this only asks whether the broker takes jobs, because Spark
-    would bury the answer in a traceback.
+    """Return the job, if it was committed before.
+
+    Without an id this only checks that the broker accepts jobs, because Spark would hide its error in a traceback.
     """
     with access.connect() as broker:
         if job_id is None:
@@ -156,7 +159,7 @@ def _known_job(access: BrokerAccess, job_id: str | None) -> JobInfo | None:
 
 
 def _prepare(df: DataFrame, given: TaskArguments, app: Any, access: BrokerAccess) -> tuple[DataFrame, JobPlan]:
-    """The frame to write and the plan, with all that the driver can check."""
+    """Return the frame to write and the plan, after all checks that the driver can make."""
     is_path = isinstance(app, str)
     frame, plan = task_frame(df, given, app if is_path else "")
     make_templates(frame, plan, None if is_path else app)
@@ -166,7 +169,7 @@ def _prepare(df: DataFrame, given: TaskArguments, app: Any, access: BrokerAccess
 
 
 def _check_executors(text: str) -> None:
-    """Raise StartError if a traceback says that executors lack this package."""
+    """Raise StartError if a traceback shows that executors lack this package."""
     if "No module named 'kombu_opendata'" in text:
         raise StartError(
             "the executors' Python has no kombu_opendata: install kombu-opendata[spark] for it on each machine, or set "

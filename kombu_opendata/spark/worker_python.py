@@ -1,4 +1,4 @@
-"""Checks that the Python which Spark starts for its own processes has this package, before Spark finds out."""
+"""Check that the Python that Spark starts for its processes has this package, before Spark fails."""
 
 from __future__ import annotations
 
@@ -20,25 +20,26 @@ _TIMEOUT_SECONDS = 120
 def check_worker_python(python: str) -> None:
     """Check that a command starts a Python of this version that can import this package.
 
-    A Python in the same folder as this process's own is not tried, nor is any if this package runs from an archive.
+    A Python in the same folder as this process's Python is not checked, nor is any if this package runs from an
+    archive.
 
     Args:
         python: ``PYSPARK_PYTHON``, or Spark's default.
 
     Raises:
-        StartError: it does not; the text says what to set.
+        StartError: the check fails; the text has the setting to change.
     """
-    found = shutil.which(python)
-    if found is None:
+    program = shutil.which(python)
+    if program is None:
         raise _wrong(python, "there is no such program here")
-    if Path(found).absolute().parent == Path(sys.executable).parent or not Path(kombu_opendata.__file__).is_file():
+    if Path(program).absolute().parent == Path(sys.executable).parent or not Path(kombu_opendata.__file__).is_file():
         return
-    done = subprocess.run([found, "-c", _TRY], capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False)
+    done = subprocess.run([program, "-c", _TRY], capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False)
     version, ours = done.stdout.strip(), f"{sys.version_info.major}.{sys.version_info.minor}"
     if version and version != ours:
-        raise _wrong(python, f"{found} is Python {version}, and this is {ours}")
+        raise _wrong(python, f"{program} is Python {version}, and this is {ours}")
     if done.returncode:
-        raise _wrong(python, f"{found} says {(done.stderr.strip().splitlines() or ['nothing'])[-1]}")
+        raise _wrong(python, f"{program} says {(done.stderr.strip().splitlines() or ['nothing'])[-1]}")
 
 
 def _wrong(python: str, why: str) -> StartError:

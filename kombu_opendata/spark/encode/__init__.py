@@ -1,1 +1,4 @@
-"""Rows as messages: plans, templates of tasks, and the columns of messages. Runs on the driver and on executors."""
+"""Encoding of rows as messages: plans, templates of tasks, and the columns of messages.
+
+Used on driver and executors.
+"""

@@ -1,7 +1,8 @@
-"""Arrow columns as arguments of tasks: their Python values, their JSON, and their reprs.
+"""Arrow columns as arguments of tasks: Python values, JSON, and reprs.
 
-The table of docs/spark.md shows what each Spark type becomes. Columns are converted as a whole, which takes a tenth of
-the time of row by row. The results are those of ``json.dumps``, the ``msgspec`` serializer and Celery's ``saferepr``.
+The table of docs/spark.md shows the result for each Spark type. Columns are converted as a whole, which takes a tenth
+of the time of a conversion by row. The results are those of ``json.dumps``, the ``msgspec`` serializer and Celery's
+``saferepr``.
 """
 
 from __future__ import annotations
@@ -28,22 +29,22 @@ json_quote: Callable[[str], str] = json.encoder.encode_basestring_ascii
 
 # ---- Python values
 def values(array: pa.Array) -> list[Any]:
-    """A column's values as Python objects; times with a zone are aware and in UTC."""
-    found: list[Any] = array.to_pylist()
+    """Return a column's values as Python objects; times with a time zone are aware and in UTC."""
+    items: list[Any] = array.to_pylist()
     convert = converter(array.type)
-    return found if convert is None else [None if value is None else convert(value) for value in found]
+    return items if convert is None else [None if value is None else convert(value) for value in items]
 
 
 def converter(kind: pa.DataType) -> Convert | None:
-    """A conversion for the Python objects that pyarrow makes of this type; None if they need none."""
+    """Return a conversion for the Python objects that pyarrow creates for this type; None if they need none."""
     if pa.types.is_timestamp(kind):
         return None if kind.tz is None else lambda value: value.astimezone(dt.UTC)
     if pa.types.is_map(kind):
         key, item = _each(kind.key_type), _each(kind.item_type)
         return lambda pairs: {key(k): item(v) for k, v in pairs}
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        one = _each(kind.value_type)
-        return None if converter(kind.value_type) is None else lambda items: list(map(one, items))
+        item_converter = _each(kind.value_type)
+        return None if converter(kind.value_type) is None else lambda items: list(map(item_converter, items))
     if pa.types.is_struct(kind):
         fields = {field.name: _each(field.type) for field in kind if converter(field.type) is not None}
         convert = fields.items()
@@ -58,7 +59,7 @@ def _each(kind: pa.DataType) -> Convert:
 
 # ---- arguments
 class Constant:
-    """An argument that is the same for all rows. Its methods are those of :class:`Column`."""
+    """Argument that is the same for all rows. Its methods are those of :class:`Column`."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
@@ -77,7 +78,7 @@ class Constant:
 
 
 class Column:
-    """An argument that differs from row to row."""
+    """Argument that differs from row to row."""
 
     def __init__(self, array: pa.Array) -> None:
         self.array = pc.cast(array, pa.string()) if pa.types.is_large_string(array.type) else array
@@ -85,15 +86,18 @@ class Column:
 
     @cached_property
     def values(self) -> list[Any]:
-        """The values as Python objects."""
+        """Values as Python objects."""
         return values(self.array)
 
     def value(self, row: int) -> Any:
-        """The value of one row."""
+        """Return the value of one row."""
         return self.values[row]
 
     def json(self, dumps: Callable[[Any], str]) -> pa.Array:
-        """Each value's JSON, as ``json.dumps`` writes it by default; ``dumps`` is for types without a short cut."""
+        """Return each value's JSON, as ``json.dumps`` writes it by default.
+
+        ``dumps`` is for types without a fast path.
+        """
         if pa.types.is_string(self.kind):
             if self._is_plain:
                 return _quoted(b'"', self.array, "null")
@@ -103,13 +107,13 @@ class Column:
         return self._simple("null", dumps)
 
     def compact(self, dumps: Callable[[Any], bytes]) -> pa.Array:
-        """Each value's JSON, as the ``msgspec`` serializer writes it."""
+        """Return each value's JSON, as the ``msgspec`` serializer writes it."""
         if pa.types.is_string(self.kind) and self._is_plain:
             return _quoted(b'"', self.array, "null")
         return self._simple("null", lambda value: dumps(value).decode())
 
     def shown(self, show: Callable[[Any], str]) -> pa.Array:
-        """What ``saferepr`` writes for each value inside a tuple, uncut; ``show`` as ``dumps`` of :meth:`json`."""
+        """Return the uncut ``saferepr`` of each value inside a tuple; ``show`` is as ``dumps`` of :meth:`json`."""
         if pa.types.is_string(self.kind):
             array = self.array
             if b"'" in content(array):
@@ -153,7 +157,7 @@ def _json_float(value: float | None) -> str:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether the type is a string."""
+    """Return True if the type is a string."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
@@ -161,15 +165,15 @@ Argument: TypeAlias = Column | Constant
 
 
 def required_texts(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """The texts of a column that must have one in each row.
+    """Return the texts of a column that must have a text in each row.
 
     Raises:
         InvalidMessage: a row has null or an empty text.
     """
-    found = pc.cast(batch.column(name), pa.string())
-    if found.null_count or not pc.all(pc.not_equal(found, "")).as_py():
+    texts = pc.cast(batch.column(name), pa.string())
+    if texts.null_count or not pc.all(pc.not_equal(texts, "")).as_py():
         raise InvalidMessage("it must be a text that is not empty", column=name)
-    return found
+    return texts
 
 
 # ---- types
@@ -189,7 +193,7 @@ _SAMPLES: list[tuple[Callable[[pa.DataType], bool], Any]] = [
 
 
 def sample(kind: pa.DataType) -> Any:
-    """A value of this type, to find out whether a serializer takes it.
+    """Return a value of this type, which tests if a serializer accepts it.
 
     Raises:
         TypeError: a column of this type can't be an argument.

@@ -1,7 +1,7 @@
-"""Texts and bytes of many rows at once, joined by Arrow.
+"""Texts and bytes of many rows, joined by Arrow in one call.
 
 A piece is the same for all rows (``bytes``), or a column of strings or binaries. Joining pieces row by row in Python
-takes ten times as long, and would be most of what a job does.
+takes ten times as long, and would dominate the time of a job.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from ...errors import InvalidMessage
 
 Piece: TypeAlias = "bytes | pa.Array"
 
-#: characters that JSON and ``repr`` both leave as they are
+#: characters that neither JSON nor ``repr`` escapes
 _PLAIN = bytes(set(range(0x20, 0x7F)) - set(b'"\\'))
 
-# msgpack's types with a length of one byte; the types for two and four bytes follow each
+# msgpack's types with a length of one byte; the types for two and four bytes follow each of them
 _STR8 = 0xD9
 _BIN8 = 0xC4
 _MAX_16 = 0xFFFF
 
 
 def join(pieces: Sequence[Piece], rows: int) -> pa.Array:
-    """The pieces of each row, back to back, as a column of binaries.
+    """Return the joined pieces of each row as a column of binaries.
 
     Raises:
         InvalidMessage: the result has over 2 GiB.
@@ -48,17 +48,17 @@ def join(pieces: Sequence[Piece], rows: int) -> pa.Array:
 
 
 def _binary(column: pa.Array) -> pa.Array:
-    """A column of strings as binaries, without a copy."""
+    """Return a column of strings as binaries, without a copy."""
     return column if column.type == pa.binary() else pc.cast(column, pa.binary())
 
 
 def strings(values: Sequence[str]) -> pa.Array:
-    """Texts as a column."""
+    """Return texts as a column."""
     return pa.array(values, pa.string())
 
 
 def content(column: pa.Array) -> bytes:
-    """The bytes of all texts of a column, back to back."""
+    """Return the joined bytes of all texts of a column."""
     if not len(column):
         return b""
     _valid, offsets, data = column.buffers()
@@ -69,18 +69,21 @@ def content(column: pa.Array) -> bytes:
 
 
 def is_plain(column: pa.Array) -> bool:
-    """Whether JSON needs no escapes: all characters are printable ASCII, without quotation marks and backslashes."""
+    """Return True if JSON needs no escapes.
+
+    All characters are printable ASCII, without quotation marks and backslashes.
+    """
     return not content(column).translate(None, _PLAIN)
 
 
 # ---- msgpack
 def packed_texts(column: pa.Array) -> pa.Array:
-    """Each text as a msgpack str."""
+    """Return each text as a msgpack str."""
     return _packed(column, _STR8)
 
 
 def packed_bytes(column: pa.Array) -> pa.Array:
-    """Each binary as a msgpack bin."""
+    """Return each binary as a msgpack bin."""
     return _packed(column, _BIN8)
 
 
@@ -95,7 +98,7 @@ def _packed(column: pa.Array, type8: int) -> pa.Array:
 
 
 def _head(type8: int, length: int) -> bytes:
-    """What msgpack has in front of a str or bin of this length."""
+    """Return msgpack's prefix of a str or bin of this length."""
     if type8 == _STR8 and length < 32:
         return bytes((0xA0 | length,))
     if length <= 0xFF:

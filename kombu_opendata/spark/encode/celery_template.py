@@ -1,7 +1,7 @@
-"""The message that ``apply_async`` of a task would send, made by Celery itself, with its options, routes and signals.
+"""Message that ``apply_async`` of a task would send, created by Celery with its options, routes and signals.
 
-Celery publishes a message with sample arguments to a producer that keeps it. What differs from row to row is marked
-(the id) or known by name (``eta``, ``priority``, …); the rest is the same for every row of a job.
+Celery publishes a message with sample arguments to a producer that captures it. Parts that differ from row to row are
+marked (the id) or known by name (``eta``, ``priority``, …); the others are the same for every row of a job.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from ..celery_app import new_plain_app
 
 log = logging.getLogger(__name__)
 
-#: stands for a task's id in a template
+#: placeholder of a task's id in a template
 ID_MARKER = "00000000-opendata-task-id-000000000000"
 
 
 @dataclass(frozen=True)
 class Template:
-    """A message without its arguments. Picklable.
+    """Message without its arguments. Picklable.
 
     Attributes:
-        headers, properties: as published; :data:`ID_MARKER` stands for the id of a row's task.
+        headers, properties: as published; :data:`ID_MARKER` is the placeholder for the id of a row's task.
         embed: the third part of the body: callbacks, errbacks, chain, chord.
         declare: Kombu's queues and exchanges that ``apply_async`` would have declared.
         repr_limits: the maximum lengths of argsrepr and kwargsrepr, and the levels of both.
-        made_at_ms: when Celery made the message, ms since the epoch.
+        made_at_ms: the time at which Celery created the message, ms since the epoch.
         counted: those of the headers ``eta`` and ``expires`` that Celery counted from ``made_at_ms``.
-        is_dated: whether ``expires`` is a time, so that the property ``expiration`` is the time left until then.
+        is_dated: True if ``expires`` is a time; the property ``expiration`` is then the time left until it.
         shown: those of the headers ``argsrepr`` and ``kwargsrepr`` that do not follow from the arguments.
     """
 
@@ -60,7 +60,7 @@ class Template:
     shown: tuple[str, ...] = ()
 
     def at(self, now_ms: int) -> Template:
-        """The template as Celery would make it at this time, ms since the epoch."""
+        """Return the template as Celery would create it at this time, ms since the epoch."""
         later_ms = now_ms - self.made_at_ms
         later = timedelta(milliseconds=later_ms)
         moved = {name: (datetime.fromisoformat(self.headers[name]) + later).isoformat() for name in self.counted}
@@ -76,11 +76,14 @@ class NotSerialized(RequestError):
 
 
 class _Captured(BaseException):
-    """Ends a publish. A BaseException, because an ``except Exception`` in Celery would take it for a failure."""
+    """Signal that ends a publish.
+
+    A BaseException, because an ``except Exception`` in Celery would handle it as a failure.
+    """
 
 
 class _Probe(Producer):
-    """A producer that keeps the message instead of publishing it. Signals that a task was sent are not sent."""
+    """Producer that captures the message instead of publishing it, so that no signal reports a sent task."""
 
     def _prepare(
         self,
@@ -138,18 +141,18 @@ def _check_compression(name: str) -> None:
 def make_template(
     app: Any, task: str, args: list[Any], kwargs: Mapping[str, Any], options: dict[str, Any], *, any_task: bool
 ) -> Template:
-    """Make the template of a task.
+    """Create the template of a task.
 
     Args:
         app: a Celery app; its routes, queues and the task's own options apply as in ``apply_async``.
-        args, kwargs: sample values of the types that the rows have.
+        args, kwargs: sample values of the rows' types.
         options: options of ``apply_async``: ``queue``, ``priority``, ``eta``, ``headers``, …
-        any_task: send the task by its name, whatever tasks the app has. The app that is used by default has the shared
-            tasks of every library that this process imported, so its tasks say nothing.
+        any_task: send the task by its name, even if the app does not have it. The default app has the shared tasks of
+            every library that this process imported, so its list of tasks proves nothing.
 
     Raises:
         RequestError: the app has other tasks but not this one, runs tasks eagerly, or uses Celery's protocol 1.
-        TypeError: the app's task does not take these arguments.
+        TypeError: the app's task does not accept these arguments.
         NotSerialized: the serializer refuses a type, or there is no such serializer.
     """
     if app.conf.task_always_eager:
@@ -173,12 +176,12 @@ def make_template(
 
 
 def _task_of(app: Any, name: str) -> Any:
-    """The app's task of this name; None if the app does not have it but may send it.
+    """Return the app's task of this name; None if the app does not have it but may send it.
 
-    Libraries share tasks with every app. So an app that has only shared tasks may be one that only sends.
+    Libraries share tasks with every app, so an app that has only shared tasks may be one that only sends tasks.
 
     Raises:
-        RequestError: the app does not have this task, but has tasks of its own, or one with a similar name.
+        RequestError: the app does not have this task, but has its own tasks, or a task with a similar name.
     """
     if name not in app.tasks:
         try:
@@ -188,7 +191,7 @@ def _task_of(app: Any, name: str) -> Any:
             return None
     if name in app.tasks:
         return app.tasks[name]
-    shared = new_plain_app().tasks  # a new one: one made earlier lacks what was shared since
+    shared = new_plain_app().tasks  # a new app: an earlier one lacks tasks that were shared since
     own = sorted(known for known in app.tasks if known not in shared)
     like = [known for known in app.tasks if known.endswith(f".{name}")] or get_close_matches(name, app.tasks, 1)
     if own or like:
@@ -201,7 +204,7 @@ def _task_of(app: Any, name: str) -> Any:
 
 
 def _times(made: Template, options: Mapping[str, Any], usual_expires: Any) -> dict[str, Any]:
-    """The template's attributes that say how its times change."""
+    """Return the template's attributes that describe the changes of its times."""
     expires = options.get("expires", usual_expires)
     is_counted = isinstance(expires, Real)
     return {
@@ -213,11 +216,11 @@ def _times(made: Template, options: Mapping[str, Any], usual_expires: Any) -> di
 def _shown(
     made: Template, args: Sequence[Any], kwargs: Mapping[str, Any], options: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """The reprs that the options gave, or that a receiver of ``before_task_publish`` replaced."""
+    """Return the names of reprs that the options set, or that a receiver of ``before_task_publish`` replaced."""
     args_limit, kwargs_limit, levels = made.repr_limits
     usual = {
         "argsrepr": saferepr(tuple(args), args_limit, levels),
         "kwargsrepr": saferepr(dict(kwargs), kwargs_limit, levels),
     }
-    given = {name for name in usual if options.get(name) is not None} | (options.get("headers") or {}).keys()
-    return tuple(name for name, text in usual.items() if name in given or made.headers.get(name) != text)
+    explicit = {name for name in usual if options.get(name) is not None} | (options.get("headers") or {}).keys()
+    return tuple(name for name, text in usual.items() if name in explicit or made.headers.get(name) != text)

@@ -1,11 +1,11 @@
-"""Messages in columns, as ``BatchWriter.add_many`` takes them."""
+"""Messages in columns, the arguments of ``BatchWriter.add_many``."""
 
 from __future__ import annotations
 
 from itertools import repeat
 from typing import Any, NamedTuple
 
-#: one value for all rows, or a list with one for each
+#: one value for all rows, or a list with a value for each
 Values = Any
 
 
@@ -22,10 +22,10 @@ class Messages(NamedTuple):
 
 
 def interleave(parts: list[tuple[list[int], Messages]], rows: int) -> Messages:
-    """Messages of several templates, in the order of their rows.
+    """Return the messages of several templates, in the order of their rows.
 
     Args:
-        parts: for each template the numbers of its rows, and their messages.
+        parts: the numbers of the rows of each template, and their messages.
     """
     names = dict.fromkeys(name for _, messages in parts for name in messages.headers)
     headers: dict[str, Values] = {name: [None] * rows for name in names}

@@ -1,4 +1,4 @@
-"""What a job sends: which columns are arguments or options of the message, and what all rows share."""
+"""Plan of a job: the columns that are arguments or options of the messages, and the common data of all rows."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Target = tuple[str, str]
 
 @dataclass(frozen=True)
 class ColumnNames:
-    """Names of the frame's columns by purpose; None where no column has it.
+    """Names of the frame's columns by purpose; None if there is no such column.
 
     Attributes:
         args: positional arguments, in order.
         kwargs: keyword → column.
         headers: header → column.
-        constants: values of those names in ``args`` and ``kwargs`` that stand for a constant, not for a column.
+        constants: the values of the names in ``args`` and ``kwargs`` that represent a constant instead of a column.
     """
 
     args: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class ColumnNames:
     constants: dict[str, Any] = field(default_factory=dict)
 
     def used(self) -> set[str]:
-        """The names of all columns."""
+        """Return the names of all columns."""
         single = (self.task, self.queue, self.task_id, self.priority, self.eta, self.expires)
         named = {name for name in single if name is not None}
         return (named | {*self.args, *self.kwargs.values(), *self.headers.values()}) - self.constants.keys()
@@ -50,17 +50,17 @@ class ColumnNames:
 
 @dataclass
 class JobPlan:
-    """A job's tasks except for the rows. Picklable: the driver makes a plan, the executors use it.
+    """Plan of a job's tasks without the rows. Picklable: the driver creates a plan, the executors use it.
 
     Attributes:
         columns: the purpose of each column.
-        task, queue: for all rows, unless a column has them; an empty queue leaves the choice to Celery.
-        options: options of ``apply_async`` for all rows.
-        templates: the templates made so far.
-        app_path: ``module:attribute`` of the app that executors make other templates with; empty for no app.
-        closed: whether the driver made all templates, so that another task or queue is an error.
+        task, queue: the values for all rows, unless a column has them; an empty queue leaves the choice to Celery.
+        options: the options of ``apply_async`` for all rows.
+        templates: the templates created so far.
+        app_path: ``module:attribute`` of the app with which executors create other templates; empty for no app.
+        closed: True if the driver has created all templates, so that another task or queue is an error.
         samples: a value of the type of each argument's column.
-        sources: what the caller wrote for a column, by the column's name in the frame that is written.
+        sources: the caller's expression for a column, by the column's name in the written frame.
     """
 
     columns: ColumnNames
@@ -74,21 +74,21 @@ class JobPlan:
     sources: dict[str, str] = field(default_factory=dict)
 
     def label(self, name: str) -> str:
-        """A column or constant as errors show it: what the caller wrote, and its purpose."""
+        """Return a column or constant as shown in errors: the caller's expression, and its purpose."""
         if name in self.columns.constants:
             return name
         source = self.sources.get(name, name)
         return f"column {name!r}" if source == name else f"column {source!r} ({name})"
 
     def template(self, target: Target, app: Any = None) -> Template:
-        """The template of a task for a queue; it is made on the first call.
+        """Return the template of a task for a queue; the first call creates it.
 
         Raises:
             RequestError: the plan is closed and has no such template, or the task can't be sent.
         """
-        found = self.templates.get(target)
-        if found is not None:
-            return found
+        existing = self.templates.get(target)
+        if existing is not None:
+            return existing
         if self.closed:
             raise RequestError(f"task {target[0]!r} for queue {target[1]!r} was not in the frame when the job began")
         any_task = app is None and not self.app_path
@@ -111,18 +111,18 @@ class JobPlan:
         return template
 
     def declared(self) -> list[Any]:
-        """Kombu's queues and exchanges that the templates made so far declare, each once."""
+        """Return Kombu's queues and exchanges that the existing templates declare, each once."""
         return list({repr(entity): entity for made in self.templates.values() for entity in made.declare}.values())
 
     def at(self, now_ms: int) -> JobPlan:
-        """The plan with its templates as made at this time, ms since the epoch."""
+        """Return the plan with its templates as created at this time, ms since the epoch."""
         return replace(self, templates={target: template.at(now_ms) for target, template in self.templates.items()})
 
     def check_columns(self, schema: pa.Schema, refused: Mapping[str, str]) -> None:
-        """Check that the columns exist and have types that fit. Adds a sample of each argument to the plan.
+        """Check that the columns exist and have suitable types, and add a sample of each argument to the plan.
 
         Args:
-            refused: columns that can't be in an Arrow schema, and why.
+            refused: the columns that can't be in an Arrow schema, with the reasons.
 
         Raises:
             RequestError: a column is missing or has a wrong type; the text names it.
@@ -149,7 +149,7 @@ class JobPlan:
                 raise RequestError(f"{self.label(name)} can't be an argument: {exc}", column=name) from exc
 
     def _named(self, refused: NotSerialized) -> NotSerialized:
-        """The error with the name of the column or constant that the serializer refuses, if it is a single one."""
+        """Return the error with the name of the column or constant that the serializer refuses, if it is only one."""
         serializer = refused.values["serializer"]
         constants = self.columns.constants
         for name in dict.fromkeys((*self.columns.args, *self.columns.kwargs.values())):

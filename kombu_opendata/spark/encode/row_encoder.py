@@ -1,4 +1,4 @@
-"""Rows of an Arrow batch as messages.
+"""Encoding of the rows of an Arrow batch as messages.
 
 Except for ids, times and origin, a message has the bytes that ``apply_async`` would have published:
 tests/spark/encode/test_row_encoder.py compares the two.
@@ -19,19 +19,19 @@ from .row_errors import reason_of, wrong_column
 from .task_ids import partition_prefix, row_ids
 from .uniform_rows import UniformRows
 
-#: how much is encoded at a time
+#: limits for the rows and bytes that are encoded together
 CHUNK_ROWS = 8192
 CHUNK_BYTES = 4 << 20
 
 
 class RowEncoder:
-    """Makes the messages of one partition.
+    """Encoder of the messages of one partition.
 
     Args:
         now_ms: returns the time, ms since the epoch.
 
     Attributes:
-        used: the templates that rows needed so far.
+        used: the templates that rows have used so far.
     """
 
     def __init__(self, plan: JobPlan, job_id: str, partition: int, now_ms: Callable[[], int]) -> None:
@@ -46,7 +46,7 @@ class RowEncoder:
         """Encode a batch in chunks, in the order of its rows.
 
         Raises:
-            InvalidMessage: a row can't be encoded; the error's ``row`` and ``partition`` say which.
+            InvalidMessage: a row can't be encoded; the error's ``row`` and ``partition`` identify it.
         """
         step = max(1, min(CHUNK_ROWS, CHUNK_BYTES * batch.num_rows // max(batch.nbytes, 1)))
         for start in range(0, batch.num_rows, step):
@@ -59,7 +59,7 @@ class RowEncoder:
             yield messages
 
     def _located(self, part: pa.RecordBatch, exc: Exception) -> InvalidMessage:
-        """An error that names the first row which can't be encoded."""
+        """Return an error that names the first row that can't be encoded."""
         row = self._row
         for number in range(part.num_rows):
             try:
@@ -91,7 +91,7 @@ class RowEncoder:
         return UniformRows(self._plan.columns, template, batch, ids, expires, self._now_ms()).messages()
 
     def _groups(self, batch: pa.RecordBatch) -> dict[tuple[Target, bool], list[int]]:
-        """The numbers of the rows by template, and by whether they have an ``expires``."""
+        """Return the numbers of the rows by template, and by the presence of an ``expires``."""
         columns, plan = self._plan.columns, self._plan
         varying = (columns.task, columns.queue, columns.expires)
         if not any(varying):

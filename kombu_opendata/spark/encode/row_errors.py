@@ -1,4 +1,4 @@
-"""What is wrong with a row that can't be sent: the column, its value and the reason, for an error's text."""
+"""Description of a row that can't be sent, for error messages: the column, its value and the reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...protocol.message_properties import priority_of, visible_at_ms_of
 from .argument_columns import required_texts, values
 from .plan import JobPlan
 
-#: how much is shown of a value, and of what is wrong with it
+#: limits for the characters of a value and of its error that are shown
 _SHOWN_CHARACTERS = 100
 _REASON_CHARACTERS = 300
 
@@ -21,7 +21,7 @@ Check = Callable[[pa.Array], object]
 
 
 def wrong_column(plan: JobPlan, row: pa.RecordBatch) -> str:
-    """Which column of this one row is wrong, its value and the reason; empty if no column is."""
+    """Return the invalid column of this row, its value and the reason; empty if all columns are valid."""
     for name, check in _checks(plan, row):
         column = row.column(name)
         try:
@@ -32,12 +32,12 @@ def wrong_column(plan: JobPlan, row: pa.RecordBatch) -> str:
 
 
 def reason_of(exc: Exception) -> str:
-    """The text of an error."""
+    """Return the text of an error."""
     return _cut(exc.text if isinstance(exc, OpenDataError) else f"{type(exc).__name__}: {exc}", _REASON_CHARACTERS)
 
 
 def _checks(plan: JobPlan, row: pa.RecordBatch) -> Iterator[tuple[str, Check]]:
-    """Each column with a function that raises an error if its value is wrong."""
+    """Yield each column with a function that raises an error if its value is invalid."""
     columns = plan.columns
     for name in filter(None, (columns.task, columns.queue, columns.task_id)):
         yield name, lambda _column, name=name: required_texts(row, name)  # type: ignore[misc]

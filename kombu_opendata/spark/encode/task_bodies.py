@@ -19,7 +19,7 @@ from .celery_template import Template
 
 
 class Arguments:
-    """The arguments of some rows.
+    """Arguments of some rows.
 
     Args:
         args: the positional arguments.
@@ -32,16 +32,16 @@ class Arguments:
         self._rows = rows
 
     def args_of(self, row: int) -> tuple[Any, ...]:
-        """The positional arguments of one row."""
+        """Return the positional arguments of one row."""
         return tuple(argument.value(row) for argument in self._args)
 
     def kwargs_of(self, row: int) -> dict[str, Any]:
-        """The keyword arguments of one row."""
+        """Return the keyword arguments of one row."""
         return {keyword: argument.value(row) for keyword, argument in self._kwargs.items()}
 
     # ---- bodies
     def packed_bodies(self, template: Template) -> pa.Array:
-        """The bodies of all rows as the serializer makes them, each encoded as a msgpack str or bin."""
+        """Return the serialized bodies of all rows, each encoded as a msgpack str or bin."""
         texts = self._texts(template)
         if texts is not None and not template.compression:
             return packed_texts(texts) if _makes_text(template) else packed_bytes(texts)
@@ -53,12 +53,12 @@ class Arguments:
         return packed_bytes(pa.array(bodies, pa.binary()))
 
     def _serialized(self, template: Template) -> list[Any]:
-        """Bodies made row by row, for any serializer."""
+        """Return bodies that are serialized row by row, for any serializer."""
         rows = ((self.args_of(row), self.kwargs_of(row), template.embed) for row in range(self._rows))
         return [registry.dumps(row, template.serializer)[2] for row in rows]
 
     def _texts(self, template: Template) -> pa.Array | None:
-        """Bodies joined from the texts of each argument; None if the serializer's texts can't be joined."""
+        """Return bodies joined from the texts of each argument; None if the serializer's texts can't be joined."""
         encoder = registry._encoders[template.serializer].encoder
         if _makes_text(template):
             embed = json_dumps(template.embed).encode()
@@ -87,7 +87,7 @@ class Arguments:
 
     # ---- reprs
     def args_reprs(self, limit: int, levels: int) -> pa.Array:
-        """The ``argsrepr`` header of each row."""
+        """Return the ``argsrepr`` header of each row."""
         pieces: list[Piece] = []
         for argument in self._args:
             pieces += (b", ", self._shown(argument, limit, levels))
@@ -95,7 +95,7 @@ class Arguments:
         return self._within([b"(", *pieces[1:], end], limit, levels, self.args_of)
 
     def kwargs_reprs(self, limit: int, levels: int) -> pa.Array:
-        """The ``kwargsrepr`` header of each row."""
+        """Return the ``kwargsrepr`` header of each row."""
         pieces: list[Piece] = []
         for keyword, argument in self._kwargs.items():
             key = saferepr(keyword, limit, levels).encode()
@@ -103,11 +103,11 @@ class Arguments:
         return self._within([b"{", *pieces[1:], b"}"], limit, levels, self.kwargs_of)
 
     def _shown(self, argument: Argument, limit: int, levels: int) -> Piece:
-        # in a tuple, because levels count from there; with twice the limit, an argument that is cut exceeds it alone
+        # in a tuple, because levels count from there; with twice the limit, a cut argument alone exceeds it
         return argument.shown(lambda value: saferepr((value,), 2 * limit, levels)[1:-2])
 
     def _within(self, pieces: list[Piece], limit: int, levels: int, whole: Callable[[int], Any]) -> pa.Array:
-        """The pieces joined; for rows that reach the limit, what ``saferepr`` makes of them."""
+        """Return the joined pieces; for rows that reach the limit, their ``saferepr``."""
         joined = pc.cast(join(pieces, self._rows), pa.string())
         long = pc.greater_equal(pc.utf8_length(joined), limit)
         if not pc.any(long).as_py():
@@ -123,5 +123,5 @@ def _json_key(keyword: str) -> bytes:
 
 
 def _makes_text(template: Template) -> bool:
-    """Whether the serializer is Kombu's own JSON, whose bodies are text."""
+    """Return True if the serializer is Kombu's JSON, whose bodies are text."""
     return registry._encoders[template.serializer].encoder is json_dumps

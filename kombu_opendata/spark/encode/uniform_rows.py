@@ -1,4 +1,4 @@
-"""Rows of one template as messages, column by column."""
+"""Encoding of the rows of one template as messages, column by column."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from .task_bodies import Arguments
 
 
 class UniformRows:
-    """Rows that have the same task and the same route, and that all have an ``expires``, or all have none.
+    """Rows with the same task and the same route, of which all or none have an ``expires``.
 
     Args:
-        expires: whether the rows have a value in the column of that name; otherwise they do not expire.
-        now_ms: the time, ms since the epoch, from which their TTL counts.
+        expires: True if the rows have a value in the column of that name; otherwise they do not expire.
+        now_ms: the start of their TTL, ms since the epoch.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class UniformRows:
     ) -> None:
         self._columns, self._template, self._batch, self._ids = columns, template, batch, ids
         self._headers, self._properties = dict(template.headers), dict(template.properties)
-        # what differs from row to row, encoded as msgpack; and those headers as filters see them
+        # columns that differ from row to row, encoded as msgpack; and those headers as filters see them
         self._header_columns: dict[str, pa.Array] = {}
         self._property_columns: dict[str, pa.Array] = {}
         self._seen: dict[str, Values] = {}
@@ -46,7 +46,7 @@ class UniformRows:
         self._fill_headers()
 
     def messages(self) -> Messages:
-        """The messages of all rows, in order."""
+        """Return the messages of all rows, in order."""
         template, rows = self._template, self._batch.num_rows
         args = [self._argument(name) for name in self._columns.args]
         kwargs = {keyword: self._argument(name) for keyword, name in self._columns.kwargs.items()}
@@ -98,23 +98,23 @@ class UniformRows:
         name = self._columns.priority
         if name is None:
             return
-        given, usual = self._batch.column(name).to_pylist(), self.priority
-        self.priority = [usual if value is None else priority_of(value) for value in given]
+        priorities, usual = self._batch.column(name).to_pylist(), self.priority
+        self.priority = [usual if value is None else priority_of(value) for value in priorities]
         self._property_columns["priority"] = _encoded(self.priority)
 
     def _fill_headers(self) -> None:
         for name, column in self._columns.headers.items():
-            given = values(self._batch.column(column))
-            self._fill_header(name, given)
+            header_values = values(self._batch.column(column))
+            self._fill_header(name, header_values)
             if name == "eta":
-                self.visible = [visible_at_ms_of({**self._headers, "eta": value}) for value in given]
+                self.visible = [visible_at_ms_of({**self._headers, "eta": value}) for value in header_values]
 
     def _fill_header(self, name: str, given: list[Any]) -> None:
         self._header_columns[name] = _encoded(given)
         self._seen[name] = [None if value is None else _seen_text(name, value) for value in given]
 
     def _seen_headers(self) -> dict[str, Values]:
-        """What :func:`metadata_headers` makes of the messages, in columns."""
+        """Return the result of :func:`metadata_headers` for the messages, in columns."""
         template = self._template
         constant = {name: value for name, value in self._headers.items() if name not in self._header_columns}
         priority = 0 if isinstance(self.priority, list) else self.priority
@@ -137,16 +137,16 @@ def _seen_text(name: str, value: Any) -> str | None:
 
 
 def _microseconds(column: pa.Array) -> list[Any]:
-    """Times as microseconds since the epoch; times without a zone are in UTC."""
-    found: list[Any] = pc.cast(pc.cast(column, pa.timestamp("us", column.type.tz)), pa.int64()).to_pylist()
-    return found
+    """Return times as microseconds since the epoch; times without a time zone are in UTC."""
+    microseconds: list[Any] = pc.cast(pc.cast(column, pa.timestamp("us", column.type.tz)), pa.int64()).to_pylist()
+    return microseconds
 
 
 def _encoded(given: Iterable[Any]) -> pa.Array:
     return pa.array([encode_fields(extended(value)) for value in given], pa.binary())
 
 
-# ---- envelopes: what all rows share is encoded once, and the envelope of a row is a join of bytes
+# ---- envelopes: common parts are encoded once, and the envelope of a row is a join of bytes
 def _envelope_pieces(
     template: Template,
     bodies: pa.Array,
@@ -154,7 +154,7 @@ def _envelope_pieces(
     headers: Mapping[str, pa.Array],
     properties: Mapping[str, pa.Array],
 ) -> list[Piece]:
-    """The pieces of the envelopes of some rows. Columns have values that are encoded as msgpack already.
+    """Return the pieces of the envelopes of some rows. Columns have values that are already encoded as msgpack.
 
     Args:
         headers, properties: the columns of headers and properties that differ from row to row.

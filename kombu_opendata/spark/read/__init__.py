@@ -1,1 +1,1 @@
-"""Reading a store's tables: their columns and bounds, and the scans that executors run."""
+"""Reading of a store's tables: their columns and bounds, and the scans of executors."""

@@ -1,4 +1,4 @@
-"""The table ``attempts``, from the history log.
+"""Table ``attempts``, from the history log.
 
 Attempts that are only in the journal of a killed broker are missing until it starts again.
 """
@@ -17,7 +17,7 @@ from .store_scan import Columns, Source, number_of
 
 
 def attempt_rows(first: int, last: int, bounds: Bounds) -> Source:
-    """The attempts within the bounds, from records whose first attempt has a number from ``first`` to ``last``."""
+    """Return the attempts within the bounds, from records whose first attempt is number ``first`` to ``last``."""
 
     async def source(store: OfflineStore) -> AsyncIterator[Columns]:
         low, high = keys.history_log_key(first, 0), keys.history_log_key(last, _LAST_ROW) + b"\0"
@@ -26,7 +26,7 @@ def attempt_rows(first: int, last: int, bounds: Bounds) -> Source:
             for key, value in rows:
                 if _may_match(key, value, bounds):
                     numbered = enumerate(history_log.decode(key, value).attempts, number_of(key))
-                    _append_attempts(columns, [one for one in numbered if _matches(one[1], bounds)])
+                    _append_attempts(columns, [attempt for attempt in numbered if _matches(attempt[1], bounds)])
             if columns["attempt_id"]:
                 yield columns
 
@@ -34,7 +34,7 @@ def attempt_rows(first: int, last: int, bounds: Bounds) -> Source:
 
 
 _LAST_ROW = (1 << 64) - 1
-#: the fields of an attempt in their order
+#: fields of an attempt, in order
 _ATTEMPT = (
     "message_id", "queue", "consumer", "claimed_at", "ended_at", "attempt", "outcome", "state", "runtime_ms", "pid",
     "exception",
@@ -42,7 +42,10 @@ _ATTEMPT = (
 
 
 def _may_match(key: bytes, value: bytes, bounds: Bounds) -> bool:
-    """Whether a record may have attempts that ended within the bounds; they are in the order of their ends."""
+    """Return True if a record may have attempts that ended within the bounds.
+
+    Attempts are in the order of their ends.
+    """
     count = history_log.attempts_of(key, value)
     if not count:
         return False

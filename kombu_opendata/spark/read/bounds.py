@@ -12,9 +12,9 @@ bound                   rows that are read                                      
 ``statuses``            entries in one of these states                               ``entries``
 ======================  ===========================================================  ===================================
 
-As options, ids are numbers, times are ISO 8601 (in UTC if they have no zone), and the others are names that are
-separated by commas or in a JSON array. An empty option is no bound. Spark evaluates all other conditions itself: its
-pushdown of filters into Python sources keeps the filters of one query for others on the same frame (4.3.0).
+As options, ids are numbers, times are ISO 8601 (in UTC if they have no time zone), and the others are names that are
+separated by commas or in a JSON array. An empty option is no bound. Spark evaluates all other conditions: its pushdown
+of filters into Python sources applies the filters of one query to other queries on the same frame (4.3.0).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _MS = timedelta(milliseconds=1)
 
 @dataclass(frozen=True)
 class Bounds:
-    """The bounds of one frame, both ends included. Picklable.
+    """Bounds of one frame, both ends included. Picklable.
 
     Attributes:
         first_id, last_id: message ids.
@@ -70,21 +70,21 @@ class Bounds:
     statuses: frozenset[str] | None = None
 
     def has_id(self, message_id: int) -> bool:
-        """Whether a message id is within the bounds."""
+        """Return True if a message id is within the bounds."""
         return self.first_id <= message_id <= self.last_id
 
     def has_time(self, at_ms: int) -> bool:
-        """Whether a time is within the bounds."""
+        """Return True if a time is within the bounds."""
         return (self.first_ms is None or self.first_ms <= at_ms) and (self.last_ms is None or at_ms <= self.last_ms)
 
     def has_queue(self, queue: str) -> bool:
-        """Whether a queue is within the bounds."""
+        """Return True if a queue is within the bounds."""
         return self.queues is None or queue in self.queues
 
 
-# ---- as options
+# ---- options
 def bound_options(**given: Any) -> dict[str, str]:
-    """Bounds by name as texts of options, without those that are None or empty.
+    """Return bounds by name as texts of options, without those that are None or empty.
 
     Raises:
         RequestError: a bound is of the wrong kind.
@@ -101,37 +101,37 @@ def bound_options(**given: Any) -> dict[str, str]:
 
 
 def _text(name: str, value: Any) -> str:
-    """The text of an option; raises TypeError for a value of the wrong kind."""
+    """Return the text of an option; raise TypeError for a value of the wrong kind."""
     if name in _IDS and not isinstance(value, bool):
         return str(operator.index(value))
     if name in _TIMES and isinstance(value, datetime):
         return value.isoformat()
     if name in _NAMES and not isinstance(value, (str, bytes)):
         names = list(value)
-        if all(isinstance(one, str) for one in names):
+        if all(isinstance(item, str) for item in names):
             return json.dumps(names) if names else ""
     raise TypeError
 
 
 def parse_bounds(table: str, options: Mapping[str, str]) -> Bounds:
-    """The bounds among a source's options.
+    """Return the bounds among a source's options.
 
     Raises:
-        RequestError: the table does not have a bound, or its text is wrong.
+        RequestError: the table does not support a bound, or its text is invalid.
     """
-    given = {name: options[name] for name in NAMES if options.get(name)}
-    for name in given:
+    texts = {name: options[name] for name in NAMES if options.get(name)}
+    for name in texts:
         if name not in _BY_TABLE[table]:
             has = f"it has {', '.join(_BY_TABLE[table])}" if _BY_TABLE[table] else "it has none"
             raise RequestError(f"table {table} has no bound {name!r}: {has}; or use where(…)", option=name)
-    first = [_edge(name, given[name]) for name in ("gte", "gt") if name in given]
-    last = [_edge(name, given[name]) for name in ("lte", "lt") if name in given]
-    queues, statuses = (frozenset(names_of(given.get(name, ""), name)) for name in _NAMES)
+    first = [_edge(name, texts[name]) for name in ("gte", "gt") if name in texts]
+    last = [_edge(name, texts[name]) for name in ("lte", "lt") if name in texts]
+    queues, statuses = (frozenset(names_of(texts.get(name, ""), name)) for name in _NAMES)
     for state in statuses - set(STATES):
         raise RequestError(f"there is no state {state!r}: choose from {', '.join(STATES)}", option="statuses")
     return Bounds(
-        _id(given, "first_id", 0),
-        _id(given, "last_id", MAX_ID),
+        _id(texts, "first_id", 0),
+        _id(texts, "last_id", MAX_ID),
         max(first, default=None),
         min(last, default=None),
         queues or None,
@@ -147,7 +147,7 @@ def _id(given: Mapping[str, str], name: str, usual: int) -> int:
 
 
 def _edge(name: str, text: str) -> int:
-    """The first or last millisecond within a bound of time."""
+    """Return the first or last millisecond within a bound of time."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError as exc:

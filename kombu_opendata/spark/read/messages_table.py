@@ -1,4 +1,4 @@
-"""The table ``messages``: metadata, and payloads from wherever they are stored."""
+"""Table ``messages``: metadata, and payloads from their locations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PAYLOADS = frozenset(("payload", "payload_bytes", "body"))
 
 
 def messages(first_id: int, last_id: int, wanted: frozenset[str]) -> Source:
-    """The wanted columns of the messages with these ids, both ends included."""
+    """Return the wanted columns of the messages with these ids, both ends included."""
 
     async def source(store: OfflineStore) -> AsyncIterator[Columns]:
         reader = _Payloads(store) if wanted & _PAYLOADS else None
@@ -31,7 +31,7 @@ def messages(first_id: int, last_id: int, wanted: frozenset[str]) -> Source:
             if reader is not None:
                 envelopes = await reader.envelopes([number_of(key) for key, _ in rows.pairs()])
                 columns["payload"] = envelopes
-                columns["payload_bytes"] = [None if one is None else len(one) for one in envelopes]
+                columns["payload_bytes"] = [None if envelope is None else len(envelope) for envelope in envelopes]
                 if "body" in wanted:
                     columns["body"] = list(map(_body, envelopes))
             yield columns
@@ -40,14 +40,14 @@ def messages(first_id: int, last_id: int, wanted: frozenset[str]) -> Source:
 
 
 class _Payloads:
-    """Reads envelopes, wherever they are stored."""
+    """Reader of envelopes at all their locations."""
 
     def __init__(self, store: OfflineStore) -> None:
         self._store = store
         self._reader = PayloadReader(store, StagedFolder(store.location.url, store.location.instance))
 
     async def envelopes(self, ids: list[int]) -> list[bytes | None]:
-        """The envelopes of these messages; None where the payload is missing.
+        """Return the envelopes of these messages; None where the payload is missing.
 
         Raises:
             CorruptRecord: a payload is damaged.
@@ -65,7 +65,7 @@ class _Payloads:
 
 
 def _body(envelope: bytes | None) -> bytes | None:
-    """The body as the serializer made it; None if the bytes are not an envelope."""
+    """Return the serialized body; None if the bytes are not an envelope."""
     opened = None if envelope is None else open_envelope(envelope, len(envelope))
     if opened is None:
         return None

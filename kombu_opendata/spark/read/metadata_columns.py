@@ -1,7 +1,7 @@
-"""Columns of the table ``messages`` that come from metadata, decoded for many records at once.
+"""Columns of the table ``messages`` from metadata, decoded for many records in one step.
 
-Most messages of a producer have metadata of one layout, so numpy finds a header at the same place in all of them.
-Decoding record by record takes ten times as long, and would be most of the time that reading messages takes.
+Most messages of a producer have metadata of one layout, so numpy reads a header at the same offset in all of them.
+Decoding record by record takes ten times as long, and would dominate the time of reading messages.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MANY = 256
 
 
 def columns(rows: Rows, wanted: frozenset[str]) -> Columns:
-    """The wanted columns of these records, as far as they come from metadata.
+    """Return the wanted columns of these records that are derived from metadata.
 
     Raises:
         CorruptRecord: a record does not decode.
@@ -37,7 +37,7 @@ def columns(rows: Rows, wanted: frozenset[str]) -> Columns:
 
 
 def _parts(rows: Rows, may_be_uniform: bool) -> Iterable[UniformRecords | MixedRecords]:
-    """The records in parts, at least one; long runs of one layout are parts of their own."""
+    """Yield the records in parts, at least one; long runs of one layout are separate parts."""
     data = np.frombuffer(rows.data, np.uint8)
     others: list[Run] = []
     for run in rows.runs if may_be_uniform else ():

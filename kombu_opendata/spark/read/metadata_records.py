@@ -1,4 +1,4 @@
-"""Metadata records as numpy arrays and Arrow columns: where each header is in the bytes of many records."""
+"""Metadata records as numpy arrays and Arrow columns: offsets of headers in the bytes of many records."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pyarrow.compute as pc
 from ...storage.slatedb.rows import Run
 from .store_scan import Columns
 
-#: how a record begins; :mod:`kombu_opendata.storage.records.metadata` describes the layout
+#: first fields of a record; :mod:`kombu_opendata.storage.records.metadata` describes the layout
 _HEAD = np.dtype([
     ("message_id", "<u8"), ("created_at", "<i8"), ("received_at", "<i8"), ("visible_at", "<i8"),
     ("retention", "<u4"), ("n", "u1"),
 ])  # fmt: skip
-#: a text's length, in front of it
+#: length that precedes a text
 _COUNT = np.dtype("<u2")
 #: columns of the table that are metadata headers, and the names of these headers
 HEADERS = {name: name for name in ("task", "exchange", "routing_key", "priority", "content_type")} | {"task_id": "id"}
@@ -33,20 +33,20 @@ Numbers = Any
 
 
 class DamagedError(Exception):
-    """A record does not decode."""
+    """Record that does not decode."""
 
 
 class Records(ABC):
-    """Some metadata records.
+    """Metadata records.
 
     Attributes:
-        head: the fixed part of each.
+        head: the fixed part of each record.
     """
 
     head: Any
 
     def columns(self, wanted: frozenset[str]) -> Columns:
-        """The wanted columns of the table, as far as they come from metadata."""
+        """Return the wanted columns of the table that are derived from metadata."""
         columns: Columns = {name: self._number(name) for name in _NUMBERS if name in wanted}
         for name in wanted & HEADERS.keys():
             columns[name] = self.header(HEADERS[name].encode())
@@ -67,7 +67,7 @@ class Records(ABC):
 
     @abstractmethod
     def header(self, name: bytes) -> pa.Array:
-        """One header of all records; the last one where a record has it twice."""
+        """Return one header of all records; the last one where a record has it twice."""
 
 
 def _times(ms: Any, missing: Any = None) -> pa.Array:
@@ -75,7 +75,7 @@ def _times(ms: Any, missing: Any = None) -> pa.Array:
 
 
 def _priorities(texts: pa.Array) -> pa.Array:
-    """The numbers in texts of up to three digits; null for other texts."""
+    """Return the numbers in texts of up to three digits; null for other texts."""
     different = texts.dictionary_encode()
     numbers = [
         int(text) if text and text.isascii() and text.isdecimal() and len(text) <= 3 else None
@@ -85,10 +85,10 @@ def _priorities(texts: pa.Array) -> pa.Array:
 
 
 def _column(data: Any, offsets: Any) -> pa.Array:
-    """Texts that lie back to back.
+    """Return contiguous texts as a column.
 
     Raises:
-        DamagedError: one is not UTF-8.
+        DamagedError: a text is not UTF-8.
     """
     column = pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data))
     try:
@@ -103,8 +103,8 @@ class UniformRecords(Records):
     """Records of one length, which may have one layout.
 
     Attributes:
-        has_one_layout: whether all have the same headers, with values of the same lengths. The object is of no use if
-            they do not.
+        has_one_layout: True if all have the same headers, with values of the same lengths. Otherwise the object can't
+            be used.
     """
 
     def __init__(self, data: Any, run: Run) -> None:
@@ -116,7 +116,7 @@ class UniformRecords(Records):
             self.head = np.ndarray((self._rows,), _HEAD, data, self._start, (self._step,))
 
     def _read_first(self) -> bool:
-        """Find the headers of the first record; returns whether all records have the same."""
+        """Locate the headers of the first record; return True if all records have the same."""
         length = self._length
         first = self._data[self._start : self._start + length].tobytes()
         fixed = _HEAD.itemsize - 1  # start of bytes that must be equal: the number of headers, lengths and names
@@ -135,7 +135,7 @@ class UniformRecords(Records):
         return self._cut(at, len(expected)) == expected * self._rows
 
     def _cut(self, at: int, length: int) -> bytes:
-        """These bytes of each record, back to back."""
+        """Return these bytes of each record, joined."""
         if not length:
             return b""
         return np.ndarray((self._rows,), f"V{length}", self._data, self._start + at, (self._step,)).tobytes()
@@ -150,7 +150,7 @@ class UniformRecords(Records):
 
 # ---------------------------------------------------------------------- any records
 class _Header(NamedTuple):
-    """Where the n-th header of each record is; meaningless for records where ``present`` is False."""
+    """Location of the n-th header of each record; undefined for records where ``present`` is False."""
 
     name: Numbers
     name_length: Numbers
@@ -185,9 +185,9 @@ class MixedRecords(Records):
             raise DamagedError
 
     def _text(self, at: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-        """Start and length of the texts whose lengths are at these places, and the places after them.
+        """Return start and length of the texts whose lengths are at these offsets, and the offsets after them.
 
-        Places only ascend, so one beyond its record is noticed in the end. Here it must only be within the data.
+        Offsets only ascend, so an offset beyond its record is noticed at the end. Here it must only be within the data.
         """
         at = np.minimum(at, len(self._data) - _COUNT.itemsize)
         length = self._windows(_COUNT)[at].astype(np.int64)
@@ -195,18 +195,18 @@ class MixedRecords(Records):
         return start, length, start + length
 
     def _windows(self, kind: Any) -> Any:
-        """A value of this type at each byte of the data, so that the values overlap."""
+        """Return a value of this type at each byte of the data, so that the values overlap."""
         kind = np.dtype(kind)
         size = len(self._data) - kind.itemsize + 1
         return np.ndarray((max(size, 0),), kind, self._data, strides=(1,))
 
     def _cut(self, starts: Numbers, length: int) -> Any:
-        """``length`` bytes from each of these places, back to back."""
+        """Return ``length`` bytes from each of these offsets, joined."""
         return self._windows(f"V{length}")[starts] if length else np.zeros(0, np.uint8)
 
     def header(self, name: bytes) -> pa.Array:
         rows = len(self._starts)
-        start, length, found = np.zeros(rows, np.int64), np.zeros(rows, np.int64), np.zeros(rows, bool)
+        start, length, is_present = np.zeros(rows, np.int64), np.zeros(rows, np.int64), np.zeros(rows, bool)
         for header in self._headers:
             candidates = np.flatnonzero(header.present & (header.name_length == len(name)))
             if not len(candidates):
@@ -216,11 +216,11 @@ class MixedRecords(Records):
                 match = slice(None) if len(candidates) == rows else candidates
             else:
                 match = candidates[(names.view(np.uint8).reshape(-1, len(name)) == list(name)).all(axis=1)]
-            start[match], length[match], found[match] = header.value[match], header.value_length[match], True
-        return self._texts(start, length, found)
+            start[match], length[match], is_present[match] = header.value[match], header.value_length[match], True
+        return self._texts(start, length, is_present)
 
     def _texts(self, start: Numbers, length: Numbers, found: Any) -> pa.Array:
-        """The texts at these places as a column; null where none was found."""
+        """Return the texts at these offsets as a column; null where ``found`` is False."""
         offsets = np.zeros(len(start) + 1, np.int64)
         np.cumsum(length, out=offsets[1:])
         longest = int(length.max(initial=0))
@@ -238,13 +238,13 @@ class MixedRecords(Records):
         return columns
 
     def _maps(self) -> pa.Array:
-        """All headers of each record."""
+        """Return all headers of each record."""
         if not self._headers:
             empty = pa.array([], pa.string())
             return pa.MapArray.from_arrays(np.zeros(len(self._starts) + 1, np.int32), empty, empty)
         stacked = [np.stack(column, axis=1) for column in zip(*self._headers, strict=True)]
         present = stacked[4].reshape(-1)
-        names, name_lengths, values, value_lengths = (one.reshape(-1)[present] for one in stacked[:4])
+        names, name_lengths, values, value_lengths = (part.reshape(-1)[present] for part in stacked[:4])
         offsets = np.zeros(len(self._starts) + 1, np.int32)
         np.cumsum(self.head["n"], out=offsets[1:])
         all_found = np.ones(len(names), bool)
@@ -253,7 +253,7 @@ class MixedRecords(Records):
 
 
 def _places(runs: Sequence[Run]) -> tuple[Numbers, Numbers]:
-    """Where the records of these runs start, and their lengths."""
+    """Return the starts and the lengths of the records of these runs."""
     table = np.fromiter(itertools.chain.from_iterable(runs), np.int64, 5 * len(runs)).reshape(-1, 5)
     start, step, _key, value, count = table.T
     before = np.cumsum(count) - count

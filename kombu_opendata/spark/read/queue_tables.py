@@ -1,4 +1,4 @@
-"""The tables of queues and of their entries, one for each state."""
+"""Tables of queues and of their entries, one table for each state."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TIMES = {"available": "visible_at", "in_flight": "claimed_at", "done": "done_at
 
 
 def entries(state: str, low: bytes, high: bytes | None, bounds: Bounds) -> Source:
-    """The entries of one state with ids within the bounds, in the buckets between two keys."""
+    """Return the entries of one state with ids within the bounds, in the buckets between two keys."""
     is_active = _STATE_KINDS[state] is RecordKind.ACTIVE
     names = _ACTIVE if is_active else _SETTLED
 
@@ -38,9 +38,9 @@ def entries(state: str, low: bytes, high: bytes | None, bounds: Bounds) -> Sourc
                 if parsed.kind is not _STATE_KINDS[state]:
                     continue
                 bucket = active.decode(key, value)[state == "in_flight"] if is_active else settled.decode(key, value)
-                if found := [entry for entry in bucket if bounds.has_id(entry[0])]:
-                    columns["queue"] += [parsed.name or ""] * len(found)
-                    for name, values in zip(names, zip(*found, strict=True), strict=True):
+                if matching := [entry for entry in bucket if bounds.has_id(entry[0])]:
+                    columns["queue"] += [parsed.name or ""] * len(matching)
+                    for name, values in zip(names, zip(*matching, strict=True), strict=True):
                         columns[name] += values
             if len(columns["queue"]) >= ROWS:
                 yield _named(state, columns)
@@ -52,7 +52,10 @@ def entries(state: str, low: bytes, high: bytes | None, bounds: Bounds) -> Sourc
 
 
 def _named(state: str, columns: Columns) -> Columns:
-    """The columns as the tables name them. A stored priority is 255 minus the message's; a time of 0 means none."""
+    """Return the columns with the names of the tables.
+
+    A stored priority is 255 minus the message's; a time of 0 means none.
+    """
     at = [ms or None for ms in columns.pop("at")]
     columns |= {"state": [state] * len(at), "at": at, _TIMES[state]: at}
     if "until" in columns:
@@ -63,18 +66,18 @@ def _named(state: str, columns: Columns) -> Columns:
 
 
 async def bucket_keys(store: OfflineStore, state: str, bounds: Bounds) -> list[tuple[str, bytes]]:
-    """Queue and key of each bucket of a state, in the order of keys, for queues within the bounds."""
-    found = []
+    """Return queue and key of each bucket of a state, in the order of keys, for queues within the bounds."""
+    buckets = []
     async for rows in store.scan_batches(*keys.kind_range(_STATE_KINDS[state]), batch=64):
         for key, _value in rows:
             name = keys.parse(key).name or ""
             if bounds.has_queue(name):
-                found.append((name, key))
-    return found
+                buckets.append((name, key))
+    return buckets
 
 
 def queue_rows() -> Source:
-    """A row for each queue with its counts and settings."""
+    """Return a row for each queue with its counts and settings."""
 
     async def source(store: OfflineStore) -> AsyncIterator[Columns]:
         counts = await _counts(store)
@@ -107,7 +110,7 @@ async def _queue(
 
 
 async def _counts(store: OfflineStore) -> dict[tuple[str, str], int]:
-    """How many entries each queue has in each state."""
+    """Return the number of entries of each queue in each state."""
     counts: dict[tuple[str, str], int] = {}
     for kind in (RecordKind.ACTIVE, RecordKind.DONE, RecordKind.FAILED):
         async for rows in store.scan_batches(*keys.kind_range(kind), batch=64):

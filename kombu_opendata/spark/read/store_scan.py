@@ -1,4 +1,4 @@
-"""Scans of a store by an executor. Each sees the store's state as of its start."""
+"""Scans of a store by an executor. Each sees the state of the store at its start."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from ...offline import OfflineStore, open_store
 from ...storage.records import keys, metadata
 from ...storage.records.keys import RecordKind
 
-#: rows of a batch; each batch has a cost, most of all in Spark's JVM
+#: rows of a batch; each batch has a cost, above all in Spark's JVM
 ROWS = 16_384
 
-#: the values of each column, as a list or an Arrow array
+#: values of each column, as a list or an Arrow array
 Columns = dict[str, Any]
 Source = Callable[[OfflineStore], AsyncIterator[Columns]]
 
 
 def read(store: str, instance: str | None, source: Source) -> Iterator[Columns]:
-    """The batches that ``source`` finds in a store, which is open meanwhile.
+    """Yield the batches of ``source`` from a store, which is open during the iteration.
 
     Raises:
-        StoreError, CorruptRecord: it can't be read.
+        StoreError, CorruptRecord: the store can't be read.
     """
     with asyncio.Runner() as runner:
         opened = runner.run(open_store(store, instance, who="Spark"))
@@ -39,7 +39,7 @@ async def _next(batches: AsyncIterator[Columns]) -> Columns | None:
 
 
 def ask(store: str, instance: str | None, question: Callable[[OfflineStore], Awaitable[Any]]) -> Any:
-    """The answer to one question about a store, which is open meanwhile."""
+    """Return the result of a coroutine function about a store, which is open during the call."""
 
     async def asked() -> Any:
         async with await open_store(store, instance, who="Spark") as opened:
@@ -50,12 +50,12 @@ def ask(store: str, instance: str | None, question: Callable[[OfflineStore], Awa
 
 # ---------------------------------------------------------------------- ranges of numbers
 def number_of(key: bytes) -> int:
-    """The message id in a key of metadata, or the attempt's number in a key of the history log."""
+    """Return the message id in a key of metadata, or the attempt's number in a key of the history log."""
     return int.from_bytes(key[-8:] if keys.parse(key).kind is RecordKind.METADATA else key[2:10], "big")
 
 
 async def number_range(store: OfflineStore, kind: RecordKind) -> tuple[int, int] | None:
-    """The lowest and the highest number of records of this kind, METADATA or HISTORY_LOG."""
+    """Return the lowest and the highest number of records of this kind, METADATA or HISTORY_LOG."""
     low, high = keys.kind_range(kind)
     first = await store.scan(low, high, limit=1)
     if not first:
@@ -65,27 +65,27 @@ async def number_range(store: OfflineStore, kind: RecordKind) -> tuple[int, int]
     while lower < upper:  # bisection, because scans only ascend
         middle = (lower + upper + 1) // 2
         key = keys.metadata_key(middle) if kind is RecordKind.METADATA else keys.history_log_key(middle, 0)
-        found = await store.scan(key, high, limit=1)
-        if found:
-            lower = number_of(found[0][0])
+        records = await store.scan(key, high, limit=1)
+        if records:
+            lower = number_of(records[0][0])
         else:
             upper = middle - 1
     return start, lower
 
 
 async def first_received(store: OfflineStore, first: int, last: int, at_ms: int) -> int:
-    """The first id from ``first`` to ``last`` that was received at this time or later; ids ascend with time.
+    """Return the first id from ``first`` to ``last`` that was received at this time or later; ids ascend with time.
 
-    Returns ``last + 1`` if there is none, and ``first`` if the range is empty.
+    The result is ``last + 1`` if there is none, and ``first`` if the range is empty.
     """
     if first > last:
         return first
     high = keys.metadata_key(last) + b"\0"
     while first <= last:
         middle = (first + last) // 2
-        found = await store.scan(keys.metadata_key(middle), high, limit=1)
-        if found and metadata.received_at(*found[0]) < at_ms:
-            first = number_of(found[0][0]) + 1
+        records = await store.scan(keys.metadata_key(middle), high, limit=1)
+        if records and metadata.received_at(*records[0]) < at_ms:
+            first = number_of(records[0][0]) + 1
         else:
             last = middle - 1
     return first

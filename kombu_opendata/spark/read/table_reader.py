@@ -18,7 +18,7 @@ from . import attempts_table, messages_table, queue_tables, store_scan
 from .bounds import Bounds
 from .tables import STATES
 
-#: typical size of a partition; to open the store for one takes as long as to read some 20,000 messages
+#: typical size of a partition; opening the store for a partition takes as long as reading some 20,000 messages
 PARTITION_MESSAGES = 500_000
 PARTITION_BUCKETS = 1024
 _MIN_PARTITIONS = 2
@@ -26,7 +26,7 @@ _MIN_PARTITIONS = 2
 
 @dataclass
 class IdRange(InputPartition):
-    """A range of message ids or numbers of attempts, both ends included."""
+    """Range of message ids or numbers of attempts, both ends included."""
 
     first: int
     last: int
@@ -42,20 +42,20 @@ class BucketRange(InputPartition):
 
 
 class EmptyPartition(InputPartition):
-    """No rows; Spark needs at least one partition."""
+    """Partition without rows; Spark needs at least one partition."""
 
 
 class WholeTable(InputPartition):
-    """All rows of a small table."""
+    """Partition with all rows of a small table."""
 
 
 class TableReader(DataSourceReader):
-    """One table of one instance of a store.
+    """Reader of one table of one instance of a store.
 
     Args:
-        schema: Arrow's, with the wanted columns.
-        bounds: of the rows.
-        partitions: about how many; 0 chooses by size.
+        schema: the Arrow schema with the wanted columns.
+        bounds: the bounds of the rows.
+        partitions: the approximate number of partitions; 0 chooses by size.
     """
 
     def __init__(
@@ -67,8 +67,8 @@ class TableReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         if self._table == "queues":
             return [WholeTable(None)]
-        found: Sequence[InputPartition] = store_scan.ask(self._store, self._instance, self._plan)
-        return list(found) or [EmptyPartition(None)]
+        ranges: Sequence[InputPartition] = store_scan.ask(self._store, self._instance, self._plan)
+        return list(ranges) or [EmptyPartition(None)]
 
     async def _plan(self, store: OfflineStore) -> Sequence[InputPartition]:
         if self._table in ("messages", "attempts"):
@@ -76,12 +76,12 @@ class TableReader(DataSourceReader):
         return await self._bucket_ranges(store)
 
     async def _id_ranges(self, store: OfflineStore) -> list[IdRange]:
-        found = await store_scan.number_range(
+        id_range = await store_scan.number_range(
             store, RecordKind.METADATA if self._table == "messages" else RecordKind.HISTORY_LOG
         )
-        if found is None:
+        if id_range is None:
             return []
-        first, last = found if self._table == "attempts" else await self._wanted_ids(store, *found)
+        first, last = id_range if self._table == "attempts" else await self._wanted_ids(store, *id_range)
         if first > last:
             return []
         span = last - first + 1
@@ -90,7 +90,7 @@ class TableReader(DataSourceReader):
         return [IdRange(start, min(start + step - 1, last)) for start in range(first, last + 1, step)]
 
     async def _wanted_ids(self, store: OfflineStore, first: int, last: int) -> tuple[int, int]:
-        """The part of this range of message ids that is within the bounds."""
+        """Return the part of this range of message ids that is within the bounds."""
         bounds = self._bounds
         first, last = max(first, bounds.first_id), min(last, bounds.last_id)
         if bounds.first_ms is not None:
@@ -104,10 +104,10 @@ class TableReader(DataSourceReader):
         for state in STATES if self._table == "entries" else (self._table,):
             if self._bounds.statuses is not None and state not in self._bounds.statuses:
                 continue
-            found = await queue_tables.bucket_keys(store, state, self._bounds)
-            step = -(-len(found) // self._count) if self._count else PARTITION_BUCKETS
-            for start in range(0, len(found), max(step, 1)):
-                ranges += _runs(state, found[start : start + max(step, 1)])
+            buckets = await queue_tables.bucket_keys(store, state, self._bounds)
+            step = -(-len(buckets) // self._count) if self._count else PARTITION_BUCKETS
+            for start in range(0, len(buckets), max(step, 1)):
+                ranges += _runs(state, buckets[start : start + max(step, 1)])
         return ranges
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
@@ -130,7 +130,7 @@ class TableReader(DataSourceReader):
 
 
 def _runs(state: str, found: list[tuple[str, bytes]]) -> list[BucketRange]:
-    """Ranges of keys that hold exactly these buckets: one for each queue."""
+    """Return ranges of keys that contain exactly these buckets: one range for each queue."""
     queues = [[key for _, key in group] for _, group in groupby(found, itemgetter(0))]
     return [BucketRange(state, own[0], own[-1] + b"\0") for own in queues]
 

@@ -1,7 +1,7 @@
-"""The tables of ``spark.read.format("opendata").option("table", …)`` and their columns.
+"""Tables of ``spark.read.format("opendata").option("table", …)`` and their columns.
 
-Times are timestamps. Columns are null where a message or queue has no value. Columns marked with * are costly, and are
-read only if the option ``columns``, or a schema, names them.
+Times are timestamps. Columns are null where a message or queue has no value. Columns marked with * are expensive, and
+are read only if the option ``columns``, or a schema, names them.
 
 ===============  ====================================================================================================
 table            columns
@@ -67,17 +67,17 @@ TABLES: Mapping[str, Mapping[str, str]] = MappingProxyType({name: _columns(ddl) 
 
 
 def check_table(table: str) -> str:
-    """Return the name of a table; raises RequestError if there is no such table."""
+    """Return the name of a table; raise RequestError if there is no such table."""
     if table not in TABLES:
         raise RequestError(f"there is no table {table!r}: choose from {', '.join(TABLES)}", table=table)
     return table
 
 
 def schema_of(table: str, columns: str = "") -> str:
-    """The schema of a table as DDL.
+    """Return the schema of a table as DDL.
 
     Args:
-        columns: names separated by commas; empty for all that are not costly, ``*`` for all.
+        columns: names separated by commas; empty for all that are not expensive, ``*`` for all.
 
     Raises:
         RequestError: there is no such table or column.

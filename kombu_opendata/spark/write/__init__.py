@@ -1,1 +1,1 @@
-"""Sending rows as tasks: what callers may ask for, and Spark's writers."""
+"""Sending of rows as tasks: arguments of callers, and Spark's writers."""

@@ -1,6 +1,6 @@
-"""The broker's answer to a job's commit, from the process that commits to the program that called ``submit_tasks``.
+"""Reply of the broker to a job's commit, passed from the committing process to the caller of ``submit_tasks``.
 
-It goes through a file, because Spark returns nothing from a commit and buries errors in a traceback.
+The reply is passed in a file, because Spark returns nothing from a commit and hides errors in a traceback.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from ...staging import BatchInfo, JobInfo
 
 @dataclass(frozen=True)
 class CommitReport:
-    """One job's report. Picklable.
+    """Report of one job. Picklable.
 
     Attributes:
-        path: the file; empty if nobody reads the report.
+        path: the file; empty if the report is not needed.
     """
 
     path: str = ""
 
     def write_job(self, job: JobInfo, batches: Sequence[BatchInfo]) -> None:
-        """The job was committed with these batches."""
+        """Write that the job was committed with these batches."""
         rows = sorted((batch.partition, batch.rows) for batch in batches)
         self._write({"job": {**asdict(job), "queues": {}, "blocked": None}, "partitions": rows})
 
     def write_refusal(self, exc: OpenDataError) -> None:
-        """The commit failed."""
+        """Write that the commit failed."""
         self._write({"refused": {"code": wire_code(exc), "text": exc.text}})
 
     def _write(self, report: dict[str, object]) -> None:
@@ -41,7 +41,7 @@ class CommitReport:
             Path(self.path).write_text(json.dumps(report))
 
     def read_job(self) -> tuple[JobInfo, list[tuple[int, int]]] | None:
-        """The job, and its partitions with the rows of each; None if the commit was made on another host."""
+        """Return the job, and its partitions with the rows of each; None if the commit was made on another host."""
         report = self._read()
         return (JobInfo(**report["job"]), list(map(tuple, report["partitions"]))) if report else None
 

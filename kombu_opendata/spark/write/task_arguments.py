@@ -1,4 +1,4 @@
-"""What callers of ``submit_tasks`` and ``stream_tasks`` say about the tasks, checked before Spark and Celery see it."""
+"""Arguments of ``submit_tasks`` and ``stream_tasks`` about tasks, validated before Spark and Celery use them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Kwargs = Mapping[str, Any] | Sequence[str] | None
 
 #: arguments of ``submit_tasks`` that are not options of ``apply_async``
 _ARGUMENTS = ("app", "broker_url", "job_id", "task", "transport_options")
-#: those that are, but may differ from row to row
+#: arguments that are such options, but may differ from row to row
 _COLUMNS = ("args", "kwargs", "task_id")
 #: options of ``apply_async`` that a message can have
 _CELERY_OPTIONS = (
@@ -28,15 +28,15 @@ _CELERY_OPTIONS = (
     "link_error", "origin", "parent_id", "priority", "queue", "retries", "root_id", "routing_key",
     "serializer", "shadow", "soft_time_limit", "stamped_headers", "time_limit",
 )  # fmt: skip
-#: properties of AMQP messages, which ``apply_async`` takes as well; an option of another name would become one, too
+#: properties of AMQP messages, which ``apply_async`` accepts as well; an option of another name would become one, too
 _PROPERTIES = (
     "app_id", "cluster_id", "correlation_id", "expiration", "message_id", "reply_to", "timestamp", "type", "user_id",
 )  # fmt: skip
 APPLY_OPTIONS = frozenset((*_CELERY_OPTIONS, *_PROPERTIES))
 _TIMES = ("eta", "expires")
-#: arguments of ``apply_async`` that are given by this package
+#: arguments of ``apply_async`` that this package sets
 _OURS = (*_COLUMNS, "connection", "name", "producer", "publisher")
-#: arguments of ``apply_async`` about its call, of which a job has none for each task
+#: arguments of ``apply_async`` about its call, which a job does not have for each task
 _OF_CALLS = (
     "add_to_parent", "confirm_timeout", "immediate", "mandatory", "result_cls", "retry", "retry_policy", "router",
     "timeout",
@@ -45,7 +45,7 @@ _OF_CALLS = (
 
 @dataclass(frozen=True)
 class TaskArguments:
-    """The arguments that :func:`kombu_opendata.spark.submit_tasks` explains; ``options`` are the further ones."""
+    """Arguments that :func:`kombu_opendata.spark.submit_tasks` describes; ``options`` are the further ones."""
 
     task: Any
     args: Any = None
@@ -60,14 +60,14 @@ class TaskArguments:
 
     @property
     def is_routed_by_row(self) -> bool:
-        """Whether tasks or queues differ from row to row."""
+        """True if tasks or queues differ from row to row."""
         return isinstance(self.task, Column) or isinstance(self.queue, Column)
 
     def check(self, job_id: Any) -> None:
-        """Check that all are of the right kind. Values in columns are not checked.
+        """Validate the kinds of all arguments. Values in columns are not checked.
 
         Raises:
-            RequestError: an argument is wrong; the text says what to write.
+            RequestError: an argument is invalid; the text has the remedy.
         """
         self._check_task()
         for name, columns in (("args", self.args), ("kwargs", self.kwargs)):
@@ -82,8 +82,8 @@ class TaskArguments:
         headers = self.headers
         if headers is not None and not isinstance(headers, Mapping):
             raise RequestError(f"headers is {headers!r:.200} and must map names to values", option="headers")
-        for name, given in (("headers", headers), ("kwargs", self.kwargs)):
-            for key in given if isinstance(given, Collection) else ():
+        for name, mapping in (("headers", headers), ("kwargs", self.kwargs)):
+            for key in mapping if isinstance(mapping, Collection) else ():
                 if not isinstance(key, str):
                     raise RequestError(f"{name} has the name {key!r:.200}, which must be a text", option=name)
         if not isinstance(self.priority, Column):
@@ -99,10 +99,10 @@ class TaskArguments:
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Check further options of ``apply_async``. The list is closed: no unknown name becomes a property of messages.
+    """Validate further options of ``apply_async``. The list is closed: no unknown name becomes a property of messages.
 
     Raises:
-        RequestError: an option is unknown or not valid; the text names the nearest one, or says what to write.
+        RequestError: an option is unknown or not valid; the text names the nearest one, or the remedy.
     """
     stamps = options.get("stamped_headers")
     known = APPLY_OPTIONS | set(stamps if isinstance(stamps, (list, tuple, set)) else ())
@@ -121,7 +121,7 @@ def check_options(options: Mapping[str, Any]) -> None:
 
 
 def _refusal(option: str) -> str:
-    """Return why an option is not one that a job's messages can have."""
+    """Return the reason why an option can't be one of a job's messages."""
     if option in _OURS:
         return f"{option!r} can't be among the options of apply_async: it is set here"
     if option in _ARGUMENTS:

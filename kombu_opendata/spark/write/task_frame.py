@@ -1,4 +1,4 @@
-"""The frame that is written: a column for each part of the tasks that differs from row to row, and the job's plan."""
+"""Frame to write: a column for each part of the tasks that differs from row to row, and the job's plan."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ..arrow_schema import arrow_schema, without_void
 from ..encode.plan import ColumnNames, JobPlan, Target
 from .task_arguments import TaskArguments
 
-#: how many tasks and queues the driver asks an app about
+#: limit for the tasks and queues for which the driver uses an app
 MAX_TARGETS = 10_000
-#: how much errors show of a column's expression
+#: characters of a column's expression that errors show
 _SOURCE_CHARACTERS = 80
 
 
 def task_frame(df: DataFrame, given: TaskArguments, app_path: str) -> tuple[DataFrame, JobPlan]:
-    """The frame to write and its plan, without templates.
+    """Return the frame to write and its plan, without templates.
 
     Raises:
         RequestError: there is no such column, or a constant can't be pickled.
@@ -55,11 +55,11 @@ def task_frame(df: DataFrame, given: TaskArguments, app_path: str) -> tuple[Data
 
 
 class _Frame:
-    """Collects the columns of the frame that is written.
+    """Builder of the frame to write, from its columns.
 
     Attributes:
         constants: arguments that are not columns, by name.
-        sources: what the caller wrote for each column, by its name.
+        sources: the caller's expression for each column, by its name.
     """
 
     def __init__(self, df: DataFrame) -> None:
@@ -69,7 +69,7 @@ class _Frame:
         self.sources: dict[str, str] = {}
 
     def add_argument(self, name: str, value: Any) -> str:
-        """Add a column, or a constant; returns its name."""
+        """Add a column, or a constant; return its name."""
         if isinstance(value, (Column, str)):
             return self.add(name, value)
         try:
@@ -80,7 +80,7 @@ class _Frame:
         return name
 
     def add(self, name: str, column: Column | str) -> str:
-        """Add a column, given as such or by its name in the caller's frame; returns its name in the new frame."""
+        """Add a column, given as such or by its name in the caller's frame; return its name in the new frame."""
         shown = re.fullmatch(r"Column<'(.*)'>", str(column), re.DOTALL)
         self.sources[name] = shown[1][:_SOURCE_CHARACTERS] if shown else str(column)
         if isinstance(column, str):
@@ -92,7 +92,10 @@ class _Frame:
         return name
 
     def selected(self) -> DataFrame:
-        """The columns, with types that Arrow has. A frame needs a column even if the tasks have no arguments."""
+        """Return the columns, with types that Arrow supports.
+
+        A frame needs a column even if the tasks have no arguments.
+        """
         frame = self._df.select(*(self._columns or [F.lit(None).cast("boolean").alias("none")]))
         kinds = [(field.name, field.dataType, without_void(field.dataType)) for field in frame.schema.fields]
         changed = {name: _named(name).cast(new) for name, old, new in kinds if new != old}
@@ -104,10 +107,10 @@ def _named(name: str) -> Column:
 
 
 def make_templates(frame: DataFrame, plan: JobPlan, app: Any) -> None:
-    """Make the plan's templates on the driver, as far as their tasks and queues are known.
+    """Create the plan's templates on the driver, as far as their tasks and queues are known.
 
     Args:
-        app: an app object, which executors don't have; all templates are made with it. None if there is none.
+        app: an app object, which executors don't have; it creates all templates. None if there is none.
 
     Raises:
         RequestError: a column's type, the task or an option can't be sent.
@@ -122,7 +125,7 @@ def make_templates(frame: DataFrame, plan: JobPlan, app: Any) -> None:
 
 
 def _targets(frame: DataFrame, plan: JobPlan) -> list[Target]:
-    """The tasks and queues that the rows name."""
+    """Return the tasks and queues that the rows name."""
     columns = plan.columns
     names = [name for name in (columns.task, columns.queue) if name is not None]
     rows = frame.select(*map(_named, names)).distinct().limit(MAX_TARGETS + 1).collect()
@@ -131,10 +134,10 @@ def _targets(frame: DataFrame, plan: JobPlan) -> list[Target]:
             f"over {MAX_TARGETS} tasks and queues: give the app as module:attribute, so that the executors ask it",
             limit=MAX_TARGETS,
         )
-    found = []
+    targets = []
     for row in rows:
         task = plan.task if columns.task is None else row[columns.task]
         queue = plan.queue if columns.queue is None else row[columns.queue]
         if task and (queue or columns.queue is None):  # otherwise the executor's error names the row
-            found.append((task, queue))
-    return found
+            targets.append((task, queue))
+    return targets

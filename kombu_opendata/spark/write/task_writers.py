@@ -1,4 +1,4 @@
-"""Spark's writers: each partition becomes a staged batch, and the driver's commit makes all of them visible."""
+"""Writers for Spark: each partition becomes a staged batch, and the driver's commit makes all of them visible."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 _AFTER_PREFIX_BYTES = len(f"/{UUID(int=0)}/{2**63 - 1}")
 _MAX_ATTEMPT = 0xFFFF_FFFF
-#: how long the driver retries a commit while the broker does not answer or accepts nothing
+#: seconds for which the driver retries a commit while the broker does not answer or accepts nothing
 COMMIT_PATIENCE_SECONDS = 300.0
 _PAUSE_SECONDS = 1.0
 _AWAY = (ConnectionLost, RetryLater, StartError)
@@ -33,7 +33,7 @@ _AWAY = (ConnectionLost, RetryLater, StartError)
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one of Spark's tasks tells the driver: its batch, and the queues and exchanges to declare for it."""
+    """Message of one of Spark's tasks to the driver: its batch, and the queues and exchanges to declare for it."""
 
     job_id: str
     batch: BatchInfo
@@ -41,7 +41,7 @@ class Written(WriterCommitMessage):
 
 
 class _JobWriter:
-    """What batch and stream writers have in common. It is pickled for the executors."""
+    """Base class of batch and stream writers. It is pickled for the executors."""
 
     def __init__(self, plan: JobPlan, access: BrokerAccess) -> None:
         self._plan = plan
@@ -51,8 +51,10 @@ class _JobWriter:
             self._target: StagingTarget = broker.staging.staging_target()
 
     def _write(self, plan: JobPlan, batches: Iterable[pa.RecordBatch], job_id: str) -> Written:
-        """Write one attempt of a partition. A task that fails removes its object. The broker's maintenance removes the
-        objects of killed tasks."""
+        """Write one attempt of a partition.
+
+        A task that fails removes its object. The broker's maintenance removes the objects of killed tasks.
+        """
         context = _context()
         partition, attempt = context.partitionId(), context.taskAttemptId() & _MAX_ATTEMPT
         encoder = RowEncoder(plan, job_id, partition, _now_ms)
@@ -69,7 +71,7 @@ class _JobWriter:
         return Written(job_id, info, tuple(declare))
 
     def _commit(self, job_id: str, messages: list[Written]) -> JobInfo:
-        """Message ids follow the order of partitions, not the order in which tasks ended."""
+        """Commit the batches. Message ids follow the order of partitions, not the order in which tasks ended."""
         batches = sorted((message.batch for message in messages), key=lambda info: info.partition)
         entities = {repr(entity): entity for message in messages for entity in message.declare}
 
@@ -81,7 +83,7 @@ class _JobWriter:
         return _patiently(commit)
 
     def abort(self, messages: list[Any], batchId: int = 0) -> None:
-        """Remove only what these attempts wrote, because another run of the same job may be in progress."""
+        """Remove only the batches of these attempts, because another run of the same job may be in progress."""
         written = [message for message in messages if isinstance(message, Written)]
         with self._access.connect() as broker:
             for job_id in dict.fromkeys(message.job_id for message in written):
@@ -90,7 +92,7 @@ class _JobWriter:
 
 
 class TaskWriter(_JobWriter, DataSourceArrowWriter):
-    """Writes a batch frame; ``report`` gets the answer to the commit."""
+    """Writer of a batch frame; ``report`` receives the reply to the commit."""
 
     def __init__(self, plan: JobPlan, access: BrokerAccess, job_id: str, report: CommitReport) -> None:
         super().__init__(plan, access)
@@ -113,7 +115,7 @@ class TaskWriter(_JobWriter, DataSourceArrowWriter):
 
 
 class TaskStreamWriter(_JobWriter, DataSourceStreamArrowWriter):
-    """Writes micro-batches. Each is a job, whose id is ``[<prefix>/]<query id>/<number of the micro-batch>``.
+    """Writer of micro-batches. Each is a job, whose id is ``[<prefix>/]<query id>/<number of the micro-batch>``.
 
     The query's id is in its checkpoint. A new checkpoint numbers micro-batches from 0 again, but has a new query id.
     """
@@ -132,14 +134,17 @@ class TaskStreamWriter(_JobWriter, DataSourceStreamArrowWriter):
         return self._write(self._plan.at(_now_ms()), iterator, f"{self._prefix}{query}/{number}")
 
     def commit(self, messages: list[Any], batchId: int) -> None:
-        """A micro-batch without rows makes no job."""
+        """Commit the job of a micro-batch; one without rows creates no job."""
         written = [message for message in messages if message is not None and message.batch.rows]
         for job_id in dict.fromkeys(message.job_id for message in written):
             self._commit(job_id, [message for message in written if message.job_id == job_id])
 
 
 def check_prefix(prefix: str) -> None:
-    """Check a prefix of a stream's job ids, which must leave room for the rest; raises RequestError."""
+    """Validate a prefix of a stream's job ids, which must leave room for the rest.
+
+    Raise RequestError if it is too long.
+    """
     limit = MAX_JOB_ID_BYTES - _AFTER_PREFIX_BYTES
     if prefix:
         check_job_id(prefix)
@@ -152,7 +157,7 @@ def check_prefix(prefix: str) -> None:
 
 
 def _patiently(commit: Callable[[], JobInfo]) -> JobInfo:
-    """Retry a commit while the broker is away, so that the work of the whole job is not lost."""
+    """Retry a commit while the broker is unreachable, so that the work of the whole job is not lost."""
     deadline = time.monotonic() + COMMIT_PATIENCE_SECONDS
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The options of ``df.write.format("opendata")``, from Spark's texts to a plan.
+"""Options of ``df.write.format("opendata")``, parsed from Spark's texts to a plan.
 
 =====================  ================================================================================================
 option                 meaning
@@ -11,9 +11,9 @@ option                 meaning
 ``kwargs``             columns of keyword arguments: likewise, or a JSON object of keyword → column. Without ``args``
                        and ``kwargs``, each column that no other option names is a keyword argument
 ``queue``              the queue, or ``queue_column``; by default Celery's routing decides
-``task_id_column``     the tasks' ids; by default they follow from job id, partition and row
-``priority_column``    0 to 255, higher first; the task's own applies where the column has null
-``eta_column``         a timestamp; null means at once
+``task_id_column``     the tasks' ids; by default they are derived from job id, partition and row
+``priority_column``    0 to 255, higher first; the task's priority applies where the column has null
+``eta_column``         a timestamp; null means immediately
 ``expires_column``     a timestamp; null means never
 ``header_columns``     a JSON object of header → column
 ``options``            a JSON object of further options of ``apply_async``: those of
@@ -41,21 +41,21 @@ from ..option_text import did_you_mean, json_of, names_of
 from .commit_report import CommitReport
 from .task_arguments import check_options
 
-#: what a column may hold, each with an option of its own
+#: possible contents of a column, each with an option
 _COLUMNS = ("task", "queue", "task_id", "priority", "eta", "expires")
 _KNOWN = frozenset((
     "broker_url", "app", "job_id", "task", "args", "kwargs", "queue", "header_columns", "options", "transport_options",
     *(f"{name}_column" for name in _COLUMNS),
 ))  # fmt: skip
-#: the options that ``submit_tasks`` and ``stream_tasks`` set; the plan has all that the others say
+#: options that ``submit_tasks`` and ``stream_tasks`` set; the plan replaces the others
 _PLANNED = frozenset(("broker_url", "job_id", "plan", "report"))
-#: Spark's own options, which every source gets
+#: Spark's own options, which every source receives
 _SPARKS = frozenset(("checkpointlocation", "outputmode", "queryname"))
 
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """What the options say."""
+    """Parsed options for writing."""
 
     plan: JobPlan
     access: BrokerAccess
@@ -64,7 +64,7 @@ class WriteOptions:
 
 
 def pack_plan(plan: JobPlan, access: BrokerAccess) -> str:
-    """A plan as the text of an option. It is without the broker's URL, because Spark's UI shows options.
+    """Return a plan as the text of an option, without the broker's URL, because Spark's UI shows options.
 
     Its constants may be of classes that only the driver's program has.
     """
@@ -72,37 +72,37 @@ def pack_plan(plan: JobPlan, access: BrokerAccess) -> str:
 
 
 def parse_write_options(options: Mapping[str, str], schema: pa.Schema, refused: Mapping[str, str]) -> WriteOptions:
-    """The plan for a frame with this schema; ``refused`` as for :meth:`.Plan.check_columns`.
+    """Return the plan for a frame with this schema; ``refused`` is as in :meth:`.JobPlan.check_columns`.
 
     Raises:
         RequestError: an option is unknown or missing, contradicts another, or names a column that is missing.
     """
-    given = {name.lower(): value for name, value in dict(options).items()}
-    if "path" in given:
+    texts = {name.lower(): value for name, value in dict(options).items()}
+    if "path" in texts:
         raise RequestError(
-            f"tasks go to a broker, not to the path {given['path']!r}: write save() or start() without it, and the "
+            f"tasks go to a broker, not to the path {texts['path']!r}: write save() or start() without it, and the "
             "option broker_url",
             option="path",
         )
-    known = _PLANNED if "plan" in given else _KNOWN
-    for name in sorted(given.keys() - known - _SPARKS):
+    known = _PLANNED if "plan" in texts else _KNOWN
+    for name in sorted(texts.keys() - known - _SPARKS):
         if name in _KNOWN:
             raise RequestError(f"the option {name} has no effect here: give it to the call as an argument", option=name)
         raise RequestError(f"unknown option {name!r}{did_you_mean(name, _KNOWN)}", option=name)
-    if given.get("job_id") == "":
+    if texts.get("job_id") == "":
         raise RequestError("the option job_id is empty: name the job, or leave the option out", option="job_id")
-    if "plan" in given:
-        plan, access = pickle.loads(base64.b64decode(given["plan"]))
-        access = replace(access, url=given["broker_url"])
+    if "plan" in texts:
+        plan, access = pickle.loads(base64.b64decode(texts["plan"]))
+        access = replace(access, url=texts["broker_url"])
     else:
-        plan = _plan(given, [*schema.names, *refused])
-        access = access_of(given.get("broker_url"), given.get("app"), _json_object(given, "transport_options"))
+        plan = _plan(texts, [*schema.names, *refused])
+        access = access_of(texts.get("broker_url"), texts.get("app"), _json_object(texts, "transport_options"))
     plan.check_columns(schema, refused)
-    return WriteOptions(plan, access, given.get("job_id", ""), CommitReport(given.get("report", "")))
+    return WriteOptions(plan, access, texts.get("job_id", ""), CommitReport(texts.get("report", "")))
 
 
 def new_job_id() -> str:
-    """A job id that no other job has."""
+    """Return a new, unique job id."""
     return str(uuid.uuid4())
 
 
@@ -138,16 +138,16 @@ def _keywords(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _json_names(given: Mapping[str, str], name: str) -> dict[str, str]:
-    found = _json_object(given, name)
-    if not all(isinstance(column, str) for column in found.values()):
+    columns = _json_object(given, name)
+    if not all(isinstance(column, str) for column in columns.values()):
         raise RequestError(f"the option {name} must be a JSON object that maps names to columns", option=name)
-    return found
+    return columns
 
 
 def _json_object(given: Mapping[str, str], name: str) -> dict[str, Any]:
     if name not in given:
         return {}
-    found = json_of(given[name], name)
-    if not isinstance(found, dict):
+    value = json_of(given[name], name)
+    if not isinstance(value, dict):
         raise RequestError(f"the option {name} must be a JSON object", option=name)
-    return found
+    return value
