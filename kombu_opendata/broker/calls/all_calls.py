@@ -67,7 +67,7 @@ class InstanceCalls:
         self.queues = instance.queues
         periodic = PeriodicTaskTracker(clock.now_ms())
         self.publishing = PublishCalls(
-            operations, commits, engine.results, topology, i.queues, i.outbox, i.upkeep, i.traffic, largest, periodic,
+            operations, commits, engine.results, topology, i.queues, i.outbox, i.policies, i.traffic, largest, periodic,
             clock,
         )  # fmt: skip
         holders = Holders(i.sessions, i.timed)
@@ -85,7 +85,7 @@ class InstanceCalls:
             SessionCalls(i.lifecycle, i.outbox, i.background, commits),
             AdminCalls(i.maintenance, directory),
             QueueCalls(i.queues, i.maker, engine.repeats, clock, i.warnings),
-            AlterCalls(i.queues, i.upkeep, AlteredMessages(engine.store, engine.buckets, topology, clock), clock),
+            AlterCalls(i.queues, i.policies, AlteredMessages(engine.store, engine.buckets, topology, clock), clock),
             ExchangeCalls(topology, engine.definitions, i.queues, i.replays, self.publishing, i.warnings),
             ExplainCalls(state, commits, engine.payloads, engine.pages),
             ResultCalls(engine.results, chords, i.results, largest),
@@ -96,7 +96,7 @@ class InstanceCalls:
             FailureCalls(engine.failures, state, bulks, clock),
             ScheduleCalls(i.queues, periodic, clock),
             StagingCalls(i.name, i.staging, engine.staging, state.running, largest),
-            SendCalls(self.publishing, keys, operations, commits, i.upkeep),
+            SendCalls(self.publishing, keys, operations, commits, i.policies),
             reads,
             SettleCalls(i.leases, i.timed, holders, i.queues, i.outbox, clock),
             PeekCalls(holders, i.queues, engine.payloads, engine.pages, commits, engine.history),

@@ -132,14 +132,14 @@ class PublishCalls:
         Raises:
             QueueFull, QueuePaused, StoreFull: nothing was stored.
         """
-        upkeep, queues = self._upkeep, self._queues
+        policies, queues = self._upkeep, self._queues
         priority = 255 - msg.priority
         stored = stored_in(targets)
         for queue in targets:
             if queue.is_guarded:
                 if session is not None:
                     queue.check_open()
-                upkeep.check_room(queue, len(msg.envelope))
+                policies.check_room(queue, len(msg.envelope))
         numbered = session if msg.seq else None
         if stored:
             self._commits.check_room(len(msg.envelope))
@@ -161,6 +161,6 @@ class PublishCalls:
                 queues.waiting.add(queue)
                 self._outbox.schedule()
             if queue.is_bounded or queue.messages.next_deadline:
-                upkeep.added(queue, id)
+                policies.added(queue, id)
         self._traffic.published += 1
         return id

@@ -35,7 +35,7 @@ _RETRY_SECONDS = 0.1
 class Delivery:
     """Delivery of messages from queues to consumers and getters with credit."""
 
-    __slots__ = ("_clock", "_loop", "_outbox", "_queues", "_sated", "_traffic")
+    __slots__ = ("_clock", "_loop", "_outbox", "_over_limit", "_queues", "_traffic")
 
     def __init__(self, queues: Queues, outbox: Outbox, clock: Clock, traffic: Traffic) -> None:
         self._queues = queues
@@ -43,12 +43,12 @@ class Delivery:
         self._clock = clock
         self._traffic = traffic
         self._loop = asyncio.get_running_loop()
-        self._sated: set[Session] = set()  # sessions that get no more deliveries in this turn
+        self._over_limit: set[Session] = set()  # sessions that get no more deliveries in this turn
 
     def deliver_all(self) -> None:
         """Deliver from all woken queues, and from those that waited for capacity of a channel."""
         queues = self._queues
-        sessions, self._sated = self._sated, set()
+        sessions, self._over_limit = self._over_limit, set()
         for session in sessions:
             queues.wake_session(session)
         refilled, queues.refilled = queues.refilled, set()
@@ -92,10 +92,10 @@ class Delivery:
                     consumer.channel.credit -= 1
                 delivery = queue.lease(entry, session, consumer.channel, consumer.tag, consumer.no_ack)
                 session.deliveries.append(delivery)
-                self._outbox.talking.add(session)
+                self._outbox.sessions_to_answer.add(session)
                 session.turn_bytes += len(delivery[6])
                 if session.turn_bytes >= TURN_BYTES:
-                    self._sated.add(session)
+                    self._over_limit.add(session)
                     self._outbox.schedule()
             self._traffic.delivered += 1
             if not messages.available and not messages.cold:
@@ -125,12 +125,12 @@ class Turn:
     """The delivery turns of one instance."""
 
     __slots__ = (
+        "_commit_delay",
         "_commits",
         "_committer",
         "_delivery",
         "_failure",
         "_gate",
-        "_gathering",
         "_has_journal",
         "_later",
         "_loop",
@@ -143,26 +143,26 @@ class Turn:
         self,
         outbox: Outbox,
         delivery: Delivery,
-        upkeep: QueuePolicies,
+        policies: QueuePolicies,
         commits: Commits,
         failure: InstanceFailure,
-        tenure: ActiveLease,
+        active_lease: ActiveLease,
         gate: StoreGate,
         *,
         has_journal: bool,
     ) -> None:
         self._outbox = outbox
         self._delivery = delivery
-        self._upkeep = upkeep
+        self._upkeep = policies
         self._commits = commits
         self._failure = failure
-        self._tenure = tenure
+        self._tenure = active_lease
         self._gate = gate
         self._has_journal = has_journal
         self._loop = asyncio.get_running_loop()
         self._committer: asyncio.Task[None] | None = None
         self._later: asyncio.TimerHandle | None = None
-        self._gathering = CommitDelay(self._loop.time)
+        self._commit_delay = CommitDelay(self._loop.time)
 
     def run(self) -> None:
         """Deliver, commit, send. An unexpected error ends the broker: only its durable state is consistent."""
@@ -181,7 +181,7 @@ class Turn:
         if self._upkeep.changed:
             self._upkeep.end_turn()
         if not self._has_journal:
-            if outbox.is_awaited or not self._gathering.is_slow:
+            if outbox.is_awaited or not self._commit_delay.is_slow:
                 outbox.collect()
                 self._commit_store()
             elif self._later is None:
@@ -208,11 +208,11 @@ class Turn:
 
     @property
     def _is_committed(self) -> bool:
-        return self._outbox.is_empty and (self._gathering.is_slow or not self._commits.effects)
+        return self._outbox.is_empty and (self._commit_delay.is_slow or not self._commits.effects)
 
     def _commit_store(self) -> None:
         self.stop()
-        self._gathering.have(self._outbox.parcels)
+        self._commit_delay.have(self._outbox.outgoing)
         if self._committer is None and (self._commits.effects or not self._outbox.is_empty):
             self._committer = self._loop.create_task(self._checkpoint())
             self._committer.add_done_callback(self._checkpointed)
@@ -220,16 +220,16 @@ class Turn:
     async def _checkpoint(self) -> None:
         """Commit until no client waits."""
         while True:
-            await self._gathering.wait()
+            await self._commit_delay.wait()
             outgoing = self._outbox.take()
             began = self._loop.time()
             if self._commits.is_dirty:
                 await self._commits.checkpoint()
-                self._gathering.committed(began)
+                self._commit_delay.committed(began)
             else:
                 await self._commits.checkpoint_ended()  # the replies may depend on changes in a running checkpoint
             await self._tenure.renewed()
-            self._gathering.answering(len(outgoing))
+            self._commit_delay.answering(len(outgoing))
             send(outgoing)
             self._gate.open()
             if self._is_committed:

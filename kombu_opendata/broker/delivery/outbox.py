@@ -22,35 +22,35 @@ class Outbox:
     Attributes:
         turn: delivers, commits and sends; :meth:`schedule` calls it once. Set by the instance.
         is_scheduled: a turn is scheduled; the turn clears it when it begins.
-        talking: sessions with messages to be sent.
+        sessions_to_answer: sessions with messages to be sent.
     """
 
-    __slots__ = ("_committing", "_loop", "_parcels", "is_scheduled", "talking", "turn")
+    __slots__ = ("_committing", "_loop", "_outgoing", "is_scheduled", "sessions_to_answer", "turn")
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
         self.turn: Callable[[], None]
         self.is_scheduled = False
-        self._parcels: list[OutgoingMessages] = []
+        self._outgoing: list[OutgoingMessages] = []
         self._committing: list[OutgoingMessages] = []  # taken for the commit in progress
-        self.talking: set[Session] = set()
+        self.sessions_to_answer: set[Session] = set()
 
     # ------------------------------------------------------------------ adding
     def reply(self, session: Session, message: WireMessage) -> None:
         """Reply to a session after the next commit."""
         session.replies.append(message)
-        self.talking.add(session)
+        self.sessions_to_answer.add(session)
         if not self.is_scheduled:
             self.schedule()
 
     def answer_last(self, connection: SessionConnection, message: WireMessage) -> None:
         """Reply to a connection whose session has ended, after the next commit."""
-        self._parcels.append((connection, [message]))
+        self._outgoing.append((connection, [message]))
         self.schedule()
 
-    def talk(self, session: Session) -> None:
+    def answer_now(self, session: Session) -> None:
         """Send the messages that were added to the session."""
-        self.talking.add(session)
+        self.sessions_to_answer.add(session)
         if not self.is_scheduled:
             self.schedule()
 
@@ -71,35 +71,39 @@ class Outbox:
     @property
     def is_empty(self) -> bool:
         """The outbox has no messages after :meth:`collect`."""
-        return not self._parcels
+        return not self._outgoing
 
     @property
     def is_awaited(self) -> bool:
         """A client waits for the next commit. Confirmations of settlements don't count: no client waits for them."""
-        return bool(self._parcels) or any(session.replies or session.deliveries for session in self.talking)
+        return bool(self._outgoing) or any(session.replies or session.deliveries for session in self.sessions_to_answer)
 
     @property
-    def parcels(self) -> int:
+    def outgoing(self) -> int:
         """The number of collected message lists."""
-        return len(self._parcels)
+        return len(self._outgoing)
 
     def collect(self) -> None:
         """Collect the messages of all sessions for the next commit; later ones wait for the commit after it."""
-        for session in self.talking:
+        for session in self.sessions_to_answer:
             if session.connection is not None:
-                self._parcels.append((session.connection, _take(session)))
-        self.talking.clear()
+                self._outgoing.append((session.connection, _take(session)))
+        self.sessions_to_answer.clear()
 
     def take(self) -> list[OutgoingMessages]:
         """Return and remove the collected messages, for :func:`send` after the commit."""
-        outgoing, self._parcels = self._parcels, []
+        outgoing, self._outgoing = self._outgoing, []
         self._committing = outgoing
         return outgoing
 
     def refuse(self, refusal: Callable[[int], WireMessage]) -> None:
         """Refuse the calls whose replies wait for a commit, except those that deliver messages."""
-        pending = [*self._committing, *self._parcels]
-        pending += [(session.connection, session.replies) for session in self.talking if session.connection is not None]
+        pending = [*self._committing, *self._outgoing]
+        pending += [
+            (session.connection, session.replies)
+            for session in self.sessions_to_answer
+            if session.connection is not None
+        ]
         for connection, messages in pending:
             refusable = [message for message in messages if type(message) in _REFUSABLE]
             if refusable:
@@ -107,11 +111,11 @@ class Outbox:
                 connection.send_all([refusal(message.rid) for message in refusable])  # type: ignore[attr-defined]
 
 
-def send(parcels: list[OutgoingMessages]) -> None:
+def send(outgoing: list[OutgoingMessages]) -> None:
     """Send the messages that :meth:`Outbox.take` returned."""
-    for connection, messages in parcels:
+    for connection, messages in outgoing:
         connection.send_all(messages)
-    parcels.clear()
+    outgoing.clear()
 
 
 def _take(session: Session) -> list[WireMessage]:

@@ -42,7 +42,7 @@ class QueuePolicies:
         self._clock = core.clock
         self._outbox = core.outbox
         self._failure = core.failure
-        self._heirs_until_ms = core.clock.now_ms() + grace_ms
+        self._previous_holders_until_ms = core.clock.now_ms() + grace_ms
         self._loop = asyncio.get_running_loop()
         self.changed: set[BrokerQueue] = set()
         self._busy: set[BrokerQueue] = set()  # queues that a task works on
@@ -194,8 +194,8 @@ class QueuePolicies:
             self._trim(queue)
         if queue.active is not None:
             self._check_active(queue)
-        elif queue.heirs and self._heirs_until_ms <= now:
-            queue.heirs = frozenset()  # the former holders had time to reconnect
+        elif queue.previous_holders and self._previous_holders_until_ms <= now:
+            queue.previous_holders = frozenset()  # the former holders had time to reconnect
             self._queues.wake(queue)
         if queue.consumers or queue.getters or queue.is_paused:
             queue.used_at_ms = now

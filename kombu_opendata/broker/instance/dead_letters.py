@@ -57,7 +57,7 @@ class DeadLetters:
         state: StoreState,
         payloads: Payloads,
         operations: Operations,
-        upkeep: QueuePolicies,
+        policies: QueuePolicies,
         revocations: Revocations,
     ) -> None:
         self._stored = state.dead_letters
@@ -66,7 +66,7 @@ class DeadLetters:
         self._operations = operations
         self._clock = core.clock
         self._queues = core.queues
-        self._upkeep = upkeep
+        self._upkeep = policies
         self._revocations = revocations
         self._outbox = core.outbox
         self._warn = WarnOnce(log).warn

@@ -56,7 +56,7 @@ class Instance:
     """A virtual host of the broker.
 
     Args:
-        tenure: the broker's active lease; None if no other broker can replace it.
+        active_lease: the broker's active lease; None if no other broker can replace it.
         grace_ms: how long a session without a connection keeps its leases.
         restart_grace_ms: how long leases from before startup are kept at least; None for the same.
 
@@ -69,7 +69,7 @@ class Instance:
         self,
         name: str,
         engine: Engine,
-        tenure: ActiveLease | None = None,
+        active_lease: ActiveLease | None = None,
         *,
         grace_ms: int,
         restart_grace_ms: int | None = None,
@@ -100,7 +100,7 @@ class Instance:
         timeout_seconds = engine.settings.store_timeout_seconds
         self.gate = StoreGate(engine.commits, self.outbox, self.flow, timeout_seconds, loop.time)
         restart_grace_ms = grace_ms if restart_grace_ms is None else restart_grace_ms
-        self.upkeep = self._turn(core, tenure or ActiveLease(), restart_grace_ms)
+        self.policies = self._turn(core, active_lease or ActiveLease(), restart_grace_ms)
         self.results = ResultWatches(self.outbox)
         self.task_outcomes = TaskOutcomes(engine.clock)
         self.leases = LeaseTable(self.queues, state.leases, self.outbox, engine.task_runs, self.task_outcomes)
@@ -111,9 +111,9 @@ class Instance:
             core, self.lifecycle, self.leases, state, engine.operations, grace_ms, restart_grace_ms
         )
         revocations = Revocations(engine.results, state.results.chords, clock, self.results.changed)
-        self.dead_letters = DeadLetters(core, state, engine.payloads, engine.operations, self.upkeep, revocations)
-        self.replays = ReplayScheduler(core, engine.router, state.cursors, self.upkeep)
-        planner = Planner(core, state.topology, engine.staging, self.upkeep)
+        self.dead_letters = DeadLetters(core, state, engine.payloads, engine.operations, self.policies, revocations)
+        self.replays = ReplayScheduler(core, engine.router, state.cursors, self.policies)
+        planner = Planner(core, state.topology, engine.staging, self.policies)
         router = StagingRouter(core, planner, engine.staging, max_message_bytes)
         self.staging = StagingService(core, router, engine.staging, max_message_bytes)
         self.maintenance = Maintenance(core, engine, self.lease_expiry, self.replays, self.staging)
@@ -126,17 +126,18 @@ class Instance:
         self._stalled_seconds = 0.0
 
     # ------------------------------------------------------------------ composition
-    def _turn(self, core: Core, tenure: ActiveLease, grace_ms: int) -> QueuePolicies:
+    def _turn(self, core: Core, active_lease: ActiveLease, grace_ms: int) -> QueuePolicies:
         """Compose the delivery turn, which the outbox runs; returns its queue policies."""
         delivery = Delivery(self.queues, self.outbox, core.clock, self.traffic)
-        upkeep = QueuePolicies(core, delivery.deliver, grace_ms)
+        policies = QueuePolicies(core, delivery.deliver, grace_ms)
         has_journal = self.engine.journal is not None
         turn = Turn(
-            self.outbox, delivery, upkeep, core.commits, self.failure, tenure, self.gate, has_journal=has_journal
+            self.outbox, delivery, policies, core.commits, self.failure, active_lease, self.gate,
+            has_journal=has_journal,
         )  # fmt: skip
         self.outbox.turn = turn.run
         self._stop_turns = turn.stop
-        return upkeep
+        return policies
 
     def _recover_queues(self) -> QueueMaker:
         """Create the queues that are in the store; returns the factory for new ones."""
@@ -172,7 +173,7 @@ class Instance:
     def tick(self) -> None:
         """Do periodic work. Called twice per second."""
         self.maintenance.tick()
-        self.upkeep.tick()
+        self.policies.tick()
         self.figures.tick()
         self.client_rates.tick()
         self._watch_store()
@@ -237,7 +238,7 @@ class Instance:
     async def stop(self) -> None:
         """Stop the background tasks."""
         self._stop_turns()
-        self.upkeep.stop()
+        self.policies.stop()
         self.timed.stop()
         for task in self._works:
             task.cancel()

@@ -64,11 +64,11 @@ class ReplayScheduler:
         routed: messages that were put into queues, since startup.
     """
 
-    def __init__(self, core: Core, router: Router, cursors: Mapping[str, Cursor], upkeep: QueuePolicies) -> None:
+    def __init__(self, core: Core, router: Router, cursors: Mapping[str, Cursor], policies: QueuePolicies) -> None:
         self._router = router
         self._cursors = cursors
         self._queues = core.queues
-        self._upkeep = upkeep
+        self._upkeep = policies
         self._outbox = core.outbox
         self._commits = core.commits
         self._traffic = core.traffic

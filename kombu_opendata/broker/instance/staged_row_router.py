@@ -45,11 +45,11 @@ class Planner:
         routed, unroutable: numbers of rows, since startup.
     """
 
-    def __init__(self, core: Core, topology: Topology, staging: Staging, upkeep: QueuePolicies) -> None:
+    def __init__(self, core: Core, topology: Topology, staging: Staging, policies: QueuePolicies) -> None:
         self._topology = topology
         self._staging = staging
         self._queues = core.queues
-        self._upkeep = upkeep
+        self._upkeep = policies
         self._outbox = core.outbox
         self._warn = WarnOnce(log).warn
         self.routed = self.unroutable = 0

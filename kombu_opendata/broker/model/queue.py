@@ -115,7 +115,7 @@ class BrokerQueue(ConsumedQueue):
         self.is_guarded = self.is_bounded or self.refuses_publishes
         if self.single_active != arguments.single_active_consumer:
             self.single_active = arguments.single_active_consumer
-            self.active, self.heirs = None, frozenset()
+            self.active, self.previous_holders = None, frozenset()
 
     def check_open(self) -> None:
         """Raise :class:`QueuePaused` if publishes are paused."""

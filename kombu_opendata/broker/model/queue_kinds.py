@@ -50,5 +50,5 @@ class QueueMaker:
         arguments = parse_stored(stored.name, stored.options.arguments)
         queue = StoredQueue(stored, properties, arguments, self._storage)
         if arguments.single_active_consumer:  # a consumer that holds messages continues before another one may begin
-            queue.heirs = frozenset(entry.session for entry in stored.messages.in_flight.values())
+            queue.previous_holders = frozenset(entry.session for entry in stored.messages.in_flight.values())
         return queue

@@ -218,7 +218,7 @@ class ConsumedQueue(ABC):
         self.active: tuple[bytes, int, str] | None = None
         self.active_missing = False
         #: sessions that held messages before a restart: one of these is active
-        self.heirs: frozenset[bytes] = frozenset()
+        self.previous_holders: frozenset[bytes] = frozenset()
         self.getters: deque[Getter] = deque()
         self.turn = 0
         self.deleting = False
@@ -275,11 +275,11 @@ class ConsumedQueue(ABC):
 
     def _active_consumer(self) -> Consumer | None:
         if self.active is None:
-            holders = self.heirs
+            holders = self.previous_holders
             successor = next((each for each in self.consumers if not holders or each.session.id in holders), None)
             if successor is None:
                 return None
-            self.active, self.heirs = successor.key, frozenset()
+            self.active, self.previous_holders = successor.key, frozenset()
         for consumer in self.consumers:
             if consumer.key == self.active:
                 return consumer if consumer.has_credit else None

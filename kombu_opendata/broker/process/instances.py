@@ -46,7 +46,7 @@ class Instances:
         settings: BrokerSettings,
         clock: Clock,
         directory: Directory,
-        tenure: ActiveLease,
+        active_lease: ActiveLease,
         opening: Callable[[str], Awaitable[None]],
         failed: Callable[[str, BaseException], None],
     ) -> None:
@@ -55,7 +55,7 @@ class Instances:
         self._settings = settings
         self._clock = clock
         self._directory = directory
-        self._tenure, self._before_opening = tenure, opening
+        self._tenure, self._before_opening = active_lease, opening
         self._failed = failed
         self._names = InstanceNames(settings.store, settings.create_instances)
         self._caches: dict[str, BlockCache] = {}  # for instances that are not open yet

@@ -30,7 +30,7 @@ from . import logs
 from .heap import bound_heap, freeze_objects
 from .server import Server
 from .service_manager import from_environment
-from .start_settings import broker_settings, choose_seat
+from .start_settings import broker_settings, choose_active_role
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ def run(options: BrokerOptions, ready_fd: int | None = None, warnings: Sequence[
     readiness = Readiness(ready_fd)
     try:
         settings = broker_settings(options)
-        seat = choose_seat(options)
+        active_role = choose_active_role(options)
         if options.folder is not None and not settings.socket_access.is_private:
             _hide_store(options.folder)
     except OpenDataError as exc:
@@ -79,7 +79,7 @@ def run(options: BrokerOptions, ready_fd: int | None = None, warnings: Sequence[
     ending: list[threading.Timer] = []
 
     async def serve_and_end() -> int:
-        exit_code = await _exit_code(options, settings, readiness, seat)
+        exit_code = await _exit_code(options, settings, readiness, active_role)
         ending.append(_end_soon(exit_code))
         return exit_code
 
@@ -88,7 +88,7 @@ def run(options: BrokerOptions, ready_fd: int | None = None, warnings: Sequence[
     finally:
         for timer in ending:
             timer.cancel()
-        seat.release()
+        active_role.release()
 
 
 def _end_soon(exit_code: int) -> threading.Timer:
@@ -99,9 +99,11 @@ def _end_soon(exit_code: int) -> threading.Timer:
     return timer
 
 
-async def _exit_code(options: BrokerOptions, settings: BrokerSettings, readiness: Readiness, seat: ActiveRole) -> int:
+async def _exit_code(
+    options: BrokerOptions, settings: BrokerSettings, readiness: Readiness, active_role: ActiveRole
+) -> int:
     try:
-        return await _serve(options, settings, readiness, seat)
+        return await _serve(options, settings, readiness, active_role)
     except OpenDataError as exc:
         return _failed(readiness, exc, options.log_format)
     except Exception as exc:
@@ -142,8 +144,10 @@ def _new_runner() -> Any:
     return uvloop.run
 
 
-async def _serve(options: BrokerOptions, settings: BrokerSettings, readiness: Readiness, seat: ActiveRole) -> int:
-    server = Server(settings, seat)
+async def _serve(
+    options: BrokerOptions, settings: BrokerSettings, readiness: Readiness, active_role: ActiveRole
+) -> int:
+    server = Server(settings, active_role)
     server.front.gate.hold()
     report: dict[str, Any] = {}
     with ExitStack() as around:
@@ -185,7 +189,7 @@ async def _begin(server: Server, options: BrokerOptions, readiness: Readiness, r
         return
     if not options.standby:
         addresses = await _listen(server, options)
-    await server.seat.announce(options.advertised(addresses))
+    await server.active_role.announce(options.advertised(addresses))
     freeze_objects()
     server.front.gate.open()
     readiness.report({**report, "listening": [str(each) for each in addresses]})

@@ -17,7 +17,7 @@ from ..access.quotas import Quotas
 from ..calls.admin_calls import Directory
 from ..delivery.active_lease import ActiveLease
 from ..metrics.snapshot import MetricsSnapshot
-from ..standby.active_role import ActiveRole, FreeSeat, Front
+from ..standby.active_role import ActiveRole, ClientEntry, UncontestedRole
 from ..wire.broker_settings import BrokerSettings
 from ..wire.connection import ConnectionProtocol
 from ..wire.connection_limits import Slot, descriptor_limit
@@ -42,7 +42,9 @@ _BEGIN_SECONDS = 10.0
 class Server:
     """A broker. :meth:`run` serves until :meth:`stop`."""
 
-    def __init__(self, settings: BrokerSettings, seat: ActiveRole | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self, settings: BrokerSettings, active_role: ActiveRole | None = None, clock: Clock | None = None
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.settings = settings
         quotas = Quotas(settings.instance_limits, settings.connection_limits)
@@ -51,19 +53,19 @@ class Server:
             quotas.update(settings.users.users, settings.users.instances)
         self.logins = Logins(settings.users, loop.time) if settings.users is not None else None
         self.reloading = Reloading(self.connections, self.logins, settings.tls)
-        self.seat: ActiveRole = seat or FreeSeat()
-        tenure, standbys = ActiveLease(), self.connections.standbys
-        self.front = Front(
-            self.connections.gate, standbys, tenure, self.fenced, lambda names: self.instances.read_ahead(names)
+        self.active_role: ActiveRole = active_role or UncontestedRole()
+        active_lease, standbys = ActiveLease(), self.connections.standbys
+        self.front = ClientEntry(
+            self.connections.gate, standbys, active_lease, self.fenced, lambda names: self.instances.read_ahead(names)
         )  # fmt: skip
-        standbys.is_sure, standbys.on_replaced = lambda: not tenure.is_over, self._replaced
+        standbys.is_sure, standbys.on_replaced = lambda: not active_lease.is_over, self._replaced
         directory = Directory(
             self.status, lambda: self.instances.listing(), lambda name: self.instances.create(name), self.hand_over,
             self.reloading.reload,
         )  # fmt: skip
         clock = clock or SystemClock()
         self.instances = Instances(
-            settings, clock, directory, self.front.tenure, self.seat.opening, self._instance_failed
+            settings, clock, directory, self.front.active_lease, self.active_role.opening, self._instance_failed
         )  # fmt: skip
         self.memory: MemoryWatch | None = None
         if settings.memory_limit_bytes is not None:
@@ -157,10 +159,10 @@ class Server:
             StoreError, StartError: a store can't be opened.
         """
         await self.instances.get_ready()
-        if not await self._unless_stopped(self.seat.take(self.front, addresses)):
+        if not await self._unless_stopped(self.active_role.take(self.front, addresses)):
             return False
-        self.keep(self.seat.watch())
-        names = sorted({*instances, *self.seat.instances})
+        self.keep(self.active_role.watch())
+        names = sorted({*instances, *self.active_role.instances})
         results = await asyncio.gather(*map(self.instances.get, names), return_exceptions=True)
         for failure in results:
             if isinstance(failure, BaseException):
@@ -201,7 +203,7 @@ class Server:
     # ------------------------------------------------------------------ take-over by another broker
     def fenced(self, error: OpenDataError) -> None:
         """Stop sending replies and end, because another broker has taken over."""
-        self.front.tenure.lose(error)
+        self.front.active_lease.lose(error)
         self._fenced = self._fenced or error
         self.stop(error.text)
 
@@ -249,12 +251,12 @@ class Server:
         failures: list[BaseException] = []
         if self._successor is not None:
             await self.instances.shorten_recovery()  # while this one still serves
-            await self.seat.prepare(self._successor)
+            await self.active_role.prepare(self._successor)
         if self._fenced is None:
             failures += await self.instances.end_calls()
             self._fenced = next((exc for exc in failures if isinstance(exc, StoreFenced)), None)
         if self._fenced is not None:
-            await self.seat.find_successor()
+            await self.active_role.find_successor()
             self._send_clients_away()
             raise self._fenced
         if self._successor is not None:
@@ -265,20 +267,20 @@ class Server:
         failures += await self.instances.close()
         if failures:
             raise failures[0]
-        await self.seat.leave()
+        await self.active_role.leave()
 
     async def _hand_over_to(self, standby: Standby) -> None:
         self.front.gate.active = tuple(standby.addresses)
-        self.front.tenure.lose(StoreFenced("this broker has handed over"))
-        goes_on = await self.seat.hand_over(standby)
+        self.front.active_lease.lose(StoreFenced("this broker has handed over"))
+        goes_on = await self.active_role.hand_over(standby)
         self._send_clients_away()
         if goes_on:
             await self.instances.stop()
-            await self.seat.wait_for_successor()
+            await self.active_role.wait_for_successor()
             return
         failures = await self.instances.close()
         self._keep_no_more()
-        self.seat.release()
+        self.active_role.release()
         if failures:
             raise failures[0]
 

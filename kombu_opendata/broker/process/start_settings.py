@@ -16,7 +16,7 @@ from ...storage.slatedb.slate_settings import SlateSettings
 from ..access.file_format import LimitsTable
 from ..access.users_file import UsersFile
 from ..standby.active_link import link_context
-from ..standby.active_role import ActiveRole, ActiveRoleSettings, FreeSeat
+from ..standby.active_role import ActiveRole, ActiveRoleSettings, UncontestedRole
 from ..standby.bucket_active_role import BucketActiveRole
 from ..standby.bucket_record import BucketRecord
 from ..standby.folder_active_role import FolderActiveRole
@@ -156,7 +156,7 @@ def retention_bytes(options: BrokerOptions) -> int:
         raise StartError(f"the size of the disk of {place} is unknown: {exc.strerror}") from exc
 
 
-def choose_seat(options: BrokerOptions) -> ActiveRole:
+def choose_active_role(options: BrokerOptions) -> ActiveRole:
     """Return the active role for the options' store. The folder's lock is taken, unless this broker may be the standby.
 
     Raises:
@@ -175,5 +175,5 @@ def choose_seat(options: BrokerOptions) -> ActiveRole:
     if options.folder is not None:
         return FolderActiveRole(StoreLock(options.folder), settings)
     if options.store.startswith("memory:"):
-        return FreeSeat()
+        return UncontestedRole()
     return BucketActiveRole(BucketRecord(options.store), settings)

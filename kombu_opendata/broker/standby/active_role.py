@@ -43,7 +43,7 @@ class ActiveRoleSettings:
 
 
 @dataclass(frozen=True)
-class Front:
+class ClientEntry:
     """The parts of a broker that its active role controls.
 
     Attributes:
@@ -53,7 +53,7 @@ class Front:
 
     gate: Gate
     standbys: Standbys
-    tenure: ActiveLease
+    active_lease: ActiveLease
     fenced: Callable[[OpenDataError], None]
     read_ahead: Callable[[Iterable[str]], Awaitable[None]]
 
@@ -67,7 +67,7 @@ class ActiveRole(Protocol):
 
     instances: tuple[str, ...]
 
-    async def take(self, front: Front, addresses: tuple[str, ...]) -> None:
+    async def take(self, front: ClientEntry, addresses: tuple[str, ...]) -> None:
         """Wait until this broker is the active one.
 
         Args:
@@ -111,12 +111,12 @@ class ActiveRole(Protocol):
         """Free the role's resources at the end of the process."""
 
 
-class FreeSeat:
+class UncontestedRole:
     """The active role for a store that only this process can reach: memory."""
 
     instances: tuple[str, ...] = ()
 
-    async def take(self, front: Front, addresses: tuple[str, ...]) -> None: ...
+    async def take(self, front: ClientEntry, addresses: tuple[str, ...]) -> None: ...
 
     async def announce(self, addresses: tuple[str, ...]) -> None: ...
 

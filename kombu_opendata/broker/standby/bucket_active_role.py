@@ -19,7 +19,7 @@ from ..delivery.active_lease import seconds_since_boot
 from ..wire.standbys import Standby
 from .active_link import connect
 from .active_record import ACTIVE, HANDING_OVER, STOPPED, ActiveRecord, TakeOverClaim, decode, encode
-from .active_role import ActiveRoleSettings, Front
+from .active_role import ActiveRoleSettings, ClientEntry
 from .bucket_record import BucketRecord, RecordChanged, VersionedRecord
 from .process_identity import has_ended, own_process
 
@@ -51,7 +51,7 @@ class BucketActiveRole:
         self._addresses: tuple[str, ...] = ()
         self._mine: VersionedRecord | None = None
         self._writing = asyncio.Lock()
-        self._front: Front
+        self._front: ClientEntry
         self.instances: tuple[str, ...] = ()
         self._successor = ""
         self._followed_lease = 0.0  # of the broker that was last seen to be active
@@ -66,14 +66,14 @@ class BucketActiveRole:
         return LEASE_PERIODS * self._settings.renew_seconds if self._has_standby else UNGUARDED_LEASE_SECONDS
 
     # ------------------------------------------------------------------ take-over
-    async def take(self, front: Front, addresses: tuple[str, ...]) -> None:
+    async def take(self, front: ClientEntry, addresses: tuple[str, ...]) -> None:
         self._front, self._addresses = front, addresses
         is_first = True
         while self._mine is None:
             try:
                 versioned = await self._record.read() or await self._read_again()
                 if versioned is None or self._is_free(versioned.record, at_start=is_first):
-                    await self._sit_down(versioned)
+                    await self._acquire(versioned)
                 elif self._settings.standby:
                     await self._stand_by(versioned)
                 else:
@@ -103,7 +103,7 @@ class BucketActiveRole:
             return record.successor == self._settings.id
         return record.state == STOPPED or (at_start and has_ended(record.process))
 
-    async def _sit_down(self, found: VersionedRecord | None) -> None:
+    async def _acquire(self, found: VersionedRecord | None) -> None:
         """Write this broker's record.
 
         Raises:
@@ -139,7 +139,7 @@ class BucketActiveRole:
             if take_over is not None:
                 log.warning("take-over: the active broker hands over")
                 gate.hold()
-                await self._sit_down(VersionedRecord(decode(take_over.record), take_over.version))
+                await self._acquire(VersionedRecord(decode(take_over.record), take_over.version))
             else:
                 log.warning("standby: the connection to the active broker is lost")
         finally:
@@ -179,7 +179,7 @@ class BucketActiveRole:
         claimed = await self._record.write(replace(found.record, claim=claim), found)
         log.warning("take-over: the active broker can't be reached, and is given %.1f s to answer", seconds)
         if await self._stays(claimed, seconds / 2) and await self._reading_ahead(claimed, seconds / 2):
-            await self._sit_down(claimed)
+            await self._acquire(claimed)
             log.warning("take-over: the active broker did not answer")
             self._telling = asyncio.get_running_loop().create_task(self._tell(found.record))
         else:
@@ -212,7 +212,7 @@ class BucketActiveRole:
     # ------------------------------------------------------------------ renewal
     def _extend(self, began: float) -> None:
         if self._has_standby:
-            self._front.tenure.extend(began + self._lease)
+            self._front.active_lease.extend(began + self._lease)
 
     def _note_standby(self) -> None:
         """Shorten the lease after a standby connected, also for a broker that was started without --standby."""
@@ -231,7 +231,7 @@ class BucketActiveRole:
         standbys.on_connected = self._note_standby
 
     async def opening(self, instance: str) -> None:
-        await self._front.tenure.renewed()
+        await self._front.active_lease.renewed()
         if instance not in self._found.record.instances:
             await self._change(instances=[*self._found.record.instances, instance])
 
@@ -258,7 +258,7 @@ class BucketActiveRole:
 
     async def watch(self) -> None:
         is_silent = False
-        while self._front.tenure.lost is None:
+        while self._front.active_lease.lost is None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._period):
                     await self._standby_came.wait()
@@ -311,7 +311,7 @@ class BucketActiveRole:
         self._front.gate.active = active
         where = f", at {', '.join(active)}," if active else ""
         error = StoreFenced(f"another broker{where} has taken over the store: this one ends", url=self._record.url)
-        self._front.tenure.lose(error)
+        self._front.active_lease.lose(error)
         return error
 
     # ------------------------------------------------------------------ shutdown

@@ -14,7 +14,7 @@ from ...protocol.messages import TakeOver
 from ..wire.standbys import Standby
 from .active_link import connect
 from .active_record import RECORD_NAME, ActiveRecord, decode, encode
-from .active_role import EXIT_FAILED, EXIT_FENCED, ActiveRoleSettings, FreeSeat, Front
+from .active_role import EXIT_FAILED, EXIT_FENCED, ActiveRoleSettings, ClientEntry, UncontestedRole
 from .store_lock import StoreLock
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ _LOOK_SECONDS = 0.5
 _WATCH_SECONDS = 0.5
 
 
-class FolderActiveRole(FreeSeat):
+class FolderActiveRole(UncontestedRole):
     """The active role of the process that has the folder's lock. The kernel releases the lock of a process that ends.
 
     Raises:
@@ -37,11 +37,11 @@ class FolderActiveRole(FreeSeat):
 
     def __init__(self, lock: StoreLock, settings: ActiveRoleSettings) -> None:
         self._lock, self._settings = lock, settings
-        self._front: Front
+        self._front: ClientEntry
         if not settings.standby:
             lock.acquire()
 
-    async def take(self, front: Front, addresses: tuple[str, ...]) -> None:
+    async def take(self, front: ClientEntry, addresses: tuple[str, ...]) -> None:
         self._front = front
         if self._lock.try_acquire():
             return
@@ -59,7 +59,7 @@ class FolderActiveRole(FreeSeat):
         front.gate.hold()
         log.warning("take-over: the broker that owned the store is gone")
 
-    async def _follow(self, front: Front, addresses: tuple[str, ...]) -> None:
+    async def _follow(self, front: ClientEntry, addresses: tuple[str, ...]) -> None:
         """Keep a connection to the active broker, and send clients there."""
         while True:
             record = self._find_active(front)
@@ -73,7 +73,7 @@ class FolderActiveRole(FreeSeat):
                         link.close()
             await asyncio.sleep(_LOOK_SECONDS)
 
-    def _find_active(self, front: Front) -> ActiveRecord | None:
+    def _find_active(self, front: ClientEntry) -> ActiveRecord | None:
         """Return the record, and set the gate's address of the active broker."""
         record, gate = self._read(), front.gate
         if record is not None and gate.active != tuple(record.addresses):

@@ -64,7 +64,7 @@ class Context:
             self._outbox.send_now(self.session, message)
             return
         self.session.replies.insert(0, message)
-        self._outbox.talk(self.session)
+        self._outbox.answer_now(self.session)
 
     def refuse(self, rid: int, exc: Exception) -> None:
         """Answer a call that failed; see :meth:`.Background.refusal`."""

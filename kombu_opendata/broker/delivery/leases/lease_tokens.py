@@ -71,7 +71,7 @@ class LeaseTable:
             if lease is not None:
                 session.count(outcome)
                 self.end(session, *lease, outcome)
-        self._outbox.talk(session)
+        self._outbox.answer_now(session)
 
     # ------------------------------------------------------------------ outcomes of tasks
     def report(self, session: Session, items: Iterable[Reported]) -> None:
@@ -82,7 +82,7 @@ class LeaseTable:
                 self._finish(session, (name, id, token), report)
             else:
                 self.settle_one(session, outcome, name, id, token, report)
-        self._outbox.talk(session)
+        self._outbox.answer_now(session)
 
     def note_running(self, session: Session, running: Iterable[RunningLate]) -> None:
         """Record which tasks of a session run while it still holds their messages; other leases are ignored."""

@@ -1,4 +1,4 @@
-"""A tenure ends by the time since the boot; what waits for it goes on when it is extended, or fails when it is lost."""
+"""The active lease ends by the time since the boot; waiters continue when it is extended, or fail if it is lost."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from kombu_opendata.errors import StoreFenced
 
 def test_where_nobody_can_take_over_it_never_ends() -> None:
     async def main() -> None:
-        tenure = ActiveLease()
-        assert not tenure.is_over
-        await tenure.renewed()
+        active_lease = ActiveLease()
+        assert not active_lease.is_over
+        await active_lease.renewed()
 
     asyncio.run(main())
 
 
 def test_what_waits_goes_on_when_it_is_extended() -> None:
     async def main() -> None:
-        tenure = ActiveLease()
-        tenure.extend(seconds_since_boot() - 1)
-        assert tenure.is_over
-        waiting = asyncio.ensure_future(tenure.renewed())
-        tenure.extend(seconds_since_boot() - 0.5)  # a read that took too long
+        active_lease = ActiveLease()
+        active_lease.extend(seconds_since_boot() - 1)
+        assert active_lease.is_over
+        waiting = asyncio.ensure_future(active_lease.renewed())
+        active_lease.extend(seconds_since_boot() - 0.5)  # a read that took too long
         await asyncio.sleep(0)
         assert not waiting.done()
-        tenure.extend(seconds_since_boot() + 60)
+        active_lease.extend(seconds_since_boot() + 60)
         await waiting
 
     asyncio.run(main())
@@ -36,14 +36,14 @@ def test_what_waits_goes_on_when_it_is_extended() -> None:
 
 def test_what_waits_fails_when_it_is_lost_and_it_stays_lost() -> None:
     async def main() -> None:
-        tenure = ActiveLease()
-        tenure.extend(seconds_since_boot() - 1)
-        waiting = asyncio.ensure_future(tenure.renewed())
+        active_lease = ActiveLease()
+        active_lease.extend(seconds_since_boot() - 1)
+        waiting = asyncio.ensure_future(active_lease.renewed())
         await asyncio.sleep(0)
-        tenure.lose(StoreFenced("first"))
-        tenure.lose(StoreFenced("second"))
-        tenure.extend(seconds_since_boot() + 60)
-        assert tenure.is_over
+        active_lease.lose(StoreFenced("first"))
+        active_lease.lose(StoreFenced("second"))
+        active_lease.extend(seconds_since_boot() + 60)
+        assert active_lease.is_over
         with pytest.raises(StoreFenced, match="first"):
             await waiting
 

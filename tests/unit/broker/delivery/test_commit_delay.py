@@ -12,7 +12,7 @@ def test_a_commit_waits_for_the_clients_that_were_answered_but_not_for_long() ->
         loop = asyncio.get_running_loop()
         now = 1000.0
         loop.time = lambda: now  # type: ignore[method-assign]
-        gathering = CommitDelay(loop.time)
+        delay = CommitDelay(loop.time)
 
         async def waits_after(seconds: float, waiting: asyncio.Task[None]) -> bool:
             nonlocal now
@@ -22,10 +22,10 @@ def test_a_commit_waits_for_the_clients_that_were_answered_but_not_for_long() ->
             return not waiting.done()
 
         def answered(clients: int, seconds: float, back: int) -> asyncio.Task[None]:
-            gathering.committed(now - seconds)
-            gathering.answering(clients)
-            gathering.have(back)
-            return loop.create_task(gathering.wait())
+            delay.committed(now - seconds)
+            delay.answering(clients)
+            delay.have(back)
+            return loop.create_task(delay.wait())
 
         waiting = answered(2, 10, 1)
         assert await waits_after(0.049, waiting)
@@ -34,11 +34,11 @@ def test_a_commit_waits_for_the_clients_that_were_answered_but_not_for_long() ->
         assert await waits_after(0.019, waiting)
         assert not await waits_after(0.002, waiting)
         waiting = answered(2, 10, 1)
-        gathering.have(2)
+        delay.have(2)
         assert not await waits_after(0, waiting)
         assert not await waits_after(0, answered(1, 10, 0))  # a single client is not waited for
         answered(2, 10, 1).cancel()
         now += 0.1
-        assert not await waits_after(0, loop.create_task(gathering.wait()))  # nor is anybody after a pause
+        assert not await waits_after(0, loop.create_task(delay.wait()))  # nor is anybody after a pause
 
     asyncio.run(main())

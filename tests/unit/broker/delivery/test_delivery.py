@@ -97,20 +97,20 @@ def test_an_answer_that_needs_no_commit_waits_until_the_tenure_is_renewed() -> N
 
 async def _over() -> None:
     engine = await Engine.open(f"memory://{uuid.uuid4().hex}", "default", ManualClock())
-    tenure = ActiveLease()
-    instance = Instance("default", engine, tenure, grace_ms=2000, max_message_bytes=1 << 20)
+    active_lease = ActiveLease()
+    instance = Instance("default", engine, active_lease, grace_ms=2000, max_message_bytes=1 << 20)
     session = instance.sessions[b"s" * 16] = Session(b"s" * 16, "a producer")
     peer = Peer()
     session.connection = cast(ConnectionProtocol, peer)
     call = Caller(instance, session)
     call(DeclareQueue(1, "q", False, False, False, {}, False))
     await engine.commits.commit()
-    tenure.extend(seconds_since_boot() - 1)
+    active_lease.extend(seconds_since_boot() - 1)
     call(Publish(11, 1, "", "q", b"envelope", {}, 0, 1))  # to a transient queue
     for _ in range(20):
         await asyncio.sleep(0.005)
     assert peer.confirmed == []
-    tenure.extend(seconds_since_boot() + 60)
+    active_lease.extend(seconds_since_boot() + 60)
     for _ in range(1000):
         if peer.confirmed:
             break

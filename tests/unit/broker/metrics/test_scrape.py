@@ -33,7 +33,7 @@ def run(test: Callable[[World], Awaitable[None]], *, durable: bool = True) -> No
         world = World(durable)
         await world.open()
         await test(world)
-        world.instance.upkeep.stop()
+        world.instance.policies.stop()
         await world.engine.close()
 
     asyncio.run(main())

@@ -83,7 +83,7 @@ def run(durable: bool, test: Test) -> None:
         await world.open()
         await test(world)
         await world.engine.commits.commit()
-        world.instance.upkeep.stop()
+        world.instance.policies.stop()
         await world.engine.close()
 
     asyncio.run(main())
@@ -116,12 +116,12 @@ def test_expired_dropped_and_purged_messages_are_told_apart(durable: bool) -> No
     async def steps(world: World) -> None:
         for _ in range(3):
             world.publish()
-        world.instance.upkeep.end_turn()  # at most two
+        world.instance.policies.end_turn()  # at most two
         world.call(PurgeQueue(9, "q"))
         await world.call.done()
         world.publish(ttl_ms=10)
         world.clock.advance(20)
-        await world.instance.upkeep.tend()
+        await world.instance.policies.tend()
         assert counted(world) == {"published": 4, "dropped": 1, "purged": 2, "expired": 1, "dead_lettered": 2}
 
     run(durable, steps)

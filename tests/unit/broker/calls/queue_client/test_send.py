@@ -30,7 +30,7 @@ async def send(world: World, message: Send) -> Sent:
 
 def restart(world: World) -> None:
     """Another broker on the same store, to which the client comes back."""
-    world.instance.upkeep.stop()
+    world.instance.policies.stop()
     world.instance = Instance("default", world.engine, grace_ms=GRACE_MS, max_message_bytes=1 << 20)
     world.instance.sessions[world.session.id] = world.session
     world.call = Caller(world.instance, world.session)
