@@ -1,4 +1,4 @@
-"""The clock. Nothing else in the storage reads the time for a decision, so tests control it."""
+"""The clock. The storage reads the time for decisions only from it, so tests control the time."""
 
 from __future__ import annotations
 

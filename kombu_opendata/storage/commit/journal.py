@@ -7,8 +7,8 @@ and releases it. :mod:`.journal_segment` defines the files, and :mod:`.journal_r
 Corruption and a torn write look alike, and require opposite reactions. A crash of the process can tear only the last
 record, which was not confirmed, so it is left out. If complete records follow a damaged record, it or they were
 confirmed: recovery refuses the journal rather than drop it. Only a power loss can tear more: the records since the last
-sync, in any order. So each commit states how many records before it were not synced
-(:class:`..effects.sessions.SyncedTimeEffect`), which shows of a damaged record whether it was on the disk.
+sync, in any order. So each commit states the number of unsynced records before it
+(:class:`..effects.sessions.SyncedTimeEffect`), from which recovery determines if a damaged record was on the disk.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ class Journal:
         """Allocate the next segment in advance, of at least ``size`` bytes. May take tens of milliseconds.
 
         Returns:
-            False when there is no space for it.
+            False if there is no space for it.
         """
         size = max(size, self.segment_bytes)
         if (spare := self._spare) is not None:  # read once: the main thread may use it in parallel

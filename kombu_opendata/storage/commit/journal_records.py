@@ -30,7 +30,7 @@ RECORD = struct.Struct("<IIQ")
 SEQUENCE = struct.Struct("<Q")
 RECORD_BYTES = RECORD.size
 _SEQUENCE_OFFSET = RECORD_BYTES - SEQUENCE.size
-#: the upper bytes of a sequence number are those of all records in reach, so they are searched for
+#: all records in reach have the same upper bytes of the sequence number, so the search looks for these
 _LOW_BYTES = 2
 _HIGH_BYTES = SEQUENCE.size - _LOW_BYTES
 _ZEROS = re.compile(rb"\0" * _HIGH_BYTES + rb"+")

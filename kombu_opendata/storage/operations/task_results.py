@@ -180,7 +180,7 @@ class ResultStore:
 
     # ------------------------------------------------------------------ retention
     async def sweep(self, now: int) -> int:
-        """Remove expired chords and results; returns the number of results."""
+        """Remove expired chords and results; return the number of results."""
         for group in [group for group, chord in self.state.chords.items() if 0 < chord.expires_at_ms <= now]:
             self.close_chord(group)
         start, end = keys.kind_range(keys.RecordKind.RESULT_EXPIRY)[0], keys.result_expiry_key(now + 1, b"")

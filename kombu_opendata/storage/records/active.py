@@ -17,7 +17,7 @@ bytes  AvailableMessage   type  InFlightMessage    type  meaning
 25     attempts           u16   attempts           u16   claims so far
 =====  =================  ====  =================  ====  ==========================================
 
-Source: RFC 0001. Both entries have one shape, hence one struct.
+Source: RFC 0001. Both entries have the same layout and share one struct.
 """
 
 from __future__ import annotations

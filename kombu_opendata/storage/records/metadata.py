@@ -46,7 +46,7 @@ class Metadata(NamedTuple):
     received_at_ms: int
     visible_at_ms: int
     retention_seconds: int
-    #: in stored order, a repeated key repeated
+    #: in stored order; a repeated key occurs repeatedly
     header_pairs: Pairs
 
     @property

@@ -9,7 +9,7 @@ settled at   i64     the time at which it was done or failed, ms since the epoch
 attempts     u16     number of claims
 ===========  ======  =======================================================
 
-Source: RFC 0001. A tail bucket is appended to by keeping its entries packed (:func:`pack_entry`) and joining them.
+Source: RFC 0001. The entries of a tail bucket remain packed (:func:`pack_entry`) and are joined at each write.
 """
 
 from __future__ import annotations

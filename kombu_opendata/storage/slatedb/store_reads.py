@@ -206,6 +206,6 @@ class Reads:
         with translated(self.url):
             try:
                 await self._db.shutdown()
-            except u.Error.Closed as error:  # a fenced writer closes itself, and then reports either
+            except u.Error.Closed as error:  # a fenced writer closes itself, and then reports one of these reasons
                 if error.reason not in (u.CloseReason.FENCED, u.CloseReason.CLEAN):
                     raise

@@ -8,7 +8,7 @@ from heapq import heapify, heappop, heappush
 from .queue_buckets import QueueEntry, Summary
 
 _NEVER = 1 << 63
-#: after every (priority, id)
+#: a pair that is after every (priority, id)
 _LAST = (1 << 16, 0)
 #: most buckets that are loaded together, so that none of them is soon evicted again
 _TOGETHER = 12

@@ -76,7 +76,7 @@ class ListPosition(NamedTuple):
 
 
 class Paging(NamedTuple):
-    """Selects a page: up to ``limit`` items after or before a position, or from the start."""
+    """The selection of a page: up to ``limit`` items after or before a position, or from the start."""
 
     descending: bool
     limit: int
