@@ -207,7 +207,7 @@ async def _load_queues(store: Reads, state: StoreState, stored: Iterable[Row], c
 async def _tails(
     store: Reads, which: ListName, first_name: str, last_name: str
 ) -> AsyncGenerator[tuple[str, bytes, bytes], None]:
-    """Yield the queue's name and the last record of this settled list, from ``first_name`` to ``last_name``.
+    """Yield name and last record of this settled list for each queue from ``first_name`` to ``last_name``.
 
     There may be thousands of queues with one bucket each, and queues with thousands of buckets. So all records are read
     in order, but the rest of a list is skipped after a read that had no other list.

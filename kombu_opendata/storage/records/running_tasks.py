@@ -35,7 +35,7 @@ class RunningTask(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     Attributes:
         claimed_at_ms: also the token of its message's lease.
-        waited_ms: the time for which its message was ready before the claim.
+        waited_ms: the time for which its message was ready before the start of the task.
         number: the number of the attempt, as in the history log.
     """
 

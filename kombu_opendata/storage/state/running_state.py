@@ -28,7 +28,7 @@ class RunningTasks:
         by_lease: the session of each task.
         by_session: the tasks of each session that has any.
         dirty: the sessions whose tasks changed since the last checkpoint.
-        late: the start times of tasks by session and lease, for leases that are not ended. It may include leases that
+        late: the start times of tasks by session and lease, for leases that have not ended. It may include leases that
             ended since the session's last report; no message in flight has their tokens.
     """
 
