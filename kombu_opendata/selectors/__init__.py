@@ -3,7 +3,7 @@
     selector = compile_selector("task LIKE 'billing.%' AND priority >= 5")
     selector.matches({"task": "billing.send", "priority": "7"})
 
-The parser, and lark with it, is only imported when there is a text to parse.
+The parser, and lark with it, is imported only when there is a text to parse.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads the text of a header as the type that the other operand needs (docs/rfcs/0005-selectors.md)."""
+"""Conversion of header texts to the type of the other operand (docs/rfcs/0005-selectors.md)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _INFINITE = float("inf")
 
 
 def number_of(text: str) -> Number | None:
-    """A text as a number; None if it is not one."""
+    """Return a text as a number; None if it is not one."""
     return _number_of(text) if len(text) <= MAX_NUMBER_LENGTH else None
 
 
@@ -29,18 +29,21 @@ def _number_of(text: str) -> Number | None:
 
 
 def bounded(value: Number) -> Number | None:
-    """The value if it is in range: an integer within ±2^64, or a finite double."""
+    """Return the value if it is in range: an integer within ±2^64, or a finite double."""
     limit = INTEGER_LIMIT if type(value) is int else _INFINITE
     return value if -limit < value < limit else None
 
 
 def boolean_of(text: str) -> bool | None:
-    """A text as a boolean; None if it is not one."""
+    """Return a text as a boolean; None if it is not one."""
     return True if text == "true" else False if text == "false" else None
 
 
 def _divide(left: Number, right: Number) -> Number | None:
-    """The quotient; of two integers an integer, truncated towards zero as in Java. None for a division by zero."""
+    """Return the quotient; of two integers an integer, truncated towards zero as in Java.
+
+    None for a division by zero.
+    """
     if not right:
         return None
     if type(left) is int and type(right) is int:
@@ -55,7 +58,7 @@ _OPERATIONS: dict[str, Callable[[Number, Number], Number | None]] = {
 
 
 def operation(sign: str) -> Callable[[Number | None, Number | None], Number | None]:
-    """An arithmetic operator over numbers and NULL. A result out of range is NULL."""
+    """Return an arithmetic operator over numbers and NULL. A result out of range is NULL."""
     apply = _OPERATIONS[sign]
 
     def calculate(left: Number | None, right: Number | None) -> Number | None:

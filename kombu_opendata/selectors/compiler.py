@@ -1,8 +1,8 @@
-"""Compiles trees to functions.
+"""Compiler of trees to functions.
 
-There are two functions for each condition: one says whether it is *true*, the other whether it is *false*; if both say
-no, it is unknown. So every function is plain two-valued Python, and three-valued logic is only a matter of how they are
-combined: AND is true if all its parts are true, and false if one of them is false; NOT swaps the two.
+There are two functions for each condition: one returns True if it is *true*, the other if it is *false*; if neither
+does, it is unknown. Every function is therefore plain two-valued Python, and three-valued logic results from their
+combination: AND is true if all its parts are true, and false if one of them is false; NOT swaps the two.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ Predicate: TypeAlias = Callable[[Headers], bool]
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq, "<>": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
-#: the operator that is true where this one is false
+#: the operator that is true where this operator is false
 OPPOSITES = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
-#: the operator that means the same with the operands exchanged
+#: the equivalent operator for exchanged operands
 MIRRORED = {"=": "=", "<>": "<>", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
 _NUMERIC = (tree.Number, tree.Negative, tree.Arithmetic)
 
 
 def compile_condition(node: tree.Condition, wanted: bool = True) -> Predicate:
-    """Whether the condition is true; with ``wanted`` False, whether it is false."""
+    """Return a test that the condition is true, or with ``wanted`` False, that it is false."""
     match node:
         case tree.And(parts):
             functions = [compile_condition(part, wanted) for part in parts]
@@ -63,7 +63,7 @@ def compile_condition(node: tree.Condition, wanted: bool = True) -> Predicate:
 
 
 def most_steps(node: tree.Node) -> int:
-    """The most steps of Python that evaluating the node may take, about."""
+    """Return the approximate maximum of Python steps for the evaluation of the node."""
     own = 1
     match node:
         case tree.Like(_, pattern, escape):
@@ -114,7 +114,7 @@ def _some(functions: list[Predicate]) -> Predicate:
 
 # ---------------------------------------------------------------------- texts
 def _text_test(operand: tree.Value, test: Callable[[str], bool], wanted: bool, longest: int) -> Predicate:
-    """A condition over a text of at most ``longest`` characters; it is unknown for anything else."""
+    """Return a condition over a text of at most ``longest`` characters; it is unknown for anything else."""
     if isinstance(operand, tree.Text):
         return _always if len(operand.value) <= longest and test(operand.value) is wanted else _never
     if not isinstance(operand, tree.Header):
@@ -134,7 +134,7 @@ def _text_test(operand: tree.Value, test: Callable[[str], bool], wanted: bool, l
 
 # ---------------------------------------------------------------------- comparisons
 def _compare(sign: str, left: tree.Value, right: tree.Value) -> Predicate:
-    """Whether the comparison is true."""
+    """Return a test that the comparison is true."""
     if isinstance(right, tree.Header) and not isinstance(left, tree.Header):
         return _compare(MIRRORED[sign], right, left)
     apply = _OPERATORS[sign]
@@ -190,11 +190,11 @@ def _headers(left: str, apply: Callable[[Any, Any], bool], right: str) -> Predic
     """Compare two headers: as numbers if both are numbers, else as texts."""
 
     def compare(headers: Headers) -> bool:
-        one, other = headers.get(left), headers.get(right)
-        if one is None or other is None:
+        left_text, other = headers.get(left), headers.get(right)
+        if left_text is None or other is None:
             return False
-        first, second = number_of(one), number_of(other)
-        return apply(one, other) if first is None or second is None else apply(first, second)
+        first, second = number_of(left_text), number_of(other)
+        return apply(left_text, other) if first is None or second is None else apply(first, second)
 
     return compare
 
@@ -203,17 +203,17 @@ def _numbers(apply: Callable[[Any, Any], bool], left: tree.Value, right: tree.Va
     first, second = _number(left), _number(right)
 
     def compare(headers: Headers) -> bool:
-        one = first(headers)
-        if one is None:
+        left_value = first(headers)
+        if left_value is None:
             return False
         other = second(headers)
-        return other is not None and apply(one, other)
+        return other is not None and apply(left_value, other)
 
     return compare
 
 
 def _number(node: tree.Value) -> Callable[[Headers], Any]:
-    """A value as a number; None if it is not one."""
+    """Return a value as a number; None if it is not one."""
     match node:
         case tree.Number(value):
             return lambda headers: value
@@ -241,7 +241,10 @@ def _in(operand: tree.Value, members: tuple[str | int | float | bool, ...], want
 
 
 def _number_in(operand: tree.Value, members: tuple[str | int | float | bool, ...], wanted: bool) -> Predicate:
-    """Look a number up among numbers; it is calculated once. Texts and booleans can't be compared with it."""
+    """Return a look-up of a number among numbers; it is calculated once.
+
+    Texts and booleans can't be compared with it.
+    """
     numbers = frozenset(member for member in members if type(member) in (int, float))
     otherwise = None if any(type(member) not in (int, float) for member in members) else False
     calculate = _number(operand)
@@ -254,7 +257,7 @@ def _number_in(operand: tree.Value, members: tuple[str | int | float | bool, ...
 
 
 def _header_in(name: str, members: tuple[str | int | float | bool, ...], wanted: bool) -> Predicate:
-    """Whether a header is among texts, numbers and booleans, with one look-up for each kind."""
+    """Return a look-up of a header among texts, numbers and booleans, with one look-up for each kind."""
     texts = frozenset(member for member in members if isinstance(member, str))
     if len(texts) == len(set(members)):
         if wanted:

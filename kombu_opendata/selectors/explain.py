@@ -1,4 +1,4 @@
-"""Explains why a filter is true, false or unknown for some headers."""
+"""Explanation why a filter is true, false or unknown for some headers."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from .coercion import boolean_of, number_of
 from .compiler import compile_condition
 from .tree import And, Boolean, Condition, Node, Not, Or, headers_of, text_of
 
-#: how much of a part's text and of a header's value is shown
+#: limit for the characters of a part's text and of a header's value
 MAX_SHOWN = 200
-#: how many parts are explained; the others are only counted
+#: limit for the parts that are explained; the others are only counted
 MAX_PARTS = 500
 
 _WORDS = {True: "true", False: "false", None: "unknown"}
 
 
 class Explanation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A condition, its value (True, False or None for unknown), the headers that it read, and its parts.
+    """Condition with its value (True, False or None for unknown), the headers that it read, and its parts.
 
     ``omitted`` is the number of parts that are not shown.
     """
@@ -32,15 +32,15 @@ class Explanation(msgspec.Struct, frozen=True, omit_defaults=True):
     omitted: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """The explanation as plain data, for the wire and for JSON."""
-        found: dict[str, Any] = msgspec.to_builtins(self)
-        if self.parts:  # a list, as the wire and JSON give it back
-            found["parts"] = [part.to_dict() for part in self.parts]
-        return found
+        """Return the explanation as plain data, for the wire and for JSON."""
+        data: dict[str, Any] = msgspec.to_builtins(self)
+        if self.parts:  # a list, as in the wire form and in JSON
+            data["parts"] = [part.to_dict() for part in self.parts]
+        return data
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> Explanation:
-        """The reverse of :meth:`to_dict`."""
+        """Return the explanation of :meth:`to_dict`."""
         return msgspec.convert(found, cls)
 
     def __str__(self) -> str:
@@ -73,7 +73,7 @@ def _explain(node: Condition, headers: Mapping[str, str], left: list[int]) -> Ex
         if left[0] <= 0:
             break
         parts.append(_explain(part, headers, left))
-    # each part is evaluated once, as the explanations below have the values of theirs
+    # each part is evaluated once, as the explanations below have the values of their parts
     values = [part.value for part in parts] + [_value(part, headers) for part in below[len(parts) :]]
     value = _combined(node, values) if below else _value(node, headers)
     seen = {} if below or isinstance(node, Boolean) else _seen(node, headers)
@@ -81,7 +81,7 @@ def _explain(node: Condition, headers: Mapping[str, str], left: list[int]) -> Ex
 
 
 def _combined(node: Condition, values: list[bool | None]) -> bool | None:
-    """The value of an AND, an OR or a NOT by those of its parts."""
+    """Return the value of an AND, an OR or a NOT from those of its parts."""
     if isinstance(node, Not):
         return None if values[0] is None else not values[0]
     decisive = isinstance(node, Or)
@@ -89,7 +89,7 @@ def _combined(node: Condition, values: list[bool | None]) -> bool | None:
 
 
 def _value(node: Condition, headers: Mapping[str, str]) -> bool | None:
-    """True, False, or None for unknown."""
+    """Return True, False, or None for unknown."""
     if compile_condition(node)(headers):
         return True
     return False if compile_condition(node, wanted=False)(headers) else None

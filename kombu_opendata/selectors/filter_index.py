@@ -1,8 +1,8 @@
-"""Finds which of many filters match a message without evaluating all of them.
+"""Index of filters, which finds those that match a message without evaluating all of them.
 
-A filter is filed under keys of which a message must meet at least one (:mod:`.required_conditions`). A message is
+A filter is indexed under keys of which a message must meet at least one (:mod:`.required_conditions`). A message is
 looked up by its headers, and only the filters under the keys that it meets are evaluated. Filters under one key that
-read the same few headers form a *group*, whose answer is remembered for the values of these headers.
+read the same few headers form a *group*, whose result is cached for the values of these headers.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from .index_buckets import FilterBucket, Ranges
 from .required_conditions import EXISTS, NUMBER, PREFIX, RANGE, SUFFIX, TEXT, LookupKey, required_keys
 from .selector import Selector
 
-#: the cost of a key with nothing filed under it yet: a guess at how many messages meet keys of its kind
+#: cost of a key without filters: an estimate of the number of messages that meet keys of its kind
 _COSTS = {TEXT: 1.0, NUMBER: 1.1, PREFIX: 2.0, SUFFIX: 2.0, RANGE: 4.0, EXISTS: 50.0}
-#: a guess at the share of a header's ranges that a number is in
+#: estimated share of a header's ranges that contain a number
 _RANGE_SHARE = 0.1
 
 
 class FilterIndex:
-    """Filters by name, and which of them match a message."""
+    """Filters by name, indexed to find those that match a message."""
 
     def __init__(self) -> None:
         self._selectors: dict[str, Selector] = {}
@@ -34,16 +34,16 @@ class FilterIndex:
         return len(self._selectors)
 
     def add(self, name: str, selector: Selector) -> None:
-        """File a filter; it replaces one with the same name."""
+        """Add a filter to the index; it replaces one with the same name."""
         self.remove(name)
-        found = required_keys(selector.condition, self._cost)
-        if found is not None:
-            found = list(dict.fromkeys(found))  # IN ('a', 'a') has one key
+        lookup_keys = required_keys(selector.condition, self._cost)
+        if lookup_keys is not None:
+            lookup_keys = list(dict.fromkeys(lookup_keys))  # IN ('a', 'a') has one key
         self._selectors[name] = selector
-        self._keys[name] = found
-        if found is None:
+        self._keys[name] = lookup_keys
+        if lookup_keys is None:
             self._always.add(name, selector)
-        for key in found or ():
+        for key in lookup_keys or ():
             self._headers.setdefault(key.header, _Slot()).add(key, name, selector)
 
     def remove(self, name: str) -> None:
@@ -58,22 +58,22 @@ class FilterIndex:
                 del self._headers[key.header]
 
     def matching(self, headers: Headers) -> list[str]:
-        """The names of the filters that match these headers, each once."""
-        found: dict[str, None] = {}
+        """Return the names of the filters that match these headers, each once."""
+        names: dict[str, None] = {}
         slots = self._headers
         if len(slots) < len(headers):
             for name, slot in slots.items():
                 text = headers.get(name)
                 if text is not None:
-                    slot.ask(text, headers, found)
+                    slot.ask(text, headers, names)
         else:
             for name, text in headers.items():
                 met = slots.get(name)
                 if met is not None:
-                    met.ask(text, headers, found)
+                    met.ask(text, headers, names)
         if self._always.selectors:
-            self._always.ask(headers, found)
-        return list(found)
+            self._always.ask(headers, names)
+        return list(names)
 
     def _cost(self, key: LookupKey) -> float:
         slot = self._headers.get(key.header)
@@ -81,7 +81,7 @@ class FilterIndex:
 
 
 class _Slot:
-    """The filters under keys of one header."""
+    """Filters under keys of one header."""
 
     __slots__ = ("existence", "numbers", "prefixes", "ranges", "suffixes", "texts")
 
@@ -129,7 +129,7 @@ class _Slot:
         return not (tables or self.ranges.filed or self.existence.selectors)
 
     def filed(self, key: LookupKey) -> float:
-        """About how many filters must be evaluated for a message that meets the key."""
+        """Return the approximate number of filters that must be evaluated for a message that meets the key."""
         if key.kind == EXISTS:
             return len(self.existence.selectors)
         if key.kind == RANGE:
@@ -141,7 +141,7 @@ class _Slot:
         return 0 if bucket is None else len(bucket.selectors)
 
     def ask(self, text: str, headers: Headers, found: dict[str, None]) -> None:
-        """Add the names of those that match a message whose header has this text."""
+        """Add the names of the filters that match a message whose header has this text."""
         bucket = self.texts.get(text)
         if bucket is not None:
             bucket.ask(headers, found)

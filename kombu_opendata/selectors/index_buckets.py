@@ -1,4 +1,4 @@
-"""Buckets of filters under the same key; they remember answers, so that not every filter is evaluated each time."""
+"""Buckets of filters under the same key; they cache results, so that not every filter is evaluated each time."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Iterable
 from .compiler import Headers
 from .selector import Selector
 
-#: fewer filters than this are evaluated faster than their answer is looked up
+#: number of filters below which evaluation is faster than a look-up of their result
 _GROUP_SIZE = 8
 _GROUP_HEADERS = 3
-#: how many answers a group remembers, and how many characters the values of one may have in all
+#: limit for the results that a group caches, and for the characters of the values of one result
 _REMEMBERED = 256
 _REMEMBERED_LENGTH = 256
-#: the most entries of the table of ranges for each range; above that, all ranges are evaluated each time
+#: limit for the entries of the table of ranges for each range; above that, all ranges are evaluated each time
 _MAX_COVER = 64
 
 
 class FilterBucket:
-    """The filters under one key."""
+    """Filters under one key."""
 
     __slots__ = ("_groups", "_single", "selectors")
 
@@ -37,7 +37,7 @@ class FilterBucket:
         self._single = None
 
     def ask(self, headers: Headers, found: dict[str, None]) -> None:
-        """Add the names of those that match."""
+        """Add the names of the filters that match."""
         single = self._single
         if single is None:
             single = self._arrange()
@@ -63,7 +63,7 @@ class FilterBucket:
 
 
 class _Group:
-    """Filters that read the same few headers, and their answers for the values of these headers."""
+    """Filters that read the same few headers, and their results for the values of these headers."""
 
     __slots__ = ("_answers", "_hits", "_items", "_misses", "_names")
 
@@ -98,7 +98,7 @@ class _Group:
 
 
 class Ranges:
-    """Filters by ranges of numbers, to find those whose range includes a number.
+    """Filters by ranges of numbers, for the look-up of those whose range includes a number.
 
     The ends of all ranges divide the numbers into points and the gaps between them; each has a bucket with the ranges
     that include it. If ranges overlap so much that this table would be large, one bucket has all of them.
@@ -120,7 +120,7 @@ class Ranges:
         self._buckets = None
 
     def at(self, number: float) -> FilterBucket:
-        """The filters that may match this number."""
+        """Return the filters that may match this number."""
         buckets = self._arrange() if self._buckets is None else self._buckets
         return buckets[self._place(number) if len(buckets) > 1 else 0]
 

@@ -1,22 +1,22 @@
-"""LIKE without regular expressions: the time is linear in the text for every pattern.
+"""Matching of LIKE patterns without regular expressions, in linear time for every pattern.
 
 The ``%`` of a pattern divide it into segments. The first one is anchored at the beginning, the last one at the end.
-Each segment between them is matched at its first occurrence, which is always right, because it leaves the most room
-for the rest. A segment is found by :meth:`str.find` or, if it has ``_``, by one bit per character of the segment,
-shifted along the text (the "shift-and" method of Baeza-Yates and Gonnet).
+Each segment between them is matched at its first occurrence, which is always correct, because it leaves the longest
+rest. A segment is found by :meth:`str.find` or, if it has ``_``, by one bit per character of the segment, shifted along
+the text (the "shift-and" method of Baeza-Yates and Gonnet).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-#: a character, or None for any
+#: a character, or None for any character
 Part = str | None
 Matcher = Callable[[str], bool]
 
 
 def compile_like(pattern: str, escape: str = "") -> Matcher:
-    """A function that says whether a text matches the pattern."""
+    """Return a function that returns True if a text matches the pattern."""
     segments = _segments(pattern, escape)
     if len(segments) == 1:
         return _exact(segments[0])
@@ -26,12 +26,12 @@ def compile_like(pattern: str, escape: str = "") -> Matcher:
 
 
 def is_scan(pattern: str, escape: str = "") -> bool:
-    """Return true for a pattern that takes a step for each character of the text: a ``_`` between two ``%``."""
+    """Return True for a pattern that takes a step for each character of the text: a ``_`` between two ``%``."""
     return any(None in segment for segment in _segments(pattern, escape)[1:-1])
 
 
 def constant_prefix(pattern: str, escape: str = "") -> tuple[str, bool]:
-    """The beginning of every matching text, and whether that is the whole text."""
+    """Return the beginning of every matching text, and True if that is the whole text."""
     segments = _segments(pattern, escape)
     first = segments[0]
     end = first.index(None) if None in first else len(first)
@@ -39,7 +39,7 @@ def constant_prefix(pattern: str, escape: str = "") -> tuple[str, bool]:
 
 
 def constant_suffix(pattern: str, escape: str = "") -> str:
-    """The end of every matching text."""
+    """Return the end of every matching text."""
     last = _segments(pattern, escape)[-1]
     begin = len(last) - last[::-1].index(None) if None in last else 0
     return "".join(map(str, last[begin:]))
@@ -66,7 +66,7 @@ def _exact(segment: list[Part]) -> Matcher:
 
 
 def _around(first: str, last: str) -> Matcher:
-    """``first%last``."""
+    """Return a matcher of ``first%last``."""
     if not first:
         return (lambda text: text.endswith(last)) if last else (lambda text: True)
     if not last:
@@ -97,7 +97,7 @@ def _general(segments: list[list[Part]]) -> Matcher:
 
 
 def _here(segment: list[Part]) -> Callable[[str, int], bool]:
-    """A function that says whether the segment occurs at a position of a text that is long enough."""
+    """Return a function that returns True if the segment occurs at a position of a text that is long enough."""
     runs = []
     at = 0
     while at < len(segment):
@@ -111,17 +111,17 @@ def _here(segment: list[Part]) -> Callable[[str, int], bool]:
 
 
 def _finder(segment: list[Part]) -> Callable[[str, int, int], int]:
-    """A function that finds the first occurrence of the segment in ``text[place:limit]``; -1 means none."""
+    """Return a function that finds the first occurrence of the segment in ``text[place:limit]``; -1 means none."""
     if None not in segment:
-        wanted = "".join(map(str, segment))
-        return lambda text, place, limit: text.find(wanted, place, limit)
+        literal = "".join(map(str, segment))
+        return lambda text, place, limit: text.find(literal, place, limit)
     size = len(segment)
     anything = sum(1 << at for at, part in enumerate(segment) if part is None)
     fits = {part: anything for part in segment if part is not None}
     for at, part in enumerate(segment):
         if part is not None:
             fits[part] |= 1 << at
-    found = 1 << size - 1
+    last_bit = 1 << size - 1
 
     def find(text: str, place: int, limit: int) -> int:
         if limit - place < size:
@@ -129,7 +129,7 @@ def _finder(segment: list[Part]) -> Callable[[str, int, int], int]:
         states = 0
         for at in range(place, limit):
             states = (states << 1 | 1) & fits.get(text[at], anything)
-            if states & found:
+            if states & last_bit:
                 return at - size + 1
         return -1
 

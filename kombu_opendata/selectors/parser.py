@@ -1,6 +1,6 @@
-"""Parses the text of a filter into a tree of nodes. The grammar is ``grammar.lark``.
+"""Parser of a filter's text to a tree of nodes. The grammar is ``grammar.lark``.
 
-This module imports lark and builds its tables, which takes about a tenth of a second, so it is only imported when there
+This module imports lark and builds its tables, which takes about a tenth of a second, so it is imported only when there
 is a filter to parse.
 """
 
@@ -17,15 +17,15 @@ from .syntax_errors import Mistake, position, shown, syntax_error, unexpected, u
 from .tree import Condition, Like, Node, children
 from .tree_builder import TreeBuilder
 
-_KEPT = ("NOT", "TRUE", "FALSE")  # the other keywords only separate: lark drops tokens that begin with "_"
+_KEPT = ("NOT", "TRUE", "FALSE")  # the other keywords are only separators: lark drops tokens that begin with "_"
 _KEYWORDS = {word: word if word in _KEPT else f"_{word}" for word in language.KEYWORDS}
 
 
 def parse(text: str) -> Condition:
-    """The tree of a filter.
+    """Return the tree of a filter.
 
     Raises:
-        SelectorError: it is not a valid filter; the error has line, column and caret.
+        SelectorError: the text is not a valid filter; the error has line, column and caret.
     """
     _check_characters(text)
     parser = _language().parse_interactive(text)
@@ -82,11 +82,11 @@ def _keyword_or_name(token: Token) -> Token:
 
 
 class _Bounds:
-    """Checks the bounds token by token, so that a hostile text is refused early."""
+    """Check of the limits token by token, so that a hostile text is refused early."""
 
     def __init__(self) -> None:
         self.open: list[Token] = []  # parentheses
-        self._prefixes = [0]  # NOTs and signs that wait for an operand: outside, and in each open parenthesis
+        self._prefixes = [0]  # NOTs and signs without an operand yet: outside, and in each open parenthesis
         self._terms_left = language.MAX_TERMS
         self._arithmetic = 0
         self.in_list = False  # inside the list of an IN or the arguments of topic(), which count as one term
@@ -94,14 +94,14 @@ class _Bounds:
 
     @property
     def unclosed(self) -> Token | None:
-        """The parenthesis that a ``)`` would close here."""
+        """Parenthesis that a ``)`` would close here."""
         return self.open[-1] if self.open and not self.in_list else None
 
     def count(self, token: Token) -> None:
         """Count the next token.
 
         Raises:
-            Mistake: a bound is exceeded.
+            Mistake: a limit is exceeded.
         """
         previous, self._previous = self._previous, token
         kind, before = token.type, previous.type if previous is not None else ""

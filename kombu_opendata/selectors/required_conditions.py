@@ -1,6 +1,6 @@
-"""Conditions that must hold for a filter to be true, in the form of a few hash look-ups.
+"""Necessary conditions of a filter, in the form of a few hash look-ups.
 
-:func:`required_keys` gives keys of which a message meets at least one if the filter matches it.
+:func:`required_keys` returns keys of which a message meets at least one if the filter matches it.
 
 ==========  ======================================  =====================================
 kind        the message has this header …           derived from
@@ -23,7 +23,7 @@ from . import like_match, topic_match, tree
 from .compiler import MIRRORED, OPPOSITES
 
 TEXT, NUMBER, PREFIX, SUFFIX, RANGE, EXISTS = "text", "number", "prefix", "suffix", "range", "exists"
-#: a filter with more alternatives is looked up by another condition, or always evaluated
+#: limit for alternatives; a filter with more is looked up by another condition, or always evaluated
 MAX_KEYS = 2_000
 
 
@@ -31,26 +31,28 @@ _INFINITE = float("inf")
 
 
 class LookupKey(NamedTuple):
-    """A condition that a message can be looked up by. The value of a RANGE is its ends, both included."""
+    """Condition by which a message can be looked up. The value of a RANGE is its ends, both included."""
 
     kind: str
     header: str
     value: str | int | float | tuple[float, float] = ""
 
 
-#: a guess at how many messages meet a key without matching the filter; lower is better
+#: estimate of the number of messages that meet a key without matching the filter; lower is better
 Cost = Callable[[LookupKey], float]
 
 
 def required_keys(node: tree.Condition, cost: Cost, wanted: bool = True) -> list[LookupKey] | None:
-    """Keys of which one is met if the condition is true (or false, with ``wanted`` False); None if there are none.
+    """Return keys of which one is met if the condition is true (or false, with ``wanted`` False).
 
-    If there is a choice, it takes the cheapest keys.
+    None if there are none.
+
+    If there is a choice, the cheapest keys are returned.
     """
     match node:
         case tree.And(parts) | tree.Or(parts):
-            found = [required_keys(part, cost, wanted) for part in parts]
-            return _cheapest(found, cost) if isinstance(node, tree.And) is wanted else _union(found)
+            alternatives = [required_keys(part, cost, wanted) for part in parts]
+            return _cheapest(alternatives, cost) if isinstance(node, tree.And) is wanted else _union(alternatives)
         case tree.Not(part):
             return required_keys(part, cost, not wanted)
         case tree.IsNull(header):
@@ -110,7 +112,7 @@ def _begins(name: str, prefix: str, whole: bool) -> list[LookupKey]:
 
 
 def _existing(node: tree.Condition) -> list[LookupKey] | None:
-    """A comparison can only be true or false if the headers in it exist."""
+    """Return the key of a header that must exist, as a comparison is only true or false if its headers exist."""
     match node:
         case tree.Compare(_, left, right):
             operands: tuple[tree.Value, ...] = (left, right)

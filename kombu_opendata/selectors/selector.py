@@ -1,4 +1,4 @@
-"""A compiled filter: a text or a tree as a function over headers."""
+"""Compiled filter: a text or a tree as a function over headers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from .tree import Condition, headers_of, text_of
 
 
 class Selector:
-    """A filter over the headers of messages.
+    """Filter over the headers of messages.
 
     Attributes:
         text: the text of the filter.
         condition: the tree (:mod:`.tree`).
-        matches: ``matches(headers)`` says whether it is true for these headers; unknown does not match. Never raises.
+        matches: ``matches(headers)`` returns True if the filter is true for these headers; unknown does not match.
+            Never raises.
     """
 
     def __init__(self, condition: Condition, text: str | None = None) -> None:
@@ -26,16 +27,16 @@ class Selector:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The headers that it reads."""
+        """Headers that it reads."""
         return frozenset(headers_of(self.condition))
 
     @cached_property
     def steps(self) -> int:
-        """The most steps of Python that evaluating it may take for any message, about."""
+        """Approximate maximum of Python steps for its evaluation with any message."""
         return most_steps(self.condition)
 
     def explain(self, headers: Headers) -> Explanation:
-        """The value of each of its parts for these headers."""
+        """Return the value of each of its parts for these headers."""
         return explain(self.condition, headers)
 
     def __repr__(self) -> str:
@@ -46,15 +47,15 @@ def compile_selector(text: str) -> Selector:
     """Compile the text of a filter.
 
     Raises:
-        SelectorError: it is not a valid filter; the error says where.
-        RequestError: it is not a text.
+        SelectorError: the text is not a valid filter; the error has the position.
+        RequestError: the argument is not a text.
     """
     if not isinstance(text, str):
         raise RequestError(f"a filter must be a str, not {type(text).__name__}")
-    found = _compile(text)
-    if isinstance(found, SelectorError):
-        raise SelectorError(found.text, **found.values)
-    return found
+    result = _compile(text)
+    if isinstance(result, SelectorError):
+        raise SelectorError(result.text, **result.values)
+    return result
 
 
 def precompile(text: str) -> None:
@@ -62,9 +63,9 @@ def precompile(text: str) -> None:
     _compile(text)
 
 
-@lru_cache(maxsize=16)  # a declaration compiles its filter once to check it and once to use it
+@lru_cache(maxsize=16)  # a declaration compiles its filter once to validate it and once to use it
 def _compile(text: str) -> Selector | SelectorError:
-    from .parser import parse  # which imports lark
+    from .parser import parse  # imports lark
 
     try:
         return Selector(parse(text), text)

@@ -1,4 +1,4 @@
-"""Syntax errors of filters: what was expected, and where, with a caret below the position."""
+"""Syntax errors of filters: the expected tokens and the position, with a caret below it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from lark import Token
 
 from ..errors import SelectorError
 
-#: how much of a long line is shown on either side of the position
+#: characters of a long line that are shown on either side of the position
 _AROUND = 60
-#: how much of a word an error shows
+#: characters of a word that an error shows
 _MAX_SHOWN = 40
 
 
 class Mistake(Exception):
-    """A mistake at a position; raised where the whole text is not known."""
+    """Mistake at a position; raised where the whole text is unknown."""
 
     def __init__(self, at: int, what: str) -> None:
         super().__init__(at, what)
@@ -22,17 +22,17 @@ class Mistake(Exception):
 
 
 def shown(text: str) -> str:
-    """A word, shortened if it is long."""
+    """Return a word, shortened if it is long."""
     return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
 
 
 def position(token: Token) -> int:
-    """Where a token begins in the text."""
+    """Return the position of a token in the text."""
     return token.start_pos or 0
 
 
 def syntax_error(text: str, at: int, what: str) -> SelectorError:
-    """The error for a mistake at character ``at``; ``len(text)`` is the end."""
+    """Return the error for a mistake at character ``at``; ``len(text)`` is the end."""
     begin = text.rfind("\n", 0, at) + 1
     end = text.find("\n", at)
     line = text.count("\n", 0, at) + 1
@@ -45,10 +45,10 @@ def syntax_error(text: str, at: int, what: str) -> SelectorError:
 
 
 def unexpected(text: str, token: Token, accepted: set[str], unclosed: Token | None) -> SelectorError:
-    """The error for an unexpected token, or for an unexpected end of the text.
+    """Return the error for an unexpected token, or for an unexpected end of the text.
 
     Args:
-        accepted: the types of tokens that would be right.
+        accepted: the types of tokens that would be valid.
         unclosed: the last open parenthesis that a ``)`` would close here.
     """
     expected = next(what for tokens, what in _EXPECTED if tokens <= accepted)
@@ -63,7 +63,7 @@ def unexpected(text: str, token: Token, accepted: set[str], unclosed: Token | No
     return syntax_error(text, position(token), f"expected {expected}, found {shown(token)}")
 
 
-#: what is expected where these tokens are accepted; the first match counts
+#: expected elements where these tokens are accepted; the first match applies
 _EXPECTED = (
     ({"NAME", "NUMBER"}, "a header, a constant or a condition"),
     ({"NAME"}, "a header's name"),
@@ -84,16 +84,16 @@ _EXPECTED = (
 
 
 def unreadable(text: str, at: int) -> SelectorError:
-    """The error for a character that can't begin a token."""
-    found = text[at]
-    if found in "'\"":
-        what = "text constant" if found == "'" else "header name"
-        return syntax_error(text, at, f"the {what} has no closing {found}")
+    """Return the error for a character that can't begin a token."""
+    symbol = text[at]
+    if symbol in "'\"":
+        what = "text constant" if symbol == "'" else "header name"
+        return syntax_error(text, at, f"the {what} has no closing {symbol}")
     if text.startswith("--", at):
         return syntax_error(text, at, "a filter can't have comments; put a space between two minus signs")
-    if found == ".":
+    if symbol == ".":
         return syntax_error(text, at, 'unexpected dot: a header name with dots must be in double quotes: "a.b"')
-    if found in "!;":
-        return syntax_error(text, at, f"found {found}, which is not part of the language")
+    if symbol in "!;":
+        return syntax_error(text, at, f"found {symbol}, which is not part of the language")
     hint = 'a header name with characters other than letters, digits, _ and $ must be in double quotes: "name"'
-    return syntax_error(text, at, f"found {found if found.isprintable() else f'U+{ord(found):04X}'}: {hint}")
+    return syntax_error(text, at, f"found {symbol if symbol.isprintable() else f'U+{ord(symbol):04X}'}: {hint}")

@@ -1,9 +1,9 @@
-"""The patterns of topic exchanges, as in AMQP 0-9-1: ``*`` is one word, ``#`` is any number of words.
+"""Patterns of topic exchanges, as in AMQP 0-9-1: ``*`` is one word, ``#`` is any number of words.
 
 Words are separated by dots; an empty text has no words. There is one bit for each position between words, and each part
 of the pattern moves the bits along. Routing keys, and the texts that filters compare, are so short that an integer of a
-few machine words has all bits. Where each word is depends on the text alone and is remembered, so many patterns cost a
-step for each of their parts.
+few machine words has all bits. The positions of words depend only on the text and are cached, so each pattern costs
+only a step for each of its parts.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from functools import lru_cache
 
 
 def topic_matches(pattern: str, routing_key: str) -> bool:
-    """Whether a routing key matches."""
+    """Return True if a routing key matches."""
     return compile_topic(pattern)(routing_key)
 
 
 @lru_cache(maxsize=10_000)
 def compile_topic(pattern: str) -> Callable[[str], bool]:
-    """A function that says whether a text matches the pattern."""
+    """Return a function that returns True if a text matches the pattern."""
     parts = words_of(pattern)
     if "*" not in parts and "#" not in parts:
         return pattern.__eq__
@@ -34,7 +34,7 @@ def compile_topic(pattern: str) -> Callable[[str], bool]:
 
 
 def constant_prefix(pattern: str) -> tuple[str, bool]:
-    """The beginning of every matching text, and whether that is the whole text."""
+    """Return the beginning of every matching text, and True if that is the whole text."""
     parts = words_of(pattern)
     end = next((at for at, part in enumerate(parts) if part in ("*", "#")), len(parts))
     if end == len(parts):
@@ -44,7 +44,7 @@ def constant_prefix(pattern: str) -> tuple[str, bool]:
 
 
 def words_of(text: str) -> tuple[str, ...]:
-    """The words between the dots; an empty text has none."""
+    """Return the words between the dots; an empty text has none."""
     return tuple(text.split(".")) if text else ()
 
 
@@ -61,7 +61,7 @@ def _words_only(parts: tuple[str, ...]) -> Callable[[str], bool]:
 
 @lru_cache(maxsize=64)
 def _places(text: str) -> tuple[int, dict[str, int]]:
-    """The number of words in a text, and a bit for each place of a word."""
+    """Return the number of words in a text, and a bit for each position of a word."""
     where: dict[str, int] = {}
     words = words_of(text)
     for at, word in enumerate(words):

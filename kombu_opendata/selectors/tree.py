@@ -1,4 +1,4 @@
-"""The tree of a filter, and its text (docs/rfcs/0005-selectors.md).
+"""Tree of a filter, and its text (docs/rfcs/0005-selectors.md).
 
 A *value* is a header, a constant or arithmetic over them; a *condition* is true, false or unknown. A header or a
 boolean constant can be both. Nodes are plain data: they may be compared, hashed and shared.
@@ -16,42 +16,42 @@ from .language import IDENTIFIER, KEYWORDS
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The value of a message's header; NULL if the message has no such header."""
+    """Value of a message's header; NULL if the message has no such header."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text constant."""
+    """Text constant."""
 
     value: str
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number constant. It is never negative: the sign is a :class:`Negative`."""
+    """Number constant. It is never negative: the sign is a :class:`Negative`."""
 
     value: int | float
 
 
 @dataclass(frozen=True, slots=True)
 class Boolean:
-    """TRUE or FALSE."""
+    """Constant TRUE or FALSE."""
 
     value: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Negative:
-    """A value after a minus sign."""
+    """Value after a minus sign."""
 
     operand: Value
 
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """``operator`` is one of ``+ - * /``."""
+    """Arithmetic operation; ``operator`` is one of ``+ - * /``."""
 
     operator: str
     left: Value
@@ -60,7 +60,7 @@ class Arithmetic:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """``operator`` is one of ``= <> < <= > >=``."""
+    """Comparison; ``operator`` is one of ``= <> < <= > >=``."""
 
     operator: str
     left: Value
@@ -69,7 +69,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """``operand >= low AND operand <= high``."""
+    """Condition ``operand >= low AND operand <= high``."""
 
     operand: Value
     low: Value
@@ -78,7 +78,7 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class In:
-    """``operand = member OR …``; a number among the members may be negative."""
+    """Condition ``operand = member OR …``; a number among the members may be negative."""
 
     operand: Value
     members: tuple[str | int | float | bool, ...]
@@ -86,7 +86,10 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """``%`` in the pattern matches any text, ``_`` any character; what follows the escape character matches itself."""
+    """Pattern match.
+
+    ``%`` matches any text, ``_`` any character; a character after the escape character matches itself.
+    """
 
     operand: Value
     pattern: str
@@ -95,14 +98,14 @@ class Like:
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
-    """The message has no such header."""
+    """Condition that the message has no such header."""
 
     header: Header
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """The header matches the pattern of a topic exchange."""
+    """Condition that the header matches the pattern of a topic exchange."""
 
     header: Header
     pattern: str
@@ -115,14 +118,14 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """Two parts or more; none of them is an And."""
+    """Conjunction of two parts or more; none of them is an And."""
 
     parts: tuple[Condition, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """Two parts or more; none of them is an Or."""
+    """Disjunction of two parts or more; none of them is an Or."""
 
     parts: tuple[Condition, ...]
 
@@ -136,7 +139,7 @@ TRUE, FALSE = Boolean(True), Boolean(False)
 
 
 def constant_node(value: str | float | bool) -> Constant | Negative:
-    """The node of a constant."""
+    """Return the node of a constant."""
     if isinstance(value, bool):
         return Boolean(value)
     if isinstance(value, str):
@@ -145,7 +148,7 @@ def constant_node(value: str | float | bool) -> Constant | Negative:
 
 
 def constant_value(node: Node) -> str | int | float | bool | None:
-    """The value of a constant, with its sign; None if the node is not a constant."""
+    """Return the value of a constant, with its sign; None if the node is not a constant."""
     match node:
         case Text(value) | Number(value) | Boolean(value):
             return value
@@ -157,19 +160,19 @@ def constant_value(node: Node) -> str | int | float | bool | None:
 
 
 def all_of(parts: list[Condition]) -> Condition:
-    """The parts joined by AND; TRUE if there are none."""
+    """Return the parts joined by AND; TRUE if there are none."""
     flat = [each for part in parts for each in (part.parts if isinstance(part, And) else (part,))]
     return And(tuple(flat)) if len(flat) > 1 else flat[0] if flat else TRUE
 
 
 def any_of(parts: list[Condition]) -> Condition:
-    """The parts joined by OR; FALSE if there are none."""
+    """Return the parts joined by OR; FALSE if there are none."""
     flat = [each for part in parts for each in (part.parts if isinstance(part, Or) else (part,))]
     return Or(tuple(flat)) if len(flat) > 1 else flat[0] if flat else FALSE
 
 
 def children(node: Node) -> tuple[Node, ...]:
-    """The nodes below, from left to right."""
+    """Return the nodes below, from left to right."""
     match node:
         case And(parts) | Or(parts):
             return parts
@@ -187,33 +190,33 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 def headers_of(node: Node) -> Iterator[str]:
-    """The names of the headers that it reads, with repetitions."""
+    """Yield the names of the headers that the node reads, with repetitions."""
     if isinstance(node, Header):
         yield node.name
     for child in children(node):
         yield from headers_of(child)
 
 
-# ---------------------------------------------------------------------- as text
+# ---------------------------------------------------------------------- text
 def quoted(text: str, quote: str = "'") -> str:
-    """A text as a constant in a filter, or in double quotes as a header's name."""
+    """Return a text as a constant in a filter, or in double quotes as a header's name."""
     return quote + text.replace(quote, 2 * quote) + quote
 
 
 def identifier(name: str) -> str:
-    """A header's name as it is written in a filter, in quotes if necessary."""
+    """Return a header's name in the form of a filter, in quotes if necessary."""
     return name if re.fullmatch(IDENTIFIER, name) and name.upper() not in KEYWORDS else quoted(name, '"')
 
 
 def constant(value: str | float | bool) -> str:
-    """A constant as it is written in a filter."""
+    """Return a constant in the form of a filter."""
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
     return quoted(value) if isinstance(value, str) else repr(value)
 
 
 def text_of(node: Node) -> str:
-    """The text of a filter with this tree; parsing it gives the same tree."""
+    """Return the text of a filter with this tree; parsing it yields the same tree."""
     match node:
         case Header(name):
             return identifier(name)

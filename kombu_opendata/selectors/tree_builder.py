@@ -1,4 +1,4 @@
-"""Builds the tree of a filter: a node for each construct of ``grammar.lark``, as soon as it is complete."""
+"""Builder of a filter's tree: a node for each construct of ``grammar.lark``, as soon as it is complete."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .syntax_errors import Mistake, position, shown
 
 
 class _Operand(NamedTuple):
-    """A node, and the position of its first header or constant in the text."""
+    """Node, and the position of its first header or constant in the text."""
 
     node: tree.Node
     at: int
@@ -20,7 +20,7 @@ class _Operand(NamedTuple):
 
 @v_args(inline=True)
 class TreeBuilder(Transformer[Token, Any]):
-    """Has a method for each name in the grammar."""
+    """Transformer with a method for each name in the grammar."""
 
     def start(self, part: _Operand) -> tree.Condition:
         return _condition(part)
@@ -66,7 +66,7 @@ class TreeBuilder(Transformer[Token, Any]):
         return _Operand(tree.Negative(_value(part)), part.at)
 
     def positive(self, _sign: Token, part: _Operand) -> _Operand:
-        """``+a`` is a number, like ``- - a``, and not just ``a``."""
+        """Build the node of ``+a``, which is a number, like ``- - a``, and not just ``a``."""
         return _Operand(tree.Negative(tree.Negative(_value(part))), part.at)
 
     def header(self, name: Token) -> _Operand:
@@ -99,7 +99,7 @@ def _value(part: _Operand) -> tree.Value:
 
 
 def _plain(node: tree.Node) -> str | int | float | bool:
-    """The value of a constant in the list of an IN."""
+    """Return the value of a constant in the list of an IN."""
     value = tree.constant_value(node)
     assert value is not None
     return value
@@ -129,10 +129,10 @@ def _number(token: Token) -> int | float:
 
 
 def _check_escapes(pattern_at: Token, pattern: str, escape_at: Token, escape: str) -> None:
-    """As in SQL-92, the escape character may only precede ``%``, ``_`` and itself."""
+    """Check that the escape character only precedes ``%``, ``_`` and itself, as in SQL-92."""
     if len(escape) != 1:
         raise Mistake(position(escape_at), "the escape must be one character")
-    for found in re.finditer(f"(?s){re.escape(escape)}(.?)", pattern):
-        if found[1] not in ("%", "_", escape):
+    for match in re.finditer(f"(?s){re.escape(escape)}(.?)", pattern):
+        if match[1] not in ("%", "_", escape):
             what = f"the escape character {escape} must be followed by %, _ or {escape} in the pattern"
             raise Mistake(position(pattern_at), what)
