@@ -1,4 +1,4 @@
-"""OpenData-Queue as a Celery broker: messages, queues and history in a folder or in an object-store bucket.
+"""Celery broker OpenData-Queue: messages, queues and history in a folder or in an object-store bucket.
 
 The import of this package registers the broker URLs with Kombu; it loads neither the transport nor the storage engine.
 Celery apps need no import: Kombu loads this package's entry point for the serializer, which imports the package.
@@ -71,14 +71,14 @@ TRANSPORT_ALIASES.update(
         "opendata+memory": "kombu_opendata.transport:Transport",
     }
 )
-# The URL of an object store is not a broker URL: the transport says what to do, instead of "No such transport".
+# The URL of an object store is not a broker URL: the transport reports the remedy, instead of "No such transport".
 for _scheme in STORE_SCHEMES - {"http", "https"}:
     for _alias in (_scheme, f"opendata+{_scheme}"):
         TRANSPORT_ALIASES.setdefault(_alias, "kombu_opendata.transport:Transport")
 
 
 def __getattr__(name: str) -> Any:
-    """Load the queue client on its first use: Celery's processes do not need it."""
+    """Load the queue client on its first use, as Celery's processes do not need it."""
     if name in ("AsyncQueueClient", "QueueClient"):
         from . import queue_client
 

@@ -1,4 +1,4 @@
-"""``with kombu_opendata.batch(app):`` makes a batch of publishes to the app's broker."""
+"""Batches of publishes to an app's broker: ``with kombu_opendata.batch(app):``."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from .errors import RequestError
 
 
 def batch(app: Any = None) -> Batch:
-    """Publish many messages without waiting for each one::
+    """Publish many messages without waiting for each of them.
+
+    For example::
 
         with kombu_opendata.batch(app):
             for order in orders:
                 handle.delay(order)
 
-    At the end of the block all are durable, or PublishFailed says which are not and why. An exception inside the block
-    is raised after what was sent is confirmed.
+    At the end of the block all publishes are durable, or PublishFailed lists the failed ones with their errors. An
+    exception inside the block is raised after the sent messages are confirmed.
 
     Args:
         app: a Celery app, a kombu Connection or Producer; None means Celery's current app.
 
     Raises:
-        RequestError: its broker has another transport.
+        RequestError: the app's broker has another transport.
     """
     client = _client_of(app)
     from .transport.amqp_errors import translate
@@ -35,7 +37,7 @@ def batch(app: Any = None) -> Batch:
 
 
 def _client_of(app: Any) -> Any:
-    """The kombu.Connection of an app's broker."""
+    """Return the kombu.Connection of an app's broker."""
     if app is None:
         from celery import current_app
 

@@ -1,4 +1,4 @@
-"""Which boot of the host this is."""
+"""Identification of the host's current boot."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boot_id() -> str:
-    """The kernel's id of this boot of the host, the same in all its containers; empty where the system has none."""
+    """Return the kernel's id of the host's current boot, the same in all its containers.
+
+    Empty if the system has none.
+    """
     try:
         return BOOT_ID_FILE.read_text().strip()
     except OSError:

@@ -1,8 +1,8 @@
-"""Settings of buckets: credentials from files, and nothing in URLs.
+"""Settings of buckets: credentials from files, and no settings in URLs.
 
 SlateDB and obstore read credentials from environment variables, from the cloud's metadata service (instance and task
-roles) or with a token file (``AWS_WEB_IDENTITY_TOKEN_FILE``), and not from ``~/.aws/credentials``. For what is a static
-secret, a variable with ``_FILE`` at its end may name a file in place of the secret.
+roles) or with a token file (``AWS_WEB_IDENTITY_TOKEN_FILE``), and not from ``~/.aws/credentials``. For a static secret,
+a variable with the suffix ``_FILE`` may name a file in place of the secret.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ VARIABLES = (
 
 
 def read_credential_files() -> None:
-    """Set the variables whose files are named; a variable that is set counts more than its file.
+    """Set the variables whose files are named; a variable that is set takes precedence over its file.
 
     Raises:
-        StoreError: a file can't be used, or everybody may read it.
+        StoreError: a file can't be used, or every user may read it.
     """
     for name in VARIABLES:
         path = os.environ.get(f"{name}_FILE")
@@ -40,7 +40,7 @@ def read_credential_files() -> None:
 
 
 def refuse_query(url: str) -> None:
-    """Refuse a bucket's URL with settings in it, which would have no effect.
+    """Refuse a bucket's URL that contains settings, which would have no effect.
 
     Raises:
         InvalidURL: the URL has a query or a fragment.

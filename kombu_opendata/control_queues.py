@@ -1,4 +1,4 @@
-"""Queues that Celery makes for itself: events, remote control, and the replies to it."""
+"""Queues that Celery creates for internal use: events, remote control, and its replies."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import re
 _NAMES = re.compile(
     r"celeryev\..+"
     r"|(.+\.)?celery\.pidbox"
-    r"|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"  # the replies of the backend rpc://
+    r"|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"  # replies of the backend rpc://
 )
 
 
 def is_control_queue(name: str) -> bool:
-    """Whether Celery made this queue for itself."""
+    """Return True if Celery created this queue for internal use."""
     return _NAMES.fullmatch(name) is not None

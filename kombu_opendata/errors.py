@@ -1,18 +1,18 @@
-"""The errors of kombu-opendata, grouped by what the caller must do.
+"""Errors of kombu-opendata, grouped by the required action of the caller.
 
 ======================  =================================================
 group                   what to do
 ======================  =================================================
 :class:`RetryLater`     wait and try the same call again
 :class:`RequestError`   fix the call: the same one will fail again
-:class:`ConnectionLost` reconnect (the client does so by itself first)
+:class:`ConnectionLost` reconnect (the client tries that first)
 :class:`StartError`     fix the broker's configuration or environment
-:class:`StoreError`     restore or repair the data
+:class:`StoreError`     restore or fix the data
 ======================  =================================================
 
-Every error carries the values that it is about, such as a queue's name, in ``values``; its class annotates the most
-useful ones, which can be read as attributes and are None in an error without that value. An error travels over the wire
-as (code, text, values), and :data:`BY_CODE` maps a code back to its class.
+Every error has its values, such as a queue's name, in ``values``. Its class annotates the most useful ones, which are
+also attributes; they are None in an error without that value. The wire form of an error is (code, text, values), and
+:data:`BY_CODE` maps a code back to its class.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import Any, ClassVar, NamedTuple
 
 
 class OpenDataError(Exception):
-    """Base of all errors of this package; a subclass gives its wire code in the class statement.
+    """Base class of all errors of this package; a subclass sets its wire code in the class statement.
 
     Args:
-        text: what was wrong and what to do about it.
-        values: the values that the error is about (queue, limit, …).
+        text: the problem and its remedy.
+        values: the values of the error (queue, limit, …).
     """
 
     code: ClassVar[str] = "error"
@@ -55,28 +55,31 @@ def _rebuild(cls: type[OpenDataError], text: str, values: dict[str, Any]) -> Ope
 
 # ---- retry later
 class RetryLater(OpenDataError, code="retry_later"):
-    """The broker can't take this now; nothing was stored. Try again."""
+    """The broker can't accept this now; nothing was stored. Try again."""
 
 
 class StoreFull(RetryLater, code="store_full"):
-    """The disk is full, or the store takes no writes. Nothing was stored: free space, then publish again."""
+    """The disk is full, or the store accepts no writes. Nothing was stored: free space, then publish again."""
 
-    path: str | None  # what could not be written
+    path: str | None  # path that could not be written
 
 
 class StoreStalled(RetryLater, code="store_stalled"):
     """The store does not answer. Try again later.
 
-    If ``uncertain`` is false, the call changed nothing. Otherwise it may have: a message that is published again over
-    the same connection is stored once all the same.
+    If ``uncertain`` is false, the call changed nothing. Otherwise it may have. A message that is published again over
+    the same connection is stored only once.
     """
 
     uncertain: bool
-    seconds: float  # for how long the store has not answered
+    seconds: float  # seconds for which the store has not answered
 
 
 class QueueFull(RetryLater, code="queue_full"):
-    """A queue of the message has reached its maximum length and refuses more. Nothing was stored in any queue."""
+    """A queue of the message has reached its maximum length and accepts no more messages.
+
+    Nothing was stored in any queue.
+    """
 
     queue: str | None
 
@@ -88,17 +91,17 @@ class QueuePaused(RetryLater, code="queue_paused"):
 
 
 class TooManyConnections(RetryLater, code="too_many_connections"):
-    """The broker takes no more connections now."""
+    """The broker accepts no more connections now."""
 
     #: ``connections`` (all), ``strangers`` (those that have not logged in) or ``host`` (those from the client's host)
     what: str
-    limit: int  # how many there may be
+    limit: int  # limit for these connections
 
 
 class TooManyLogins(RetryLater, code="too_many_logins"):
-    """The broker checks no more logins now, from this address or at all."""
+    """The broker accepts no more logins now, from this address or from any."""
 
-    seconds: float  # how long to wait before the next attempt
+    seconds: float  # time to wait before the next attempt
 
 
 class BrokerStopping(RetryLater, code="broker_stopping"):
@@ -106,46 +109,46 @@ class BrokerStopping(RetryLater, code="broker_stopping"):
 
 
 class NotActive(RetryLater, code="not_active"):
-    """This broker is the standby of its store, or another one took over. Nothing was done: go to the active one."""
+    """This broker is the standby of its store, or another broker took over. Nothing was done: use the active broker."""
 
-    active: str  # where that is: HOST:PORT or the path of a socket, several separated by commas; empty: not known
+    active: str  # its address: HOST:PORT or the path of a socket, several separated by commas; empty if unknown
 
 
 class BulkInterrupted(RetryLater, code="bulk_interrupted"):
-    """Part of a bulk was done, then an error came. The same call goes on with the rest, and repeats nothing.
+    """A bulk operation was interrupted by an error. The same call continues with the rest, and repeats nothing.
 
-    Besides these, the values have the counts of what was done.
+    The values also have the counts of the part that was done.
     """
 
-    reason: str  # the code of that error
+    reason: str  # code of that error
 
 
 # ---- fix the call
 class RequestError(OpenDataError, code="bad_request"):
-    """The call itself is wrong."""
+    """The call is invalid."""
 
-    queue: str | None  # these five say what the call was about
+    queue: str | None  # entities of the call
     exchange: str | None
     instance: str | None
     message_id: int | None
-    job_id: str | None  # of a staged job
-    name: str | None  # of the argument, header, property or task that is wrong
-    argument: str | None  # the queue argument that is wrong
-    option: str | None  # the setting that is wrong
-    column: Any  # where the wrong value is: in a frame of data, or in a line of text
+    job_id: str | None  # id of a staged job
+    name: str | None  # name of the invalid argument, header, property or task
+    argument: str | None  # invalid queue argument
+    option: str | None  # invalid setting
+    column: Any  # position of the invalid value: in a frame of data, or in a line of text
     row: int | None
-    value: Any  # the wrong value
-    size: int | None  # how large it is
-    limit: int | None  # how large it may be
-    path: str | None  # the file that the call was about
+    value: Any  # invalid value
+    size: int | None  # its size
+    limit: int | None  # limit for the size
+    path: str | None  # file of the call
 
 
 class ConnectionInUse(RequestError, code="connection_in_use"):
-    """The call interrupted another call of its thread on this connection, and needs what that call is changing."""
+    """The call interrupted another one on this connection, and needs the state that the other one is changing."""
 
 
 class NotFound(RequestError, code="not_found"):
-    """No such queue or exchange."""
+    """The queue or exchange does not exist."""
 
 
 class InstanceNotFound(RequestError, code="instance_not_found"):
@@ -153,7 +156,7 @@ class InstanceNotFound(RequestError, code="instance_not_found"):
 
 
 class PreconditionFailed(RequestError, code="precondition_failed"):
-    """It exists already with other properties, or is in use, or is not empty."""
+    """The entity exists with other properties, or is in use, or is not empty."""
 
 
 class ConsumerTagInUse(PreconditionFailed, code="consumer_tag_in_use"):
@@ -163,11 +166,11 @@ class ConsumerTagInUse(PreconditionFailed, code="consumer_tag_in_use"):
 
 
 class MessageNotFound(NotFound, code="message_not_found"):
-    """The queue does not have this message, or no longer: it was settled, it expired or it was purged."""
+    """The queue does not have this message (any more): it was settled, it expired or it was purged."""
 
 
 class StaleLease(RequestError, code="stale_lease"):
-    """The lease has ended: its time is over, or it was settled already. Nothing was changed.
+    """The lease has ended: it expired, or it was settled already. Nothing was changed.
 
     Another consumer may have the message by now.
     """
@@ -176,42 +179,42 @@ class StaleLease(RequestError, code="stale_lease"):
 class LeaseHeld(RequestError, code="lease_held"):
     """Another client holds the message over its connection. Nothing was changed."""
 
-    holder: str  # the name of that client
+    holder: str  # name of that client
 
 
 class KeyReused(RequestError, code="key_reused"):
     """The idempotency key was used for another message. Nothing was stored."""
 
     key: str
-    ids: list[int]  # of the messages that were sent with it
+    ids: list[int]  # ids of the messages that were sent with it
 
 
 class AccessRefused(RequestError, code="access_refused"):
-    """Wrong credentials, a missing right, or an exclusive queue of another connection."""
+    """The credentials are wrong, a permission is missing, or an exclusive queue belongs to another connection."""
 
-    right: str | None  # the missing right (``configure``, ``write``, ``read``, ``enter`` an instance) or role
-    kind: str | None  # on what: ``queue``, ``exchange``, ``instance`` or ``role``, with this ``name``
-    user: str | None  # who lacks it
+    right: str | None  # missing permission (``configure``, ``write``, ``read``, ``enter`` an instance) or role
+    kind: str | None  # its entity: ``queue``, ``exchange``, ``instance`` or ``role``, with this ``name``
+    user: str | None  # user without it
 
 
 class MessageTooLarge(RequestError, code="message_too_large"):
-    """The message is over the configured maximum."""
+    """The message exceeds the configured maximum."""
 
 
 class BodyTooLarge(RequestError, code="body_too_large"):
-    """The body would take too much memory to display it: save it, and decode it with a program of yours."""
+    """The body would take too much memory for display: save it, and decode it with another program."""
 
 
 class LimitExceeded(RequestError, code="limit_exceeded"):
     """A limit of a user, an instance or a connection is reached; see docs/limits.md."""
 
     limit: str  # type: ignore[assignment]  # its name, such as ``consumers``
-    value: int  # what it is
-    whose: str  # the user, the instance or the connection that has it
+    value: int  # value of the limit
+    whose: str  # user, instance or connection that has it
 
 
 class ConnectionLimitExceeded(LimitExceeded, code="connection_limit_exceeded"):
-    """The user, or the instance, has as many connections as it may have."""
+    """The user, or the instance, has reached its limit for connections."""
 
 
 class InvalidMessage(RequestError, code="invalid_message"):
@@ -219,49 +222,49 @@ class InvalidMessage(RequestError, code="invalid_message"):
 
 
 class SelectorError(RequestError, code="bad_selector"):
-    """A filter's text can't be used."""
+    """The text of a filter can't be used."""
 
-    line: int  # where, from 1; ``column`` is the character in the line, from 1
-    caret: str  # that line (a part, if it is long), and below it a line with a ``^`` under the place
+    line: int  # its line, from 1; ``column`` is the character in the line, from 1
+    caret: str  # that line (a part, if it is long), and below it a line with a ``^`` under the position
 
 
 class Unroutable(RequestError, code="unroutable"):
-    """A mandatory message that no queue takes."""
+    """No queue accepts a mandatory message."""
 
-    routing_key: str | None  # of the message
+    routing_key: str | None  # routing key of the message
 
 
 class InvalidURL(RequestError, code="invalid_url"):
     """The broker URL can't be used."""
 
-    url: str | None  # the URL, its secret masked
+    url: str | None  # URL with a masked secret
 
 
 class InvalidFilter(RequestError, code="invalid_filter"):
-    """A filter of a list has a wrong value, or too many values."""
+    """A filter of a list has an invalid value, or too many values."""
 
 
 class LimitOutOfRange(RequestError, code="limit_out_of_range"):
     """The page size is out of range."""
 
-    lowest: int  # the smallest page
-    highest: int  # the largest page
+    lowest: int  # minimum page size
+    highest: int  # maximum page size
 
 
 class CursorError(RequestError, code="bad_cursor"):
-    """This cursor does not lead to a page: begin with the first page."""
+    """The cursor does not lead to a page: start with the first page."""
 
 
 class MalformedCursor(CursorError, code="malformed_cursor"):
-    """This is not a cursor of any page."""
+    """The text is not a cursor of any page."""
 
 
 class CursorOfAnotherList(CursorError, code="cursor_of_another_list"):
-    """A cursor of messages was given for a list of attempts, or the other way round."""
+    """A cursor of messages was used for a list of attempts, or vice versa."""
 
 
 class CursorVersionMismatch(CursorError, code="cursor_version_mismatch"):
-    """Another version of the broker made this cursor."""
+    """Another version of the broker created this cursor."""
 
 
 class CursorOfOtherFilters(CursorError, code="cursor_of_other_filters"):
@@ -273,7 +276,7 @@ class TooManyCursors(CursorError, code="too_many_cursors"):
 
 
 class FailedPublish(NamedTuple):
-    """A message that was sent without waiting for its confirmation, and was not confirmed."""
+    """Message that was sent without waiting for its confirmation, and was not confirmed."""
 
     exchange: str
     routing_key: str
@@ -283,69 +286,69 @@ class FailedPublish(NamedTuple):
 
 
 class PublishFailed(OpenDataError, code="publish_failed"):
-    """Messages that were sent without waiting for their confirmations were not confirmed: see the error of each.
+    """Messages that were sent without waiting for confirmation were not confirmed: see the error of each.
 
-    Those whose error is ConnectionLost may be stored all the same; the others are not.
+    Messages whose error is ConnectionLost may be stored nevertheless; the others are not stored.
     """
 
-    failed: list[FailedPublish]  # in the order of their publishing
+    failed: list[FailedPublish]  # in the order of publishing
 
 
 # ---- reconnect
 class ConnectionLost(OpenDataError, code="connection_lost"):
     """The connection to the broker broke."""
 
-    address: str | None  # of the broker, its secret masked
-    folder: str | None  # of the broker, if it is an embedded one
+    address: str | None  # address of the broker, with a masked secret
+    folder: str | None  # folder of the broker, if it is embedded
 
 
 class GreetingTimeout(ConnectionLost, code="greeting_timeout"):
-    """The client did not say Hello in time; the broker closed the connection."""
+    """The client did not send a Hello in time; the broker closed the connection."""
 
-    seconds: float  # the time it had
+    seconds: float  # time limit
 
 
 class ProtocolError(ConnectionLost, code="protocol_error"):
-    """The peer sent something that is not a valid frame; the connection was closed."""
+    """The peer sent an invalid frame; the connection was closed."""
 
 
 class FrameTooLarge(ProtocolError, code="frame_too_large"):
-    """A frame is over the limit of the connection."""
+    """A frame exceeds the limit of the connection."""
 
     size: int
     limit: int
 
 
 class VersionMismatch(RequestError, code="version_mismatch"):
-    """Client and broker speak different protocol versions; the text says which side is older."""
+    """Client and broker use different protocol versions; the text names the older side."""
 
-    peer_version: int | None  # the major version
+    peer_version: int | None  # major version
     own_version: int | None
 
 
 # ---- fix the configuration
 class StartError(OpenDataError, code="start_error"):
-    """The broker could not be started. Trying again won't help, except after a StartInterrupted."""
+    """The broker could not be started. Another attempt fails, too, except after a StartInterrupted."""
 
-    path: str | None  # the file, folder or socket that is wrong
+    path: str | None  # file, folder or socket that can't be used
 
 
 class InvalidConfiguration(StartError, code="invalid_configuration"):
-    """Options of the broker are missing or wrong, on its command line, in its environment or in its config file."""
+    """Options of the broker are missing or invalid, on its command line, in its environment or in its config file."""
 
-    faults: list[str]  # all that is wrong, each with its source
+    faults: list[str]  # all errors, each with its source
 
 
 class InvalidUsersFile(StartError, code="invalid_users_file"):
     """The broker's file of users can't be used."""
 
-    line: int  # the wrong line, from 1; 0 means the file as a whole
+    line: int  # invalid line, from 1; 0 means the file as a whole
 
 
 class StartInterrupted(StartError, ConnectionLost, code="start_interrupted"):
-    """The broker was killed while it started, or did not come up in time. Connect again: the next attempt starts it.
+    """The broker was killed during startup, or was not ready in time. Connect again: the next attempt starts it.
 
-    Errors that another attempt can't cure have other classes and are raised at once.
+    Errors that another attempt can't resolve have other classes and are raised immediately.
     """
 
 
@@ -361,7 +364,7 @@ class SocketPathTooLong(StartError, code="socket_path_too_long"):
 class StoreError(OpenDataError, code="store_error"):
     """The store failed."""
 
-    path: str | None  # where the store, or the part that failed, is
+    path: str | None  # path of the store, or of the part that failed
     url: str | None
 
 
@@ -386,36 +389,36 @@ class StoreFenced(StoreError, code="store_fenced"):
 
 
 class StoreChanged(StoreError, code="store_changed"):
-    """The store changed while a reader opened it, or something that it read was collected: open it again."""
+    """The store changed while a reader opened it, or a file was collected during a read: open the store again."""
 
 
 class CorruptRecord(StoreError, code="corrupt_record"):
     """A record does not decode."""
 
     key: bytes
-    offset: int  # where in the value the decoder stopped, in bytes
+    offset: int  # offset in the value at which the decoder stopped, in bytes
 
 
 class DamagedBatch(CorruptRecord, code="damaged_batch"):
     """A batch object is missing or damaged. Other messages can be read: restore the object from a backup."""
 
-    batch: str  # its path in the instance's folder of staged batches
+    batch: str  # path of the batch in the instance's folder of staged batches
 
 
 class UnsupportedFormat(StoreError, StartError, code="unsupported_format"):
-    """The store's format is not one that this version of the package reads."""
+    """This version of the package can't read the store's format."""
 
 
 class NewerFormat(UnsupportedFormat, code="newer_format"):
     """The store was written by a newer version of this package."""
 
-    version: int  # of the store's format
-    supported: int  # the newest version that this package reads
+    version: int  # version of the store's format
+    supported: int  # newest version that this package reads
 
 
 # ---- warnings
 class UnknownArgumentWarning(UserWarning):
-    """A queue or an exchange was declared with an ``x-`` argument that has no effect here."""
+    """A queue or an exchange was declared with an ``x-`` argument that has no effect in this broker."""
 
 
 def _all(cls: type[OpenDataError]) -> list[type[OpenDataError]]:
@@ -427,10 +430,13 @@ BY_CODE: dict[str, type[OpenDataError]] = {c.code: c for c in _all(OpenDataError
 
 
 def wire_code(exc: OpenDataError) -> str:
-    """The code of an error's nearest class in this module; the ``code`` of the transport's classes is AMQP's number."""
+    """Return the code of an error's nearest class in this module.
+
+    The ``code`` of transport classes is AMQP's number.
+    """
     return next(code for cls in type(exc).__mro__ for code, known in BY_CODE.items() if cls is known)
 
 
 def from_wire(code: str, text: str, values: dict[str, Any]) -> OpenDataError:
-    """The error that a peer reported; an unknown code gives the base class."""
+    """Return the error that a peer reported; an unknown code yields the base class."""
     return BY_CODE.get(code, OpenDataError)(text, **{str(k): v for k, v in values.items() if k not in ("text", "self")})

@@ -1,30 +1,30 @@
-"""Limits how often something may fail, such as logins from an address."""
+"""Rate limits for failures, such as logins from an address."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
 
-#: keys that are remembered
+#: limit for the keys that are remembered
 _MAX_REMEMBERED = 10_000
 
 
 class FailureLimit:
-    """Limits the failures of each key: ``count`` at once, and as many again over the period."""
+    """Rate limit for the failures of each key: ``count`` immediately, and as many again over the period."""
 
     def __init__(self, count: int, seconds: float, time: Callable[[], float]) -> None:
         self._count = count
         self._each = seconds / count
         self._time = time
-        self._clean_at: OrderedDict[str, float] = OrderedDict()  # when the last failure of a key is forgotten
+        self._clean_at: OrderedDict[str, float] = OrderedDict()  # time at which the last failure of a key is forgotten
 
     def wait(self, key: str) -> float:
-        """Seconds until the key may fail again; 0 means now."""
+        """Return the seconds until the key may fail again; 0 means now."""
         left = self._clean_at.get(key, 0.0) - self._time()
         return max(left - self._each * (self._count - 1), 0.0)
 
     def has_failed(self, key: str) -> bool:
-        """Whether the key failed recently."""
+        """Return True if the key failed recently."""
         return self._clean_at.get(key, 0.0) > self._time()
 
     def failed(self, key: str) -> None:

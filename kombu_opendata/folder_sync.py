@@ -1,4 +1,4 @@
-"""Makes the names of files in a folder survive a power loss."""
+"""Durability of file names in a folder after a power loss."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def sync_folder(folder: Path) -> None:
-    """Sync a folder in which a file was made, renamed or removed."""
+    """Sync a folder in which a file was created, renamed or removed."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)

@@ -1,4 +1,7 @@
-"""A full disk: which of the system's errors mean that there is no room, so that a retry may succeed, and of what."""
+"""Detection of a full disk.
+
+Errors of the operating system after which a retry may succeed, and the missing resource.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ def is_full(error: OSError) -> bool:
 
 
 def free_inodes(path: Path | str) -> int | None:
-    """The files that can still be created on a path's file system; None if it has no such limit."""
+    """Return the number of files that can still be created on a path's file system; None if it has no such limit."""
     try:
         usage = os.statvfs(path)
     except OSError:
@@ -24,7 +27,7 @@ def free_inodes(path: Path | str) -> int | None:
 
 
 def remedy(path: Path | str) -> str:
-    """Return the way to make room on a path's full disk."""
+    """Return the remedy for a path's full disk."""
     if free_inodes(path) == 0:
         return "its file system has no free inodes: delete files there (df -i shows the number)"
     return "free disk space"

@@ -1,4 +1,4 @@
-"""JSON values for what the clients return: times as ISO 8601, in UTC if they have a zone, bytes as base64."""
+"""JSON values for results of the clients: times as ISO 8601, in UTC if they have a time zone, bytes as base64."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from uuid import UUID
 
 
 def moment(ms: int) -> datetime | None:
-    """Milliseconds since the epoch as a datetime; None for 0."""
+    """Return milliseconds since the epoch as a datetime; None for 0."""
     return datetime.fromtimestamp(ms / 1000, UTC) if ms else None
 
 
-#: what is nested deeper becomes ``…``: headers may be nested deeper than Python's stack
+#: depth below which values become ``…``: headers may be nested deeper than Python's stack
 _MAX_DEPTH = 200
 
 
@@ -40,20 +40,20 @@ def plain(value: Any, depth: int = 0) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name), depth + 1) for field in fields(value) if field.repr}
     if isinstance(value, Mapping):
-        return {str(name): plain(one, depth + 1) for name, one in value.items()}
+        return {str(name): plain(item, depth + 1) for name, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(one, depth + 1) for one in value]
+        return [plain(item, depth + 1) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)
     return value
 
 
 def with_times(value: Any) -> Any:
-    """A report with datetimes (``…_at``) instead of milliseconds (``…_at_ms``, where 0 and None mean no time)."""
+    """Return a report with datetimes (``…_at``) for milliseconds (``…_at_ms``, where 0 and None mean no time)."""
     if isinstance(value, Mapping):
-        return dict(_timed(str(name), one) for name, one in value.items())
+        return dict(_timed(str(name), item) for name, item in value.items())
     if isinstance(value, (list, tuple)):
-        return [with_times(one) for one in value]
+        return [with_times(item) for item in value]
     return value
 
 
@@ -64,15 +64,15 @@ def _timed(name: str, value: Any) -> tuple[str, Any]:
 
 
 def unpacked(value: Any) -> Any:
-    """What the history returns as dictionaries and lists, with times."""
+    """Return results of the history as dictionaries and lists, with times."""
     from msgspec import Struct
     from msgspec.structs import asdict
 
     from .protocol.messages.history_messages import EventInfo
 
     if isinstance(value, (list, tuple)):
-        return [unpacked(one) for one in value]
+        return [unpacked(item) for item in value]
     if not isinstance(value, Struct):
         return value
     routing = {"exchange": value.exchange, "topic": value.topic} if isinstance(value, EventInfo) else {}
-    return with_times({**routing, **{name: unpacked(one) for name, one in asdict(value).items()}})
+    return with_times({**routing, **{name: unpacked(item) for name, item in asdict(value).items()}})

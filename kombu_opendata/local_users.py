@@ -1,6 +1,6 @@
-"""The users of this machine: the one at the other end of a Unix socket, and those who can have put a file somewhere.
+"""Users of this machine: the peer of a Unix socket, and the possible creators of a file.
 
-The kernel tells which user is at the other end. A path alone tells nothing.
+The kernel reports the user of the peer. A path alone proves nothing.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import struct
 import sys
 
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
-_MAX_LINKS = 40  # the kernel's limit
+_MAX_LINKS = 40  # limit of the kernel
 #: Linux: struct ucred, with pid, uid and gid
 _UCRED = struct.Struct("=iII")
-#: macOS: SOL_LOCAL and LOCAL_PEERCRED, and the beginning of struct xucred, version and uid
+#: macOS: SOL_LOCAL and LOCAL_PEERCRED, and the first fields of struct xucred, version and uid
 _SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED_BYTES = 0, 1, 76
 _XUCRED = struct.Struct("=II")
 
 
 def user_name(uid: int) -> str:
-    """How an error names a user."""
+    """Return a user in the form for errors."""
     try:
         return f"user {pwd.getpwuid(uid).pw_name}"
     except KeyError:
@@ -30,10 +30,10 @@ def user_name(uid: int) -> str:
 
 
 def peer_uid(sock: socket.socket) -> int:
-    """The user at the other end of a Unix socket; for a listener, the user that made it listen.
+    """Return the user of a Unix socket's peer; for a listener, the user that made it listen.
 
     Raises:
-        OSError: the kernel does not say.
+        OSError: the kernel does not report the user.
     """
     if sys.platform.startswith("linux"):
         data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
@@ -43,15 +43,15 @@ def peer_uid(sock: socket.socket) -> int:
 
 
 def is_trusted(uid: int) -> bool:
-    """Whether a user is this one or root, who could do everything anyway."""
+    """Return True for this user and for root, who has all permissions in any case."""
     return uid in (0, os.geteuid())
 
 
 def is_alone_at(uid: int, path: str) -> bool:
-    """Whether only this user and root can have put a file at this absolute path.
+    """Return True if only this user and root can have created a file at this absolute path.
 
-    All folders on the way must be theirs alone, including those of symbolic links: another user's link may lead to a
-    folder that does not belong to that user.
+    All folders of the path must be writable for these two only, including those of symbolic links: another user's link
+    may lead to a folder that does not belong to that user.
     """
     folder, parts, links = "/", path.split("/"), 0
     while parts:
@@ -76,9 +76,9 @@ def is_alone_at(uid: int, path: str) -> bool:
 
 
 def sharer_of(folder: str) -> int | None:
-    """The other user who shares a folder with a group of this user; None if there is none.
+    """Return the other user who shares a folder with a group of this user; None if there is none.
 
-    That user and root alone can have put anything there: the group may enter the folder and not write to it.
+    Only that user and root can have created files there: the group may enter the folder but not write to it.
     """
     try:
         status = os.stat(folder)

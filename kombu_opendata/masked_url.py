@@ -12,16 +12,16 @@ _QUERY_VALUE = re.compile(r"([^&=]+=)[^&]+")
 
 
 def split_authority(rest: str) -> tuple[str, str]:
-    """The text before the first ``/``, ``?`` or ``#``, and the rest."""
+    """Return the text before the first ``/``, ``?`` or ``#``, and the rest."""
     authority = re.split("[/?#]", rest, maxsplit=1)[0]
     return authority, rest[len(authority) :]
 
 
 def masked(url: str, mask: str = "**") -> str:
-    """A URL, or a list of URLs separated by ``;``, with each secret and each value of a query masked.
+    """Return a URL, or a list of URLs separated by ``;``, with each secret and each value of a query masked.
 
-    Invalid URLs are masked as well, whatever the secret contains: everything from the first ``:`` after the scheme to
-    the last ``@``, and text in the place of a port that is not a port.
+    Invalid URLs are masked as well, with any characters in the secret: everything from the first ``:`` after the scheme
+    to the last ``@``, and text in the place of a port that is not a port.
     """
     parts = _LIST.split(url)
     if any(_is_cut(part) for part in parts):  # probably a ';' inside a secret
@@ -30,8 +30,8 @@ def masked(url: str, mask: str = "**") -> str:
 
 
 def _mask_one(url: str, mask: str) -> str:
-    found = SCHEME.match(url)
-    scheme = found[0] if found else ""
+    match = SCHEME.match(url)
+    scheme = match[0] if match else ""
     login, at, place = url[len(scheme) :].rpartition("@")
     if not at:
         return f"{scheme}{place.partition(':')[0]}:{mask}" if _is_cut(url) else url
@@ -47,9 +47,9 @@ def _mask_query(url: str, mask: str) -> str:
 
 
 def _is_cut(url: str) -> bool:
-    """Whether this may be the beginning of a URL with a secret: a ``:`` without a port, and no ``@``."""
-    found = SCHEME.match(url)
-    if found is None or "@" in url:
+    """Return True if this may be the beginning of a URL with a secret: a ``:`` without a port, and no ``@``."""
+    match = SCHEME.match(url)
+    if match is None or "@" in url:
         return False
-    authority, _ = split_authority(url[found.end() :])
+    authority, _ = split_authority(url[match.end() :])
     return ":" in authority and not all(map(HOST.fullmatch, authority.split(",")))

@@ -1,6 +1,6 @@
-"""Hides values that are nobody's business: arguments and headers with names such as ``password``.
+"""Masking of confidential values: arguments and headers with names such as ``password``.
 
-The names are looked for in names of any nesting, and in texts such as ``argsrepr`` and tracebacks, which have
+The names are searched for in names of any nesting, and in texts such as ``argsrepr`` and tracebacks, which contain
 ``name=value`` and ``'name': value``. Positional arguments have no names, so they are shown.
 """
 
@@ -16,7 +16,7 @@ NAMES = (
     "password", "passwd", "passphrase", "secret", "token", "api_key", "apikey", "authorization", "credential",
     "private_key", "cookie",
 )  # fmt: skip
-#: what is nested deeper is not shown at all
+#: values that are nested deeper are not shown at all
 MAX_DEPTH = 50
 #: after a name: the rest of the word, a sign, and a value
 _AFTER = re.compile(
@@ -30,30 +30,30 @@ _AFTER = re.compile(
 
 
 class Masking:
-    """Masks the values of these names."""
+    """Masking of the values of these names."""
 
     def __init__(self, names: Iterable[str] = NAMES) -> None:
         self._name = re.compile("|".join(map(re.escape, names)) or r"(?!)", re.IGNORECASE)
 
     def value(self, value: Any, depth: int = 0) -> Any:
-        """A value without those of masked names, at any depth; texts in it are masked as texts."""
+        """Return a value without those of masked names, at any depth; texts in it are masked as texts."""
         if depth > MAX_DEPTH:
             return "…"
         if isinstance(value, Mapping):
             return {
-                name: MASK if self._name.search(str(name)) else self.value(one, depth + 1)
-                for name, one in value.items()
+                name: MASK if self._name.search(str(name)) else self.value(item, depth + 1)
+                for name, item in value.items()
             }
         if isinstance(value, (list, tuple)):
-            return [self.value(one, depth + 1) for one in value]
+            return [self.value(item, depth + 1) for item in value]
         return self.text(value) if isinstance(value, str) else value
 
     def text(self, text: str) -> str:
-        """A text in which the values of masked names are replaced; the time is linear in its length."""
+        """Return a text in which the values of masked names are replaced; the time is linear in its length."""
         parts, end = [], 0
         for name in self._name.finditer(text):
-            found = _AFTER.match(text, name.end()) if name.start() >= end else None
-            if found is not None:
-                parts += [text[end : name.end()], found[1], MASK]
-                end = found.end()
+            match = _AFTER.match(text, name.end()) if name.start() >= end else None
+            if match is not None:
+                parts += [text[end : name.end()], match[1], MASK]
+                end = match.end()
         return "".join((*parts, text[end:]))

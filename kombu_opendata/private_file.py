@@ -1,4 +1,7 @@
-"""Files with a secret in them: a private key, a password. Every user of the machine may read what ``o+r`` allows."""
+"""Files that contain a secret, such as a private key or a password.
+
+With ``o+r``, every user of the machine may read them.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,14 @@ from .errors import OpenDataError
 
 
 def read_private(path: Path | str, what: str, error: type[OpenDataError]) -> bytes:
-    """The content of a file that not every user may read; its group may.
+    """Return the content of a file that not every user may read; its group may.
 
     Args:
-        what: how an error names the file, such as ``the private key``.
+        what: the name of the file in errors, such as ``the private key``.
         error: the class of that error.
 
     Raises:
-        OpenDataError: of the given class; everybody may read or write the file, or it can't be read.
+        OpenDataError: of the given class; every user may read or write the file, or it can't be read.
     """
     try:
         with open(path, "rb") as file:

@@ -1,7 +1,8 @@
-"""A folder that belongs to this user alone.
+"""Folder that belongs to this user alone.
 
-A path does not tell who made the folder: anybody may make ``/tmp/queue``. So client and broker open a store's folder
-first, check what they opened, and open the files in it relative to that descriptor, never through a symbolic link.
+A path does not identify the creator of the folder: any user may create ``/tmp/queue``. Client and broker therefore open
+a store's folder first, check the opened folder, and open the files in it relative to that descriptor, never through a
+symbolic link.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ _RIGHTS_OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class PrivateFolder:
-    """A folder of this user that no other user may write to, made by :func:`make_folder`; a context manager.
+    """Context manager for a folder of this user that no other user may write to, created by :func:`make_folder`.
 
     Raises:
-        StoreUnwritable: it can't be created, or this user can't use it, or it is a database in a store.
-        UnsafeFolder: it belongs to another user, or others may write to it.
+        StoreUnwritable: the folder can't be created, or this user can't use it, or it is a database in a store.
+        UnsafeFolder: the folder belongs to another user, or others may write to it.
     """
 
     def __init__(self, path: str) -> None:
@@ -55,7 +56,7 @@ class PrivateFolder:
     def _check(self) -> None:
         status = os.fstat(self._fd)
         if status.st_uid != os.geteuid():
-            volume = status.st_uid == 0 and os.access(self.path, os.W_OK)  # root made it for this user
+            volume = status.st_uid == 0 and os.access(self.path, os.W_OK)  # root created it for this user
             raise UnsafeFolder(
                 f"the store's folder {self.path} belongs to {user_name(status.st_uid)}: "
                 f"use a folder of your own{f', such as {self.path}/queue' if volume else ''}, or run this as that user",
@@ -79,18 +80,18 @@ class PrivateFolder:
             )
 
     def _is_database(self) -> bool:
-        """Whether SlateDB's files are in the folder itself; in a store, each database has a folder of its own."""
+        """Return True if the folder contains SlateDB's files; in a store, each database has a separate folder."""
         try:
             return any(name.endswith(".manifest") for name in os.listdir(f"{self.path}/manifest"))
         except OSError:
             return False
 
     def open_file(self, name: str, flags: int) -> int:
-        """Open a file of the folder; returns its descriptor. A new file gets mode 0600.
+        """Open a file of the folder and return its descriptor. A new file gets mode 0600.
 
         Raises:
-            StoreUnwritable: it can't be opened.
-            UnsafeFolder: it is a link or not a plain file, it belongs to another user, or others may write to it.
+            StoreUnwritable: the file can't be opened.
+            UnsafeFolder: the file is a link or not a plain file, it belongs to another user, or others may write to it.
         """
         path = f"{self.path}/{name}"
         try:
@@ -114,7 +115,7 @@ class PrivateFolder:
         return fd
 
     def check_entries(self) -> None:
-        """Raises UnsafeFolder if an entry belongs to another user: the folder was open to others once.
+        """Raise UnsafeFolder if an entry belongs to another user: the folder was open to other users before.
 
         Entries of root, such as a volume's ``lost+found``, are allowed.
         """
@@ -127,11 +128,14 @@ class PrivateFolder:
                 raise _unsafe_file(f"{self.path}/{name}", f"belongs to {user_name(owner)}")
 
     def hide_entries(self) -> None:
-        """Take the rights to what is in the folder from other users, who may enter it to reach the socket."""
+        """Remove the permissions of other users on the folder's entries.
+
+        They may enter the folder to reach the socket.
+        """
         for name in os.listdir(self._fd):
             try:
                 fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._fd)
-            except OSError:  # a socket, a link, or gone
+            except OSError:  # a socket, a link, or deleted
                 continue
             try:
                 status = os.fstat(fd)
@@ -141,7 +145,7 @@ class PrivateFolder:
                 os.close(fd)
 
     def read_text(self, name: str) -> str:
-        """The stripped text of a small file; empty if it can't be read."""
+        """Return the stripped text of a small file; empty if it can't be read."""
         try:
             fd = self.open_file(name, os.O_RDONLY)
         except StoreUnwritable:
@@ -150,10 +154,10 @@ class PrivateFolder:
             return file.read(4096).strip()
 
     def replace(self, name: str, data: bytes) -> None:
-        """Write a file anew, so that readers see the old content or the new one.
+        """Replace a file atomically: readers see the old content or the new one.
 
         Raises:
-            StoreUnwritable: it can't be written.
+            StoreUnwritable: the file can't be written.
         """
         new = f"{name}.new"
         self.remove(new)
@@ -182,11 +186,11 @@ class PrivateFolder:
 
 
 def make_folder(path: str) -> None:
-    """Make a folder for this user alone, unless it exists. The folder above it must exist: a path may be mistyped.
+    """Create a folder for this user alone, unless it exists. Its parent must exist: a path may be mistyped.
 
     Raises:
-        StoreUnwritable: there is no folder above it.
-        OSError: it can't be made.
+        StoreUnwritable: its parent does not exist.
+        OSError: the folder can't be created.
     """
     try:
         os.mkdir(path, 0o700)
@@ -209,7 +213,7 @@ def make_folder(path: str) -> None:
 def _open_folder(path: str) -> int:
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
     if os.path.islink(path) and os.lstat(path).st_uid in (0, os.geteuid()):
-        path = os.path.realpath(path)  # this user's own link, or the administrator's
+        path = os.path.realpath(path)  # this user's own link, or root's
     try:
         return os.open(path, flags)
     except OSError as exc:
@@ -227,7 +231,7 @@ def _unsafe_file(path: str, why: str) -> UnsafeFolder:
 
 
 def denied(path: str) -> str:
-    """The text of an error for denied access: who owns the path, or the nearest folder above it that exists."""
+    """Return the text of an error for denied access: the owner of the path, or of its nearest existing parent."""
     place = path
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Values as text for people: one line, safe to show, no characters that change what surrounds them."""
+"""Values as text for display: one line, without characters that affect a terminal or the surrounding text."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def shown(value: Any, limit: int = 0) -> str:
-    """A text on one line, safe for any terminal; with a limit, cut to that many characters."""
+    """Return a text on one line, safe for any terminal; with a limit, cut to that many characters."""
     text = str(value)
     if limit and len(text) > limit:
         text = text[: limit - 1] + "…"
-    return "".join(_escaped(one) if unicodedata.category(one) in _HARMFUL else one for one in text)
+    return "".join(_escaped(char) if unicodedata.category(char) in _HARMFUL else char for char in text)
 
 
 def shown_lines(text: str) -> str:
-    """As :func:`shown`, but line breaks stay."""
+    """Return a text as :func:`shown`, but with its line breaks."""
     return "\n".join(map(shown, text.split("\n")))
 
 
@@ -32,7 +32,7 @@ def _escaped(one: str) -> str:
 
 
 def value_text(value: Any, limit: int = 0) -> str:
-    """A message's body or a header's value for people: a text as it is, anything else as JSON."""
+    """Return a message's body or a header's value for display: a text unchanged, anything else as JSON."""
     if isinstance(value, bytes):
         try:
             return shown(value.decode(), limit)
@@ -47,12 +47,12 @@ def value_text(value: Any, limit: int = 0) -> str:
 
 
 def pairs(values: Mapping[str, Any], limit: int = 0) -> str:
-    """``name=value`` of each."""
+    """Return ``name=value`` of each value."""
     return shown(" ".join(f"{name}={value_text(value)}" for name, value in values.items()), limit)
 
 
 def arguments_text(arguments: Mapping[str, Any]) -> str:
-    """Arguments as they are given to options: ``name=text``, or ``name:=JSON``."""
+    """Return arguments in the form of options: ``name=text``, or ``name:=JSON``."""
     return " ".join(
         f"{name}={value}" if isinstance(value, str) else f"{name}:={json.dumps(value, default=str)}"
         for name, value in arguments.items()
@@ -60,7 +60,7 @@ def arguments_text(arguments: Mapping[str, Any]) -> str:
 
 
 def age(seconds: float | None) -> str:
-    """A duration in at most two units: ``3d 4h``."""
+    """Return a duration in at most two units: ``3d 4h``."""
     if seconds is None:
         return "-"
     left = max(0, int(seconds))
@@ -76,10 +76,10 @@ def age(seconds: float | None) -> str:
 
 
 def number(value: float) -> str:
-    """A number with thousands separators."""
+    """Return a number with thousands separators."""
     return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
 
 
 def counted(count: int, word: str) -> str:
-    """``1 message``, ``2 messages``."""
+    """Return ``1 message``, ``2 messages``."""
     return f"{count:,} {word}{'' if count == 1 else 's'}"

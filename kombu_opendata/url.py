@@ -34,7 +34,7 @@ DEFAULT_INSTANCE = "default"
 SOCKET_NAME = "broker.sock"
 LOCK_NAME = "broker.lock"
 LOG_NAME = "broker.log"
-#: in a folder or bucket into which a store is being restored
+#: file in a folder or bucket into which a store is being restored
 RESTORE_NAME = "restore.incomplete"
 
 _INSTANCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -54,15 +54,16 @@ Place = tuple[str, str, frozenset[Host], str, str]
 
 @dataclass(frozen=True)
 class Address:
-    """Where a broker is.
+    """Address of a broker.
 
     Attributes:
-        kind: how to reach the broker.
+        kind: the kind of connection.
         folder: the absolute path of the store (for embedded).
         host: the (first) host (for tcp), or the absolute path of the socket (for unix).
-        port, tls: (for tcp).
-        others: where the store's other brokers are; one of all is active, the others stand by (for tcp and unix).
-        user, secret: (for tcp and unix).
+        port, tls: the port, and True for TLS (for tcp).
+        others: the hosts of the store's other brokers; one of all is active, the others are standbys (for tcp and
+            unix).
+        user, secret: the login (for tcp and unix).
         instance: the database inside the broker's store, AMQP's virtual host.
         name: the name of a broker in this process (for memory).
     """
@@ -80,34 +81,34 @@ class Address:
 
     @property
     def place(self) -> Place:
-        """The address without the user and the secret; the order of the hosts does not matter."""
+        """Address without the user and the secret; the order of the hosts does not matter."""
         hosts = frozenset(((self.host, self.port), *self.others))
         return (self.kind, self.folder, hosts, self.instance, self.name)
 
     @property
     def each(self) -> list[Address]:
-        """The address of each broker in the list."""
+        """Address of each broker in the list."""
         if not self.others:
             return [self]
         return [replace(self, host=host, port=port, others=()) for host, port in ((self.host, self.port), *self.others)]
 
     @property
     def hosts(self) -> str:
-        """The hosts as they are in a URL: with ports (for tcp), or percent-encoded (for unix)."""
+        """Hosts in the form of a URL: with ports (for tcp), or percent-encoded (for unix)."""
         return ",".join(_host_text(host, port) for host, port in ((self.host, self.port), *self.others))
 
     @property
     def socket_path(self) -> str:
-        """The path of the broker's Unix socket (for embedded and unix)."""
+        """Path of the broker's Unix socket (for embedded and unix)."""
         return self.host if self.kind == "unix" else f"{self.folder}/{SOCKET_NAME}"
 
     @property
     def log_path(self) -> str:
-        """The log of an embedded broker."""
+        """Log of an embedded broker."""
         return f"{self.folder}/{LOG_NAME}"
 
     def as_uri(self, include_secret: bool = False, mask: str = "**") -> str:
-        """The URL of this address; the secret is masked unless it is asked for."""
+        """Return the URL of this address; the secret is masked unless ``include_secret`` is set."""
         if self.kind == "embedded":
             return f"opendata://{quote(self.folder)}"
         if self.kind == "memory":
@@ -123,10 +124,10 @@ class Address:
 
 
 def parse(url: str) -> Address:
-    """The address that a broker URL names.
+    """Return the address that a broker URL names.
 
     Raises:
-        InvalidURL: the text says what to write instead.
+        InvalidURL: the URL can't be used; the text has the remedy.
     """
     if any(ord(c) < 32 for c in url):
         raise invalid(url, "it has control characters; percent-encode them")
@@ -154,7 +155,7 @@ def parse(url: str) -> Address:
 
 
 def did_you_mean(scheme: str) -> str:
-    """What to add to an error about an unknown scheme: the scheme that was probably meant, or nothing."""
+    """Return the suffix of an error about an unknown scheme: the most similar scheme, or nothing."""
     meant = get_close_matches(scheme.lower(), SCHEMES, n=1, cutoff=0.7)
     return f"; did you mean {meant[0]}://?" if meant else ""
 
@@ -185,13 +186,13 @@ def _parse_host(url: str, scheme: str, rest: str) -> Address:
 
 
 def read_hosts(text: str, port: int | None = None) -> list[Host]:
-    """The hosts, or the percent-encoded paths of Unix sockets, in a list separated by commas.
+    """Return the hosts, or the percent-encoded paths of Unix sockets, in a list separated by commas.
 
     Args:
-        port: of those that name none; None means the default port.
+        port: the port of hosts without one; None means the default port.
 
     Raises:
-        ValueError: the text says what is wrong.
+        ValueError: the list is invalid; the text has the reason.
     """
     hosts = list(dict.fromkeys(_read_host(part, port) for part in text.split(",")))
     if len({_is_socket(host) for host, _ in hosts}) > 1:
@@ -202,13 +203,13 @@ def read_hosts(text: str, port: int | None = None) -> list[Host]:
 def _read_host(text: str, port: int | None) -> Host:
     if not text:
         raise ValueError("a host is missing before or after a ','")
-    found = HOST.fullmatch(text)
-    if found is None or int(found[2] or 0) > 65_535:
+    match = HOST.fullmatch(text)
+    if match is None or int(match[2] or 0) > 65_535:
         raise ValueError("each host is followed by nothing or by ':' and a port up to 65535")
-    host = unquote(found[1].strip("[]"))
+    host = unquote(match[1].strip("[]"))
     if not _is_socket(host):
-        return host.lower(), int(found[2] or 0) or port or DEFAULT_PORT
-    if found[2] is not None:
+        return host.lower(), int(match[2] or 0) or port or DEFAULT_PORT
+    if match[2] is not None:
         raise ValueError(_SOCKET)
     return host, DEFAULT_PORT
 
@@ -224,7 +225,7 @@ def _is_socket(host: str) -> bool:
 
 
 def embedded(folder: str) -> Address:
-    """The embedded broker of an absolute folder."""
+    """Return the address of the embedded broker of an absolute folder."""
     url = f"opendata://{folder}"
     if not folder.startswith("/"):
         raise invalid(url, "the folder must be absolute")
@@ -237,7 +238,7 @@ def embedded(folder: str) -> Address:
 
 
 def at_hosts(hosts: Sequence[Host], instance: str, user: str, secret: str, *, tls: bool) -> Address:
-    """The brokers of one store on these hosts, or behind these sockets.
+    """Return the address of the brokers of one store on these hosts, or behind these sockets.
 
     An empty instance (or AMQP's ``/``) means the default instance.
     """
@@ -259,12 +260,12 @@ def _instance(host: str, instance: str) -> str:
 
 
 def memory(name: str) -> Address:
-    """A broker inside this process."""
+    """Return the address of a broker inside this process."""
     return Address("memory", name=name or DEFAULT_INSTANCE)
 
 
 def invalid(url: str, why: str) -> InvalidURL:
-    """The error that says why a URL can't be used; its secret is masked."""
+    """Return the error with the reason why a URL can't be used; its secret is masked."""
     shown = masked(url)
     return InvalidURL(f"broker URL {shown!r} can't be used: {why}", url=shown)
 

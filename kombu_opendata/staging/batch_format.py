@@ -14,7 +14,7 @@ footer          see below; the object's last 40 bytes
 index block        type
 =================  =======  ==================================================================================
 size               u32      bytes of the columns
-columns            msgpack  an array: :class:`.batch_block.Block`
+columns            msgpack  an array: :class:`.batch_block.IndexBlock`
 =================  =======  ==================================================================================
 
 =================  =======  ==================================================================================
