@@ -1,7 +1,7 @@
-"""The checks, one module for each family of records. To add one, write a :class:`~.family.Family` and list it here.
+"""Checks of records, one module for each family. To add one, write a :class:`~.family.Family` and list it here.
 
-A kind of record that belongs to no family is still read and decoded, so a record that does not decode is found. What
-must hold for a message belongs in :mod:`.message_checks`, a new scheme of payload URIs in :mod:`.payload_uris`.
+A kind of record that belongs to no family is still read and decoded, so a record that does not decode is reported.
+Invariants of messages belong in :mod:`.message_checks`, a new scheme of payload URIs in :mod:`.payload_uris`.
 """
 
 from __future__ import annotations

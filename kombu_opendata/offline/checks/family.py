@@ -1,4 +1,4 @@
-"""What all checks share: the base class for a family of record kinds, and what is known about the whole store."""
+"""Base class for the checks of a family of record kinds, and the facts about the whole store."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from ..records.message_facts import MessageFacts, Span
 from ..records.offline_store import OfflineStore
 
 _DAY_MS = 86_400_000
-#: how much clocks may differ
+#: allowed difference of clocks
 SLACK_MS = _DAY_MS
 
 
 @dataclass(slots=True)
 class QueueFacts:
-    """What the records say about a queue.
+    """Facts about a queue from its records.
 
     Attributes:
         buckets: the numbers of its stored buckets, by kind.
-        filled: the same without empty buckets.
+        filled: the numbers of its buckets that are not empty, by kind.
     """
 
     name: str
@@ -41,16 +41,16 @@ class QueueFacts:
 
 @dataclass(slots=True)
 class CheckContext:
-    """What is known about the store, for all checks.
+    """Facts about the store, for all checks.
 
     Attributes:
-        now_ms: the present time.
+        now_ms: the current time.
         block_end: ids below it may be in use; None if no sequence block was found yet.
-        queues: what is known about each queue, by name.
+        queues: the facts about each queue, by name.
         spans: summaries of all buckets, for the pass over the messages.
         in_flight: the queue and the message id of every message in flight.
-        blind: kinds with a record that could not be read or decoded, so that what seems missing may be in it.
-        incomplete: why not everything could be checked.
+        blind: kinds with a record that could not be read or decoded and that may contain missing data.
+        incomplete: the reasons for an incomplete check.
     """
 
     store: OfflineStore
@@ -64,37 +64,37 @@ class CheckContext:
 
     @property
     def is_running(self) -> bool:
-        """Return True if a broker of this host runs on the store; False for a bucket, of which that is unknown."""
+        """True if a broker of this host runs on the store; False for a bucket, for which that is unknown."""
         return running_broker(self.store.location.root) is not None
 
     def queue(self, name: str) -> QueueFacts:
-        """What is known about a queue; a new entry if nothing is."""
-        found = self.queues.get(name)
-        if found is None:
-            found = self.queues[name] = QueueFacts(name)
-        return found
+        """Return the facts about a queue; a new entry if there are none."""
+        facts = self.queues.get(name)
+        if facts is None:
+            facts = self.queues[name] = QueueFacts(name)
+        return facts
 
     def exists(self, name: str) -> bool:
-        """Whether a broker would find this queue."""
-        found = self.queues.get(name)
-        return found is not None and (found.options is not None or RecordKind.OPTIONS in self.blind)
+        """Return True if a broker would find this queue."""
+        facts = self.queues.get(name)
+        return facts is not None and (facts.options is not None or RecordKind.OPTIONS in self.blind)
 
     def sees(self, *kinds: RecordKind) -> bool:
-        """Whether all records of these kinds were read."""
+        """Return True if all records of these kinds were read."""
         return not self.blind.intersection(kinds)
 
     def can_tell(self, key: bytes) -> bool:
-        """Whether a record that was not found is really missing."""
+        """Return True if a record without a result is really missing."""
         return self.store.can_tell(key)
 
     def is_plausible(self, at_ms: int) -> bool:
-        """Whether a broker can have written this time."""
+        """Return True if a broker can have written this time."""
         header = self.store.header
         since = header.created_at_ms if header is not None else 0
         return since - SLACK_MS <= at_ms <= self.now_ms + SLACK_MS
 
     def note_unreadable(self) -> None:
-        """Add the kinds with records in a range that can't be read to ``blind``."""
+        """Add the kinds with records in an unreadable range to ``blind``."""
         for low, high in self.store.unreadable:
             for kind in RecordKind:
                 start, end = keys.kind_range(kind)
@@ -103,11 +103,11 @@ class CheckContext:
 
 
 class Family:
-    """The checks of some kinds of records.
+    """Checks of some kinds of records.
 
     The verification calls :meth:`record` with each record of the family's ``kinds``, in the order of the keys, and then
-    :meth:`finish`, which compares what the family has kept. What it keeps should be small: messages have a pass of
-    their own, which calls :meth:`message` for each message and :meth:`end` afterwards.
+    :meth:`finish`, which compares the data that the family has collected. That data should be small: messages have a
+    separate pass, which calls :meth:`message` for each message and :meth:`end` afterwards.
     """
 
     kinds: ClassVar[tuple[RecordKind, ...]] = ()
@@ -120,15 +120,15 @@ class Family:
         yield from ()
 
     async def finish(self) -> AsyncIterator[Finding]:
-        """Check what was kept, after all records."""
+        """Check the collected data, after all records."""
         nothing: tuple[Finding, ...] = ()
-        for found in nothing:
-            yield found
+        for problem in nothing:
+            yield problem
 
     def message(self, facts: MessageFacts) -> Iterator[Finding]:
         """Check a message; called only for families that override this."""
         yield from ()
 
     def end(self) -> Iterator[Finding]:
-        """Check what was kept, after all messages."""
+        """Check the collected data, after all messages."""
         yield from ()

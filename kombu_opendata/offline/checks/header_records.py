@@ -1,4 +1,4 @@
-"""Checks the records about the whole store: its header, the block of message ids, times."""
+"""Checks of the records about the whole store: its header, the block of message ids, times."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .family import Family
 
 
 class HeaderFamily(Family):
-    """Records that exist once in a store."""
+    """Family of records that exist once in a store."""
 
     kinds = (
         RecordKind.STORE_HEADER,

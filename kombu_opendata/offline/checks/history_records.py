@@ -1,4 +1,4 @@
-"""Compares what is kept beside the history's log with the log: headers of collected messages, failures, their marks."""
+"""Checks of the history's data outside of its log: headers of collected messages, failures, and their marks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ _PLACES = (RecordKind.HISTORY_LOG, RecordKind.HISTORY_HEAD)
 
 
 class HistoryFamily(Family):
-    """Kept headers, and failures. Keeps the ids of their messages and the numbers of failed attempts, 8 bytes each."""
+    """Family of headers and failures.
+
+    Collects the ids of their messages and the numbers of failed attempts, 8 bytes each.
+    """
 
     kinds = (
         RecordKind.HISTORY_LOG, RecordKind.HISTORY_HEAD, RecordKind.HISTORY_HEADERS, RecordKind.TASK_FAILURE,
@@ -34,9 +37,9 @@ class HistoryFamily(Family):
         self._head = IndexHead()
         self._records: list[tuple[bytes, int, array[int]]] = []
         self._ids: array[int] = array("Q")
-        self._failed: array[int] = array("Q")  # attempts that have a failure
+        self._failed: array[int] = array("Q")  # attempts with a failure
         self._failures: array[int] = array("Q")  # attempts whose failure is stored
-        self._marked: dict[bytes, int] = {}  # by record of handled attempts: the last one
+        self._marked: dict[bytes, int] = {}  # last attempt, by record of handled attempts
 
     def record(self, key: ParsedKey, raw: bytes, value: Any) -> Iterator[Finding]:
         if key.kind is RecordKind.HISTORY_LOG:
@@ -69,7 +72,7 @@ class HistoryFamily(Family):
         if end is not None and last >= end:
             text = f"headers of message {last} are kept, but ids from {end} on have not been assigned yet"
             yield finding("history-wrong", text, key=raw, message_id=last)
-        self._records.append((raw, attempt, array("Q", [one.message_id for one in value])))
+        self._records.append((raw, attempt, array("Q", [entry.message_id for entry in value])))
 
     async def finish(self) -> AsyncIterator[Finding]:
         self._ids = array("Q", sorted(id for _raw, _attempt, ids in self._records for id in ids))
@@ -91,8 +94,8 @@ class HistoryFamily(Family):
             if number >= end:
                 text = f"attempt {number} was handled, but the log ends before {end}"
                 yield finding("history-wrong", text, key=raw)
-        for found in self._compared_failures():
-            yield found
+        for problem in self._compared_failures():
+            yield problem
 
     def _compared_failures(self) -> Iterator[Finding]:
         if not self.context.sees(RecordKind.HISTORY_LOG, RecordKind.HISTORY_HEAD, RecordKind.TASK_FAILURE):
@@ -102,7 +105,7 @@ class HistoryFamily(Family):
             text = f"the task of attempt {number} failed, but its error is not stored"
             yield finding("history-wrong", text, key=keys.task_failure_key(number))
         for number in sorted(stored - failed):
-            if number >= self._head.kept:  # older ones go with the next sweep
+            if number >= self._head.kept:  # older ones are removed by the next sweep
                 text = f"the error of attempt {number} is stored, but the log has no such failure"
                 yield finding("history-wrong", text, key=keys.task_failure_key(number))
 
@@ -113,5 +116,5 @@ class HistoryFamily(Family):
             yield finding("history-wrong", text, key=self._key_of(facts.id), message_id=facts.id)
 
     def _key_of(self, id: int) -> bytes:
-        """The key of the (last) record with a message."""
+        """Return the key of the (last) record with a message."""
         return next(raw for raw, _attempt, ids in reversed(self._records) if id in ids)

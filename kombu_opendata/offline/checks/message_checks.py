@@ -1,4 +1,4 @@
-"""What must hold for each message. To add a check, write a function of facts and context, and list it in ``CHECKS``."""
+"""Invariants of each message. To add a check, write a function of facts and context, and list it in ``CHECKS``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NEEDED_BY = (*BUCKETS, RecordKind.DEAD_LETTER)
 
 
 def once(facts: MessageFacts, _context: CheckContext) -> Iterator[Finding]:
-    """A message is at most once in each queue, in one state."""
+    """Check that a message is at most once in each queue, in one state."""
     if len(facts.places) < 2:
         return
     for queue, count in Counter(place.queue for place in facts.places).items():
@@ -33,7 +33,7 @@ def once(facts: MessageFacts, _context: CheckContext) -> Iterator[Finding]:
 
 
 def complete(facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
-    """A message in a queue, or a dead letter, has metadata and a payload."""
+    """Check that a message in a queue, or a dead letter, has metadata and a payload."""
     if facts.metadata is not None and facts.payload is not None:
         return
     if not facts.needs and not facts.letters and not facts.is_kept:
@@ -51,7 +51,7 @@ def complete(facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
 
 
 def wanted(facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
-    """A message that has records is needed by a queue or kept by the log."""
+    """Check that a message with records is needed by a queue or kept by the log."""
     if facts.places or facts.letters or facts.is_kept or not context.sees(*_NEEDED_BY):
         return
     there = {
@@ -76,7 +76,7 @@ def _key(kind: RecordKind, facts: MessageFacts) -> bytes:
 
 
 def payload(facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
-    """A payload is in its record, or where its record says."""
+    """Check that a payload is in its record, or at the location in its record."""
     if isinstance(facts.payload, PayloadURI):
         yield from check_uri(facts.payload.uri, facts, context)
     elif isinstance(facts.payload, bytes) and facts.chunks:
@@ -85,7 +85,7 @@ def payload(facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
 
 
 def routes(facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
-    """A message that several queues need, or that is in chunks, has a count of its uses."""
+    """Check that a message that several queues need, or that is in chunks, has a count of its uses."""
     if facts.routes is None and len(facts.places) == 1 and not facts.letters and not facts.chunks:
         return
     if not facts.needs or not context.sees(*_NEEDED_BY) or RecordKind.ROUTES_BLOCK in facts.corrupt:
@@ -104,7 +104,7 @@ def routes(facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
 
 
 def identity(facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
-    """The metadata belongs to this message, and the id has been assigned."""
+    """Check that the metadata belongs to this message, and that the id has been assigned."""
     if facts.metadata is not None and facts.metadata.message_id != facts.id:
         text = f"the metadata of message {facts.id} says that it is that of message {facts.metadata.message_id}"
         yield finding("key-value-mismatch", text, key=keys.metadata_key(facts.id), message_id=facts.id)
@@ -114,7 +114,7 @@ def identity(facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
 
 
 def times(facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
-    """The times are possible."""
+    """Check that the times are plausible."""
     metadata = facts.metadata
     if metadata is None:
         return
@@ -150,7 +150,7 @@ def _entry(place: QueueMembership, received: int, context: CheckContext) -> Iter
 
 
 def dead_letters(facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
-    """A dead letter has left its queue: nothing there needs the payload, or only the failed list does."""
+    """Check that a dead letter has left its queue: no queue entry needs the payload, or only the failed list does."""
     for queue, letter in facts.letters:
         states = [place.state for place in facts.places if place.queue == queue]
         wrong = []
@@ -158,8 +158,8 @@ def dead_letters(facts: MessageFacts, context: CheckContext) -> Iterator[Finding
             wrong.append(f"its reason is {letter.reason!r}")
         if letter.last_use and states:
             wrong.append(f"it is the last use of the payload, but the message is {states[0]} there")
-        kept = states in ([FAILED], [ARCHIVED])
-        if not letter.last_use and not kept and context.sees(RecordKind.FAILED, RecordKind.ARCHIVED_FAILED):
+        is_failed = states in ([FAILED], [ARCHIVED])
+        if not letter.last_use and not is_failed and context.sees(RecordKind.FAILED, RecordKind.ARCHIVED_FAILED):
             wrong.append("the payload is kept for the queue's failed list, but the message is not there")
         if not context.is_plausible(letter.at_ms):
             wrong.append(f"it left at {letter.at_ms} ms")

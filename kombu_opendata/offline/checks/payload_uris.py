@@ -1,4 +1,4 @@
-"""Checks payloads that are not in their records, with a function for each scheme of URIs."""
+"""Checks of payloads outside of their records, with a function for each scheme of URIs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UriCheck = Callable[[str, MessageFacts, CheckContext], Iterator[Finding]]
 
 
 def check_chunks(uri: str, facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
-    """The chunk records are exactly those that the URI announces."""
+    """Check that the chunk records are exactly those that the URI announces."""
     key = keys.payload_key(facts.id)
     parsed = payload.parse_chunks_uri(uri)
     if parsed is None:
@@ -43,7 +43,7 @@ def check_chunks(uri: str, facts: MessageFacts, context: CheckContext) -> Iterat
 
 
 def check_batch(uri: str, facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
-    """The batch object exists and is large enough. :mod:`.staged_records` reads it."""
+    """Check that the batch object exists and is large enough. :mod:`.staged_records` reads it."""
     key, place = keys.payload_key(facts.id), parse_payload_uri(uri)
     if place is None:
         text = f"the payload of message {facts.id} is at {uri!r}, which is not a position in a staged batch"
@@ -71,7 +71,7 @@ SCHEMES: dict[str, UriCheck] = {"chunks": check_chunks, "batch": check_batch}
 
 
 def check_uri(uri: str, facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
-    """Check that a payload is where its URI says."""
+    """Check that a payload is at the location in its URI."""
     check = SCHEMES.get(uri.partition(":")[0])
     if check is not None:
         yield from check(uri, facts, context)

@@ -1,4 +1,4 @@
-"""Checks that each queue has all its records, and that its buckets are where a broker looks for them."""
+"""Checks that each queue has all its records, and that its buckets are at the expected keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .family import Family, QueueFacts
 
 _ACTIVE, _DONE, _FAILED = RecordKind.ACTIVE, RecordKind.DONE, RecordKind.FAILED
 _ARCHIVED = RecordKind.ARCHIVED_FAILED
-#: the buckets that every queue has
+#: buckets that every queue has
 _BUCKETS = {_ACTIVE: keys.active_key, _DONE: keys.done_key, _FAILED: keys.failed_key}
 _LARGEST = {
     _ACTIVE: queue_state.BUCKET_ENTRIES,
@@ -26,7 +26,7 @@ _LARGEST = {
 
 
 class QueueFamily(Family):
-    """Config, options, overrides, counts and all kinds of buckets. Keeps summaries of buckets, and ids in flight."""
+    """Family of config, options, overrides, counts and buckets. Collects summaries of buckets, and ids in flight."""
 
     kinds = (
         RecordKind.CONFIG, RecordKind.OPTIONS, RecordKind.OVERRIDES, RecordKind.QUEUE_COUNTS, _ACTIVE, _DONE, _FAILED,
@@ -70,9 +70,9 @@ class QueueFamily(Family):
             missing = list(self._missing(queue))
             if queue.options is None and queue.config is None:
                 if self.context.sees(RecordKind.OPTIONS, RecordKind.CONFIG):
-                    found = [*queue.buckets, *([RecordKind.QUEUE_COUNTS] if queue.is_counted else ())]
-                    found += [RecordKind.OVERRIDES] if queue.overrides != NO_OVERRIDES else ()
-                    kinds = ", ".join(kind.value for kind in found)
+                    record_kinds = [*queue.buckets, *([RecordKind.QUEUE_COUNTS] if queue.is_counted else ())]
+                    record_kinds += [RecordKind.OVERRIDES] if queue.overrides != NO_OVERRIDES else ()
+                    kinds = ", ".join(kind.value for kind in record_kinds)
                     text = f"there is no queue {queue.name!r}, but it has records: {kinds}"
                     yield finding("queue-unknown", text, queue=queue.name)
             elif missing:
@@ -87,17 +87,17 @@ class QueueFamily(Family):
                 yield wrong
 
     def _missing(self, queue: QueueFacts) -> Iterator[tuple[str, bytes]]:
-        wanted = [
+        required = [
             (RecordKind.CONFIG, keys.config_key(queue.name), queue.config is not None),
             (RecordKind.OPTIONS, keys.options_key(queue.name), queue.options is not None),
         ]
-        wanted += [(kind, key(queue.name, 0), 0 in queue.buckets.get(kind, ())) for kind, key in _BUCKETS.items()]
-        for kind, key, is_there in wanted:
+        required += [(kind, key(queue.name, 0), 0 in queue.buckets.get(kind, ())) for kind, key in _BUCKETS.items()]
+        for kind, key, is_there in required:
             if not is_there and self.context.can_tell(key) and self.context.sees(kind):
                 yield kind.value, key
 
     def _order(self, queue: QueueFacts) -> Iterator[Finding]:
-        """A settled list begins with its first bucket; an empty active bucket is the last one or number 0."""
+        """Check that settled lists begin with their first buckets, and that inner active buckets are not empty."""
         if queue.options is not None:
             firsts = {_DONE: queue.options.first_done_bucket, _FAILED: queue.options.first_failed_bucket}
             for kind, first in firsts.items():

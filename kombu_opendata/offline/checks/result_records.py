@@ -1,4 +1,4 @@
-"""Checks results, their expiry, large values, and the parts of chords."""
+"""Checks of results, their expiry, large values, and the parts of chords."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _PAGE = 200
 
 
 class ResultFamily(Family):
-    """Results and chords.
+    """Family of results and chords.
 
-    Keeps the name and size of each open chord and large value. Results are read a second time, in pages.
+    It collects the name and size of each open chord and large value. Results are read a second time, in pages.
     """
 
     kinds = (
@@ -65,14 +65,14 @@ class ResultFamily(Family):
                 text = f"chord {_text(group)} of {chord.size + chord.added} tasks has {parts} parts"
                 yield finding("chord-wrong", text, key=keys.chord_key(group))
         if self.context.sees(RecordKind.LARGE_VALUE, RecordKind.VALUE_CHUNK):
-            async for found in self._large_values():
-                yield found
+            async for problem in self._large_values():
+                yield problem
         if self.context.sees(RecordKind.RESULT_EXPIRY):
-            async for found in self._expiries():
-                yield found
+            async for problem in self._expiries():
+                yield problem
 
     async def _large_values(self) -> AsyncIterator[Finding]:
-        """A value in chunks has all its chunks, and belongs to a record."""
+        """Check that a value in chunks has all its chunks, and belongs to a record."""
         for owner in sorted(self._large.keys() | self._chunks.keys()):
             large, chunks, size = self._large.get(owner), self._chunks[owner], self._chunk_bytes[owner]
             if large != LargeValue(chunks, size):
@@ -83,19 +83,25 @@ class ResultFamily(Family):
                 yield finding("result-chunks", text, key=keys.large_value_key(owner))
 
     async def _expiries(self) -> AsyncIterator[Finding]:
-        """A result that expires has a record of its expiry; there may be older such records, even without a result."""
+        """Check that a result that expires has an expiry record.
+
+        Older such records may exist, even without a result.
+        """
         store = self.context.store
         async for rows in store.scan_batches(*keys.kind_range(RecordKind.RESULT), batch=_PAGE):
-            wanted = list(filter(None, (_expiry(key, value) for key, value in rows)))
-            found = await asyncio.gather(*(store.get(expiry) for _key, expiry in wanted))
-            for (key, expiry), value in zip(wanted, found, strict=True):
+            expiries = list(filter(None, (_expiry(key, value) for key, value in rows)))
+            values = await asyncio.gather(*(store.get(expiry) for _key, expiry in expiries))
+            for (key, expiry), value in zip(expiries, values, strict=True):
                 if value is None:
                     text = f"result {_text(keys.parse(key).result)} has no record of its expiry {expiry.hex()}"
                     yield finding("result-expiry", text, key=key)
 
 
 def _expiry(key: bytes, value: bytes) -> tuple[bytes, bytes] | None:
-    """The keys of a result and of its expiry; None if it does not expire, or does not decode (found elsewhere)."""
+    """Return the keys of a result and of its expiry.
+
+    None means that it does not expire, or does not decode, which another check reports.
+    """
     try:
         result = records.decode_result(key, value)
         name = keys.parse(key).result or b""

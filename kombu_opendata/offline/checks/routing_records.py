@@ -1,4 +1,4 @@
-"""Checks routing cursors, and the sends that idempotency keys stand for."""
+"""Checks of routing cursors, and of the sends that idempotency keys represent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .family import CheckContext, Family
 
 
 class RoutingFamily(Family):
-    """Cursors and idempotency keys. Keeps the cursors, of which a queue has at most one."""
+    """Family of cursors and idempotency keys. Collects the cursors, of which a queue has at most one."""
 
     kinds = (RecordKind.CURSOR, RecordKind.IDEMPOTENCY)
 
@@ -30,7 +30,7 @@ class RoutingFamily(Family):
             yield from self._sending(raw, value)
 
     def _sending(self, raw: bytes, sending: Sending) -> Iterator[Finding]:
-        """The ids in the answer have been assigned, and there is a destination for each, or one for all."""
+        """Check that the ids in the reply have been assigned and that each has a destination, or all share one."""
         end = self.context.block_end
         wrong = [id for id in sending.ids if id < -1 or (end is not None and end <= id < FIRST_TRANSIENT_ID)]
         if wrong:

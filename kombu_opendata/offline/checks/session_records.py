@@ -1,4 +1,4 @@
-"""Checks sessions: what producers published last, what consumers hold, and which tasks they run."""
+"""Checks of sessions: the last publishes of producers, the leases of consumers, and their running tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .family import CheckContext, Family
 
 
 class SessionFamily(Family):
-    """Producers, removals, leases and running tasks. Keeps what is leased, and what runs."""
+    """Family of producers, removals, leases and running tasks. Collects the leases and the running tasks."""
 
     kinds = (RecordKind.PRODUCER, RecordKind.REMOVAL, RecordKind.LEASES, RecordKind.RUNNING_TASKS)
 

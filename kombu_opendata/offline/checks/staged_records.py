@@ -1,4 +1,4 @@
-"""Checks staged jobs, and the batch objects with their messages."""
+"""Checks of staged jobs, and of the batch objects with their messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .family import CheckContext, Family
 
 
 class StagedFamily(Family):
-    """Jobs, objects, and when jobs expire. Keeps all of them, as a broker does with unfinished ones."""
+    """Family of jobs, objects, and expiries of jobs. Collects all of them, as a broker does with unfinished ones."""
 
     kinds = (RecordKind.STAGED_JOB, RecordKind.STAGED_OBJECT, RecordKind.STAGED_EXPIRY)
 
@@ -63,13 +63,13 @@ class StagedFamily(Family):
         location = self.context.store.location
         folder = StagedFolder(location.url, location.instance)
         try:
-            for first_id, found in sorted(self._objects.items()):
-                code, text = await asyncio.to_thread(_check_object, folder, first_id, found)
+            for first_id, batch in sorted(self._objects.items()):
+                code, text = await asyncio.to_thread(_check_object, folder, first_id, batch)
                 if code == "batch-missing" and self.context.is_running:
                     self.context.incomplete.append(f"{text}; the running broker may have removed it: verify again")
                 elif code:
-                    text = f"batch {found.path} of job {found.job_id!r}: {text}"
-                    file = f"{location.staged or folder.url}/{found.path}"
+                    text = f"batch {batch.path} of job {batch.job_id!r}: {text}"
+                    file = f"{location.staged or folder.url}/{batch.path}"
                     yield finding(code, text, key=keys.staged_object_key(first_id), file=file)
         except StoreError as exc:
             self.context.incomplete.append(f"not all batches of staged jobs were checked: {exc.text}")
@@ -86,14 +86,14 @@ class StagedFamily(Family):
     def end(self) -> Iterator[Finding]:
         if not self.context.sees(RecordKind.METADATA, RecordKind.STAGED_JOB):
             return
-        for first_id, found in self._objects.items():
-            needed = self._stored[first_id] + self._unrouted(first_id, found)
-            if needed != found.live:
-                text = f"batch {found.path} holds {needed} messages that are needed, but its record says {found.live}"
+        for first_id, batch in self._objects.items():
+            needed = self._stored[first_id] + self._unrouted(first_id, batch)
+            if needed != batch.live:
+                text = f"batch {batch.path} holds {needed} messages that are needed, but its record says {batch.live}"
                 yield finding("staged-wrong", text, key=keys.staged_object_key(first_id))
 
     def _unrouted(self, first_id: int, found: Object) -> int:
-        """How many rows of an object are not routed yet and so have no records of their own."""
+        """Return the number of rows of an object that are not routed yet and so have no records."""
         job = self._jobs.get(found.job_id)
         if job is None:
             return 0
@@ -104,7 +104,7 @@ def _check_object(staged: StagedFolder, first_id: int, found: Object) -> tuple[s
     """Read a whole object; return the code and the text of a finding, or empty texts.
 
     Raises:
-        StoreError: it can't be read now.
+        StoreError: the object can't be read now.
     """
     folder = staged.open()
     try:

@@ -1,4 +1,4 @@
-"""Checks exchanges, bindings, and the filters that result from them."""
+"""Checks of exchanges, bindings, and the resulting filters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .family import CheckContext, Family
 
 
 class TopologyFamily(Family):
-    """Exchanges and bindings. Keeps all of them, as a broker does."""
+    """Family of exchanges and bindings. Collects all of them, as a broker does."""
 
     kinds = (RecordKind.EXCHANGE, RecordKind.BINDING)
 
@@ -38,10 +38,10 @@ class TopologyFamily(Family):
             if queue.options is not None:
                 self._topology.add_queue(name, queue.overrides.over(queue.options.arguments))
         for key, raw, arguments in self._bindings:
-            for found in self._bind(key, raw, arguments):
-                yield found
-        for found in self._filters():
-            yield found
+            for problem in self._bind(key, raw, arguments):
+                yield problem
+        for problem in self._filters():
+            yield problem
 
     def _bind(self, key: ParsedKey, raw: bytes, arguments: dict[str, Any]) -> Iterator[Finding]:
         exchange, queue, routing_key = key.name or "", key.queue or "", key.routing_key or ""
@@ -74,11 +74,11 @@ class TopologyFamily(Family):
                 yield finding("filter-differs", text, key=keys.config_key(name), queue=name)
 
     def filter_of(self, name: str) -> str:
-        """The filter that a broker would write for this queue."""
+        """Return the filter that a broker would write for this queue."""
         return self._topology.filter_of(name)
 
     def _has_passing_terms(self, stored: str, expected: str) -> bool:
-        """Whether the filter only has additional terms, from bindings to exchanges that are not durable or stored."""
+        """Return True if all additional terms are of bindings to exchanges that are not durable or stored."""
         more = [term for term in _terms(stored) if term not in _terms(expected)]
         known = self._topology.exchanges
         return set(_terms(expected)) <= set(_terms(stored)) and all(
@@ -87,7 +87,7 @@ class TopologyFamily(Family):
 
 
 def _terms(text: str) -> list[str]:
-    """The sorted terms of a filter; a broker lists bindings in the order of their creation."""
+    """Return the sorted terms of a filter; a broker lists bindings in the order of their creation."""
     return sorted(term.strip("()") for term in text.split(" OR "))
 
 

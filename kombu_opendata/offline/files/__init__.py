@@ -1,1 +1,1 @@
-"""The files of a store, read without SlateDB and without its broker."""
+"""Files of a store, read without SlateDB and without its broker."""

@@ -1,4 +1,4 @@
-"""Keeps the tables that are being read while the broker continues, by a named checkpoint in SlateDB's manifest."""
+"""Named checkpoint in SlateDB's manifest, which keeps the tables that are being read while the broker continues."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from .location import StoreLocation
 
 log = logging.getLogger(__name__)
 
-#: how long the tables of a dead reader are kept, at most
+#: limit for the time for which the tables of a dead reader are kept
 LIFETIME_SECONDS = 180.0
-#: how long to wait for a store that does not answer
+#: limit for the wait for a store that does not answer
 _PATIENCE_SECONDS = 10.0
 
 
 class Hold:
-    """Keeps the tables of one moment until it is released. A thread renews the checkpoint, so a busy loop does no harm.
+    """Checkpoint that keeps the tables of one commit until it is released. A thread renews it, even during a busy loop.
 
-    Call :meth:`before` the reader is opened, and :meth:`take` afterwards.
+    Call :meth:`before` before the reader is opened, and :meth:`take` afterwards.
 
     Attributes:
-        why_not: why nothing is kept; None while it is.
-        manifest_id: the manifest whose files are kept; None if nothing is.
+        why_not: the reason why no tables are kept; None if they are.
+        manifest_id: the manifest whose files are kept; None if none are.
     """
 
     def __init__(self, location: StoreLocation, who: str) -> None:
@@ -44,7 +44,7 @@ class Hold:
         self._released = threading.Event()
 
     async def before(self) -> None:
-        """Remember the tables that exist before the reader is opened."""
+        """Record the tables that exist before the reader is opened."""
         if self.why_not is None:
             try:
                 self._before = await self._patiently(self._admin.manifest())
@@ -52,26 +52,29 @@ class Hold:
                 self.why_not = exc.text
 
     async def take(self) -> bool:
-        """Keep the tables; False if a compaction has changed them since :meth:`before`: then open another reader."""
+        """Keep the tables.
+
+        Return False if a compaction changed them since :meth:`before`, so that the reader is reopened.
+        """
         if self.why_not is not None:
             return True
         try:
             made = await self._patiently(self._admin.create_checkpoint(self._name, LIFETIME_SECONDS))
             self._id, self.manifest_id = made.id, made.manifest_id
             threading.Thread(target=self._renew, name="checkpoint", daemon=True).start()
-            kept = await self._patiently(self._admin.manifest(made.manifest_id))
+            held = await self._patiently(self._admin.manifest(made.manifest_id))
         except StoreError as exc:
             self.why_not = exc.text
             await self.release()
             return True
         before = self._before
-        if kept and before and kept.runs == before.runs and before.tables.keys() <= kept.tables.keys():
+        if held and before and held.runs == before.runs and before.tables.keys() <= held.tables.keys():
             return True
         await self.release()
         return False
 
     async def release(self) -> None:
-        """Stop keeping tables."""
+        """Release the checkpoint."""
         self._released.set()
         if self._id:
             with contextlib.suppress(StoreError):
@@ -93,7 +96,7 @@ class Hold:
 
 
 def _why_not(location: StoreLocation) -> str | None:
-    """Why this process should not write to the store; None if it may."""
+    """Return the reason why this process should not write to the store; None if it may."""
     if location.database is None:
         return None
     try:

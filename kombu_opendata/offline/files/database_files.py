@@ -1,4 +1,4 @@
-"""Checks the files of a database in a local folder without SlateDB, so that damage is reported by file and position.
+"""Checks of the files of a database in a local folder without SlateDB, which report damage by file and position.
 
 ==========================  ============================================================================
 file                        what protects it
@@ -6,7 +6,7 @@ file                        what protects it
 ``compacted/*.sst``         checksums over every byte (:mod:`.sorted_table`); the manifest repeats its info
 ``wal/*.sst``               checksums over every byte; sequence numbers follow each other
 ``manifest/*.manifest``     no checksum: it must decode, and agree with the tables and the WAL
-``compactions/*``           no checksum: it must decode; it lists compactions, and nothing is lost with it
+``compactions/*``           no checksum: it must decode; it lists compactions, and its loss loses no data
 ``gc/*.boundary``           a decimal number
 ``<db>.sync``               JSON (:mod:`kombu_opendata.storage.commit.power_loss`)
 ==========================  ============================================================================
@@ -32,7 +32,7 @@ from .manifest import check_manifest
 from .sorted_table import TableFile, check_table
 
 _NUMBERED = re.compile(r"(\d{20})\.sst")
-#: the rows of larger tables are not examined for their sequence numbers
+#: size of tables above which the sequence numbers of rows are not examined
 _ROWS_BYTES = 64 << 20
 
 Checked = Callable[[int], None]
@@ -40,11 +40,11 @@ Checked = Callable[[int], None]
 
 @dataclass(slots=True)
 class FileCheck:
-    """The result of checking the files.
+    """Result of checking the files.
 
     Attributes:
-        unreadable: ranges of keys that the damaged parts of tables may hold.
-        checked: how many files were checked.
+        unreadable: the ranges of keys that the damaged parts of tables may contain.
+        checked: the number of files that were checked.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -84,12 +84,12 @@ async def check_files(location: StoreLocation, on_file: Checked = lambda _count:
 
 # ---- manifest and compactions
 def _admin(location: StoreLocation) -> Any:
-    found = locate(location.url, location.instance, create=False)
-    return ffi.public().AdminBuilder(found.path, found.store).build()
+    store_location = locate(location.url, location.instance, create=False)
+    return ffi.public().AdminBuilder(store_location.path, store_location.store).build()
 
 
 async def _read_manifest(location: StoreLocation, result: FileCheck) -> Any:
-    """The latest manifest; None if none decodes."""
+    """Return the latest manifest; None if none decodes."""
     u = ffi.public()
     assert location.database is not None
     newest = _newest(location.database / "manifest")
@@ -104,7 +104,7 @@ async def _read_manifest(location: StoreLocation, result: FileCheck) -> Any:
 
 
 async def _check_compactions(location: StoreLocation, result: FileCheck) -> Any:
-    """The latest list of compactions; None if none decodes."""
+    """Return the latest list of compactions; None if none decodes."""
     u = ffi.public()
     assert location.database is not None
     newest = _newest(location.database / "compactions")
@@ -123,7 +123,7 @@ def _newest(folder: Path) -> Path | None:
 
 # ---- tables
 def views_of(manifest: Any) -> Iterator[Any]:
-    """The tables to which a manifest refers."""
+    """Yield the tables to which a manifest refers."""
     trees = [manifest, *manifest.segments]
     for tree in trees:
         yield from tree.l0
@@ -146,12 +146,12 @@ def _check_tables(database: Path, manifest: Any, result: FileCheck, on_file: Che
             result.unreadable.append(whole)
             continue
         with_rows = not newest or view.sst.id.value in newest
-        found = check_table(path, with_rows=with_rows and path.stat().st_size <= _ROWS_BYTES)
-        checked.append(found)
-        for what in found.damage:
+        table = check_table(path, with_rows=with_rows and path.stat().st_size <= _ROWS_BYTES)
+        checked.append(table)
+        for what in table.damage:
             result.findings.append(finding("table-damaged", f"{path.name}: {what}", file=str(path)))
         result.unreadable += [
-            (max(low, whole[0]), high if high is not None else whole[1]) for low, high in found.lost
+            (max(low, whole[0]), high if high is not None else whole[1]) for low, high in table.lost
         ]  # fmt: skip
     return checked
 
@@ -166,7 +166,7 @@ def _keys(info: Any) -> str:
 
 # ---- WAL
 def _check_wal(database: Path, manifest: Any, result: FileCheck, on_file: Checked) -> tuple[list[TableFile], int]:
-    """The WAL files that are replayed when the database is opened, and the number of the last one.
+    """Check the WAL files that are replayed when the database is opened; return them and the number of the last one.
 
     An empty file marks a change of the writer.
     """
@@ -186,14 +186,14 @@ def _check_wal(database: Path, manifest: Any, result: FileCheck, on_file: Checke
         if not path.stat().st_size:
             doubtful = f"{path.name} is empty"
             continue
-        found = check_table(path, with_rows=True)
-        checked.append(found)
-        for what in found.damage:
+        wal_file = check_table(path, with_rows=True)
+        checked.append(wal_file)
+        for what in wal_file.damage:
             result.findings.append(finding("wal-damaged", f"{path.name}: {what}", file=str(path)))
-        if doubtful and seq and found.first_seq > seq + 1:
-            text = f"writes {seq + 1} to {found.first_seq - 1} are missing before {path.name}: {doubtful}"
+        if doubtful and seq and wal_file.first_seq > seq + 1:
+            text = f"writes {seq + 1} to {wal_file.first_seq - 1} are missing before {path.name}: {doubtful}"
             result.findings.append(finding("wal-gap", text, file=str(path)))
-        seq, doubtful = max(seq, found.last_seq), ""
+        seq, doubtful = max(seq, wal_file.last_seq), ""
     return checked, previous
 
 

@@ -1,8 +1,8 @@
-"""Reads FlatBuffers as far as SlateDB's files need it: tables, numbers, byte vectors and vectors of tables.
+"""Reader of FlatBuffers, as far as SlateDB's files need it: tables, numbers, byte vectors and vectors of tables.
 
-A table begins with an i32, the distance back to its vtable. The vtable holds its own size, the size of the table, and
-the position of each field, all as u16; 0 means that a field is absent. Integers are little endian.
-Source: the FlatBuffers documentation, "FlatBuffer Internals".
+A table begins with an i32, the distance back to its vtable. The vtable contains its own size, the size of the table,
+and the position of each field, all as u16; 0 means that a field is absent. Integers are little endian. Source: the
+FlatBuffers documentation, "FlatBuffer Internals".
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ _I32 = struct.Struct("<i")
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 
-#: what reading a damaged buffer raises
+#: exceptions of reading a damaged buffer
 DAMAGED = (struct.error, ValueError)
 
 
 class FlatTable:
-    """A table in a buffer; its fields are identified by their number in the schema."""
+    """Table in a buffer; its fields are identified by their number in the schema."""
 
     __slots__ = ("_at", "_data", "_fields")
 
     def __init__(self, data: bytes, at: int | None = None) -> None:
-        """The table at ``at``, or the root table.
+        """Read the table at ``at``, or the root table.
 
         Raises:
             ValueError, struct.error: there is no valid table.
@@ -50,7 +50,7 @@ class FlatTable:
         return self._data[_inside(self._data, at, 1)] if at else 0
 
     def blob(self, field: int) -> bytes | None:
-        """A vector of bytes; None if it is absent."""
+        """Return a vector of bytes; None if it is absent."""
         at = self._where(field)
         if not at:
             return None
@@ -60,7 +60,7 @@ class FlatTable:
         return self._data[start + 4 : start + 4 + length]
 
     def tables(self, field: int) -> list[FlatTable]:
-        """A vector of tables; empty if it is absent."""
+        """Return a vector of tables; empty if it is absent."""
         at = self._where(field)
         if not at:
             return []

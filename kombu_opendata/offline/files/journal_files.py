@@ -1,4 +1,4 @@
-"""Reads the journal's files: what the engine's recovery would replay, and what is wrong with them.
+"""Reader of the journal's files: the commits that the engine's recovery would replay, and the errors in the files.
 
 The engine's :class:`~kombu_opendata.storage.commit.journal.Journal` can't be used here, because it opens the files for
 writing and cleans up while it reads. The same functions parse the formats.
@@ -20,12 +20,12 @@ from ..findings import Finding, finding
 
 @dataclass(slots=True)
 class SegmentFile:
-    """One file of the journal.
+    """File of the journal.
 
     Attributes:
         first: the sequence number of its first record.
         last: the sequence number of its last complete record; ``first - 1`` if there is none.
-        records: how many complete records it has.
+        records: the number of its complete records.
         used_bytes: the bytes from its start to the end of the last complete record.
     """
 
@@ -39,7 +39,7 @@ class SegmentFile:
 
 
 class JournalPlace(NamedTuple):
-    """The place of a record of the journal."""
+    """Location of a record of the journal."""
 
     sequence: int
     path: Path
@@ -48,17 +48,17 @@ class JournalPlace(NamedTuple):
 
 @dataclass(slots=True)
 class JournalTail:
-    """The end of the journal: the commits that the store does not have yet.
+    """End of the journal: the commits that the store does not have yet.
 
     Attributes:
         position: the last sequence number that the store has.
         last: the last sequence number of the journal.
         commits: the effects of the records after ``position``.
-        is_whole: whether no commit is missing in between, so that they can be applied.
+        is_whole: True if no commit is missing in between, so that they can be applied.
         lost_from: the first commit that can't be read although later ones can, and its file and offset; None if there
-            is none.
-        spares: files that hold nothing yet.
-        power_lost: a power loss may have torn the records since the last sync.
+            is no such commit.
+        spares: the files without records.
+        power_lost: True if a power loss may have torn the records since the last sync.
     """
 
     folder: Path
@@ -75,10 +75,10 @@ class JournalTail:
 
 
 def read_tail(folder: Path, position: int, *, power_lost: bool = False) -> JournalTail:
-    """Read the journal in ``folder``; anything wrong with it becomes a finding.
+    """Read the journal in ``folder``; each error in it becomes a finding.
 
     Raises:
-        StoreChanged: a broker changed it meanwhile; open the store again.
+        StoreChanged: a broker changed it during the read; open the store again.
         StoreError: a file can't be read.
     """
     tail = JournalTail(folder, position, power_lost, last=position)
@@ -100,15 +100,15 @@ def read_tail(folder: Path, position: int, *, power_lost: bool = False) -> Journ
             tail.findings.append(finding("journal-sequence", text, file=str(segment.path)))
         _read_records(tail, segment, data, until)
         last = segment.last
-    if last < position and not any(found.code.startswith("journal-") for found in tail.findings):
+    if last < position and not any(problem.code.startswith("journal-") for problem in tail.findings):
         text = f"the journal ends with record {last}, but the store has records up to {position}"
         tail.findings.append(finding("journal-behind", text, file=str(folder)))
     return tail
 
 
 def _read_segments(tail: JournalTail) -> list[tuple[SegmentFile, bytes]]:
-    """The segments in order, with their bytes."""
-    found: list[tuple[SegmentFile, bytes]] = []
+    """Return the segments in order, with their bytes."""
+    contents: list[tuple[SegmentFile, bytes]] = []
     tail.spares = sorted(tail.folder.glob("*.spare"))
     for path in sorted(tail.folder.glob("*.journal")):
         try:
@@ -123,18 +123,18 @@ def _read_segments(tail: JournalTail) -> list[tuple[SegmentFile, bytes]]:
         elif not header.is_sound(path):
             text = f"{path.name} says that it is number {header.number}, version {header.version}, {header.reserved}"
         else:
-            found.append((SegmentFile(path, header.number, header.first, len(data), header.first - 1), data))
+            contents.append((SegmentFile(path, header.number, header.first, len(data), header.first - 1), data))
             continue
         tail.findings.append(finding("journal-header", text, file=str(path)))
         tail.is_whole = False
         if tail.lost_from is None:
             tail.lost_from = JournalPlace(0, path, 0)
-    tail.segments = [segment for segment, _data in found]
-    return found
+    tail.segments = [segment for segment, _data in contents]
+    return contents
 
 
 def _read_records(tail: JournalTail, segment: SegmentFile, data: bytes, until: int | None) -> None:
-    """Read the records of a segment; ``until`` is the first one of the next segment."""
+    """Read the records of a segment; ``until`` is the first record of the next segment."""
     records = list(journal_records.complete_records(data, segment.first, tail.position, until))
     for index, record in enumerate(records):
         if record.sequence != segment.last + 1 and _is_end(tail, segment, records[index:], until):
@@ -154,14 +154,14 @@ def _read_records(tail: JournalTail, segment: SegmentFile, data: bytes, until: i
 
 
 def _is_end(tail: JournalTail, segment: SegmentFile, later: list[JournalRecord], until: int | None) -> bool:
-    """Report the damaged records before these; returns whether a power loss tore them, so that the journal ends."""
+    """Report the damaged records before these; return True if a power loss tore them, so that the journal ends."""
     what = f"record {segment.last + 1} at {_end(segment)}"
     file, begin = str(segment.path), later[0].start
     if later[0].sequence <= tail.position + 1:
         text = f"{what} is damaged, but the store holds it; the next complete record begins at byte {begin}"
         tail.findings.append(finding("journal-stored", text, file=file))
         return False
-    counts = [(one.sequence, codec.unsynced(one.payload)) for one in later]
+    counts = [(record.sequence, codec.unsynced(record.payload)) for record in later]
     if tail.power_lost and until is None and not any(
         count is not None and sequence - 1 - count > segment.last for sequence, count in counts
     ):  # fmt: skip
@@ -175,7 +175,7 @@ def _is_end(tail: JournalTail, segment: SegmentFile, later: list[JournalRecord],
 
 
 def _lose(tail: JournalTail, segment: SegmentFile) -> None:
-    """Note that commits from the end of what was read of a segment on are lost."""
+    """Record that commits from the last read position of a segment on are lost."""
     tail.is_whole = False
     if tail.lost_from is None:
         tail.lost_from = JournalPlace(max(segment.last, tail.position) + 1, segment.path, segment.used_bytes)
@@ -204,10 +204,10 @@ def _keep(tail: JournalTail, segment: SegmentFile, record: JournalRecord) -> Non
 
 
 def _check_end(tail: JournalTail, segment: SegmentFile, data: bytes) -> None:
-    """Report what is behind the last complete record of the journal, if a record was begun there."""
+    """Report the bytes after the last complete record of the journal, if a record was begun there."""
     expected = segment.last + 1
     state = journal_records.begun_record(data, segment.used_bytes, expected)
-    if not state or any(found.code == "journal-torn" for found in tail.findings):
+    if not state or any(problem.code == "journal-torn" for problem in tail.findings):
         return
     text = f"record {expected} at {_end(segment)}, the last one, is {state}"
     code = "journal-stored" if expected <= tail.position else "journal-torn"

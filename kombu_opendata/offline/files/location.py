@@ -1,4 +1,4 @@
-"""Where a store is: a folder or a URL; the instances in it, and the broker that runs on it."""
+"""Location of a store: a folder or a URL, its instances, and the broker that runs on it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...url import DEFAULT_INSTANCE, LOCK_NAME
 
 @dataclass(frozen=True, slots=True)
 class StoreLocation:
-    """One instance of a store.
+    """Instance of a store.
 
     Attributes:
         url: the object store's URL for the storage engine.
@@ -31,17 +31,17 @@ class StoreLocation:
 
     @property
     def database(self) -> Path | None:
-        """The database's folder."""
+        """Folder of the database."""
         return None if self.root is None else self.root / self.instance
 
     @property
     def journal(self) -> Path | None:
-        """The journal's folder, which may not exist."""
+        """Folder of the journal, which may not exist."""
         return None if self.root is None else self.root / f"{self.instance}.journal"
 
     @property
     def staged(self) -> Path | None:
-        """The folder of staged batches, which may not exist."""
+        """Folder of staged batches, which may not exist."""
         return None if self.root is None else self.root / f"{self.instance}.staged"
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ def find_store(folder_or_url: str | Path, instance: str | None = None) -> StoreL
 
     Raises:
         StoreError: there is no store, or no such instance; the text lists the existing ones.
-        InvalidURL: it is the URL of a broker, or of an unknown kind.
+        InvalidURL: the URL is that of a broker, or of an unknown kind.
     """
     text = str(folder_or_url)
     if "://" in text and not text.startswith(("opendata:///", "file:///")):
@@ -74,12 +74,12 @@ def find_store(folder_or_url: str | Path, instance: str | None = None) -> StoreL
 
 
 def store_url(root: Path) -> str:
-    """The URL of a store's folder."""
+    """Return the URL of a store's folder."""
     return f"file://{quote(str(root))}"
 
 
 def instances(root: Path) -> list[str]:
-    """The names of the databases in a store's folder.
+    """Return the names of the databases in a store's folder.
 
     Raises:
         StoreError: the folder can't be read.
@@ -88,10 +88,10 @@ def instances(root: Path) -> list[str]:
 
 
 def check_readable(location: StoreLocation) -> None:
-    """Check that every file of an instance in a folder may be read; a bucket is not checked.
+    """Check that this user may read every file of an instance in a folder; a bucket is not checked.
 
     Raises:
-        StoreError: a file may not be read.
+        StoreError: this user may not read a file.
     """
     database, journal, staged = location.database, location.journal, location.staged
     if database is None or journal is None or staged is None:
@@ -105,7 +105,10 @@ def check_readable(location: StoreLocation) -> None:
 
 
 def running_broker(root: Path | None) -> int | None:
-    """The process that holds the lock on a store's folder; 0 if it is unknown, None if no process on this host does."""
+    """Return the process that holds the lock on a store's folder.
+
+    0 if unknown, None if no process on this host does.
+    """
     if root is None:
         return None
     try:
@@ -113,16 +116,16 @@ def running_broker(root: Path | None) -> int | None:
         locks = Path("/proc/locks").read_text().splitlines()
     except OSError:
         return None
-    wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    lock_id = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     for line in locks:
         fields = line.split()
-        if "FLOCK" in fields and wanted in fields:
+        if "FLOCK" in fields and lock_id in fields:
             return int(fields[4])
     return None
 
 
 def power_lost(location: StoreLocation) -> bool:
-    """Whether a power loss may have torn the end of the journal; False if the sync point can't be read."""
+    """Return True if a power loss may have torn the end of the journal; False if the sync point can't be read."""
     database = location.database
     if database is None:
         return False
@@ -133,7 +136,7 @@ def power_lost(location: StoreLocation) -> bool:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """The files in a folder and its subfolders; none if the folder does not exist."""
+    """Yield the files in a folder and its subfolders; none if the folder does not exist."""
 
     def on_error(exc: OSError) -> None:
         if not isinstance(exc, FileNotFoundError):
@@ -147,18 +150,18 @@ def _files(folder: Path) -> Iterator[Path]:
 def _choose(root: Path, instance: str | None) -> str:
     if not root.is_dir():
         raise StoreError(f"there is no store at {root}: no such folder", path=str(root))
-    found = instances(root)
-    if not found:
+    names = instances(root)
+    if not names:
         raise StoreError(f"there is no store at {root}: the folder has no database", path=str(root), instances=[])
     if instance is None:
-        if len(found) == 1:
-            return found[0]
+        if len(names) == 1:
+            return names[0]
         instance = DEFAULT_INSTANCE
-    if instance not in found:
+    if instance not in names:
         raise StoreError(
-            f"the store at {root} has no instance {instance!r}: it has {', '.join(found)}",
+            f"the store at {root} has no instance {instance!r}: it has {', '.join(names)}",
             path=str(root),
             instance=instance,
-            instances=found,
+            instances=names,
         )
     return instance

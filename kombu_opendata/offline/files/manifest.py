@@ -1,4 +1,4 @@
-"""Compares a manifest, which has no checksum of its own, with the tables and the WAL files that exist."""
+"""Comparison of a manifest, which has no checksum, with the existing tables and WAL files."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .sorted_table import Info, TableFile
 def check_manifest(
     manifest: Any, tables: list[TableFile], wal: list[TableFile], highest_wal: int, file: str
 ) -> Iterator[Finding]:
-    """What in the manifest contradicts the files.
+    """Yield the contradictions between a manifest and the files.
 
     Args:
-        manifest: the binding's VersionedManifest.
-        tables: those of its tables that exist.
+        manifest: the VersionedManifest of the binding.
+        tables: the tables that exist.
         wal: the WAL files that would be replayed, in order, without the empty ones.
         highest_wal: the number of the last WAL file, even if it is empty.
         file: the manifest's file, for the findings.
@@ -33,7 +33,7 @@ def check_manifest(
 
 
 def _tables_differ(manifest: Any, tables: list[TableFile]) -> Iterator[str]:
-    """The manifest repeats the info of each table."""
+    """Compare the info of each table with its copy in the manifest."""
     by_name = {table.path.stem: table for table in tables}
     views = [*manifest.l0, *(view for run in manifest.compacted for view in run.sst_views)]
     for view in views:
@@ -59,13 +59,13 @@ def _info(told: Any) -> Info:
 
 
 def _order(manifest: Any) -> Iterator[str]:
-    """A sorted run's tables follow each other; runs have descending numbers."""
+    """Check that a sorted run's tables follow each other, and that runs have descending numbers."""
     for run in manifest.compacted:
         infos = [view.sst.info for view in run.sst_views]
         if not infos:
             yield f"sorted run {run.id} is empty"
-        for one, other in itertools.pairwise(infos):
-            if (one.last_entry or b"") >= (other.first_entry or b""):
+        for table, other in itertools.pairwise(infos):
+            if (table.last_entry or b"") >= (other.first_entry or b""):
                 yield f"the tables of sorted run {run.id} overlap"
     runs = [run.id for run in manifest.compacted]
     if runs != sorted(set(runs), reverse=True):
@@ -73,7 +73,7 @@ def _order(manifest: Any) -> Iterator[str]:
 
 
 def _sequence(manifest: Any, tables: list[TableFile], wal: list[TableFile]) -> Iterator[str]:
-    """The tables have all writes up to the last sequence number, and the WAL has those after it."""
+    """Check that the tables have all writes up to the last sequence number, and the WAL those after it."""
     if any(table.damage for table in (*tables, *wal)):
         return
     newest = max((table.last_seq for table in tables), default=0)
@@ -88,7 +88,7 @@ def _sequence(manifest: Any, tables: list[TableFile], wal: list[TableFile]) -> I
 
 def _numbers(manifest: Any, highest: int) -> Iterator[str]:
     for name in ("writer_epoch", "compactor_epoch"):
-        if not getattr(manifest, name) <= manifest.id:  # each one was written to a manifest of its own
+        if not getattr(manifest, name) <= manifest.id:  # each was written to a separate manifest
             yield f"its {name} is {getattr(manifest, name)} in manifest {manifest.id}"
     highest = max(highest, manifest.replay_after_wal_id)
     if not manifest.replay_after_wal_id < manifest.next_wal_sst_id <= highest + 1:

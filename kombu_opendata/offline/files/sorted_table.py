@@ -1,24 +1,24 @@
-"""Checks SlateDB's sorted tables byte by byte: every part of a file has a checksum, and the parts make up the file.
+"""Byte-by-byte check of SlateDB's sorted tables: every part of a file has a checksum, and the parts form the file.
 
 ==============  ==============================================================================
 part            content
 ==============  ==============================================================================
-blocks          rows, back to back from the file's start
+blocks          contiguous rows from the file's start
 filter          a Bloom filter; may be absent
-index           FlatBuffer: where each block begins, and its first key
+index           FlatBuffer: start and first key of each block
 stats           counts of rows; absent in WAL files
-info            FlatBuffer: where filter, index and stats are; first and last key
-footer          where info begins u64, version u16
+info            FlatBuffer: positions of filter, index and stats; first and last key
+footer          start of info u64, version u16
 ==============  ==============================================================================
 
 Each part but the footer ends with the CRC-32 (u32) of its other bytes. Integers are big endian. If the info names a
-codec, blocks, filter, index and stats are compressed, each by itself, before the checksum is added; with LZ4, the only
-codec read here, the length of the plain bytes (u32, little endian) comes first.
+codec, blocks, filter, index and stats are compressed separately, before the checksum is added; with LZ4, the only codec
+read here, the length of the plain bytes (u32, little endian) precedes them.
 
 In versions 1 and 2 of the format, a row of a block consists of the number of bytes shared with the previous key, the
 number of bytes not shared, and the size of the value (varints); the rest of the key; the value; the sequence number
-u64; flags u8; and expiry and creation i64 if the flags say so. A block ends with the u16 offsets of its restart points
-and their u16 count.
+u64; flags u8; and expiry and creation i64, depending on the flags. A block ends with the u16 offsets of its restart
+points and their u16 count.
 
 Source: SlateDB 0.17, ``format/sst.rs``, ``format/row_codec_v2.rs``; ``schemas/sst.fbs``.
 """
@@ -41,7 +41,7 @@ _CRC = struct.Struct(">I")
 _SEQ_FLAGS = struct.Struct(">QB")
 _VERSIONS = (1, 2)
 _HAS_EXPIRY, _HAS_CREATION = 2, 4
-# the fields of SsTableInfo, of the index, and of its blocks
+# fields of SsTableInfo, of the index, and of its blocks
 _FIRST, _INDEX_AT, _INDEX_BYTES, _FILTER_AT, _FILTER_BYTES, _CODEC, _KIND, _LAST, _STATS_AT, _STATS_BYTES = range(10)
 _PLAIN, _LZ4 = 0, 3
 _LZ4_LARGEST_RATIO = 255
@@ -51,7 +51,7 @@ _BLOCK_AT, _BLOCK_FIRST = range(2)
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """A table's description of itself, which the manifest repeats."""
+    """Description of a table in its file, which the manifest repeats."""
 
     first_entry: bytes | None
     last_entry: bytes | None
@@ -66,10 +66,10 @@ class Info:
 
 @dataclass(slots=True)
 class TableFile:
-    """What a file turned out to be.
+    """Result of checking a table's file.
 
     Attributes:
-        damage: what is wrong, with the position; empty if every byte is right.
+        damage: the errors, with their positions; empty if every byte is correct.
         lost: ranges of keys whose rows can't be read; an end of None means the table's last key.
         first_seq, last_seq: sequence numbers of the rows; 0 if there are no rows, or they were not examined.
     """
@@ -92,18 +92,18 @@ def check_table(path: Path, *, with_rows: bool = False) -> TableFile:
         with_rows: also examine the sequence numbers of the rows.
 
     Raises:
-        OSError: it can't be read.
+        OSError: the file can't be read.
     """
-    found = TableFile(path, path.stat().st_size)
-    if found.size <= _FOOTER.size:  # an empty file can't be mapped
-        _all_lost(found, f"it has {found.size} bytes")
-        return found
+    result = TableFile(path, path.stat().st_size)
+    if result.size <= _FOOTER.size:  # an empty file can't be mapped
+        _all_lost(result, f"it has {result.size} bytes")
+        return result
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         try:
-            _check(found, data, with_rows)
+            _check(result, data, with_rows)
         except (*DAMAGED, lz4.block.LZ4BlockError) as exc:
-            _all_lost(found, f"its index does not decode ({exc})")
-    return found
+            _all_lost(result, f"its index does not decode ({exc})")
+    return result
 
 
 def _check(found: TableFile, data: mmap.mmap, with_rows: bool) -> None:
@@ -127,7 +127,7 @@ def parse_info(data: bytes) -> Info:
     """Decode the info of a table.
 
     Raises:
-        ValueError, struct.error: it does not decode.
+        ValueError, struct.error: the info does not decode.
     """
     table = FlatTable(data)
     return Info(
@@ -144,7 +144,7 @@ def parse_info(data: bytes) -> Info:
 
 
 def _check_parts(found: TableFile, info: Info, data: mmap.mmap, info_at: int) -> int:
-    """Check the parts after the blocks, which must follow each other without a gap; returns where they begin."""
+    """Check the parts after the blocks, which must follow each other without a gap; return their start."""
     parts = [
         ("filter", info.filter_offset, info.filter_len),
         ("index", info.index_offset, info.index_len),
@@ -180,13 +180,13 @@ def _check_blocks(found: TableFile, info: Info, data: mmap.mmap, end: int, with_
 
 
 def _plain(info: Info, part: bytes) -> bytes:
-    """A part without its checksum, as it was before it was compressed."""
+    """Return a part without its checksum, decompressed."""
     if info.codec == _PLAIN:
         return part
     if info.codec != _LZ4:
         raise ValueError(f"codec {info.codec} is not known")
     size = int.from_bytes(part[:4], "little")
-    if size > _LZ4_LARGEST_RATIO * len(part):  # its memory would be reserved before anything is decompressed
+    if size > _LZ4_LARGEST_RATIO * len(part):  # its memory would be allocated before the decompression
         raise ValueError(f"{len(part)} bytes that are compressed can't be {size}")
     return bytes(lz4.block.decompress(part))
 
@@ -199,7 +199,7 @@ def _look_at_rows(found: TableFile, block: bytes) -> None:
 
 
 def _sequences(block: bytes) -> Iterator[int]:
-    """The sequence number of each row of a block."""
+    """Yield the sequence number of each row of a block."""
     (restarts,) = struct.unpack_from(">H", block, len(block) - 2)
     end = len(block) - 2 - 2 * restarts
     at = 0
@@ -227,7 +227,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _is_whole(data: mmap.mmap, start: int, end: int) -> bool:
-    """Whether the checksum at the end of a part is right."""
+    """Return True if the checksum at the end of a part is correct."""
     if not 0 <= start <= end - _CRC.size or end > len(data):
         return False
     (crc,) = _CRC.unpack_from(data, end - _CRC.size)
