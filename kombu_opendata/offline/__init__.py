@@ -1,6 +1,6 @@
-"""A store without its broker: read it, count what is in it, verify it. The functions are asynchronous.
+"""Access to a store without its broker: reading, counting and verification. The functions are asynchronous.
 
-:mod:`.backup` copies stores and makes stores from copies.
+:mod:`.backup` copies stores and restores copies.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The kinds of findings: their severity, meaning and remedy. ``docs/verify.md`` has the same table."""
+"""Kinds of findings: their severity, meaning and remedy. ``docs/verify.md`` has the same table."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 
 class Severity(enum.Enum):
-    """How bad a finding is."""
+    """Severity of a finding."""
 
-    DAMAGE = "damage"  # something is lost, or can't be read
+    DAMAGE = "damage"  # data is lost, or can't be read
     INCONSISTENCY = "inconsistency"  # records contradict each other
-    NOTE = "note"  # worth knowing, but no reason to act
+    NOTE = "note"  # no action is needed
 
 
 class Code(NamedTuple):
-    """A kind of finding."""
+    """Kind of a finding."""
 
     severity: Severity
     meaning: str

@@ -14,7 +14,7 @@ __all__ = ["Finding", "OnProgress", "Progress", "Report", "Severity", "VerifySta
 
 
 class VerifyStatus(enum.IntEnum):
-    """How a verification ended."""
+    """Result of a verification."""
 
     CLEAN = 0
     FINDINGS = 1
@@ -23,16 +23,16 @@ class VerifyStatus(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as it should be.
+    """Error or remark of a verification.
 
     Attributes:
         code: the kind of finding; ``docs/verify.md`` has a row for each.
-        severity: damage (something is lost or can't be read), inconsistency (records contradict each other), or note.
-        text: what is wrong, with the values.
+        severity: damage (data is lost or can't be read), inconsistency (records contradict each other), or note.
+        text: the problem, with its values.
         meaning: the consequence.
-        remedy: what to do.
-        key: the record, in hexadecimal; empty if the finding is not about a record.
-        queue, message_id, file: what the finding is about, if it is about one of these.
+        remedy: the action to take.
+        key: the key of the record, in hexadecimal; empty if the finding is not about a record.
+        queue, message_id, file: the entity of the finding, if it has one.
     """
 
     code: str
@@ -46,7 +46,7 @@ class Finding:
     file: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """The finding for JSON."""
+        """Return the finding for JSON."""
         return {**asdict(self), "severity": self.severity.value}
 
 
@@ -59,22 +59,22 @@ def finding(
     message_id: int | None = None,
     file: str | None = None,
 ) -> Finding:
-    """A finding of a kind in :data:`~kombu_opendata.offline.finding_kinds.CODES`."""
+    """Return a finding of a kind in :data:`~kombu_opendata.offline.finding_kinds.CODES`."""
     kind = CODES[code]
     return Finding(code, kind.severity, text, kind.meaning, kind.remedy, key.hex(), queue, message_id, file)
 
 
 @dataclass(slots=True)
 class Report:
-    """What a verification found.
+    """Report of a verification.
 
     Attributes:
-        findings: in the order in which they were found, at most ``max_findings`` of each code.
-        counts: how many findings of each code there are in all.
-        records: how many records were checked, by kind.
-        messages: how many message ids were checked.
-        files: how many files were checked.
-        incomplete: why not everything could be checked; empty if everything was.
+        findings: the findings in the order of the check, at most ``max_findings`` of each code.
+        counts: the number of all findings of each code.
+        records: the number of checked records, by kind.
+        messages: the number of checked message ids.
+        files: the number of checked files.
+        incomplete: the reasons for an incomplete check; empty if the check was complete.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -85,24 +85,24 @@ class Report:
     incomplete: list[str] = field(default_factory=list)
 
     def add(self, found: Finding, max_findings: int) -> None:
-        """Count a finding, and keep it unless there are too many of its kind."""
+        """Count a finding, and store it unless there are too many of its kind."""
         self.counts[found.code] += 1
         if self.counts[found.code] <= max_findings:
             self.findings.append(found)
 
     def of(self, severity: Severity) -> int:
-        """How many findings have this severity."""
+        """Return the number of findings with this severity."""
         return sum(count for code, count in self.counts.items() if CODES[code].severity is severity)
 
     @property
     def status(self) -> VerifyStatus:
-        """FINDINGS if there are any besides notes; else INCOMPLETE if not everything was checked, or CLEAN."""
+        """FINDINGS if there are findings besides notes; else INCOMPLETE if the check was incomplete, or CLEAN."""
         if self.of(Severity.DAMAGE) or self.of(Severity.INCONSISTENCY):
             return VerifyStatus.FINDINGS
         return VerifyStatus.INCOMPLETE if self.incomplete else VerifyStatus.CLEAN
 
     def as_dict(self) -> dict[str, Any]:
-        """The report for JSON."""
+        """Return the report for JSON."""
         return {
             "status": self.status.name.lower(),
             "damage": self.of(Severity.DAMAGE),
@@ -113,18 +113,18 @@ class Report:
             "records": dict(self.records),
             "messages": self.messages,
             "files": self.files,
-            "findings": [found.as_dict() for found in self.findings],
+            "findings": [entry.as_dict() for entry in self.findings],
         }
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a verification is.
+    """Progress of a verification.
 
     Attributes:
-        stage: files, records or messages.
-        done: files, records or messages so far.
-        total: how many there are; None if that is not known.
+        stage: ``files``, ``records`` or ``messages``.
+        done: the number of files, records or messages so far.
+        total: the number of all of them; None if it is unknown.
     """
 
     stage: str

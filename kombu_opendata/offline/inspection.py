@@ -1,4 +1,4 @@
-"""``store inspect``: a message with everything about it, or a queue, as plain structures."""
+"""Command ``store inspect``: a message with all its records, or a queue, as plain structures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PREVIEW_BYTES = 256
 
 @dataclass(slots=True)
 class PlaceDetails:
-    """A message in a queue: the fields of its state, and the session and consumer that hold it."""
+    """Message in a queue: the fields of its state, and the session and consumer that hold it."""
 
     queue: str
     state: str
@@ -39,19 +39,19 @@ class PlaceDetails:
 
 @dataclass(slots=True)
 class MessageDetails:
-    """Everything about a message.
+    """All records about a message.
 
     Attributes:
-        metadata: None if it is missing.
+        metadata: the metadata; None if it is missing.
         payload_bytes: the size of the payload; None if it is missing or can't be read.
-        payload_error: why it can't be read.
-        payload_uri: where the payload is, if it is not in its record.
+        payload_error: the reason why it can't be read.
+        payload_uri: the location of the payload, if it is not in its record.
         payload_preview: the first bytes of the payload, as text if they are text.
         envelope: content type, headers, properties, exchange, routing key, and the size of the body; None if the
             payload is not an envelope.
-        routes: how many queues need the message, as stored; None if that is not stored because it is one.
-        attempts: who claimed the message and did not finish.
-        dead_letters: dead letters that wait to be published.
+        routes: the stored number of queues that need the message; None if it is not stored because it is one.
+        attempts: the consumers that leased the message and did not settle it.
+        dead_letters: the dead letters that are not published yet.
     """
 
     id: int
@@ -72,7 +72,7 @@ class MessageDetails:
 
 @dataclass(slots=True)
 class QueueDetails:
-    """A queue: its settings, its bindings, its messages by state, and the numbers of its buckets."""
+    """Queue: its settings, its bindings, its messages by state, and the numbers of its buckets."""
 
     name: str
     config: dict[str, Any]
@@ -86,10 +86,10 @@ class QueueDetails:
 
 
 async def inspect(store: OfflineStore, what: bytes | int | str) -> Record | MessageDetails | QueueDetails:
-    """A record (by its key), a message (by its id) or a queue (by its name).
+    """Return a record (by its key), a message (by its id) or a queue (by its name).
 
     Raises:
-        NotFound: it does not exist.
+        NotFound: there is no such record, message or queue.
         CorruptRecord, StoreError: it can't be read.
     """
     if isinstance(what, bytes):
@@ -99,33 +99,33 @@ async def inspect(store: OfflineStore, what: bytes | int | str) -> Record | Mess
 
 # ---- a message
 async def message(store: OfflineStore, id: int, *, progress: OnProgress = lambda _: None) -> MessageDetails:
-    """Everything about a message. This reads the buckets of all queues to find where the message is.
+    """Return all records about a message. This reads the buckets of all queues to find the message.
 
     Raises:
-        NotFound: no record mentions it.
+        NotFound: no record mentions the message.
         RequestError: the id is out of range.
         CorruptRecord: one of its records does not decode.
     """
-    found = MessageDetails(id)
-    found.metadata = await _decoded(store, keys.metadata_key(id))
-    found.routes = await _routes(store, id)
-    found.attempts = await _decoded(store, keys.attempts_key(id)) or []
-    await _payload(store, found)
-    found.places = [place async for place in _places(store, id, progress)]
-    await _holders(store, found)
+    details = MessageDetails(id)
+    details.metadata = await _decoded(store, keys.metadata_key(id))
+    details.routes = await _routes(store, id)
+    details.attempts = await _decoded(store, keys.attempts_key(id)) or []
+    await _payload(store, details)
+    details.places = [place async for place in _places(store, id, progress)]
+    await _holders(store, details)
     low = RecordKind.DEAD_LETTER.prefix + id.to_bytes(8, "big")
     async for rows in store.scan_batches(*keys.prefix_range(low)):
         for key, value in rows:
             letter = as_record(key, value)
-            found.dead_letters.append({"queue": letter.of.get("name"), **(letter.value or {})})
-    has_payload = found.payload_bytes is not None or found.payload_error
-    if found.metadata is None and not has_payload and not found.places and not found.dead_letters:
+            details.dead_letters.append({"queue": letter.of.get("name"), **(letter.value or {})})
+    has_payload = details.payload_bytes is not None or details.payload_error
+    if details.metadata is None and not has_payload and not details.places and not details.dead_letters:
         raise NotFound(f"there is no message {id}", message_id=id)
-    return found
+    return details
 
 
 async def _routes(store: OfflineStore, id: int) -> int | None:
-    """The stored number of queues that need the message; 0 if only the log keeps it."""
+    """Return the stored number of queues that need the message; 0 if only the log keeps it."""
     key = keys.routes_block_key(id)
     value = await store.get(key)
     count = routes_block.decode(key, value).get(id) if value is not None else None
@@ -189,7 +189,7 @@ async def _places(store: OfflineStore, id: int, progress: OnProgress) -> AsyncIt
 
 
 async def _holders(store: OfflineStore, found: MessageDetails) -> None:
-    """Find the sessions that hold the message, where it is in flight."""
+    """Find the sessions that hold the message, if it is in flight."""
     held = {place.queue: place for place in found.places if place.state == IN_FLIGHT}
     if not held:
         return
@@ -203,28 +203,28 @@ async def _holders(store: OfflineStore, found: MessageDetails) -> None:
 
 # ---- a queue
 async def queue(store: OfflineStore, name: str) -> QueueDetails:
-    """A queue.
+    """Return a queue.
 
     Raises:
-        NotFound: it does not exist.
+        NotFound: the queue does not exist.
     """
     config = await _decoded(store, keys.config_key(name))
     options = await _decoded(store, keys.options_key(name))
     if config is None and options is None:
         raise NotFound(f"there is no queue {name!r} in {store.location}", queue=name)
-    found = QueueDetails(name, config or {}, options or {})
+    details = QueueDetails(name, config or {}, options or {})
     for kind, decode in BUCKETS.items():
-        numbers = found.buckets.setdefault(kind.value, [])
+        numbers = details.buckets.setdefault(kind.value, [])
         async for rows in store.scan_batches(*keys.prefix_range(QUEUE_PREFIXES[kind](name))):
             for key, value in rows:
                 numbers.append(keys.parse(key).bucket or 0)
                 for state, _ in entries_of(kind, decode(key, value)):
-                    found.counts[state] = found.counts.get(state, 0) + 1
+                    details.counts[state] = details.counts.get(state, 0) + 1
     async for rows in store.scan_batches(*keys.kind_range(RecordKind.BINDING)):
         for key, value in rows:
             parsed = keys.parse(key)
             if parsed.queue == name:
                 arguments = readable(stored.decode_any(key, value))
                 bound = {"exchange": parsed.name, "routing_key": parsed.routing_key, "arguments": arguments}
-                found.bindings.append(bound)
-    return found
+                details.bindings.append(bound)
+    return details

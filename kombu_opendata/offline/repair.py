@@ -1,8 +1,8 @@
-"""``store repair``: cuts the journal of a stopped store at the first record that is damaged or missing.
+"""Command ``store repair``: cuts the journal of a stopped store at the first damaged or missing record.
 
-A broker refuses such a journal. A damaged header of a file is written again from the file's name and its records, by
-which nothing is lost. Else all records from the damaged one on are given up, because later commits build on earlier
-ones. The files as they were stay beside the journal, with the suffix ``.damaged``.
+A broker refuses such a journal. A damaged header of a file is restored from the file's name and its records, without
+loss. Otherwise all records from the damaged one on are dropped, because later commits depend on earlier ones. The
+original files stay next to the journal, with the suffix ``.damaged``.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ _SETTLEMENTS = (AckEffect, FailEffect, RemoveEffect, DeleteEffect, ArchiveEffect
 
 @dataclass(slots=True)
 class Repair:
-    """The damage of a journal, and the loss without it.
+    """Damage of a journal, and the loss if it is dropped.
 
     Attributes:
-        headers: files with a damaged header; nothing is lost with it.
-        first: the first record that is lost; None if none is.
-        records: how many complete records are given up besides.
-        unread: how many records can't be read, not even in part.
-        uncertain: how many damaged records were read in part: what the report has of them may be wrong.
-        published: the messages that are lost, by queue.
+        headers: the files with a damaged header; no data is lost.
+        first: the first lost record; None if no record is lost.
+        records: the number of complete records that are also dropped.
+        unread: the number of records that can't be read, not even in part.
+        uncertain: the number of damaged records that were read in part; the report about them may be wrong.
+        published: the lost messages, by queue.
         settled: the messages that return to their queue, because their settlement is lost.
         other: the number of other changes that are lost: deliveries, definitions, results, …
-        kept: copies of the files as they were; empty if nothing was changed.
+        kept: the copies of the original files; empty if nothing was changed.
     """
 
     headers: list[Path] = field(default_factory=list)
@@ -64,11 +64,11 @@ class Repair:
 
     @property
     def is_sound(self) -> bool:
-        """Return True if the journal is not damaged."""
+        """True if the journal is not damaged."""
         return not self.headers and self.first is None
 
     def as_dict(self) -> dict[str, Any]:
-        """The fields as JSON has them."""
+        """Return the fields for JSON."""
         return asdict(self) | {
             "headers": [str(path) for path in self.headers],
             "first": None if self.first is None else self.first._asdict() | {"path": str(self.first.path)},
@@ -76,7 +76,7 @@ class Repair:
         }
 
     def add(self, commit: Commit) -> None:
-        """Note the changes of a commit that is given up."""
+        """Add the changes of a commit that is dropped."""
         for effect in commit:
             if isinstance(effect, PublishEffect):
                 for queue, _bucket in effect.places:
@@ -88,14 +88,14 @@ class Repair:
 
 
 async def repair(folder_or_url: str | Path, instance: str | None = None, *, drop_damaged: bool = False) -> Repair:
-    """Report what is damaged in the journal of a store.
+    """Report the damage in the journal of a store.
 
     Args:
-        drop_damaged: also give it up, so that a broker can open the store.
+        drop_damaged: also drop the damaged records, so that a broker can open the store.
 
     Raises:
         StoreError: there is no such store, it is not in a folder, or its journal can't be read.
-        StoreInUse: a broker runs on it.
+        StoreInUse: a broker runs on the store.
         CorruptRecord: other files than those of the journal are damaged.
     """
     location = find_store(folder_or_url, instance)
@@ -130,7 +130,7 @@ def _check_stopped(root: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(root: Path) -> Iterator[None]:
-    """Keep brokers away from a store's folder."""
+    """Hold the lock of a store's folder, so that no broker starts."""
     descriptor = os.open(root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -148,7 +148,7 @@ def _read(location: StoreLocation, position: int) -> JournalTail:
 
 # ---- headers
 def _repair_headers(report: Repair, folder: Path, position: int, *, drop: bool) -> None:
-    """Write damaged headers again; a file without a header that has nothing that the store lacks is put aside."""
+    """Restore damaged headers; set aside a file without a header and without records that the store lacks."""
     for path in sorted(folder.glob("*.journal")):
         data = path.read_bytes()
         header, record = journal_segment.parse_header(data), journal_records.record_at(data, HEADER_BYTES)
@@ -168,7 +168,7 @@ def _repair_headers(report: Repair, folder: Path, position: int, *, drop: bool) 
 
 # ---- records
 def _give_up(report: Repair, folder: Path, *, drop: bool) -> None:
-    """Give up everything from the first lost record on: the rest of its file, and the files after it."""
+    """Drop all records from the first lost one on: the rest of its file, and the files after it."""
     place = report.first
     assert place is not None
     expected = place.sequence
@@ -185,7 +185,10 @@ def _give_up(report: Repair, folder: Path, *, drop: bool) -> None:
 
 
 def _note(report: Repair, data: bytes, offset: int, expected: int) -> int:
-    """Note the records of a file from ``offset`` on, the first of which is ``expected``; returns the one after them."""
+    """Add the records of a file from ``offset`` on, the first of which is ``expected``.
+
+    Return the number after them.
+    """
     for record in journal_records.complete_records(data, expected, expected - 1, offset=offset):
         if record.start > offset:
             report.unread += max(record.sequence - expected, 1)
@@ -203,7 +206,7 @@ def _note(report: Repair, data: bytes, offset: int, expected: int) -> int:
 
 
 def _note_damaged(report: Repair, data: bytes) -> None:
-    """Note what can be read of a damaged record, if it is a single one."""
+    """Add the readable part of a damaged record, if it is a single one."""
     if len(data) < journal_records.RECORD_BYTES:
         return
     length = journal_records.RECORD.unpack_from(data)[0]
@@ -216,7 +219,7 @@ def _note_damaged(report: Repair, data: bytes) -> None:
 
 # ---- files
 def _copy(path: Path) -> Path:
-    """Keep a copy of a file, which belongs to the same user."""
+    """Copy a file, durably; the copy belongs to the same user."""
     copy = _kept_path(path)
     shutil.copyfile(path, copy)
     shutil.copymode(path, copy)
@@ -230,7 +233,10 @@ def _copy(path: Path) -> Path:
 
 
 def _kept_path(path: Path) -> Path:
-    """Return where a file is kept; files of an earlier repair, maybe one that was interrupted, are not replaced."""
+    """Return a path for the original of a file.
+
+    Files of an earlier repair, even an interrupted one, are not replaced.
+    """
     numbers = chain([""], (f".{number}" for number in count(2)))
     candidates = (path.with_name(f"{path.name}{_SUFFIX}{number}") for number in numbers)
     return next(candidate for candidate in candidates if not candidate.exists())

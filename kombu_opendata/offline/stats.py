@@ -1,4 +1,4 @@
-"""``store stats``: counts what is in a store."""
+"""Command ``store stats``: counts of a store's contents."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ _PROGRESS_ROWS = 1000
 
 
 async def stats(store: OfflineStore, *, payloads: bool = False, progress: OnProgress = lambda _: None) -> StoreStats:
-    """Count what is in a store. This reads every record once, and needs as much memory as a verification.
+    """Count the contents of a store. This reads every record once, and needs as much memory as a verification.
 
     Args:
         payloads: also sum payloads by queue and state, which is slower because it joins queues and payloads.
-        progress: called now and then.
+        progress: called periodically.
 
     Raises:
-        CorruptRecord, StoreError: it can't be read.
+        CorruptRecord, StoreError: the store can't be read.
     """
     header = store.header
-    found = StoreStats(
+    result = StoreStats(
         str(store.location.root or store.location.url),
         store.location.instance,
         header.created_at_ms if header is not None else 0,
         header.format_version if header is not None else 0,
         store.broker_pid,
     )
-    counting = _Counting(store, found)
+    counting = _Counting(store, result)
     await counting.count(BY_ID if payloads else (), progress)
     if payloads:
         await counting.count_payloads(progress)
     await counting.finish()
-    found.files = _files(store.location.database)
-    found.journal = _journal(store)
-    return found
+    result.files = _files(store.location.database)
+    result.journal = _journal(store)
+    return result
 
 
 class _Counting:
@@ -134,12 +134,12 @@ class _Counting:
         self._found.corrupt += 1
 
     async def finish(self) -> None:
-        found, kinds = self._found, self._by_kind
-        found.exchanges, found.bindings = kinds[RecordKind.EXCHANGE], kinds[RecordKind.BINDING]
-        found.results, found.chords = kinds[RecordKind.RESULT], kinds[RecordKind.CHORD]
-        found.dead_letters, found.messages = kinds[RecordKind.DEAD_LETTER], kinds[RecordKind.METADATA]
-        found.sessions = len(self._sessions)
-        for queue in found.queues.values():
+        result, kinds = self._found, self._by_kind
+        result.exchanges, result.bindings = kinds[RecordKind.EXCHANGE], kinds[RecordKind.BINDING]
+        result.results, result.chords = kinds[RecordKind.RESULT], kinds[RecordKind.CHORD]
+        result.dead_letters, result.messages = kinds[RecordKind.DEAD_LETTER], kinds[RecordKind.METADATA]
+        result.sessions = len(self._sessions)
+        for queue in result.queues.values():
             queue.oldest_at_ms = await self._received_at(queue.oldest_id)
             queue.newest_at_ms = await self._received_at(queue.newest_id)
 
@@ -149,10 +149,10 @@ class _Counting:
         key = keys.metadata_key(id)
         value = await self._store.get(key)
         try:
-            found: Metadata | None = None if value is None else metadata.decode(key, value)
+            record: Metadata | None = None if value is None else metadata.decode(key, value)
         except CorruptRecord:
             return None
-        return None if found is None else found.received_at_ms
+        return None if record is None else record.received_at_ms
 
 
 _FIELDS = {
@@ -168,17 +168,17 @@ _LOOKED_INTO = frozenset(
 
 
 def _files(database: Path | None) -> dict[str, FileStats]:
-    found: dict[str, FileStats] = {}
+    folders: dict[str, FileStats] = {}
     for path in [] if database is None else database.rglob("*"):
         try:
             size = path.stat().st_size if path.is_file() else None
         except FileNotFoundError:  # the broker deleted it
             continue
         if size is not None:
-            folder = found.setdefault(path.parent.name, FileStats())
+            folder = folders.setdefault(path.parent.name, FileStats())
             folder.files += 1
             folder.bytes += size
-    return found
+    return folders
 
 
 def _journal(store: OfflineStore) -> JournalStats | None:

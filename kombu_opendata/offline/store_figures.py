@@ -1,4 +1,4 @@
-"""The figures about a store that ``store stats`` shows."""
+"""Metrics of a store that ``store stats`` shows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class KindStats:
-    """The records of one kind; sizes in bytes."""
+    """Records of one kind; sizes in bytes."""
 
     records: int = 0
     key_bytes: int = 0
@@ -17,17 +17,18 @@ class KindStats:
 
 @dataclass(slots=True)
 class QueueStats:
-    """One queue.
+    """Metrics of one queue.
 
     Attributes:
-        available: waiting messages, including the ``delayed`` ones, which are not visible yet.
+        available: ready messages, including the ``delayed`` ones, which are not due yet.
         in_flight, done, failed, archived_failed: messages in these states.
-        payload_bytes: of the messages in each state; None if payloads were left out.
-        record_bytes: size of the queue's own records, keys included.
-        active_buckets, done_buckets, failed_buckets, archived_failed_buckets: how many there are.
-        largest_active_bucket: how many entries it has.
-        oldest_id, newest_id: of the waiting and leased messages; None if there are none.
-        oldest_at_ms, newest_at_ms: when these messages were received.
+        payload_bytes: the size of the messages in each state; None if payloads were omitted.
+        record_bytes: the size of the queue's records, including keys.
+        active_buckets, done_buckets, failed_buckets, archived_failed_buckets: the numbers of these buckets.
+        largest_active_bucket: the number of its entries.
+        oldest_id, newest_id: the ids of the oldest and newest message in the backlog or in flight; None if there are
+            none.
+        oldest_at_ms, newest_at_ms: the times of receipt of these messages.
     """
 
     available: int = 0
@@ -50,7 +51,7 @@ class QueueStats:
 
     @property
     def mean_active_bucket(self) -> float:
-        """The average number of entries in an active bucket."""
+        """Average number of entries in an active bucket."""
         return (self.available + self.in_flight) / max(self.active_buckets, 1)
 
 
@@ -64,7 +65,7 @@ class FileStats:
 
 @dataclass(slots=True)
 class JournalStats:
-    """The journal.
+    """Metrics of the journal.
 
     Attributes:
         position: the last record that the store has.
@@ -83,10 +84,10 @@ class JournalStats:
 
 @dataclass(slots=True)
 class StoreStats:
-    """A store. ``as_dict`` is the same for JSON.
+    """Metrics of a store; ``as_dict`` converts them for JSON.
 
     Attributes:
-        records: by kind; ``unknown`` for records of no known kind.
+        records: the records by kind; ``unknown`` for records of no known kind.
         corrupt: records that do not decode; verify the store.
         files: SlateDB's files by folder; empty if the store is not in a local folder.
         sessions: sessions that published or hold leases.
@@ -114,7 +115,7 @@ class StoreStats:
     journal: JournalStats | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        found = asdict(self)
+        data = asdict(self)
         for name, queue in self.queues.items():
-            found["queues"][name]["mean_active_bucket"] = round(queue.mean_active_bucket, 1)
-        return found
+            data["queues"][name]["mean_active_bucket"] = round(queue.mean_active_bucket, 1)
+        return data

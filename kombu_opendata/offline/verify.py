@@ -1,11 +1,11 @@
-"""``store verify``: checks every file, every record, and every invariant that can be seen at rest.
+"""Command ``store verify``: checks every file, every record, and every invariant of a store at rest.
 
 There are four passes: the files of the database (:mod:`.files.database_files`), the journal (when the store is opened),
 every record that is not by message id (:mod:`.checks`), and every message (:mod:`.checks.message_checks`).
 
-It keeps in memory a summary of 100 bytes for each bucket (256 waiting or 1,024 settled messages), the ids in flight and
-leased, exchanges and bindings, the names of open chords, one window of messages, and the largest file. For ten million
-waiting messages, that is about 20 MB, besides the content of the journal.
+The verification keeps in memory a summary of 100 bytes for each bucket (256 ready or 1,024 settled messages), the ids
+in flight and leased, exchanges and bindings, the names of open chords, one window of messages, and the largest file.
+For ten million ready messages, that is about 20 MB, besides the content of the journal.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .records.offline_store import OfflineStore
 from .records.open_store import open_store
 from .records.record_view import between, kind_of
 
-#: findings of one kind that a report keeps
+#: limit for the findings of one kind in a report
 MAX_FINDINGS = 1000
 _FILE_TRIES = 4
 _PROGRESS_ROWS = 1000
@@ -50,7 +50,7 @@ async def verify_store(
 ) -> Report:
     """Open an instance as far as possible, verify it, and close it.
 
-    If a file may not be read, or an object store does not answer, the report says only that.
+    If this user may not read a file, or an object store does not answer, the report contains only that.
 
     Raises:
         StoreError: there is no such store or instance.
@@ -63,7 +63,7 @@ async def verify_store(
         store = await open_store(folder_or_url, instance, clock=clock, tolerate_damage=True, who="verify")
     except UnsupportedFormat:
         raise
-    except StoreError as exc:  # not damage: no permission to read, or no answer
+    except StoreError as exc:  # not damage: no permission to read, or no reply
         return Report(incomplete=[exc.text])
     async with store:
         return await verify(store, progress=progress, max_findings=max_findings)
@@ -72,16 +72,16 @@ async def verify_store(
 async def verify(store: OfflineStore, *, progress: OnProgress = _silent, max_findings: int = MAX_FINDINGS) -> Report:
     """Verify a store that was opened with ``tolerate_damage``.
 
-    While a broker runs, records are checked as they were when the store was opened, and files as they are now.
+    While a broker runs, records are checked as of the time when the store was opened, and files in their current state.
 
     Args:
-        progress: called now and then.
-        max_findings: how many findings of each kind the report keeps; all are counted.
+        progress: called periodically.
+        max_findings: the limit for the findings of each kind in the report; all are counted.
     """
     verification = _Verification(store, progress)
     report = verification.report
-    async for found in verification.findings():
-        report.add(found, max_findings)
+    async for problem in verification.findings():
+        report.add(problem, max_findings)
     return report
 
 
@@ -97,12 +97,12 @@ class _Verification:
         self._found: list[Finding] = []  # findings of callbacks
 
     async def findings(self) -> AsyncIterator[Finding]:
-        """The findings, as they are found; the report gets everything else."""
+        """Yield the findings during the check; the report receives all other results."""
         store = self.store
-        for found in await self._files():
-            yield found
-        for found in [*(store.journal.findings if store.journal is not None else ()), *store.problems]:
-            yield found
+        for problem in await self._files():
+            yield problem
+        for problem in [*(store.journal.findings if store.journal is not None else ()), *store.problems]:
+            yield problem
         store.problems.clear()
         if not store.is_readable:
             self.report.incomplete.append("no record can be read")
@@ -111,14 +111,14 @@ class _Verification:
             self.report.incomplete.append("the records were read without the WAL, with the changes of the journal")
         self._context.note_unreadable()
         try:
-            async for found in self._records():
-                yield found
-            async for found in self._messages():
-                yield found
+            async for problem in self._records():
+                yield problem
+            async for problem in self._messages():
+                yield problem
         except OpenDataError as exc:
             self.report.incomplete.append(self._why(exc))
-        for found in self._drain():
-            yield found
+        for problem in self._drain():
+            yield problem
         if store.unreadable:
             self.report.incomplete.append(f"{len(store.unreadable)} ranges of keys can't be read")
 
@@ -129,7 +129,7 @@ class _Verification:
         return f"reading ended early: {exc}"
 
     def _drain(self) -> list[Finding]:
-        """What callbacks and the store have found since the last call."""
+        """Return the findings of callbacks and of the store since the last call."""
         drained, self._found = [*self._found, *self.store.problems], []
         self.store.problems.clear()
         if drained:
@@ -138,7 +138,10 @@ class _Verification:
 
     # ------------------------------------------------------------------ files
     async def _files(self) -> list[Finding]:
-        """The findings about files. A running broker may delete a file during the check, so it is repeated then."""
+        """Return the findings about files.
+
+        The check is repeated if a running broker may have deleted a file during it.
+        """
         result = FileCheck()
         for _ in range(_FILE_TRIES):
             result = await check_files(self.store.location, lambda done: self._progress(Progress("files", done)))
@@ -151,20 +154,20 @@ class _Verification:
 
     # ------------------------------------------------------------------ records
     async def _records(self) -> AsyncIterator[Finding]:
-        """Check every record except those by message id, which have a pass of their own."""
+        """Check every record except those by message id, which have a separate pass."""
         done = 0
         for start, end in between(BY_ID):
             async for rows in self.store.scan_batches(start, end, batch=500):
                 for key, value in rows:
-                    for found in self._record(key, value):
-                        yield found
+                    for problem in self._record(key, value):
+                        yield problem
                 done += len(rows)
                 self._progress(Progress("records", done))
-        for found in self._drain():
-            yield found
+        for problem in self._drain():
+            yield problem
         for family in self._families:
-            async for found in family.finish():
-                yield found
+            async for problem in family.finish():
+                yield problem
 
     def _record(self, key: bytes, value: bytes) -> Iterable[Finding]:
         try:
@@ -195,14 +198,14 @@ class _Verification:
             self.report.messages += 1
             if not self.report.messages % _PROGRESS_ROWS:
                 self._progress(Progress("messages", facts.id, max(last, facts.id)))
-            for found in self._message(facts):
-                yield found
+            for problem in self._message(facts):
+                yield problem
             if self._found or self.store.problems:
-                for found in self._drain():
-                    yield found
+                for problem in self._drain():
+                    yield problem
         for family in self._families:
-            for found in family.end():
-                yield found
+            for problem in family.end():
+                yield problem
 
     def _message(self, facts: MessageFacts) -> Iterable[Finding]:
         context = self._context

@@ -1,10 +1,10 @@
-"""The backups in a target: what each consists of, which there are, and which files none of them needs.
+"""Catalogue of the backups in a target: their contents, and the files that none of them needs.
 
 ============================  ========================================================================
 file                          content
 ============================  ========================================================================
 ``backups/<id>.json``         one backup: its files with sizes and checksums, and a checksum of itself
-``files/<SHA-256>``           a file of a store; backups share those that are the same
+``files/<SHA-256>``           a file of a store; backups share identical files
 ============================  ========================================================================
 
 The description of a backup is written last, so a backup that was interrupted does not exist.
@@ -22,14 +22,14 @@ import msgspec
 from ...errors import CorruptRecord, NewerFormat, StoreError
 from .file_locations import FileLocation
 
-#: the newest form of ``backups/<id>.json`` that this version reads
+#: newest form of ``backups/<id>.json`` that this version reads
 FORMAT = 1
 _BACKUPS, _FILES = "backups", "files"
 _NAME = re.compile(rf"{_BACKUPS}/(\d{{8}}T\d{{6}}Z)\.json")
 
 
 class SavedFile(msgspec.Struct, frozen=True):
-    """A file of a store: its path in the store, and what it consists of."""
+    """File of a store: its path in the store, its size and its checksum."""
 
     path: str
     bytes: int
@@ -37,14 +37,14 @@ class SavedFile(msgspec.Struct, frozen=True):
 
 
 class SavedInstance(msgspec.Struct, frozen=True):
-    """One instance of a store at one commit.
+    """Instance of a store at one commit.
 
     Attributes:
         store_format: the version of the store's format.
         manifest: the number of SlateDB's manifest.
         last_wal: the number of SlateDB's last WAL file; 0 if there is none.
         last_commit: the number of the last record of the journal; 0 if the store has no journal.
-        queues: messages that wait or are in flight, by queue.
+        queues: the number of ready, delayed and in-flight messages, by queue.
     """
 
     store_format: int
@@ -56,11 +56,11 @@ class SavedInstance(msgspec.Struct, frozen=True):
 
 
 class Backup(msgspec.Struct, frozen=True):
-    """One backup of a store.
+    """Backup of a store.
 
     Attributes:
-        id: the time at which it was begun.
-        version: of the package that made it.
+        id: the time at which it began.
+        version: the version of the package that created it.
         source: the store, without secrets.
     """
 
@@ -73,49 +73,49 @@ class Backup(msgspec.Struct, frozen=True):
 
     @property
     def files(self) -> dict[str, SavedFile]:
-        """Its different files by their checksums."""
-        return {file.sha256: file for one in self.instances.values() for file in one.files}
+        """Different files of the backup by their checksums."""
+        return {file.sha256: file for saved in self.instances.values() for file in saved.files}
 
     @property
     def bytes(self) -> int:
-        return sum(file.bytes for one in self.instances.values() for file in one.files)
+        return sum(file.bytes for saved in self.instances.values() for file in saved.files)
 
     @property
     def messages(self) -> int:
-        """Messages in queues."""
-        return sum(sum(one.queues.values()) for one in self.instances.values())
+        """Number of messages in queues."""
+        return sum(sum(saved.queues.values()) for saved in self.instances.values())
 
 
 class _Signed(msgspec.Struct):
-    """A backup's file: the checksum is that of the other field's bytes."""
+    """File of a backup: the checksum is that of the other field's bytes."""
 
     sha256: str
     backup: msgspec.Raw
 
 
 def file_path(sha256: str) -> str:
-    """Where a target keeps the file with this checksum."""
+    """Return the path in a target of the file with this checksum."""
     return f"{_FILES}/{sha256}"
 
 
 class Catalogue:
-    """The backups of a target."""
+    """Backups of a target."""
 
     def __init__(self, target: FileLocation) -> None:
         self.target = target
 
     def ids(self) -> list[str]:
-        """The whole backups, oldest first."""
-        names = (_NAME.fullmatch(found.path) for found in self.target.files(_BACKUPS))
+        """Return the ids of the complete backups, oldest first."""
+        names = (_NAME.fullmatch(file.path) for file in self.target.files(_BACKUPS))
         return sorted(name[1] for name in names if name is not None)
 
     def read(self, id: str = "") -> Backup:
-        """A backup, by default the newest.
+        """Return a backup, by default the newest.
 
         Raises:
-            StoreError: there is none.
-            CorruptRecord: it does not match its checksum.
-            NewerFormat: a newer version made it.
+            StoreError: there is no such backup.
+            CorruptRecord: the backup does not match its checksum.
+            NewerFormat: a newer version created the backup.
         """
         ids = self.ids()
         if not ids:
@@ -127,11 +127,11 @@ class Catalogue:
         return _decode(self.target.read_all(path), f"{self.target.name}/{path}")
 
     def all(self) -> list[Backup]:
-        """All backups, oldest first; raises as :meth:`read`."""
+        """Return all backups, oldest first; raise as :meth:`read`."""
         return [self.read(id) for id in self.ids()]
 
     def new_id(self, now: datetime) -> tuple[str, datetime]:
-        """The id of a new backup; later than that of each other, whatever the clock says."""
+        """Return the id of a new backup, which is later than all others even if the clock is wrong."""
         newest = max(self.ids(), default="")
         seconds = int(now.timestamp())
         while (id := _id(seconds)) <= newest:
@@ -139,32 +139,32 @@ class Catalogue:
         return id, now
 
     def add(self, backup: Backup) -> None:
-        """Write the description of a backup, whose files are in place: from here on it exists."""
+        """Write the description of a backup whose files are in place: the backup exists from then on."""
         data = msgspec.json.encode(backup)
         signed = _Signed(hashlib.sha256(data).hexdigest(), msgspec.Raw(data))
         self.target.write(f"{_BACKUPS}/{backup.id}.json", [msgspec.json.encode(signed)])
 
     def prune(self, keep: int) -> tuple[list[str], int]:
-        """Remove all but the newest backups, and the files that no backup needs; returns ids and bytes removed.
+        """Remove all but the newest backups, and the files that no backup needs; return the removed ids and bytes.
 
         Raises:
-            CorruptRecord, NewerFormat: a backup that is to stay can't be read, so nothing is known to be unneeded.
+            CorruptRecord, NewerFormat: a retained backup can't be read, so the unneeded files are unknown.
         """
         ids = self.ids()
-        gone, kept = ids[:-keep], ids[-keep:]
-        needed = {sha256 for id in kept for sha256 in self.read(id).files}
-        for id in gone:
+        removed, retained = ids[:-keep], ids[-keep:]
+        needed = {sha256 for id in retained for sha256 in self.read(id).files}
+        for id in removed:
             self.target.delete(f"{_BACKUPS}/{id}.json")
         freed = 0
-        for found in list(self.target.files(_FILES)):
-            if found.path.removeprefix(f"{_FILES}/") not in needed:
-                self.target.delete(found.path)
-                freed += found.bytes
-        return gone, freed
+        for file in list(self.target.files(_FILES)):
+            if file.path.removeprefix(f"{_FILES}/") not in needed:
+                self.target.delete(file.path)
+                freed += file.bytes
+        return removed, freed
 
     def stored(self) -> dict[str, int]:
-        """The bytes of each file in the target, by checksum."""
-        return {found.path.removeprefix(f"{_FILES}/"): found.bytes for found in self.target.files(_FILES)}
+        """Return the size of each file in the target, by checksum."""
+        return {file.path.removeprefix(f"{_FILES}/"): file.bytes for file in self.target.files(_FILES)}
 
 
 def _decode(data: bytes, where: str) -> Backup:

@@ -1,4 +1,4 @@
-"""Where backups and stores are: a folder or a bucket, with files that are read, written whole, listed and removed."""
+"""Locations of backups and stores: folders or buckets, whose files are read, written whole, listed and removed."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from ...private_folder import make_folder
 from ...staging.bucket_folder import BucketFolder
 
 _CHUNK_BYTES = 4 << 20
-#: what the names of unfinished files in a folder end with
+#: suffix of the names of unfinished files in a folder
 PART = ".part"
 
 
 class FoundFile(NamedTuple):
-    """A file of a place."""
+    """File of a location."""
 
     path: str
     bytes: int
 
 
 class FileLocation(ABC):
-    """A folder or a prefix of a bucket. Paths are relative to it.
+    """Folder or prefix of a bucket. Paths are relative to it.
 
-    All methods raise StoreError if it fails.
+    All methods raise StoreError if the location fails.
 
     Attributes:
-        name: for messages; without secrets.
+        name: the name for messages, without secrets.
         root: the folder; None if it is not local.
     """
 
@@ -44,15 +44,15 @@ class FileLocation(ABC):
 
     @abstractmethod
     def files(self, folder: str = "") -> Iterator[FoundFile]:
-        """The files below a folder, in any order; none if there is no such folder."""
+        """Iterate over the files below a folder, in any order; none if there is no such folder."""
 
     @abstractmethod
     def folders(self) -> list[str]:
-        """The names of the folders at the top."""
+        """Return the names of the top-level folders."""
 
     @abstractmethod
     def read(self, path: str) -> Iterator[bytes]:
-        """The bytes of a file, in pieces.
+        """Iterate over the bytes of a file, in pieces.
 
         Raises:
             FileNotFoundError: there is no such file.
@@ -60,7 +60,7 @@ class FileLocation(ABC):
 
     @abstractmethod
     def write(self, path: str, pieces: Iterable[bytes]) -> None:
-        """Make or replace a file. It appears under its name when it is whole and durable.
+        """Create or replace a file. It appears under its name when it is complete and durable.
 
         Raises:
             StoreFull: there is no space.
@@ -71,20 +71,20 @@ class FileLocation(ABC):
         """Remove a file, if it exists."""
 
     def read_all(self, path: str) -> bytes:
-        """All bytes of a small file; errors as :meth:`read`."""
+        """Return all bytes of a small file; errors are as in :meth:`read`."""
         return b"".join(self.read(path))
 
     def free_bytes(self) -> int | None:
-        """The free space; None where it has no bound."""
+        """Return the free space; None if it is unlimited."""
         return None
 
 
 def open_place(text: str) -> FileLocation:
-    """The place that a folder's name or a bucket's URL names.
+    """Return the location that a folder's name or a bucket's URL names.
 
     Raises:
-        InvalidURL: it names neither.
-        StoreError: a package is missing, or the settings in the environment are refused.
+        InvalidURL: the text names neither.
+        StoreError: a package is missing, or the settings in the environment are invalid.
     """
     for scheme in ("opendata://", "file://"):
         if text.startswith(f"{scheme}/"):
@@ -97,7 +97,7 @@ def open_place(text: str) -> FileLocation:
 
 
 class FolderLocation(FileLocation):
-    """A folder of the file system. New files and folders are private to their user."""
+    """Folder of the file system. New files and folders are private to their user."""
 
     def __init__(self, root: Path) -> None:
         self.root: Path = root
@@ -108,7 +108,7 @@ class FolderLocation(FileLocation):
             for parent, _folders, names in os.walk(self.root / folder, onerror=_unless_missing):
                 for name in names:
                     path = Path(parent, name)
-                    with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
+                    with contextlib.suppress(FileNotFoundError):  # removed during the iteration
                         yield FoundFile(str(path.relative_to(self.root)), path.lstat().st_size)
 
     def folders(self) -> list[str]:
@@ -143,7 +143,7 @@ class FolderLocation(FileLocation):
             (self.root / path).unlink()
 
     def make(self) -> None:
-        """Make the folder itself."""
+        """Create the folder."""
         with self._errors():
             self._make_folder(self.root)
 
@@ -156,17 +156,17 @@ class FolderLocation(FileLocation):
         return status.f_bavail * status.f_frsize
 
     def _make_folder(self, folder: Path) -> None:
-        """Make a folder, and those above it up to the root, durably."""
+        """Create a folder, and its parents up to the root, durably."""
         if folder.is_dir():
             return
         if folder != self.root:
             self._make_folder(folder.parent)
-        make_folder(str(folder))  # another thread may be faster
+        make_folder(str(folder))  # another thread may have created it
         sync_folder(folder.parent)
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """Translate the system's errors."""
+        """Translate the errors of the operating system."""
         try:
             yield
         except FileNotFoundError:
@@ -182,7 +182,7 @@ class FolderLocation(FileLocation):
 
 
 class BucketLocation(FileLocation):
-    """A prefix of a bucket."""
+    """Prefix of a bucket."""
 
     def __init__(self, url: str) -> None:
         self.name = masked(url)
@@ -212,11 +212,11 @@ class BucketLocation(FileLocation):
         self._bucket.delete([path])
 
     def read_version(self, path: str) -> tuple[bytes, dict[str, str]] | None:
-        """A small object and its version; None if there is none."""
+        """Return a small object and its version; None if there is none."""
         return self._bucket.read_version(path)
 
     def put_if(self, path: str, data: bytes, version: dict[str, str] | None) -> dict[str, str] | None:
-        """Write an object if it still has this version, or None: if there is none; returns its version if it did."""
+        """Write an object if its version is unchanged (None: if it does not exist); return its new version, or None."""
         return self._bucket.put_if(path, data, version)
 
 

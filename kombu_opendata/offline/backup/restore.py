@@ -1,4 +1,4 @@
-"""Makes a store from a backup."""
+"""Restore of a store from a backup."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ _IGNORED = {LOCK_NAME, RESTORE_NAME + PART, "lost+found"}
 
 
 async def restore(target: str, destination: str, id: str = "", *, progress: OnProgress = lambda _: None) -> Backup:
-    """Make a store from a backup. It is whole when this returns; interrupted, the same call goes on.
+    """Restore a store from a backup. It is complete when the call returns; after an interruption, repeat the call.
 
     Args:
         target: the folder or the bucket's URL with the backups.
         destination: a folder or a prefix of a bucket, which has no files.
-        id: of the backup; empty for the newest.
+        id: the id of the backup; empty for the newest.
 
     Raises:
         PreconditionFailed: there are files at the destination.
-        RetryLater: a broker or another restore uses it.
+        RetryLater: a broker or another restore uses the destination.
         CorruptRecord: a file of the backup is missing or damaged; the text names it.
-        NewerFormat: a newer version made the backup.
-        StoreFull: no space; the same call goes on later.
+        NewerFormat: a newer version created the backup.
+        StoreFull: no space; the same call continues later.
         StoreError: there is no such backup; a file can't be read or written.
     """
     source, place = open_place(target), open_place(destination)
     backup = Catalogue(source).read(id)
-    for name, one in backup.instances.items():
-        if one.store_format > FORMAT_VERSION:
-            text = f"instance {name} of the backup {backup.id} has format {one.store_format}"
+    for name, saved in backup.instances.items():
+        if saved.store_format > FORMAT_VERSION:
+            text = f"instance {name} of the backup {backup.id} has format {saved.store_format}"
             raise NewerFormat(f"{text}, this version reads up to {FORMAT_VERSION}: upgrade")
     with _alone(place):
         _check_empty(place, backup)
@@ -58,7 +58,7 @@ async def restore(target: str, destination: str, id: str = "", *, progress: OnPr
 
 @contextlib.contextmanager
 def _alone(place: FileLocation) -> Iterator[None]:
-    """Hold the lock of a folder's broker, so that none starts on half a store."""
+    """Hold the lock of a folder's broker, so that no broker starts on an incomplete store."""
     if not isinstance(place, FolderLocation):
         yield
         return
@@ -75,7 +75,7 @@ def _alone(place: FileLocation) -> Iterator[None]:
 
 
 def _check_empty(place: FileLocation, backup: Backup) -> None:
-    """Raises PreconditionFailed unless the destination is empty, or the same restore was interrupted there."""
+    """Raise PreconditionFailed unless the destination is empty, or the same restore was interrupted there."""
     try:
         begun = place.read_all(RESTORE_NAME).decode()
     except FileNotFoundError:
@@ -84,17 +84,17 @@ def _check_empty(place: FileLocation, backup: Backup) -> None:
         text = f"{place.name} has a part of the backup {begun}: restore that one, or remove the files there first"
         raise PreconditionFailed(text, path=place.name)
     if not begun:
-        found = next((file.path for file in place.files() if file.path.split("/")[0] not in _IGNORED), None)
-        if found is not None:
-            text = f"{place.name} is not empty, it has {found}: a store is restored into an empty folder or prefix"
+        existing = next((file.path for file in place.files() if file.path.split("/")[0] not in _IGNORED), None)
+        if existing is not None:
+            text = f"{place.name} is not empty, it has {existing}: a store is restored into an empty folder or prefix"
             raise PreconditionFailed(text, path=place.name)
         place.write(RESTORE_NAME, [backup.id.encode()])
 
 
 def _copy(source: FileLocation, place: FileLocation, backup: Backup, progress: OnProgress) -> None:
     """Copy all files, the manifests last: without them there is no database."""
-    existing = {found.path: found.bytes for found in place.files()}
-    files = [file for one in backup.instances.values() for file in one.files]
+    existing = {existing_file.path: existing_file.bytes for existing_file in place.files()}
+    files = [file for saved in backup.instances.values() for file in saved.files]
     manifests = [file for file in files if file.path.endswith(".manifest")]
 
     def copy(file: SavedFile) -> None:
@@ -111,10 +111,10 @@ def _copy(source: FileLocation, place: FileLocation, backup: Backup, progress: O
 
 
 def _checked(source: FileLocation, file: SavedFile) -> Iterator[bytes]:
-    """The bytes of a file of a backup.
+    """Iterate over the bytes of a file of a backup.
 
     Raises:
-        CorruptRecord: they are not what was saved.
+        CorruptRecord: the bytes differ from those that were saved.
     """
     path = file_path(file.sha256)
     digest, size = hashlib.sha256(), 0

@@ -1,4 +1,4 @@
-"""Makes a backup: copies the files of a store that the target does not have, and describes them."""
+"""Creation of a backup: copies the files of a store that the target lacks, and describes them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .snapshot import take
 from .target_lock import locked
 
 _THREADS = 4
-#: larger files are read twice: to know their checksums, and to copy them
+#: larger files are read twice: for their checksums, and for the copy
 _IN_MEMORY_BYTES = 32 << 20
 #: free space that a backup leaves
 _MARGIN_BYTES = 16 << 20
@@ -33,12 +33,12 @@ _MARGIN_BYTES = 16 << 20
 
 @dataclass(slots=True)
 class Saved:
-    """A backup that was made.
+    """Created backup.
 
     Attributes:
-        copied_files, copied_bytes: what the target did not have.
+        copied_files, copied_bytes: the number and size of files that the target lacked.
         removed: ids of the backups that were removed afterwards.
-        freed_bytes: what their files took.
+        freed_bytes: the size of their files.
     """
 
     backup: Backup
@@ -57,19 +57,19 @@ async def backup(
     keep: int | None = None,
     progress: OnProgress = lambda _: None,
 ) -> Saved:
-    """Copy a store, whether or not its broker runs. All that was confirmed before the call is in the copy.
+    """Copy a store, with or without a running broker. The copy has all changes that were confirmed before the call.
 
     Args:
         store: a folder, or a bucket's URL.
         target: a folder or a bucket's URL with the backups of this store.
-        instance: only this one; None for all.
-        keep: remove all but so many backups afterwards.
+        instance: the only instance to copy; None for all.
+        keep: the number of backups to retain; the others are removed afterwards.
 
     Raises:
         StoreError: there is no such store; a file can't be read or written.
-        StoreFull: the target has no space; the same command goes on later.
+        StoreFull: the target has no space; the same command continues later.
         StoreChanged: the broker wrote too fast; try again.
-        CorruptRecord: the store is damaged, so nothing was written that would be taken for a backup.
+        CorruptRecord: the store is damaged, so no backup was created.
         RetryLater: another backup writes to the target.
         InvalidURL: the target is in the store, or the store in the target.
     """
@@ -90,14 +90,14 @@ async def backup(
 
 
 def _instances(source: FileLocation) -> list[str]:
-    found = [name for name in source.folders() if any(True for _ in source.files(f"{name}/manifest"))]
-    if not found:
+    names = [name for name in source.folders() if any(True for _ in source.files(f"{name}/manifest"))]
+    if not names:
         raise StoreError(f"there is no store at {source.name}", path=source.name)
-    return found
+    return names
 
 
 def _check_apart(source: FileLocation, target: FileLocation) -> None:
-    """Raises InvalidURL if one of the places is in the other."""
+    """Raise InvalidURL if one of the locations is in the other."""
     if source.root is not None and target.root is not None:
         a, b = source.root.resolve(), target.root.resolve()
         together = a.is_relative_to(b) or b.is_relative_to(a)
@@ -115,16 +115,16 @@ async def _save(location: str, instance: str, source: FileLocation, writer: _Fil
                 f"{store.location} can't be copied while its broker runs: {store.unheld}; run this as that user"
             )
         queues = await _count(store)
-        found = await take(store, source, writer.keep)
-        files = [*found.journal, *await asyncio.to_thread(writer.copy, found.stable, found.others)]
+        snapshot = await take(store, source, writer.keep)
+        files = [*snapshot.journal, *await asyncio.to_thread(writer.copy, snapshot.stable, snapshot.others)]
         assert store.header is not None
         return SavedInstance(
-            store.header.format_version, found.manifest, found.last_wal, found.last_commit, queues, files
+            store.header.format_version, snapshot.manifest, snapshot.last_wal, snapshot.last_commit, queues, files
         )
 
 
 async def _count(store: OfflineStore) -> dict[str, int]:
-    """Messages that wait or are in flight, by queue."""
+    """Return the number of ready, delayed and in-flight messages, by queue."""
     counts: Counter[str] = Counter()
     start, end = keys.kind_range(RecordKind.ACTIVE)
     async for pairs in store.scan_batches(start, end, batch=200):
@@ -134,15 +134,15 @@ async def _count(store: OfflineStore) -> dict[str, int]:
 
 
 def _newest_files(catalogue: Catalogue) -> list[SavedFile]:
-    """The files of the newest backup; none if there is no backup that can be read."""
+    """Return the files of the newest backup; none if there is no backup that can be read."""
     with contextlib.suppress(CorruptRecord, NewerFormat):
         if catalogue.ids():
-            return [file for one in catalogue.read().instances.values() for file in one.files]
+            return [file for saved in catalogue.read().instances.values() for file in saved.files]
     return []
 
 
 class _FileCopier:
-    """Copies files to a target that it does not have."""
+    """Copier of files that the target lacks."""
 
     def __init__(self, catalogue: Catalogue, source: FileLocation, progress: OnProgress) -> None:
         self._target, self._source, self._progress = catalogue.target, source, progress
@@ -153,25 +153,25 @@ class _FileCopier:
         self.copied_files = self.copied_bytes = 0
 
     def keep(self, path: str, data: bytes) -> SavedFile:
-        """Put these bytes into the target."""
+        """Write these bytes to the target."""
         file = SavedFile(path, len(data), hashlib.sha256(data).hexdigest())
         if self._stored.get(file.sha256) != file.bytes:
             self._put(file, [data])
         return file
 
     def copy(self, stable: list[FoundFile], others: list[FoundFile]) -> list[SavedFile]:
-        """Copy these files. Stable ones that a backup has are not read."""
-        saved, wanted = [], list(others)
-        for found in stable:
-            known = self._known.get((found.path, found.bytes))
+        """Copy these files. Stable files that a backup has are not read."""
+        saved, pending = [], list(others)
+        for file_entry in stable:
+            known = self._known.get((file_entry.path, file_entry.bytes))
             if known is not None and self._stored.get(known.sha256) == known.bytes:
                 saved.append(known)
             else:
-                wanted.append(found)
-        self._check_space(wanted)
-        self._total += len(wanted)
+                pending.append(file_entry)
+        self._check_space(pending)
+        self._total += len(pending)
         with ThreadPoolExecutor(_THREADS, "backup") as pool:
-            for file in pool.map(self._copy, wanted):
+            for file in pool.map(self._copy, pending):
                 if file is not None:
                     saved.append(file)
                 self._done += 1
@@ -180,13 +180,13 @@ class _FileCopier:
 
     def _check_space(self, wanted: list[FoundFile]) -> None:
         free = self._target.free_bytes()
-        need = sum(found.bytes for found in wanted) + _MARGIN_BYTES
+        need = sum(file.bytes for file in wanted) + _MARGIN_BYTES
         if free is not None and free < need:
             text = f"{self._target.name} has {free:,} bytes of space, and the backup may need {need:,}: free space"
             raise StoreFull(text, path=self._target.name)
 
     def _copy(self, found: FoundFile) -> SavedFile | None:
-        """Copy one file; None for a batch that is gone, because no message of this backup needs it."""
+        """Copy a file; return None for a batch that was deleted, because no message of this backup needs it."""
         try:
             if found.bytes <= _IN_MEMORY_BYTES:
                 data = self._source.read_all(found.path)

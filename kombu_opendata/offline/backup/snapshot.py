@@ -1,14 +1,14 @@
-"""Which files make one instance of a store at one commit: SlateDB's, the journal's, and those of staged batches.
+"""Snapshot of one instance of a store at one commit: the files of SlateDB, the journal and staged batches.
 
 SlateDB's files never change once they are in place. A checkpoint in its manifest keeps them while they are copied, and
-the batches with them (:meth:`kombu_opendata.storage.operations.staged_jobs.Staging.remove_unneeded`). So neither the
-broker nor its clients wait for a backup. The order of the steps makes the files agree:
+the batches with them (:meth:`kombu_opendata.storage.operations.staged_jobs.Staging.remove_unneeded`). Neither the
+broker nor its clients therefore wait for a backup. The order of the steps makes the files consistent:
 
 1. The checkpoint's manifest names the tables, and the WAL file after which SlateDB replays the WAL.
-2. The WAL's files are listed, up to the last one that exists then.
-3. The journal is read. It has all that was committed before, and must have all that these WAL files lack: nothing of
-   it may have been released since step 2, else the two steps are repeated.
-4. The batches are listed: all that a committed job names are among them.
+2. The WAL's files are listed, up to the last existing one.
+3. The journal is read. It has all previous commits, and must have all commits that these WAL files lack: if any of it
+   was released since step 2, the two steps are repeated.
+4. The batches are listed, which include all that a committed job names.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from .file_locations import FileLocation, FoundFile
 _TRIES = 5
 _WAL = re.compile(r"(\d{20})\.sst")
 
-#: keeps bytes in the target
+#: writes bytes to the target
 Keep = Callable[[str, bytes], SavedFile]
 
 
 @dataclass(slots=True)
 class StoreSnapshot:
-    """The files of one instance at one commit.
+    """Files of one instance at one commit.
 
     Attributes:
-        stable: files that never change under their names, so that a backup may already have them.
-        others: files whose names another store may have used for something else.
-        journal: the journal's files, which are in the target already, because the broker reuses them.
+        stable: the files that never change under their names, so that a backup may already have them.
+        others: the files whose names another store may have used for other contents.
+        journal: the journal's files, which are already in the target, because the broker reuses them.
     """
 
     manifest: int
@@ -53,10 +53,10 @@ class StoreSnapshot:
 
 
 async def take(store: OfflineStore, source: FileLocation, keep: Keep) -> StoreSnapshot:
-    """The files of an open store.
+    """Return the files of an open store.
 
     Raises:
-        StoreChanged: the broker wrote so fast that each attempt failed; try again.
+        StoreChanged: the broker wrote too fast for each attempt; try again.
         CorruptRecord: files are missing or damaged.
     """
     location = store.location
@@ -65,42 +65,42 @@ async def take(store: OfflineStore, source: FileLocation, keep: Keep) -> StoreSn
     manifest = await admin.manifest(held)
     if manifest is None:
         raise StoreChanged(f"the manifest of {location} was replaced; try again")
-    found = StoreSnapshot(manifest.id)
+    result = StoreSnapshot(manifest.id)
     name = location.instance
     tables = {f"{name}/compacted/{id}.sst" for id in manifest.tables}
-    found.stable = [file for file in source.files(f"{name}/compacted") if file.path in tables]
-    if missing := tables - {file.path for file in found.stable}:
+    result.stable = [file for file in source.files(f"{name}/compacted") if file.path in tables]
+    if missing := tables - {file.path for file in result.stable}:
         raise _damaged(f"{min(missing)} is missing")
     (manifest_file,) = [
         file for file in source.files(f"{name}/manifest") if file.path.endswith(f"/{manifest.id:020d}.manifest")
     ]
-    found.others = [manifest_file]
+    result.others = [manifest_file]
     for _ in range(_TRIES):
         before = _segments(location.journal)
         wal = _wal(source, name, manifest.replay_after_wal)
-        if _read_journal(found, store, before, keep):
+        if _read_journal(result, store, before, keep):
             break
     else:
         raise StoreChanged(f"the journal of {location} was released {_TRIES} times while it was read; try again")
-    found.others += wal
-    found.last_wal = manifest.replay_after_wal + len(wal)
+    result.others += wal
+    result.last_wal = manifest.replay_after_wal + len(wal)
     for file in source.files(f"{name}.staged"):
         if FILE_NAME.fullmatch(file.path.removeprefix(f"{name}.staged/")) and not file.path.endswith(".part"):
-            found.stable.append(file)
-    return found
+            result.stable.append(file)
+    return result
 
 
 def _wal(source: FileLocation, name: str, after: int) -> list[FoundFile]:
-    """The WAL's files that SlateDB replays."""
+    """Return the WAL files that SlateDB replays."""
     numbered = {
         int(match[1]): file
         for file in source.files(f"{name}/wal")
         if (match := _WAL.fullmatch(file.path.rpartition("/")[2])) is not None
     }
-    wanted = sorted(number for number in numbered if number > after)
-    if wanted and wanted[-1] != after + len(wanted):
-        raise _damaged(f"of the WAL files {after + 1} to {wanted[-1]} of {name} some are missing")
-    return [numbered[number] for number in wanted]
+    numbers = sorted(number for number in numbered if number > after)
+    if numbers and numbers[-1] != after + len(numbers):
+        raise _damaged(f"of the WAL files {after + 1} to {numbers[-1]} of {name} some are missing")
+    return [numbered[number] for number in numbers]
 
 
 # ---- the journal
@@ -109,7 +109,7 @@ def _segments(folder: Path | None) -> list[Path]:
 
 
 def _read_journal(found: StoreSnapshot, store: OfflineStore, before: list[Path], keep: Keep) -> bool:
-    """Keep the complete records of each segment; False if segments were released since ``before``."""
+    """Save the complete records of each segment; return False if segments were released since ``before``."""
     found.journal, found.last_commit = [], 0
     folder, position = store.location.journal, store.journal.position if store.journal is not None else 0
     paths = _segments(folder)
@@ -143,7 +143,7 @@ def _read_journal(found: StoreSnapshot, store: OfflineStore, before: list[Path],
 
 
 def _first(path: Path | None) -> int | None:
-    """The number of a segment's first record; None if there is no such segment any more."""
+    """Return the number of a segment's first record; None if the segment no longer exists."""
     if path is None:
         return None
     try:

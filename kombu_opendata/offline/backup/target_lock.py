@@ -1,7 +1,7 @@
-"""Keeps other backups away from a target, so that none removes files that another one is about to use.
+"""Lock of a target, so that no backup removes files that another one is about to use.
 
-In a folder it is an flock. In a bucket it is an object that the backup writes again and again: who finds it watches it
-for a while, and takes it over if it does not change.
+In a folder the lock is an flock. In a bucket it is an object that the backup rewrites periodically: another backup
+watches an existing object for a while, and takes it over if it does not change.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .file_locations import BucketLocation, FileLocation, FolderLocation
 log = logging.getLogger(__name__)
 
 _NAME = "backup.lock"
-#: how often the object is written, and how long another backup watches it
+#: interval in which the object is written, and time for which another backup watches it
 RENEW_SECONDS, WATCH_SECONDS = 10.0, 45.0
 
 #: raises RetryLater if another backup has taken over
@@ -34,7 +34,7 @@ def locked(target: FileLocation) -> Iterator[Check]:
     """Hold the lock of a target.
 
     Raises:
-        RetryLater: another backup has it.
+        RetryLater: another backup holds it.
     """
     if isinstance(target, BucketLocation):
         with _object(target) as check:
@@ -90,24 +90,24 @@ def _object(target: BucketLocation) -> Iterator[Check]:
 
 
 def _take(target: BucketLocation, owner: str) -> dict[str, str]:
-    """Write the object, once nobody renews it any more; returns its version."""
+    """Write the object once no other backup renews it; return its version."""
     seen, until = None, 0.0
     while True:
-        found = target.read_version(_NAME)
-        if found is None or (found == seen and time.monotonic() > until):
-            written = target.put_if(_NAME, _content(owner), found[1] if found is not None else None)
+        current = target.read_version(_NAME)
+        if current is None or (current == seen and time.monotonic() > until):
+            written = target.put_if(_NAME, _content(owner), current[1] if current is not None else None)
             if written is not None:
                 return written
-        elif seen is not None and found != seen:
-            raise _in_use(target, found[0].decode(errors="replace").partition(";")[0])
+        elif seen is not None and current != seen:
+            raise _in_use(target, current[0].decode(errors="replace").partition(";")[0])
         elif seen is None:
-            seen, until = found, time.monotonic() + WATCH_SECONDS
+            seen, until = current, time.monotonic() + WATCH_SECONDS
             log.warning("a backup was interrupted, or writes to %s: wait for %g s to see", target.name, WATCH_SECONDS)
         time.sleep(1)
 
 
 def _content(owner: str) -> bytes:
-    """The object's bytes, each time others: some buckets tell versions apart only by their content."""
+    """Return the object's bytes, which differ each time: some buckets distinguish versions only by their content."""
     return f"{owner}; {secrets.token_hex(8)}".encode()
 
 

@@ -1,1 +1,1 @@
-"""The records of a store, as they were when it was opened."""
+"""Records of a store, as of the time when it was opened."""

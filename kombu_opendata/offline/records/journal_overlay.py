@@ -1,6 +1,6 @@
-"""The journal's commits that are not in the store yet, as records.
+"""Commits of the journal that are not in the store yet, as records.
 
-The methods of recovery replay the commits, and the engine's own functions make the checkpoint that a broker would write
+The methods of recovery replay the commits, and the engine's functions create the checkpoint that a broker would write
 when it opens the store, in a batch that stays in memory.
 """
 
@@ -19,14 +19,14 @@ from ...storage.slatedb.ffi import WriteBatch
 from ...storage.slatedb.store_reads import Reads
 from ...storage.state.store_state import StoreState
 
-#: what the methods of recovery raise when records and commits contradict each other
+#: exceptions of recovery if records and commits contradict each other
 CONTRADICTIONS = (LookupError, TypeError, ValueError, AttributeError, AssertionError, OverflowError)
 
 Changes = dict[bytes, bytes | None]
 
 
 class MemoryBatch(WriteBatch):
-    """A batch that is never written.
+    """Batch that is never written.
 
     Attributes:
         changes: the value of each key, None if it is deleted. The last change of a key counts.
@@ -49,7 +49,9 @@ class MemoryBatch(WriteBatch):
 
 
 async def replayed(store: Reads, commits: list[Commit], last: int, clock: Clock) -> Changes:
-    """The records that these commits change. Needs as much memory as the commits, and as a broker needs to open.
+    """Return the records that these commits change.
+
+    This needs the memory of the commits, and that of a broker's startup.
 
     Args:
         last: the sequence number of the last commit.
@@ -73,7 +75,7 @@ async def replayed(store: Reads, commits: list[Commit], last: int, clock: Clock)
 
 
 def _put(records: Iterable[NewMessage], batch: MemoryBatch, fresh: dict[int, bytes]) -> None:
-    """The records of new messages."""
+    """Add the records of new messages to the batch."""
     for record in records:
         if record.uri:
             batch.put(keys.metadata_key(record.id), record.metadata)

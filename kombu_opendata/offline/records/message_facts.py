@@ -1,4 +1,4 @@
-"""What a store says about one message, joined from all its records."""
+"""Facts about one message, joined from all its records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...storage.records.routes_block import KEPT_IN_CHUNKS
 
 AVAILABLE, IN_FLIGHT, DONE, FAILED, ARCHIVED = "available", "in flight", "done", "failed", "archived failed"
 
-#: the kinds of buckets, and how they are decoded
+#: kinds of buckets, and their decoders
 BUCKETS = {
     RecordKind.ACTIVE: active.decode,
     RecordKind.DONE: settled.decode,
@@ -26,10 +26,10 @@ _SETTLED = {RecordKind.DONE: DONE, RecordKind.FAILED: FAILED, RecordKind.ARCHIVE
 
 
 class QueueMembership(NamedTuple):
-    """A message in a queue.
+    """Message in a queue.
 
     Attributes:
-        entry: (id, priority, visible at, retention deadline, attempts) if it is available, (id, priority, claimed at,
+        entry: (id, priority, visible at, retention deadline, attempts) if it is available, (id, priority, leased at,
             lease deadline, attempts) if it is in flight, (id, settled at, attempts) if it is settled.
     """
 
@@ -44,7 +44,7 @@ class QueueMembership(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A summary of a bucket: the lowest and the highest id, and how many entries there are."""
+    """Summary of a bucket: the lowest and the highest id, and the number of entries."""
 
     low: int
     high: int
@@ -57,13 +57,13 @@ class Span(NamedTuple):
 
 @dataclass(slots=True)
 class MessageFacts:
-    """All records about one message.
+    """Records about one message.
 
     Attributes:
         chunks: the number and the bytes of each chunk.
-        routes: how many queues need it, by its routes block.
-        letters: the queues that it left, each with the dead letter.
-        corrupt: kinds of its records that do not decode.
+        routes: the number of queues that need it, by its routes block.
+        letters: the queues that it left, each with its dead letter.
+        corrupt: the kinds of its records that do not decode.
     """
 
     id: int
@@ -78,22 +78,22 @@ class MessageFacts:
 
     @property
     def payload_bytes(self) -> int:
-        """The size of the payload, as stored."""
+        """Size of the payload, as stored."""
         return sum(size for _number, size in self.chunks) or (len(self.payload) if type(self.payload) is bytes else 0)
 
     @property
     def is_kept(self) -> bool:
-        """Whether its count says that no queue needs it and only the log keeps it."""
+        """True if, by its count, no queue needs it and only the log keeps it."""
         return self.routes is not None and self.routes >= KEPT_IN_CHUNKS
 
     @property
     def needs(self) -> int:
-        """How often the payload is needed: by queues, and by dead letters that are its last use."""
+        """Number of uses of the payload: by queues, and by dead letters that are its last use."""
         return len(self.places) + sum(letter.last_use for _queue, letter in self.letters)
 
 
 def entries_of(kind: RecordKind, value: Any) -> Iterable[tuple[str, tuple[int, ...]]]:
-    """The state and the entry of each message in a decoded bucket."""
+    """Yield the state and the entry of each message in a decoded bucket."""
     if kind is RecordKind.ACTIVE:
         available, in_flight = value
         yield from ((AVAILABLE, entry) for entry in available)
@@ -103,6 +103,6 @@ def entries_of(kind: RecordKind, value: Any) -> Iterable[tuple[str, tuple[int, .
 
 
 def span_of(kind: RecordKind, key: bytes, queue: str, bucket: int, value: Any) -> Span | None:
-    """The summary of a decoded bucket; None if it is empty."""
+    """Return the summary of a decoded bucket; None if it is empty."""
     ids = [entry[0] for _state, entry in entries_of(kind, value)]
     return Span(min(ids), max(ids), len(ids), key, kind, queue, bucket) if ids else None

@@ -1,9 +1,9 @@
-"""A scan over all messages in the order of their ids, with all facts about each.
+"""Scan over all messages in the order of their ids, with all facts about each.
 
 Payloads, metadata, chunks, attempts, routes and dead letters are sorted by message id, but the entries of queues are
-not. So the scan goes through the ids in windows: for each window it reads the buckets that may hold some of its ids,
-and joins them with scans of the other records. In memory are a small summary of each bucket, and the entries of one
-window.
+not. The scan therefore processes the ids in windows: for each window it reads the buckets that may contain some of its
+ids, and joins them with scans of the other records. A small summary of each bucket, and the entries of one window, are
+in memory.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from .message_facts import BUCKETS, MessageFacts, QueueMembership, Span, entries
 from .offline_store import OfflineStore, Pair
 from .route_entries import OnCorrupt, OnRow, RouteBlocks, RouteCursor
 
-#: about how many entries of queues are in memory at a time, and how many ids a window has
+#: approximate number of queue entries in memory, and number of ids of a window
 WINDOW_ENTRIES = 100_000
 WINDOW_IDS = 50_000
 _BUCKETS_KEPT = 128
-#: rows that are read at a time, for kinds with large values
+#: rows per read, for kinds with large values
 _ROWS = {RecordKind.PAYLOAD: 200, RecordKind.CHUNK: 8}
-#: kinds of records with the message id right after the prefix of the key
+#: kinds of records with the message id directly after the prefix of the key
 _OWN = (
     RecordKind.PAYLOAD,
     RecordKind.METADATA,
@@ -34,9 +34,9 @@ _OWN = (
     RecordKind.CHUNK,
     RecordKind.DEAD_LETTER,
 )
-#: kinds of records that are about messages by their ids
+#: kinds of records that are sorted by message id
 BY_ID = (*_OWN, RecordKind.ROUTES_BLOCK)
-#: above every message id
+#: higher than every message id
 _NONE = 1 << 64
 #: kinds of which a message has one record: its field in MessageFacts, its decoder, the length of its key
 _SINGLE: dict[RecordKind, tuple[str, Callable[[bytes, bytes], Any] | None, int]] = {
@@ -50,7 +50,7 @@ _SINGLE: dict[RecordKind, tuple[str, Callable[[bytes, bytes], Any] | None, int]]
 
 
 class MessageScan:
-    """One pass over all messages.
+    """Pass over all messages.
 
     Args:
         spans: summaries of all buckets of all queues.
@@ -75,11 +75,11 @@ class MessageScan:
 
     @property
     def last_id(self) -> int:
-        """The highest id in any queue."""
+        """Highest id in any queue."""
         return max((span.high for span in self._spans), default=-1)
 
     async def messages(self) -> AsyncIterator[MessageFacts]:
-        """The facts about each message id that any record mentions."""
+        """Yield the facts about each message id that any record mentions."""
         low: int | None = await self._first_from(0)
         while low is not None:
             high = self._window_end(low)
@@ -88,19 +88,19 @@ class MessageScan:
             low = await self._first_from(high)
 
     async def _first_from(self, low: int) -> int | None:
-        """The first id from ``low`` on that a record mentions."""
+        """Return the first id from ``low`` on that a record mentions."""
         if low >= keys.MAX_MESSAGE_ID:
             return None
-        found = [span.low if span.low >= low else low for span in self._spans[self._next_span :][:1]]
-        found += [low for span in self._open if span.high >= low][:1]
+        candidates = [span.low if span.low >= low else low for span in self._spans[self._next_span :][:1]]
+        candidates += [low for span in self._open if span.high >= low][:1]
         for kind in _OWN:
             for rows in [await self._store.scan(*_id_range(kind, low, keys.MAX_MESSAGE_ID), limit=1)]:
-                found += [max(_id_of(kind, key), low) for key, _value in rows]
-        found += await self._blocks.first_from(low)
-        return min(found, default=None)
+                candidates += [max(_id_of(kind, key), low) for key, _value in rows]
+        candidates += await self._blocks.first_from(low)
+        return min(candidates, default=None)
 
     def _window_end(self, low: int) -> int:
-        """Open the buckets with ids in the window that begins at ``low``; returns the end of the window."""
+        """Open the buckets with ids in the window that begins at ``low``; return the end of the window."""
         self._open = [span for span in self._open if span.high >= low]
         entries = sum(span.entries for span in self._open)
         high = low + WINDOW_IDS
@@ -150,14 +150,14 @@ class MessageScan:
             yield facts
 
     async def _entries(self, span: Span) -> list[tuple[str, tuple[int, ...]]]:
-        kept = self._kept.get(span.key)
-        if kept is None:
+        bucket_entries = self._kept.get(span.key)
+        if bucket_entries is None:
             value = await self._store.get(span.key)
-            kept = list(entries_of(span.kind, BUCKETS[span.kind](span.key, value or b"")))
-            self._kept[span.key] = kept
+            bucket_entries = list(entries_of(span.kind, BUCKETS[span.kind](span.key, value or b"")))
+            self._kept[span.key] = bucket_entries
             if len(self._kept) > _BUCKETS_KEPT:
                 self._kept.popitem(last=False)
-        return kept
+        return bucket_entries
 
     def _add(self, facts: MessageFacts, kind: RecordKind, key: bytes, value: bytes) -> None:
         self._on_row(kind, key, value)
@@ -177,7 +177,7 @@ class MessageScan:
 
 
 class _RecordCursor:
-    """The records of one kind in a window; ``id`` is that of the next one, or above all ids at the end."""
+    """Cursor over the records of one kind in a window; ``id`` is the next message id, or above all ids at the end."""
 
     __slots__ = ("_at", "_batches", "_rows", "_start", "id", "kind")
 
@@ -212,13 +212,13 @@ class _RecordCursor:
 
 
 def _id_range(kind: RecordKind, low: int, high: int) -> tuple[bytes, bytes]:
-    """The range of keys of a kind with ids from ``low`` up to, but not including, ``high``."""
+    """Return the range of keys of a kind with ids from ``low`` to ``high`` (exclusive)."""
     prefix = kind.prefix
     start, end = prefix + low.to_bytes(8, "big"), prefix + high.to_bytes(8, "big")
     return (keys.kind_range(kind)[0] if low == 0 else start), end
 
 
 def _id_of(kind: RecordKind, key: bytes) -> int:
-    """The message id in a key, padded if the key is too short."""
+    """Return the message id in a key, padded if the key is too short."""
     start = len(kind.prefix)
     return int.from_bytes(key[start : start + 8].ljust(8, b"\0"), "big")

@@ -1,6 +1,6 @@
-"""A store, read only, whether or not its broker runs.
+"""Read-only access to a store, with or without a running broker.
 
-A running broker is not fenced. A reader beside it holds a checkpoint (:mod:`..files.checkpoint_hold`), so that the
+A running broker is not fenced. A concurrent reader holds a checkpoint (:mod:`..files.checkpoint_hold`), so that the
 broker keeps the files that are read; nothing else is written. Commits that are only in the journal are replayed in
 memory.
 """
@@ -28,20 +28,20 @@ from .journal_overlay import Changes, replayed
 Pair = tuple[bytes, bytes]
 Range = tuple[bytes, bytes | None]
 
-#: findings that may only mean that the broker wrote to the journal meanwhile
+#: findings that may only mean that the broker wrote to the journal during the read
 _UNSETTLED = frozenset({"journal-gap", "journal-sequence", "journal-behind", "journal-record"})
 
 
 class OfflineStore:
-    """The records of one instance as they were when it was opened. Use :func:`open_store`.
+    """Records of one instance, as of the time when it was opened. Use :func:`open_store`.
 
     Attributes:
-        location: where it is.
+        location: the location of the store.
         header: the store's header; None if it is missing or damaged (see ``problems``).
         journal: the end of the journal; None if the store has no journal.
         broker_pid: the broker that runs on it; 0 if it is unknown, None if there is none.
-        problems: what was wrong when the store was opened, if damage is tolerated.
-        unreadable: ranges of keys that scans leave out because they can't be read.
+        problems: the findings at the opening of the store, if damage is tolerated.
+        unreadable: the ranges of keys that scans omit because they can't be read.
         is_readable: False if no record at all can be read.
     """
 
@@ -65,17 +65,17 @@ class OfflineStore:
 
     @property
     def unheld(self) -> str | None:
-        """Why a broker may delete files that are being read; None if it may not."""
+        """Reason why a broker may delete files that are being read; None if it may not."""
         return None if self.hold is None else self.hold.why_not
 
     # ------------------------------------------------------------------ reading
     async def get(self, key: bytes) -> bytes | None:
-        """The value of ``key``; None if there is no such record.
+        """Return the value of ``key``; None if there is no such record.
 
         Raises:
-            StoreChanged: a broker has deleted the file that holds it.
-            CorruptRecord: the file that holds it is damaged.
-            StoreError: it can't be read.
+            StoreChanged: a broker has deleted the file of the record.
+            CorruptRecord: the file of the record is damaged.
+            StoreError: the record can't be read.
         """
         if key in self._changes:
             return self._changes[key]
@@ -86,23 +86,23 @@ class OfflineStore:
             raise
 
     async def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The values of ``keys``, in their order; raises as :meth:`get`."""
+        """Return the values of ``keys``, in their order; raise as :meth:`get`."""
         return [await self.get(key) for key in keys]
 
     async def scan_batches(self, start: bytes, end: bytes | None, *, batch: int = 1000) -> AsyncIterator[list[Pair]]:
-        """The pairs with ``start <= key < end`` by key, in lists that are not empty.
+        """Yield the pairs with ``start <= key < end`` by key, in lists that are not empty.
 
-        Unreadable ranges are left out; a range that turns out to be unreadable is added to ``unreadable``.
+        Unreadable ranges are omitted; a range that can't be read is added to ``unreadable``.
 
         Raises:
-            StoreChanged: a broker has deleted a file that is needed.
-            StoreError: they can't be read, for a reason other than damage.
+            StoreChanged: a broker has deleted a required file.
+            StoreError: the records can't be read, for a reason other than damage.
         """
         async for rows in self.scan_rows(start, end, batch=batch):
             yield rows.pairs()
 
     async def scan_rows(self, start: bytes, end: bytes | None, *, batch: int = 1000) -> AsyncIterator[Rows]:
-        """As :meth:`scan_batches`, with each batch in one piece."""
+        """Yield the pairs of :meth:`scan_batches`, with each batch in one piece."""
         for low, high in _without(self.unreadable, start, end):
             position = low
             try:
@@ -128,24 +128,24 @@ class OfflineStore:
             raise StoreChanged(text) from exc
 
     def _is_damage(self, exc: StoreError) -> bool:
-        """Whether this is damage, and damage is tolerated."""
+        """Return True if the error means damage, and damage is tolerated."""
         return self._tolerant and is_damage(exc, self.location, self.broker_pid)
 
     async def scan(self, start: bytes, end: bytes | None, *, limit: int | None = None) -> list[Pair]:
-        """The pairs with ``start <= key < end``, at most ``limit``; for small ranges."""
-        found: list[Pair] = []
+        """Return the pairs with ``start <= key < end``, at most ``limit``; for small ranges."""
+        pairs: list[Pair] = []
         async for rows in self.scan_batches(start, end, batch=min(limit or 1000, 1000)):
-            found += rows
-            if limit is not None and len(found) >= limit:
-                return found[:limit]
-        return found
+            pairs += rows
+            if limit is not None and len(pairs) >= limit:
+                return pairs[:limit]
+        return pairs
 
     def can_tell(self, key: bytes) -> bool:
-        """Whether a record that was not found is really missing, and not only unreadable."""
+        """Return True if a record without a result is really missing, and not only unreadable."""
         return not any(low <= key and (high is None or key < high) for low, high in self.unreadable)
 
     async def _merged(self, start: bytes, end: bytes | None, batch: int) -> AsyncIterator[Rows]:
-        """The reader's rows, with the journal's changes applied."""
+        """Yield the reader's rows, with the journal's changes applied."""
         changed = self._changed
         at = bisect_left(changed, start)
         last = len(changed) if end is None else bisect_left(changed, end)
@@ -187,7 +187,7 @@ class OfflineStore:
         """Read the header, and replay the journal.
 
         Raises:
-            StoreChanged: the broker wrote meanwhile; open the store again.
+            StoreChanged: the broker wrote during the read; open the store again.
         """
         self._tolerant = tolerant
         self._settle_for_less = tolerant and is_last_try
@@ -227,11 +227,11 @@ class OfflineStore:
             return
         self.journal = tail = read_tail(folder, position, power_lost=power_lost(self.location))
         if self.broker_pid is not None:
-            tail.findings = [found for found in tail.findings if found.code != "journal-torn"]
-            if not self._settle_for_less and any(found.code in _UNSETTLED for found in tail.findings):
+            tail.findings = [item for item in tail.findings if item.code != "journal-torn"]
+            if not self._settle_for_less and any(item.code in _UNSETTLED for item in tail.findings):
                 raise StoreChanged(f"the journal of {self.location} changed while it was read")
         if not tail.is_whole and not self._tolerant:
-            wrong = next(found for found in tail.findings if found.code in _UNSETTLED or found.code == "journal-header")
+            wrong = next(item for item in tail.findings if item.code in _UNSETTLED or item.code == "journal-header")
             raise CorruptRecord(f"{wrong.text}; verify the store", key=b"", offset=0)
         if tail.commits:
             await self._replay(tail)
@@ -267,7 +267,7 @@ class OfflineStore:
 
 
 def is_damage(exc: StoreError, location: StoreLocation, broker_pid: int | None) -> bool:
-    """Whether a store can't be read because it is damaged.
+    """Return True if a store can't be read because it is damaged.
 
     SlateDB reports some damage as "unavailable". A bucket may really be unavailable, and so may files of a folder whose
     broker is changing them; in any other folder it means damage.
@@ -278,7 +278,7 @@ def is_damage(exc: StoreError, location: StoreLocation, broker_pid: int | None) 
 
 
 def _newest_manifest(database: Path | None) -> str:
-    """The name of the newest manifest's file; empty if it can't be read."""
+    """Return the name of the newest manifest's file; empty if it can't be read."""
     try:
         return max(os.listdir(database / "manifest"), default="") if database is not None else ""
     except OSError:
@@ -286,7 +286,7 @@ def _newest_manifest(database: Path | None) -> str:
 
 
 def _without(gaps: Sequence[Range], start: bytes, end: bytes | None) -> list[Range]:
-    """The parts of a range that are outside the gaps."""
+    """Return the parts of a range that are outside the gaps."""
     parts: list[Range] = []
     low = start
     for gap_start, gap_end in sorted(gaps, key=lambda gap: gap[0]):

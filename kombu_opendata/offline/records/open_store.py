@@ -1,4 +1,4 @@
-"""Opens a store for reading, and tries again if its broker changes it meanwhile."""
+"""Opening of a store for reading, which is repeated if its broker changes the store during the open."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ async def open_store(
     deadline_seconds: float = 30,
     who: str = "reader",
 ) -> OfflineStore:
-    """Open an instance of a store for reading; ``async with await open_store(…) as store``.
+    """Open an instance of a store for reading; the result is an asynchronous context manager.
 
     The reader sees one consistent state: the store after some commit of the broker. While a broker runs on a local
     folder, that is the last commit when the journal was read; on an object store, it is the last durable batch. If
     SlateDB shows a newer state while the store is being opened, it is opened again.
 
-    Beside a running broker of the same user, and in a bucket, the reader makes a checkpoint in SlateDB's manifest. It
-    keeps the files that are read until the reader is closed, or has been dead for three minutes. If the reader may not
-    write, ``unheld`` says so: the broker deletes files about 15 seconds after it has replaced them, and reading then
-    fails with StoreChanged. The same can happen if a broker starts on a folder that had none. Nothing else is written
-    to the store, and no lock is taken.
+    With a running broker of the same user, and in a bucket, the reader creates a checkpoint in SlateDB's manifest. The
+    checkpoint keeps the files that are read until the reader is closed, or has been dead for three minutes. If the
+    reader may not write, ``unheld`` has the reason: the broker deletes files about 15 seconds after it has replaced
+    them, and reads then fail with StoreChanged. The same can happen if a broker starts on a folder that had none.
+    Nothing else is written to the store, and no lock is taken.
 
     Args:
         folder_or_url: a store's folder, ``opendata:///folder``, ``file:///folder``, or a bucket's URL (``s3://…``).
         instance: None for the only one, or for ``default``.
-        who: part of the checkpoint's name, which the broker's status shows.
-        tolerate_damage: open as much as possible, and list what is wrong in ``problems``. A store that does not answer
-            is still an error.
+        who: a part of the checkpoint's name, which the broker's status shows.
+        tolerate_damage: open as much as possible, and list the errors in ``problems``. A store that does not answer is
+            still an error.
 
     Raises:
         StoreError: there is no such store or instance (the text lists the existing ones), or it does not answer.
-        StoreChanged: the broker wrote so fast that each of five attempts saw two states. Later reads may raise it, too.
-        CorruptRecord: it is damaged.
+        StoreChanged: the broker wrote too fast for each of five attempts. Later reads may raise it, too.
+        CorruptRecord: the store is damaged.
         UnsupportedFormat: this version of the package does not read the store's format.
         InvalidURL: the URL is not that of a store.
     """

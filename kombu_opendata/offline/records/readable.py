@@ -1,4 +1,4 @@
-"""Decoded values as texts, numbers, lists and maps: what JSON can express."""
+"""Decoded values as texts, numbers, lists and maps, which JSON can express."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PREVIEW_BYTES = 256
 
 
 def readable(value: Any, limit: int = PREVIEW_BYTES) -> Any:
-    """A value for JSON; long bytes become a preview."""
+    """Return a value for JSON; long bytes become a preview."""
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return readable(value._asdict(), limit)
     if isinstance(value, msgspec.Struct):
@@ -31,13 +31,13 @@ def readable(value: Any, limit: int = PREVIEW_BYTES) -> Any:
 
 
 def preview(data: bytes, limit: int = PREVIEW_BYTES) -> Any:
-    """Bytes as text if they are text, else in hexadecimal; long ones are cut, with their size."""
+    """Return bytes as text if they are text, else in hexadecimal; long ones are cut, with their size."""
     shown = data[:limit]
     try:
         text = shown.decode()
         kind = "text"
     except UnicodeDecodeError as exc:
-        # a character that was cut in half does not make it hexadecimal
+        # a character that was cut does not make the text hexadecimal
         whole = len(data) > limit and exc.start > len(shown) - 4
         kind, text = ("text", shown[: exc.start].decode()) if whole else ("hex", shown.hex())
     if kind == "text" and len(data) <= limit and text.isprintable():
@@ -50,5 +50,5 @@ def _name(name: Any) -> str:
 
 
 def _clean(value: Any) -> Any:
-    """A text without surrogates, which names that are not UTF-8 have and which no terminal or JSON accepts."""
+    """Return a text without surrogates, which names that are not UTF-8 contain and no terminal or JSON accepts."""
     return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value

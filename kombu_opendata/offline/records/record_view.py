@@ -1,4 +1,4 @@
-"""Records by their keys: their kinds, and single ones as plain structures, by key, kind, queue or prefix."""
+"""Records by their keys: their kinds, and single records as plain structures, by key, kind, queue or prefix."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ DEFAULT_LIMIT = 100
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record.
+    """Record as a plain structure.
 
     Attributes:
-        key: in hexadecimal.
-        kind: what it is; ``unknown`` if its key is of no known kind.
-        of: what the key says: queue, bucket, message id, …
-        value: decoded, as texts, numbers, lists and maps; None if it does not decode.
-        size: bytes of the value.
-        problem: why it does not decode; empty if it does.
+        key: the key, in hexadecimal.
+        kind: the kind; ``unknown`` if its key is of no known kind.
+        of: the fields of the key: queue, bucket, message id, …
+        value: the decoded value, as texts, numbers, lists and maps; None if it does not decode.
+        size: the size of the value in bytes.
+        problem: the reason why it does not decode; empty if it does.
     """
 
     key: str
@@ -43,10 +43,10 @@ class Record:
 
 
 async def record(store: OfflineStore, key: bytes) -> Record:
-    """The record with this key.
+    """Return the record with this key.
 
     Raises:
-        NotFound: it does not exist.
+        NotFound: the record does not exist.
     """
     value = await store.get(key)
     if value is None:
@@ -63,14 +63,14 @@ async def scan(
     start: bytes = b"",
     limit: int = DEFAULT_LIMIT,
 ) -> AsyncIterator[Record]:
-    """Records in the order of their keys.
+    """Yield records in the order of their keys.
 
     Args:
         kind: only records of this kind: a :class:`RecordKind` or its name (``active``, ``dead letter``, …).
-        queue: only this queue's own records; ``kind`` must then be one that queues have, or None.
-        prefix: only keys that begin with this.
-        start: only keys from here on; to continue after a record, its key and a 0 byte.
-        limit: at most this many.
+        queue: only records of this queue; ``kind`` must then be a kind that queues have, or None.
+        prefix: only keys with this prefix.
+        start: only keys from this one on; to continue after a record, its key and a 0 byte.
+        limit: the maximum number of records.
 
     Raises:
         RequestError: the kind is unknown or queues don't have it, or the limit is below 1.
@@ -125,7 +125,7 @@ def _within(outer: tuple[bytes, bytes], prefix: bytes) -> tuple[bytes, bytes | N
 
 
 def as_record(key: bytes, value: bytes) -> Record:
-    """A record as a structure, decoded as far as possible."""
+    """Return a record as a structure, decoded as far as possible."""
     kind = kind_of(key)
     name = kind.value if kind is not None else "unknown"
     try:
@@ -156,7 +156,7 @@ def _bucket(kind: RecordKind, decoded: Any) -> Any:
 
 
 def kind_of(key: bytes) -> RecordKind | None:
-    """The kind of record that a key belongs to by its beginning, whether or not the rest is valid."""
+    """Return the kind of record of a key by its beginning, even if the rest is invalid."""
     for kind in RecordKind:
         if kind is RecordKind.SEQ_BLOCK:
             continue
@@ -167,7 +167,7 @@ def kind_of(key: bytes) -> RecordKind | None:
 
 
 def between(kinds: Iterable[RecordKind]) -> list[tuple[bytes, bytes | None]]:
-    """The ranges of all keys except those of these kinds."""
+    """Return the ranges of all keys except those of these kinds."""
     ranges: list[tuple[bytes, bytes | None]] = []
     position = b""
     for start, end in sorted(keys.kind_range(kind) for kind in kinds):

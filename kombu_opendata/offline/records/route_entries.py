@@ -1,4 +1,4 @@
-"""The entries of the routes blocks in the order of message ids, for a scan over messages."""
+"""Entries of the routes blocks in the order of message ids, for a scan over messages."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from .offline_store import OfflineStore, Pair
 OnCorrupt = Callable[[bytes, CorruptRecord], None]
 OnRow = Callable[[RecordKind, bytes, bytes], None]
 
-#: above every message id
+#: higher than every message id
 _NONE = 1 << 64
 _PREFIX = RecordKind.ROUTES_BLOCK.prefix
-#: blocks that are read at a time
+#: blocks per read
 _BATCH = 100
 
 
 class RouteBlocks:
-    """The routes blocks of a store. A window may end within a block, which is then decoded twice but reported once.
+    """Routes blocks of a store. A window may end within a block, which is then decoded twice but reported once.
 
     Attributes:
         damaged: the numbers of the blocks that did not decode so far.
@@ -30,11 +30,14 @@ class RouteBlocks:
     def __init__(self, store: OfflineStore, on_corrupt: OnCorrupt, on_row: OnRow) -> None:
         self.store = store
         self._on_corrupt, self._on_row = on_corrupt, on_row
-        self._last = b""  # the key of the last block that was reported
+        self._last = b""  # key of the last block that was reported
         self.damaged: set[int] = set()
 
     async def first_from(self, low: int) -> list[int]:
-        """The first id from ``low`` on that has an entry, or may have had one in a damaged block; empty if none has."""
+        """Return the first id from ``low`` on that has an entry, or may have had one in a damaged block.
+
+        Empty if none has.
+        """
         async for rows in self.store.scan_batches(*range_of(low, keys.MAX_MESSAGE_ID), batch=2):
             for key, value in rows:
                 try:
@@ -46,7 +49,7 @@ class RouteBlocks:
         return []
 
     def entries(self, key: bytes, value: bytes) -> dict[int, int]:
-        """The count of each message id; empty for a damaged block."""
+        """Return the count of each message id; empty for a damaged block."""
         is_new = key > self._last
         if is_new:
             self._last = key
@@ -61,7 +64,7 @@ class RouteBlocks:
 
 
 class RouteCursor:
-    """The entries of a window; ``id`` is that of the next one, or above all ids at the end."""
+    """Cursor over the entries of a window; ``id`` is the next message id, or above all ids at the end."""
 
     __slots__ = ("_at", "_batches", "_blocks", "_found", "_high", "_low", "id")
 
@@ -89,7 +92,7 @@ class RouteCursor:
         self._look()
 
     def take(self) -> int:
-        """The count of the entry."""
+        """Return the count of the current entry, and advance."""
         _id, count = self._found[self._at]
         self._at += 1
         self._look()
@@ -100,7 +103,7 @@ class RouteCursor:
 
 
 def range_of(low: int, high: int) -> tuple[bytes, bytes]:
-    """The range of keys of the blocks that may have ids from ``low`` up to, but not including, ``high``."""
+    """Return the range of keys of the blocks that may have ids from ``low`` to ``high`` (exclusive)."""
     first, end = low >> BLOCK_BITS, (high - 1 >> BLOCK_BITS) + 1
     return _PREFIX + (first.to_bytes(8, "big") if first else b""), _PREFIX + end.to_bytes(8, "big")
 
@@ -111,5 +114,5 @@ def _decode(key: bytes, value: bytes) -> dict[int, int]:
 
 
 def _number(key: bytes) -> int:
-    """The number of a block in its key, padded if the key is too short."""
+    """Return the number of a block in its key, padded if the key is too short."""
     return int.from_bytes(key[len(_PREFIX) : len(_PREFIX) + 8].ljust(8, b"\0"), "big")
