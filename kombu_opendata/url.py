@@ -1,7 +1,7 @@
 """Broker URLs.
 
 =========================================================  ==========================================================
-URL                                                        what it names
+URL                                                        broker
 =========================================================  ==========================================================
 ``opendata:///abs/folder``                                 the embedded broker of a folder, started when needed
 ``opendata://[user:secret@]host[:port][/instance]``        a broker on a host, over TCP

@@ -90,7 +90,7 @@ def read_values(place: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of the options that are set. Numbers, times and truth values may be texts.
 
     Raises:
-        RequestError: a value is not what the option takes.
+        RequestError: a value is invalid for its option.
     """
     kinds = _kinds() if given else {}
     values = {name: value for name, value in given.items() if value is not None and value != ""}

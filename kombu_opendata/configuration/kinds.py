@@ -84,10 +84,10 @@ class Flag(Kind[bool]):
     def read(self, value: object, folder: str = "") -> bool:
         if isinstance(value, bool):
             return value
-        found = self._WORDS.get(value.strip().lower()) if isinstance(value, str) else None
-        if found is None:
+        flag = self._WORDS.get(value.strip().lower()) if isinstance(value, str) else None
+        if flag is None:
             raise ValueError(f"{brief(value)} is neither true nor false")
-        return found
+        return flag
 
 
 class Word(_OfText[str]):

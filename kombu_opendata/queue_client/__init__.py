@@ -1,7 +1,7 @@
 """Client for programs without Celery: queues, messages, metrics; see docs/client-api.md.
 
-:class:`AsyncQueueClient` in ``_async`` is written by hand; ``tools/unasync.py`` generates :class:`QueueClient` in
-``_sync`` from it. Each group of calls is a mixin that uses ``await self._calls.call(message)``. The modules in this
+:class:`AsyncQueueClient` in ``_async`` is the source, from which ``tools/unasync.py`` generates :class:`QueueClient` in
+``_sync``. Each group of calls is a mixin that uses ``await self._calls.call(message)``. The modules in this
 folder are shared by both and need no event loop.
 """
 

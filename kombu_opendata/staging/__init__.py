@@ -1,4 +1,4 @@
-"""Staged batches: many messages that are written as one object next to the store and committed at once.
+"""Staged batches: many messages that are written as one object next to the store and committed together.
 
 Executors write, a driver commits, and the broker routes in the background. docs/rfcs/0008-staged-batches.md describes
 the formats and the protocol. This package needs no broker, SlateDB or PySpark, so it runs where the rows are::
@@ -21,7 +21,7 @@ the formats and the protocol. This package needs no broker, SlateDB or PySpark, 
         # on the driver again
         job = client.commit_job(job_id, infos)                # a JobInfo; the same job id again adds nothing
         client.job_status(job_id)                             # counts per queue: routed, done, failed, removed
-        client.abort_job(job_id)                              # removes what was staged and not committed
+        client.abort_job(job_id)                              # removes its uncommitted batches
 
 ``envelope`` and ``headers`` are those of a publish: :func:`kombu_opendata.transport.publish_request.encode` and
 :func:`kombu_opendata.protocol.envelope.metadata_headers`. ``priority`` is Kombu's (0 to 255, higher first), times are

@@ -75,10 +75,10 @@ class Channel(VirtualChannel):
         self._take_options(connection.client)
 
     def _take_options(self, client: Any) -> None:
-        given = {} if client is None else client.transport_options or {}
+        options = {} if client is None else client.transport_options or {}
         for name in self.from_transport_options:
-            if name in given:
-                setattr(self, name, given[name])
+            if name in options:
+                setattr(self, name, options[name])
 
     def _get_free_channel_id(self) -> int:
         """Take the lowest free channel number of the connection.

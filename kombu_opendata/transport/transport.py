@@ -245,11 +245,11 @@ def options_of(client: Any) -> Options:
     """Return the settings of a kombu.Connection.
 
     Raises:
-        RequestError: a transport option is unknown, or its value is not what the option takes.
+        RequestError: a transport option is unknown, or its value is invalid.
     """
-    given = client.transport_options or {}
-    check_names(_PLACE, given, TRANSPORT_OPTIONS)
-    values = read_values(_PLACE, given)
+    configured = client.transport_options or {}
+    check_names(_PLACE, configured, TRANSPORT_OPTIONS)
+    values = read_values(_PLACE, configured)
     same = (*SECONDS, "pipeline_depth", "task_outcomes", "broker_options")
     return Options(
         name=str(values.get("consumer_name", "")),

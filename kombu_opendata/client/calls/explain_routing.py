@@ -39,7 +39,7 @@ def explain(
         ``filter``.
 
         An explanation has ``text``, ``value`` (True, False, or None for unknown), ``headers`` (those that it read, None
-        for a missing header), ``parts`` (explanations) and ``omitted`` (how many parts are not shown); see
+        for a missing header), ``parts`` (explanations) and ``omitted`` (the number of parts that are not shown); see
         :meth:`kombu_opendata.selectors.Explanation.from_dict`.
 
     Raises:

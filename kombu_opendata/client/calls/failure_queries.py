@@ -59,7 +59,7 @@ class FailureFilters(TypedDict, total=False):
 
 
 class FailureList(FailureFilters, total=False):
-    """A page of failures.
+    """Query for a page of failures.
 
     Attributes:
         order: ``desc`` (newest first, the default) or ``asc``.

@@ -36,7 +36,7 @@ from ..session.broker_connection import BrokerConnection
 
 #: number of tasks that this process remembers as recently sent
 _MAX_SENT = 10_000
-#: seconds that the result of such a task may take until the broker looks for the result of an earlier task with its id
+#: seconds that the result of such a task may take until the broker searches for that of an earlier task with its id
 _LOOK_SECONDS = 0.1
 #: names in one request
 _NAMES = 10_000

@@ -60,7 +60,7 @@ class BrokerConnection:
         more: returns messages that every socket begins with, besides those of the session.
 
     Attributes:
-        client: the object that opened it (Kombu asks its channels for it).
+        client: the object that opened it (Kombu reads it from its channels).
         channels: the objects passed to :meth:`add_channel`, by number.
         gated: channels that grant the broker credit for one delivery at a time.
         session: the state that survives a socket.

@@ -247,14 +247,14 @@ class ClientSession:
 
     def take_deliveries(self, channel: int, tag: str) -> list[Delivery]:
         """Remove a consumer's deliveries from the events and return them."""
-        taken, remaining = [], []
+        deliveries, remaining = [], []
         for event in self.events:
             if isinstance(event, tuple) and event[:2] == (channel, tag):
-                taken.append(event)
+                deliveries.append(event)
             else:
                 remaining.append(event)
         self._replace_events(remaining)
-        return taken
+        return deliveries
 
     def _replace_events(self, events: list[Event]) -> None:
         """Replace the events in place, as connections refer to the same deque."""

@@ -11,8 +11,8 @@ class StoreResult(Numbered, tag=45):
     """Request to store a result, count it as a part of a chord, or both. Reply: ResultStored, after the commit.
 
     Without a ``name`` the value is only a part; without a ``chord`` only a result. ``kind`` is 0 for an intermediate
-    state, 1 for a result that may be replaced, 2 for a final one. ``check`` also looks for a final result that is not
-    in memory. A part counts once for each (index, member); an index of -1 sorts last. A TTL of 0 means no expiry.
+    state, 1 for a result that may be replaced, 2 for a final one. ``check`` also searches for a final result that is
+    not in memory. A part counts once for each (index, member); an index of -1 sorts last. A TTL of 0 means no expiry.
     """
 
     name: bytes

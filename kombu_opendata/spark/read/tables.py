@@ -16,7 +16,7 @@ table            columns
 ``failed``       queue, message_id, failed_at, attempts
 ``entries``      queue, message_id, state (one of the four above), at (visible, claimed, done or failed), attempts
 ``attempts``     attempt_id, message_id, queue, consumer, attempt, claimed_at, ended_at, outcome, manual,
-                 state, runtime_ms, pid, exception (what a worker reported of the task)
+                 state, runtime_ms, pid, exception (as reported by the worker)
 ===============  ====================================================================================================
 """
 
