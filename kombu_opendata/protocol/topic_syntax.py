@@ -57,4 +57,4 @@ def _fault(word: str, wildcards: tuple[str, ...]) -> str:
         return f"{word!r} has characters other than ASCII letters, digits, - and _"
     if not wildcards:
         return f"{word!r} has a wildcard, and only patterns may have one"
-    return f"the wildcard in {word!r} must be a word of its own: * is one word, # is any number of words"
+    return f"the wildcard in {word!r} must be a whole word: * is one word, # is any number of words"

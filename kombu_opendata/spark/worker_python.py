@@ -39,7 +39,7 @@ def check_worker_python(python: str) -> None:
     if version and version != ours:
         raise _wrong(python, f"{program} is Python {version}, and this is {ours}")
     if done.returncode:
-        raise _wrong(python, f"{program} says {(done.stderr.strip().splitlines() or ['nothing'])[-1]}")
+        raise _wrong(python, f"{program} printed {(done.stderr.strip().splitlines() or ['nothing'])[-1]}")
 
 
 def _wrong(python: str, why: str) -> StartError:

@@ -85,7 +85,7 @@ def _check_same(tail: Tail, info: BatchInfo, instance: str, job_id: str) -> None
         ("checksum", tail.checksum, info.checksum),
     ):
         if actual != ours:
-            raise RequestError(f"batch {info.uri}: its {what} is {actual!r}, the commit says {ours!r}", uri=info.uri)
+            raise RequestError(f"batch {info.uri}: its {what} is {actual!r}, the commit has {ours!r}", uri=info.uri)
 
 
 class _Inline:
@@ -160,7 +160,7 @@ def verify_object(folder: BatchSource, path: str, size: int, checksum: int) -> I
     """
     tail = read_tail(folder, path, size)
     if tail.checksum != checksum:
-        raise fmt.corrupt(path, size - 8, f"its checksum is {tail.checksum}, the commit was told {checksum}")
+        raise fmt.corrupt(path, size - 8, f"its checksum is {tail.checksum}, the commit has {checksum}")
     first = 0
     for segment in tail.segments:
         row = 0

@@ -132,7 +132,7 @@ def test_a_folder_that_others_may_write_or_that_is_a_file_is_refused(tmp_path: P
     folder = tmp_path / "open"
     folder.mkdir()
     folder.chmod(0o777)
-    with pytest.raises(StoreUnwritable, match=r"nobody else may write to it: chmod 700"):
+    with pytest.raises(StoreUnwritable, match=r"no other user may write to it: chmod 700"):
         DiskCache(folder, "s3://b", "db")
     (tmp_path / "file").touch()
     with pytest.raises(StoreUnwritable, match=r"no cache on disk: .* exists"):

@@ -16,7 +16,7 @@ from .processes import POLL_SECONDS, Children, tail, wait_until
 from .served import ServedBroker
 
 CONNECTED = "a standby is connected"
-GONE = "a standby is gone"
+GONE = "a standby has disconnected"
 ACTIVE = "this broker is the active one now"
 
 

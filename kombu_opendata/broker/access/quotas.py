@@ -94,7 +94,7 @@ class Quota:
 
     def _text(self, name: str, limit: int) -> str:
         what = f"messages of {limit} bytes at most" if name == "message-bytes" else f"{limit:,} {name} at most"
-        return f"{self.whose} may have {what} (the limit {name!r}): ask whoever runs the broker if that is too few"
+        return f"{self.whose} may have {what} (the limit {name!r}): ask the administrator of the broker to raise it"
 
     # ------------------------------------------------------------------ publishes per second
     def delay(self, messages: int, now: float) -> float:

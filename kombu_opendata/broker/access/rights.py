@@ -158,7 +158,7 @@ class Rights:
         )
 
     def _whom_to_ask(self) -> str:
-        return f"Ask whoever keeps the users file (opendata-queue user permit {self.user}"
+        return f"Ask the administrator of the users file (opendata-queue user permit {self.user}"
 
     def _values(self, right: str, kind: str, name: str) -> dict[str, str]:
         return {"right": right, "kind": kind, "name": name, "user": self.user, "instance": self.instance}

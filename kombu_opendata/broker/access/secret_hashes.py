@@ -42,7 +42,7 @@ def hash_secret(secret: str) -> str:
     from argon2 import PasswordHasher
 
     if not secret:
-        raise RequestError("the secret is empty: whoever knows the user's name could log in")
+        raise RequestError("the secret is empty, so the user's name alone would be enough to log in: give a secret")
     return PasswordHasher().hash(secret)
 
 

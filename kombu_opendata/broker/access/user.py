@@ -51,8 +51,8 @@ class User:
             if not self.may_enter(instance):
                 instance_name = instance[:100]
                 raise AccessRefused(
-                    f"user {self.name!r} may not use instance {instance_name!r}: ask whoever keeps the users file for "
-                    f"an entry (opendata-queue user permit {self.name} --instance {instance_name})",
+                    f"user {self.name!r} may not use instance {instance_name!r}: ask the administrator of the users "
+                    f"file for an entry (opendata-queue user permit {self.name} --instance {instance_name})",
                     right="enter",
                     kind="instance",
                     name=instance_name,

@@ -52,7 +52,7 @@ class UsersEditor:
         before = self.parsed.users if self.parsed is not None else {}
         for name, user in before.items():
             if name not in self._edited and (name not in after.users or after.users[name].table != user.table):
-                raise wrong(self._path, "has a form that only a person can edit: write each user as a table of its own")
+                raise wrong(self._path, "has a form that this command can't edit: write each user as a separate table")
 
     @property
     def text(self) -> str:

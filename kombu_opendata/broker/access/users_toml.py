@@ -66,7 +66,7 @@ def parse(path: Path, data: bytes, known: Mapping[str, User]) -> Parsed:
             parsed.users[name] = user
             _add_certificates(parsed.certificates, user, faults)
     if not user_tables and not faults:
-        faults.append("names no user, so nobody could log in: opendata-queue user add NAME")
+        faults.append("names no user, so no login is possible: opendata-queue user add NAME")
     for name, instance_table in _tables(tables, "instances", faults).items():
         limits = _convert(instance_table, InstanceTable, f"instance {name[:_SHOWN]!r}", faults)
         if limits is not None:
@@ -140,7 +140,7 @@ def _suggestion(text: str) -> str:
 def _user(name: str, table: UserTable, old: User | None, faults: list[str]) -> User | None:
     """Return the user of a table: ``old`` if nothing changed; None if the table is wrong."""
     if not table.secret and not table.certificates:
-        faults.append(f"gives user {name[:_SHOWN]!r} neither a secret nor certificates, so nobody can log in")
+        faults.append(f"gives user {name[:_SHOWN]!r} neither a secret nor certificates, so this user can't log in")
     elif table.secret and not is_hash(table.secret):
         text = f"has no Argon2 hash as the secret of user {name[:_SHOWN]!r}: make one with opendata-queue hash-secret"
         faults.append(text)

@@ -96,4 +96,5 @@ def check_name(name: bytes, what: str) -> None:
 
 def check_ttl(ttl_ms: int) -> None:
     if not 0 <= ttl_ms <= MAX_TTL_MS:
-        raise RequestError(f"a time to live of {ttl_ms} ms: 0 means for ever, the limit is {MAX_TTL_MS}", value=ttl_ms)
+        text = f"a time to live of {ttl_ms} ms is out of range: give 0 (no expiry) to {MAX_TTL_MS}"
+        raise RequestError(text, value=ttl_ms)

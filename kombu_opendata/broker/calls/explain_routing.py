@@ -47,7 +47,7 @@ class ExplainCalls:
             if not msg.filter:
                 raise RequestError("nothing to explain: give a queue or a filter")
         elif msg.filter:
-            raise RequestError("give a queue or a filter, not both: a queue has a filter of its own")
+            raise RequestError("give a queue or a filter, not both: a queue has its own filter")
         if msg.message_id < 0:
             return m.Explained(msg.rid, await self._report(call, msg, msg.headers, None))
         if msg.headers:

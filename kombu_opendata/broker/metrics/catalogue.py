@@ -118,7 +118,7 @@ INSTANCE = (
 )
 #: for each task
 TASKS = (
-    _counter("task_runs_total", "Runs of tasks that ended, by what became of the task.", "task", "state"),
+    _counter("task_runs_total", "Runs of tasks that ended, by their outcome.", "task", "state"),
     _histogram("task_runtime_seconds", "How long a task ran.", "task"),
     _histogram("task_waiting_seconds", "Time from when its message was due to the task's start.", "task"),
 )

@@ -152,7 +152,7 @@ KNOWN = (
     ),
     Argument(
         "x-single-active-consumer", bool, "", "false",
-        "only one consumer gets messages; the next one takes over when it is gone",
+        "only one consumer gets messages; the next one takes over when it ends",
         "a consumer that reconnects within its session's grace period (2 s) keeps its place",
         "single_active_consumer", altered="takes effect at once; the other consumers keep what they hold",
     ),
@@ -173,12 +173,12 @@ KNOWN = (
     ),
     Argument(
         "x-done-retention", int, "s", str(DEFAULT_DONE_RETENTION_SECONDS),
-        "how long an acknowledged message is kept in the store; 0 means for ever", "ours. Durable queues only",
+        "how long an acknowledged message is kept in the store; 0 means no limit", "ours. Durable queues only",
         "done_retention_seconds", 0, MAX_SECONDS, altered=_KEPT, stored_only=True,
     ),
     Argument(
         "x-failed-retention", int, "s", str(DEFAULT_FAILED_RETENTION_SECONDS),
-        "how long a failed message is kept in the store; 0 means for ever", "ours. Durable queues only",
+        "how long a failed message is kept in the store; 0 means no limit", "ours. Durable queues only",
         "failed_retention_seconds", 0, MAX_SECONDS, altered=_KEPT, stored_only=True,
     ),
     Argument(

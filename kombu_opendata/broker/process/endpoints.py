@@ -47,7 +47,7 @@ class Endpoints:
         address = Listen(host=at.host, port=self.port).authority
         log.info("metrics at http://%s/metrics", address)
         if at.host not in LOOPBACK:
-            log.warning("whoever reaches %s can read the metrics, names of queues included", address)
+            log.warning("every host that reaches %s can read the metrics, names of queues included", address)
 
     def stop(self) -> None:
         """Stop listening. Blocks for a short time."""

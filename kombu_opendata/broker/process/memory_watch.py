@@ -91,7 +91,7 @@ class MemoryWatch:
 
     def _end(self, now: float) -> None:
         self.is_full = False
-        text = "the broker uses %d MB of memory: publishers go on after %.1f s"
+        text = "the broker uses %d MB of memory: publishers continue after %.1f s"
         log.warning(text, self.resident_bytes >> 20, now - self._full_since)
         self._changed(False)
 

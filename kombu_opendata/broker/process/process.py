@@ -50,7 +50,7 @@ class Readiness:
             try:
                 os.write(self._fd, json.dumps(message, default=str).encode() + b"\n")
             except OSError:
-                log.debug("nobody reads the readiness report")
+                log.debug("the readiness report has no reader")
             os.close(self._fd)
             self._fd = None
 

@@ -209,7 +209,7 @@ class Server:
 
     def _replaced(self, addresses: list[str]) -> None:
         """Handle a standby's report of its take-over. Clients are notified immediately: the store may not respond."""
-        log.warning("the standby at %s says that it has taken over", ", ".join(addresses))
+        log.warning("the standby at %s reports that it has taken over", ", ".join(addresses))
         self.front.gate.active = tuple(addresses)
         self.fenced(StoreFenced(f"another broker, at {', '.join(addresses)}, has taken over the store: this one ends"))
         self._send_clients_away()
@@ -223,7 +223,7 @@ class Server:
         standbys = self.front.standbys.ready
         if not standbys:
             raise PreconditionFailed(
-                "no standby is connected that could go on: start one with --standby, or end this broker with "
+                "no standby is connected that could take over: start one with --standby, or end this broker with "
                 "'opendata-queue broker stop' or SIGTERM"
             )
         asyncio.get_running_loop().call_later(_ANSWER_SECONDS, self.terminate, "hand-over")
@@ -234,7 +234,7 @@ class Server:
         standbys = self.front.standbys.ready
         if standbys and not self._stopping.is_set():
             self._successor = standbys[0]
-            reason = f"{reason}: {', '.join(standbys[0].addresses)} goes on"
+            reason = f"{reason}: {', '.join(standbys[0].addresses)} takes over"
         self.stop(reason)
 
     # ------------------------------------------------------------------ shutdown

@@ -48,7 +48,7 @@ def notify_address(environment: MutableMapping[str, str], pid: int) -> NotifyAdd
     if not address:
         return None
     if address[0] not in "/@":
-        log.warning("NOTIFY_SOCKET %r is neither a path nor an abstract socket: systemd is told nothing", address)
+        log.warning("NOTIFY_SOCKET %r is neither a path nor an abstract socket: systemd gets no notifications", address)
         return None
     is_watched = usec.isdecimal() and for_pid in ("", str(pid))
     return NotifyAddress(address, int(usec) / 1e6 if is_watched else 0.0)

@@ -83,7 +83,7 @@ def contradictions(options: BrokerOptions) -> Iterator[str]:
         )
     for place in options.advertise:
         if place.host in WILDCARDS or not place.port:
-            yield f"--advertise {place.authority}: nobody can connect to that: give this broker's name and port"
+            yield f"--advertise {place.authority}: clients can't connect to that: give this broker's name and port"
     if options.cache_dir is not None and options.folder is not None:
         yield "--cache-dir is for buckets: the system caches the files of a folder"
     if options.take_over and options.folder is not None:
@@ -110,7 +110,7 @@ def contradictions(options: BrokerOptions) -> Iterator[str]:
     places = Counter((*options.listen, *((options.metrics,) if options.metrics else ())))
     for place, count in places.items():
         if count > 1 and (place.path or place.port):
-            yield f"{place.path or place.authority} is given twice: --listen and --metrics need addresses of their own"
+            yield f"{place.path or place.authority} is given twice: --listen and --metrics need different addresses"
 
 
 def server_tls(options: BrokerOptions) -> ServerTls | None:

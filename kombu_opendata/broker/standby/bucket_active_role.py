@@ -339,7 +339,7 @@ class BucketActiveRole:
         await asyncio.sleep(_SUCCESSOR_SECONDS)
         try:
             await self._change(state=HANDING_OVER, successor=self._successor, claim=None)
-            log.warning("the standby has not taken over yet: the record says that it may")
+            log.warning("the standby has not taken over yet: the record allows it to")
         except StoreFenced:
             log.info("the standby has taken over")
         except StoreError as exc:

@@ -57,7 +57,7 @@ class FolderActiveRole(UncontestedRole):
         finally:
             follow_task.cancel()
         front.gate.hold()
-        log.warning("take-over: the broker that owned the store is gone")
+        log.warning("take-over: the broker that owned the store has ended")
 
     async def _follow(self, front: ClientEntry, addresses: tuple[str, ...]) -> None:
         """Keep a connection to the active broker, and send clients there."""

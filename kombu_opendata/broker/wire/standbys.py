@@ -127,7 +127,7 @@ class Standbys:
             standby.is_prepared.set()
             if standby.timer is not None:
                 standby.timer.cancel()
-            log.warning("a standby is gone: %s", ", ".join(standby.addresses))
+            log.warning("a standby has disconnected: %s", ", ".join(standby.addresses))
 
     @property
     def ready(self) -> list[Standby]:

@@ -95,7 +95,7 @@ class StoreFiles:
             async with asyncio.timeout(seconds):
                 await collect_all(admin)
         except (TimeoutError, StoreError) as exc:
-            log.warning("not all garbage was deleted; the next broker goes on with it: %s", _reason(exc))
+            log.warning("not all garbage was deleted; the next broker deletes the rest: %s", _reason(exc))
         if self._sync:
             await self._try_record(self._folder, closed=True)
 

@@ -57,7 +57,7 @@ def _check(root: Path) -> None:
     status = root.stat()
     if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise StoreUnwritable(
-            f"no cache on disk: {root} must belong to this user, and nobody else may write to it: chmod 700 {root}, "
+            f"no cache on disk: {root} must belong to this user, and no other user may write to it: chmod 700 {root}, "
             "or name another folder",
             folder=str(root),
         )

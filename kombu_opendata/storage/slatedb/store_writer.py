@@ -171,9 +171,7 @@ class SlateStore(Reads):
             self._db = await self._build_again(settings, may_open)
             if self.durable_seq != written:  # this process's state is outdated
                 await self.close()
-                raise errors.StoreFenced(
-                    f"another process wrote to {self.url} meanwhile; this one must stop", url=self.url
-                )
+                raise errors.StoreFenced(f"another process wrote to {self.url}; this one must stop", url=self.url)
         except TimeoutError:
             return False
         finally:

@@ -126,7 +126,7 @@ def test_a_pair_that_nobody_could_use() -> None:
     words = ("--store", "s3://bucket/x", "--listen", "tcp:", "--standby")
     for place in ("0.0.0.0:5677", "[::]:5677", "a.example.org:0"):
         (fault,) = check(*words, "--advertise", place)
-        assert fault.startswith(f"--advertise {place}: nobody can connect to that")
+        assert fault.startswith(f"--advertise {place}: clients can't connect to that")
     (fault,) = check(*words, "--renew-every", "2h")
     assert fault == "--renew-every: '2h' is out of range: give 0.2 to 60"
 

@@ -114,7 +114,7 @@ def test_what_the_verbs_write(path: Path) -> None:
         ("permit one --read (", 1, "'(' is not a regular expression of RE2: missing )"),
         ("permit one --nothing", 1, "has no entry for instance 'default'"),
         ("remove one", 2, "There is no terminal to ask on: add --yes"),
-        ("remove one --yes", 1, "names no user, so nobody could log in"),
+        ("remove one --yes", 1, "names no user, so no login is possible"),
     ],
 )
 def test_what_can_not_be_done(path: Path, words: str, code: int, text: str) -> None:

@@ -53,7 +53,7 @@ def test_nothing_listens_unless_told_to(store_folder: Path, started: Children) -
 def test_a_port_alone_is_for_this_host(serve: Serve) -> None:
     served = serve(metrics="0")
     assert f"metrics at http://127.0.0.1:{port_of(served)}/metrics" in served.log.read_text()
-    assert "whoever reaches" not in served.log.read_text()
+    assert "can read the metrics" not in served.log.read_text()
     scrape(port_of(served))
 
 

@@ -133,7 +133,7 @@ def test_publishers_wait_at_the_limit_and_others_go_on(
     assert settled > 4
     assert isinstance(worker.answer(rid), m.PublishConfirm)
     publisher.take_answer()
-    wait_until(lambda: "publishers go on" in broker.log.read_text(), 60, "the log says so")
+    wait_until(lambda: "publishers continue" in broker.log.read_text(), 60, "the log says so")
 
 
 # ---------------------------------------------------------------- clients that stop in the middle

@@ -52,7 +52,7 @@ def test_what_waits_is_archived_deleted_and_delayed_by_its_id(client: Any, name:
     assert abs(until - datetime.now(UTC) - timedelta(hours=1)) < timedelta(minutes=1)
     assert counts(client, name) == (1, 1, 0, int(durable), 0)
     for call in (client.reject, client.release):
-        with pytest.raises(errors.StaleLease, match="nobody holds it"):
+        with pytest.raises(errors.StaleLease, match="no consumer holds it"):
             call(name, ids[3])
     client.set_vt(name, ids[2], 0)
     assert [m.id for m in client.read(name, 60, 4)] == ids[2:]

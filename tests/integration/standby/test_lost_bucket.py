@@ -54,7 +54,7 @@ def test_an_active_broker_that_alone_loses_the_bucket_is_replaced_and_its_client
         pair.wait_active(second)
         assert [one.body for one in client.pop("letters")] == [b"before"]
     assert first.wait(60) == FENCED
-    assert "says that it has taken over" in first.log.read_text()
+    assert "reports that it has taken over" in first.log.read_text()
 
 
 @pytest.mark.slow

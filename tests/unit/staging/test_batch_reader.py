@@ -69,5 +69,5 @@ def test_an_object_that_is_another_one(tmp_path: Path) -> None:
     other, second = staged(tmp_path, b"two")
     assert second.bytes == info.bytes
     path.write_bytes(other.read_bytes())
-    with pytest.raises(DamagedBatch, match="the commit was told"):
+    with pytest.raises(DamagedBatch, match="the commit has"):
         verified(tmp_path, info)

@@ -120,7 +120,7 @@ class Context:
     def check_exists(self, queue: BrokerQueue) -> None:
         """Raise :class:`NotFound` if a queue was deleted while the call waited."""
         if self.queue(queue.name) is not queue:
-            raise NotFound(f"queue {queue.name!r} was deleted meanwhile: ask again", queue=queue.name)
+            raise NotFound(f"queue {queue.name!r} was deleted during the call: try again", queue=queue.name)
 
     def check_owner(self, queue: BrokerQueue) -> None:
         """Raise :class:`AccessRefused` for a queue that is exclusive to another connection."""

@@ -120,7 +120,7 @@ class SettleCalls:
             self._end_waiting(call, queue, entry, ending, delay_ms)
             return
         if token and entry.claimed_at != token:
-            raise StaleLease(f"the lease of message {id} is over: somebody else holds it now", **values)
+            raise StaleLease(f"the lease of message {id} is over: another consumer holds it now", **values)
         if not token and not is_timed(entry.session):
             name = self._holders.of(entry).name
             raise LeaseHeld(
@@ -143,7 +143,7 @@ class SettleCalls:
             queue.delay(entry, delay_ms)
         else:
             raise StaleLease(
-                f"message {entry.id} of queue {queue.name!r} is waiting and nobody holds it: read it first",
+                f"message {entry.id} of queue {queue.name!r} is ready and no consumer holds it: read it first",
                 queue=queue.name,
                 message_id=entry.id,
             )

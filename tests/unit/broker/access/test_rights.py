@@ -60,7 +60,7 @@ def test_a_refusal_says_which_right_on_what_is_missing() -> None:
         rights.check_publish("x", "celery")
     assert caught.value.text == (
         "user 'celery' may not write to exchange 'x' in instance 'default': its write pattern is '^celery'. "
-        "Ask whoever keeps the users file (opendata-queue user permit celery)"
+        "Ask the administrator of the users file (opendata-queue user permit celery)"
     )
     assert caught.value.values == {
         "right": "write", "kind": "exchange", "name": "x", "user": "celery", "instance": "default",

@@ -79,7 +79,7 @@ def test_what_can_not_be_done_changes_nothing(path: Path) -> None:
         ("file.add('bob')", RequestError, "there is a user 'bob' already: --new-secret"),
         ("file.forbid('bob', 'x')", RequestError, "user 'bob' has no entry for instance 'x'"),
         ("file.permit('bob', 'x', {'read': '('})", InvalidUsersFile, "is not a regular expression of RE2"),
-        ("file.set_words('bob', 'certificates', (), ('bob.example.org',))", InvalidUsersFile, "nobody can log in"),
+        ("file.set_words('bob', 'certificates', (), ('bob.example.org',))", InvalidUsersFile, "this user can't log in"),
         ("(file.remove('alice'), file.remove('bob'))", InvalidUsersFile, "names no user"),
         ("file.add('carol')", InvalidUsersFile, "gives user 'carol' neither a secret nor certificates"),
     ]

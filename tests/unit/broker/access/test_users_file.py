@@ -39,7 +39,7 @@ def write(path: Path, text: str) -> Path:
         (f"{ALICE}[user.bob]\n", 0, "has a table 'user': it has"),
         (f'{ALICE}certificates = ["a"]\n[users.bob]\ncertificates = ["a"]', 0, "gives the certificate 'a' to 'alice'"),
         ("users = 1\n", 0, "has users = …"),
-        ("[instances.default.limits]\nqueues = 10\n", 0, "names no user, so nobody could log in"),
+        ("[instances.default.limits]\nqueues = 10\n", 0, "names no user, so no login is possible"),
         (f"{ALICE}[instances.default.limits]\nqueue = 10\n", 0, "wrong about instance 'default': .*do you mean queues"),
     ],
     ids=[

@@ -52,7 +52,7 @@ def test_publishers_wait_above_the_limit_until_it_is_well_below(caplog: pytest.L
         within(test)
     begin, end = [record.getMessage() for record in caplog.records]
     assert begin == "the broker uses 101 MB of memory, its limit is 100 MB (--memory-limit): publishers wait"
-    assert end.startswith("the broker uses 89 MB of memory: publishers go on after")
+    assert end.startswith("the broker uses 89 MB of memory: publishers continue after")
 
 
 def test_nobody_waits_if_freeing_is_enough() -> None:
