@@ -41,7 +41,7 @@ def addresses(url: str) -> list[Address]:
 def milliseconds(seconds: float | None, setting: str) -> int:
     """Return a time to live in ms; None and 0 mean no expiry."""
     if seconds is not None and seconds < 0:
-        raise ImproperlyConfigured(f"{setting} is {seconds:g} seconds; 0 or None keeps results for ever")
+        raise ImproperlyConfigured(f"{setting} is {seconds:g} seconds; 0 or None keeps results without expiry")
     return int(1000 * seconds) if seconds else 0
 
 

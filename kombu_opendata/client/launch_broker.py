@@ -154,7 +154,7 @@ def _judge(line: bytes | None, folder: PrivateFolder, address: Address, options:
         error = from_wire(str(report["code"]), str(report["text"]), dict(report.get("values") or {}))
     except (msgspec.MsgspecError, AttributeError, KeyError, TypeError, ValueError) as exc:
         raise StartInterrupted(
-            f"the broker of {address.folder} ended before it was ready; its log {address.log_path} says: "
+            f"the broker of {address.folder} ended before it was ready; the end of its log {address.log_path}: "
             + _log_tail(folder, log_size),
             folder=address.folder,
         ) from exc

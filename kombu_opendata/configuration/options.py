@@ -65,8 +65,7 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, rename=_key):
         bool,
         Option(
             Flag(),
-            "be active if no other broker of the store is; else wait, send clients there, and take over when it is "
-            "gone",
+            "be active if no other broker of the store is; else wait, send clients there, and take over when it ends",
         ),
     ] = False
     advertise: Annotated[
@@ -81,7 +80,7 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, rename=_key):
         ),
     ] = 1.0
     take_over: Annotated[
-        bool, Option(Flag(), "with a bucket: end the broker that is active there, even if it is alive, and go on")
+        bool, Option(Flag(), "with a bucket: end the active broker, even if it is alive, and take over")
     ] = False
     create_instances: Annotated[
         bool, Option(Flag(), "create any instance that a client names, even a misspelt one")
@@ -162,7 +161,7 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True, rename=_key):
             "default: a quarter of the disk for a folder, no limit for a bucket",
         ),
     ] = None
-    no_task_outcomes: Annotated[bool, Option(Flag(), "don't ask workers what became of their tasks")] = False
+    no_task_outcomes: Annotated[bool, Option(Flag(), "don't request task outcomes from workers")] = False
     history_days: Annotated[
         float, Option(NumberKind(0, 36_500, metavar="DAYS"), "how long finished attempts are kept; 0: no history")
     ] = 14.0

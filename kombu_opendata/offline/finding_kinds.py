@@ -120,7 +120,7 @@ CODES: dict[str, Code] = {
         _D, "messages in it can't be delivered; they will move to their queue's failed list", "restore the batch object"
     ),
     "chunks-wrong": Code(_D, "the message can't be delivered", _RESTORE),
-    "message-orphan": Code(_I, "it will never be delivered or collected, and takes space for ever", _REPORT),
+    "message-orphan": Code(_I, "it will never be delivered or collected, and takes space indefinitely", _REPORT),
     "routes-wrong": Code(_I, "the payload is deleted too early, or never", _REPORT),
     "entry-implausible": Code(
         _I, "the message is delivered at the wrong time, or fails too early or too late", _REPORT

@@ -125,7 +125,7 @@ class _Verification:
     def _why(self, exc: OpenDataError) -> str:
         if running_broker(self.store.location.root) is not None:
             held = f" (nothing kept them: {self.store.unheld})" if self.store.unheld else ""
-            return f"the running broker changed files meanwhile{held}; verify again, or verify a copy: {exc}"
+            return f"the running broker changed files during verification{held}; verify again, or verify a copy: {exc}"
         return f"reading ended early: {exc}"
 
     def _drain(self) -> list[Finding]:

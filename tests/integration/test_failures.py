@@ -525,7 +525,7 @@ def test_after_ctrl_c_the_same_command_does_the_rest(store_folder: Path, tmp_pat
         wait_until(lambda: counted(client) == 100, 60, lambda: f"{counted(client)} left: {tail(process.log)}")
         process.process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
-    assert "at least 100 done; the same command goes on with the rest" in tail(process.log)
+    assert "at least 100 done; the same command continues with the rest" in tail(process.log)
     broker.kill()
     subprocess.run(line, check=True, capture_output=True, timeout=60)
     with QueueClient(url, start_timeout=60) as client:

@@ -106,7 +106,8 @@ def _about_disk(disk: dict[str, Any]) -> Iterator[str]:
         yield f"store: {size}; above {limit}, the oldest settled messages are removed (--retention-bytes){early}{stuck}"
     for checkpoint in disk["checkpoints"]:
         if checkpoint["name"]:
-            until = f"until {local(moment(checkpoint['expires_at_ms']))}" if checkpoint["expires_at_ms"] else "for ever"
+            expires_at_ms = checkpoint["expires_at_ms"]
+            until = f"until {local(moment(expires_at_ms))}" if expires_at_ms else "without expiry"
             yield f"replaced tables are kept for {shown(checkpoint['name'])}, {until}"
 
 

@@ -81,7 +81,7 @@ def add(
     from ...broker.access.users_editor import edited
 
     if no_secret and not certificates:
-        raise click.UsageError("--no-secret needs a --certificate, or nobody could log in")
+        raise click.UsageError("--no-secret needs a --certificate, or the user could not log in")
     with edited(path, create=not new_secret) as file:
         if new_secret:
             file.user(name)  # fails if there is no such user
@@ -247,7 +247,7 @@ def whoami(as_json: bool, target: Target) -> None:
     if as_json:
         print_json(identity)
         return
-    login = f"user {shown(identity['user'])}" if identity["user"] else "nobody in particular: the broker has no users"
+    login = f"user {shown(identity['user'])}" if identity["user"] else "an anonymous user (the broker has no users)"
     say(f"You are {login} in instance {shown(identity['instance'])}.")
     say(f"roles: {', '.join(identity['roles']) or 'none'}")
     for right in ("configure", "write", "read"):

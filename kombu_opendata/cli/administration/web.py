@@ -22,19 +22,19 @@ _FILE = click.Path(exists=True, dir_okay=False)
 
 @click.command(cls=Command, epilog="Example: opendata-queue web --url /var/lib/app-queue --listen 127.0.0.1:8080")
 @click.option(
-    "--listen", default="127.0.0.1:8080", show_default=True, metavar="HOST:PORT", help="where the page is served"
+    "--listen", default="127.0.0.1:8080", show_default=True, metavar="HOST:PORT", help="address of the web UI"
 )
 @click.option("--read-only", is_flag=True, help="show everything, change nothing")
 @click.option("--start", START, is_flag=True, help="start the folder's broker if none runs")
-@click.option("--https-cert", metavar="FILE", type=_FILE, help="the page's certificate (PEM), for HTTPS")
+@click.option("--https-cert", metavar="FILE", type=_FILE, help="certificate of the web UI (PEM), for HTTPS")
 @click.option("--https-key", metavar="FILE", type=_FILE, help="its private key (PEM), if it is not in that file")
 @click.option("--behind-https", is_flag=True, help="browsers reach it by the HTTPS of a proxy: cookies are for HTTPS")
-@click.option("--allowed-host", "hosts", multiple=True, metavar="NAME", help="a name of the page; may be repeated")
+@click.option("--allowed-host", "hosts", multiple=True, metavar="NAME", help="a name of its host; may be repeated")
 @click.option(
     "--trusted-proxy", "proxies", multiple=True, metavar="CIDR", help="the network of a proxy that logs users in"
 )
 @click.option(
-    "--user-header", default="X-Forwarded-User", show_default=True, metavar="NAME", help="where it says who somebody is"
+    "--user-header", default="X-Forwarded-User", show_default=True, metavar="NAME", help="header with the user's name"
 )
 @click.option("--mask", multiple=True, metavar="NAME", help="hide values of this name, too; may be repeated")
 @target_options
@@ -46,7 +46,7 @@ def web(listen: str, target: Target, **given: Any) -> None:
     try:
         from ...web.server import serve
     except ModuleNotFoundError as exc:
-        raise CommandError(f"the page needs {exc.name}: pip install 'kombu-opendata[web]'") from exc
+        raise CommandError(f"the web UI needs {exc.name}: pip install 'kombu-opendata[web]'") from exc
     host, _, port = listen.rpartition(":")
     host = host.strip("[]")
     place = target.place
@@ -100,7 +100,7 @@ def _check_shared(place: BrokerTarget, settings: WebSettings) -> None:
     if settings.proxies or not _has_no_users(place):
         return
     raise CommandError(
-        "this broker has no users, so the page could not ask anybody who they are: listen on 127.0.0.1, start the "
+        "this broker has no users, so the web UI could not authenticate its users: listen on 127.0.0.1, start the "
         "broker with --users (docs/permissions.md), or name a proxy that logs users in (--trusted-proxy)"
     )
 

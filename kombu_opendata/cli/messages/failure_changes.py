@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from ...client.calls.failure_queries import Retried
 
 _WHY_LEFT = {
-    "already": "already there, or run again by somebody else",
+    "already": "already there, or retried by another user",
     "expired": "expired",
     "waiting": "dead letters in transit",
     "unmatched": "the filter of the queue does not match them",
     "collected": "no longer stored",
     "not_tasks": "not tasks of Celery",
-    "without_queue": "their queue is gone: give --to",
+    "without_queue": "their queue does not exist: give --to",
     "paused": "their queue is paused",
     "damaged": "can't be read",
 }
@@ -35,9 +35,9 @@ _WHY_LEFT = {
 # ---------------------------------------------------------------------- retry
 @click.command(cls=Command, epilog="Example: opendata-queue failed retry orders --task mail.send --since 2h")
 @failure_options
-@click.option("--all", "everything", is_flag=True, help="all of all queues, if nothing else says which")
+@click.option("--all", "everything", is_flag=True, help="all of all queues, if no other option selects")
 @click.option(
-    "--to", "into", default="", help="the queue that gets them instead of their own", shell_complete=complete_queues
+    "--to", "into", default="", help="the queue that gets them instead of their queues", shell_complete=complete_queues
 )
 @limit_option("how many at most; 0 (the default): all")
 @call_options
@@ -83,7 +83,7 @@ def _check_retried(done: Retried) -> None:
             f"queue {done.full!r} is full or paused: the rest stays failed until it takes messages", NOT_NOW
         )
     if done.paused:
-        raise CommandError("publishes to a queue are paused: after `queue resume`, the same command goes on", NOT_NOW)
+        raise CommandError("publishes to a queue are paused: after `queue resume`, the same command continues", NOT_NOW)
     if done.refused:
         reasons = ", ".join(f"{count:,} {_WHY_LEFT[name]}" for name, count in done.refused.items())
         code = NOT_NOW if done.handled or "waiting" in done.refused else REFUSED
@@ -117,7 +117,7 @@ def _in_steps(label: str, total: int, work: Callable[[Callable[[Any], object]], 
         try:
             return work(progress)
         except KeyboardInterrupt:
-            note(f"at least {came:,} done; the same command goes on with the rest")
+            note(f"at least {came:,} done; the same command continues with the rest")
             raise
 
 

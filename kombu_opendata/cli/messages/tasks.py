@@ -141,7 +141,7 @@ def get(id: str, key: str, target: Target, as_json: bool) -> None:
     if result is None:
         raise CommandError(
             f"there is no result of task {id}: none was stored in this broker, or it expired; "
-            f"'{next_command('task show', id)}' tells what became of the task"
+            f"'{next_command('task show', id)}' shows the task's outcome"
         )
     if as_json:
         print_json(result)

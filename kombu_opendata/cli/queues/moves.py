@@ -23,9 +23,9 @@ _HELP = {
     "copy": "Copy waiting messages to another queue: they wait in both.\n\nEach is stored once, and keeps its id.",
 }
 _DETAILS = (
-    "Messages in flight stay, and so do those that come meanwhile. If TARGET becomes full, this says how far it came "
-    "and exits with 5, as it does if only some messages fit its filter. The same command again goes on, also after an "
-    "interruption. No message is lost or doubled."
+    "Messages in flight stay, and so do those that arrive during the move. If TARGET becomes full, the command reports "
+    "its progress and exits with 5, as it does if only some messages fit its filter. Run it again to continue, also "
+    "after an interruption. No message is lost or duplicated."
 )
 
 
@@ -83,7 +83,7 @@ def _watched(client: QueueClient, label: str, source: str, target: str, limit: i
     try:
         return watched(label, work, lambda: (come(), min(total, limit or total)))
     except KeyboardInterrupt:
-        note(f"queue {target!r} got {counted(come(), 'message')} until now: the same command goes on with the rest")
+        note(f"queue {target!r} got {counted(come(), 'message')} until now: the same command continues with the rest")
         raise
 
 
@@ -102,7 +102,7 @@ def _print(found: Moved, source: str, target: str, done: str, as_json: bool) -> 
         details = "".join(f"; {number:,} {verb} ({reason})" for reason, number in remaining.items() if number)
         say(f"{counted(found.count, 'message')} {done} from queue {source!r} to {target!r}{details}")
     if found.is_full:
-        raise CommandError(f"queue {target!r} is full: the same command goes on when there is room", NOT_NOW)
+        raise CommandError(f"queue {target!r} is full: the same command continues when there is room", NOT_NOW)
     if found.waiting:
         text = f"{counted(found.waiting, 'message')} not {done}: they are dead letters in transit. Try again"
         raise CommandError(text, NOT_NOW)

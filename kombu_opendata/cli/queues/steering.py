@@ -121,7 +121,7 @@ def pause(queue: str, publishes: bool, target: Target, as_json: bool) -> None:
     scope = "deliveries and publishes" if paused.publishes else "deliveries"
     already = "" if paused.changed else " already"
     say(f"queue {queue!r} is{already} paused ({scope}), since {local(paused.since)}")
-    note(f"to go on: {next_command('queue resume', queue)}")
+    note(f"to resume: {next_command('queue resume', queue)}")
 
 
 @click.command(cls=Command, epilog="Example: opendata-queue queue resume mails")

@@ -217,5 +217,5 @@ def interrupted(exc: OpenDataError, done: Retried | Dismissed) -> OpenDataError:
     """Return the error to raise in place of one that interrupts the work."""
     if not done.handled:
         return exc
-    text = f"interrupted after {done.handled:,} ({exc.text}); call it again to go on with the rest"
+    text = f"interrupted after {done.handled:,} ({exc.text}); call it again to continue with the rest"
     return BulkInterrupted(text, reason=exc.code, **asdict(done))

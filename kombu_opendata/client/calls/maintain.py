@@ -44,7 +44,7 @@ def maintain(
         answer: Maintained = connection.call(Maintain(0, list(duties), float(again_in_seconds)), timeout)
     except TimeoutError as exc:
         raise RetryLater(
-            f"maintenance did not end within {timeout:g} s and goes on in the broker: see its status and its log, "
+            f"maintenance did not end within {timeout:g} s and continues in the broker: see its status and its log, "
             "or allow it more time",
             timeout=timeout,
         ) from exc

@@ -12,8 +12,8 @@ from ...protocol.task_reports import TaskReport
 class TaskRun(Enum):
     """State of a task for which no report is pending."""
 
-    BEGUN = "it runs, or will: an ack says that it has begun"
-    ACKNOWLEDGED = "it runs; its end is reported by itself"
+    BEGUN = "it runs, or will: an ack reports its start"
+    ACKNOWLEDGED = "it runs; its end is reported separately"
     SETTLED = "the message is settled, and nothing is to be reported any more"
 
 

@@ -98,5 +98,5 @@ def certificate_refusal(exc: OSError) -> AccessRefused | None:
         return AccessRefused(text)
     if reason in _CERTIFICATE_REFUSED:
         why = reason.partition("ALERT_")[2].lower().replace("_", " ")
-        return AccessRefused(f"the broker refused this client's certificate ({why}); the broker's log says more")
+        return AccessRefused(f"the broker refused this client's certificate ({why}); see the broker's log")
     return None

@@ -28,7 +28,7 @@ class HeaderFamily(Family):
         elif key.kind is RecordKind.STORE_HEADER:
             here = self.context.store.location.instance
             if value.instance != here:
-                text = f"the store says that it is the instance {value.instance!r}, but it is at {here!r}"
+                text = f"the header names the instance {value.instance!r}, but the store is at {here!r}"
                 yield finding("header-instance", text, key=raw)
             if not 0 < value.created_at_ms <= self.context.now_ms + 86_400_000:
                 yield finding("time-implausible", f"the store was created at {value.created_at_ms} ms", key=raw)

@@ -96,17 +96,17 @@ def routes(facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
             text = f"message {facts.id} is needed {facts.needs} times, has {len(facts.chunks)} chunks, but no count"
             yield finding("routes-wrong", text, key=key, message_id=facts.id)
     elif facts.is_kept:
-        text = f"message {facts.id} is needed {facts.needs} times, but its count says that only the log keeps it"
+        text = f"message {facts.id} is needed {facts.needs} times, but its count has it kept by the log only"
         yield finding("routes-wrong", text, key=key, message_id=facts.id)
     elif facts.routes != facts.needs:
-        text = f"message {facts.id} is needed {facts.needs} times, but its count says {facts.routes}"
+        text = f"message {facts.id} is needed {facts.needs} times, but its count is {facts.routes}"
         yield finding("routes-wrong", text, key=key, message_id=facts.id)
 
 
 def identity(facts: MessageFacts, context: CheckContext) -> Iterator[Finding]:
     """Check that the metadata belongs to this message, and that the id has been assigned."""
     if facts.metadata is not None and facts.metadata.message_id != facts.id:
-        text = f"the metadata of message {facts.id} says that it is that of message {facts.metadata.message_id}"
+        text = f"the metadata of message {facts.id} names message {facts.metadata.message_id}"
         yield finding("key-value-mismatch", text, key=keys.metadata_key(facts.id), message_id=facts.id)
     if context.block_end is not None and facts.id >= context.block_end:
         text = f"message {facts.id} exists, but ids from {context.block_end} on have not been assigned yet"

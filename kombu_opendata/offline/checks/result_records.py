@@ -76,7 +76,7 @@ class ResultFamily(Family):
         for owner in sorted(self._large.keys() | self._chunks.keys()):
             large, chunks, size = self._large.get(owner), self._chunks[owner], self._chunk_bytes[owner]
             if large != LargeValue(chunks, size):
-                text = f"the value of {owner.hex()} has {chunks} chunks of {size} bytes, but its record says {large}"
+                text = f"the value of {owner.hex()} has {chunks} chunks of {size} bytes, but its record has {large}"
                 yield finding("result-chunks", text, key=keys.large_value_key(owner))
             elif await self.context.store.get(owner) is None:
                 text = f"there are {chunks} chunks of the value of {owner.hex()}, which does not exist"

@@ -89,7 +89,7 @@ class StagedFamily(Family):
         for first_id, batch in self._objects.items():
             needed = self._stored[first_id] + self._unrouted(first_id, batch)
             if needed != batch.live:
-                text = f"batch {batch.path} holds {needed} messages that are needed, but its record says {batch.live}"
+                text = f"batch {batch.path} holds {needed} messages that are needed, but its record has {batch.live}"
                 yield finding("staged-wrong", text, key=keys.staged_object_key(first_id))
 
     def _unrouted(self, first_id: int, found: Object) -> int:

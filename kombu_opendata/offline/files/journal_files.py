@@ -121,7 +121,7 @@ def _read_segments(tail: JournalTail) -> list[tuple[SegmentFile, bytes]]:
         if header is None:
             text = f"{path.name}, {len(data)} bytes, does not begin with a journal header"
         elif not header.is_sound(path):
-            text = f"{path.name} says that it is number {header.number}, version {header.version}, {header.reserved}"
+            text = f"{path.name} has a header with number {header.number}, version {header.version}, {header.reserved}"
         else:
             contents.append((SegmentFile(path, header.number, header.first, len(data), header.first - 1), data))
             continue

@@ -79,7 +79,7 @@ def _sequence(manifest: Any, tables: list[TableFile], wal: list[TableFile]) -> I
     newest = max((table.last_seq for table in tables), default=0)
     listed = len(manifest.l0) + sum(len(run.sst_views) for run in manifest.compacted)
     if newest not in (0, manifest.last_l0_seq) and len(tables) == listed:
-        yield f"its tables end with write {newest}, but it says {manifest.last_l0_seq}"
+        yield f"its tables end with write {newest}, but it records {manifest.last_l0_seq}"
     if manifest.recent_snapshot_min_seq > max(manifest.last_l0_seq, *(table.last_seq for table in wal), 0):
         yield f"it keeps snapshots from write {manifest.recent_snapshot_min_seq} on, which does not exist yet"
     if wal and wal[0].first_seq > manifest.last_l0_seq + 1:

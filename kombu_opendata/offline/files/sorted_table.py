@@ -109,7 +109,7 @@ def check_table(path: Path, *, with_rows: bool = False) -> TableFile:
 def _check(found: TableFile, data: mmap.mmap, with_rows: bool) -> None:
     info_at, found.version = _FOOTER.unpack_from(data, len(data) - _FOOTER.size)
     if found.version not in _VERSIONS:
-        _all_lost(found, f"its footer (byte {len(data) - 2}) says version {found.version}")
+        _all_lost(found, f"its footer (byte {len(data) - 2}) has version {found.version}")
         return
     end = len(data) - _FOOTER.size
     if info_at >= end or not _is_whole(data, info_at, end):

@@ -124,7 +124,7 @@ class OfflineStore:
             return
         root, database = self.location.root, self.location.database
         if root is None or running_broker(root) is not None or _newest_manifest(database) != self._manifest:
-            text = f"{self.location} was written while it was read, and files that are needed are gone; open it again"
+            text = f"{self.location} was written while it was read, and required files were deleted; open it again"
             raise StoreChanged(text) from exc
 
     def _is_damage(self, exc: StoreError) -> bool:

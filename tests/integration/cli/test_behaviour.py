@@ -425,7 +425,7 @@ def test_a_move_into_a_full_queue_says_how_far_it_came_and_goes_on(client: Queue
         "source": "many", "target": "few", "moved": 3, "already": 0, "expired": 0, "waiting": 0, "unmatched": 0,
         "is_full": True,
     }  # fmt: skip
-    assert "the same command goes on when there is room" in told.stderr
+    assert "the same command continues when there is room" in told.stderr
     client.purge("few")
     told = run("queue", "move", "many", "few", url=url)
     assert (told.returncode, told.stdout) == (0, "2 messages moved from queue 'many' to 'few'\n")

@@ -102,7 +102,7 @@ def test_a_paused_queue_is_seen(client: QueueClient, url: str) -> None:
     client.alter("stopped", {"x-max-length": 5, "x-expires": 600_000})
     paused = run("queue", "pause", "stopped", "--publish", url=url)
     assert paused.stdout.startswith("queue 'stopped' is paused (deliveries and publishes), since 20")
-    assert paused.stderr == "to go on: opendata-queue queue resume stopped\n"
+    assert paused.stderr == "to resume: opendata-queue queue resume stopped\n"
     assert run("queue", "pause", "stopped", url=url).stdout.startswith("queue 'stopped' is already paused")
     refused = run("send", "stopped", "x", url=url)
     assert refused.returncode == 5
@@ -132,7 +132,7 @@ def test_what_failed_in_a_paused_queue_stays_and_the_exit_code_says_so(client: Q
     told = run("failed", "retry", "halted", url=url)
     assert told.stdout == "nothing runs again; 1 stayed (their queue is paused)\n"
     assert told.returncode == 5
-    assert "after `queue resume`, the same command goes on" in told.stderr
+    assert "after `queue resume`, the same command continues" in told.stderr
     client.resume("halted")
     assert run("failed", "retry", "halted", url=url).returncode == 0
 
@@ -147,7 +147,7 @@ def test_a_hint_works_as_it_is_printed(client: QueueClient, url: str) -> None:
     """It names the broker as the command did, in a shell without OPENDATA_QUEUE_URL."""
     client.create("-hinted")
     hints = [
-        run("queue", "pause", "--url", url, "--", "-hinted").stderr.removeprefix("to go on: "),
+        run("queue", "pause", "--url", url, "--", "-hinted").stderr.removeprefix("to resume: "),
         run("worker", "messages", "nobody", "--url", url).stderr.split("'")[3],
         run("failed", "show", "nothing", "--url", url).stderr.split("'")[1],
         run("exchange", "explain", "--url", url).stderr.split("'")[1],

@@ -54,7 +54,7 @@ VERBS = [
     Verb("exchange explain news --routing-key de.x", lambda j: j["queues"] == ["mails"], "mails"),
     Verb("binding list", lambda j: {"de.#"} <= {b["routing_key"] for b in j}, "x-match=any amount:=1"),
     Verb("binding create mails news --routing-key us.#", lambda j: j["queue"] == "mails", "bound to exchange 'news'"),
-    Verb("user whoami", lambda j: (j["user"], j["instance"]) == ("", "default"), "nobody in particular"),
+    Verb("user whoami", lambda j: (j["user"], j["instance"]) == ("", "default"), "an anonymous user"),
     Verb("worker list", lambda j: {"clerk", "opendata-queue"} <= {w["name"] for w in j}, "connected"),
     Verb("worker messages clerk", lambda j: j[0]["queue"] == "held", "in_flight"),
     Verb("worker suspend clerk", lambda j: len(j["workers"]) >= 1, "suspended"),

@@ -61,7 +61,7 @@ def test_ctrl_c_in_a_bulk_tells_the_least_that_was_done(capsys: pytest.CaptureFi
 
     with pytest.raises(KeyboardInterrupt):
         _in_steps("running again", 5000, work)
-    assert capsys.readouterr().err == "at least 901 done; the same command goes on with the rest\n"
+    assert capsys.readouterr().err == "at least 901 done; the same command continues with the rest\n"
 
 
 class Terminal(io.StringIO):
