@@ -60,7 +60,7 @@ class BoundedCalls(AsyncCalls):
             self._away_until, self._fault = now() + AWAY_SECONDS, exc
             if folder := exc.values.get("folder"):
                 text = f"No broker runs for {folder}: start it with 'opendata-queue broker start {shlex.quote(folder)}'"
-                self._fault = ConnectionLost(f"{text}, or this page with --start.", folder=folder)
+                self._fault = ConnectionLost(f"{text}, or the web UI with --start.", folder=folder)
             raise self._fault from exc
 
     async def call_apart(self, message: Any) -> Any:

@@ -189,11 +189,11 @@ class Brokers:
             identity = await broker.identity()
             if login.user and identity.user != login.user:
                 raise AccessRefused(
-                    "this broker has no users, so nobody can log in: start it with --users, or serve the page on "
+                    "this broker has no users, so no login is possible: start it with --users, or serve the web UI on "
                     "loopback only"
                 )
             if login.act_as and identity.user not in (login.act_as, ""):
-                raise AccessRefused(f"the broker does not let this page act as {login.act_as!r}")
+                raise AccessRefused(f"the broker does not let the web UI act as {login.act_as!r}")
         except OpenDataError:
             if not broker.was_entered:
                 self.forget(broker)

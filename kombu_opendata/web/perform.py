@@ -26,7 +26,7 @@ async def perform(visit: Visit, action: Action[Any], parameters: Parameters, rep
         OpenDataError: the broker refuses the action or is unavailable.
     """
     if visit.site.settings.read_only:
-        raise AccessRefused("this page is read-only: it was started with --read-only")
+        raise AccessRefused("the web UI is read-only: it was started with --read-only")
     effect = await preview(visit, action, parameters)
     if not effect.is_possible:
         raise PreconditionFailed(effect.text)

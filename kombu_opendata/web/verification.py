@@ -63,7 +63,7 @@ def unreachable(place: str, pid: int) -> str:
     from ..offline.files.location import running_broker  # the engine's modules are needed only here
 
     if running_broker(Path(_target(place))) != pid:
-        return "the store's folder is not on the host of this page, or not to be read by it"
+        return "the store's folder is not on the host of the web UI, or not readable by it"
     return ""
 
 

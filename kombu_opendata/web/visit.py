@@ -61,7 +61,7 @@ class Visit:
         """
         session = self.visitor.session
         if session is not None and not self.site.visitors.sessions.goes_on(session):
-            raise AccessRefused("your session is over: load the page again to log in")
+            raise AccessRefused("your session has ended: reload the web UI to log in")
 
 
 async def visit_of(request: Request) -> Visit:

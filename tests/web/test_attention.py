@@ -45,7 +45,7 @@ def test_trouble_is_named_on_the_first_view(shop: Shop, site: str, browser: Brow
         sentence("shop.charge")
         sentence("reports")
         sentence("shop.sync_stock")
-        expect(attention.filter(has_text="reports")).to_contain_text("Nobody consumes queue reports: 3 messages")
+        expect(attention.filter(has_text="reports")).to_contain_text("Queue reports has no consumers: 3 messages")
         expect(attention.filter(has_text="shop.charge")).to_have_text(re.compile("fails: 6 in ten minutes"))
         expect(attention.filter(has_text="shop.sync_stock")).to_contain_text("has run for")
         expect(attention.filter(has_text="shop.sync_stock")).to_contain_text("at warehouse@")
@@ -86,7 +86,7 @@ def test_the_api_says_the_same(shop: Shop, site: str, browser: Browser) -> None:
         found = page.request.get(f"{site}api/v1/attention").json()
         assert {"not_consumed", "failing"} <= {one["kind"] for one in found}
         told = next(one for one in found if one["kind"] == "not_consumed")
-        assert told["text"].startswith("Nobody consumes queue reports: 3 messages are ready")
+        assert told["text"].startswith("Queue reports has no consumers: 3 messages are ready")
         assert (told["view"], told["query"]) == ("queue", {"name": "reports"})
     with QueueClient(shop.url) as client:
         assert client.metrics("reports").visible == 3

@@ -176,7 +176,7 @@ DEEDS = [
         fill={"Refuse publishes as well": "yes"},
     ),
     Deed(
-        "resume", of("resume"), "Resume…", "3 waiting messages", "resume goes on.",
+        "resume", of("resume"), "Resume…", "3 waiting messages", "resume resumed.",
         lambda client: not client.metrics("resume").paused,
         paused,
     ),
@@ -261,7 +261,7 @@ DEEDS = [
         "unbind", "exchange?name=unbind", "Unbind…", "will get no more from unbind", "no longer bound",
         lambda client: client.test_routing("unbind", "a.b") == [], bound, row="a.#",
     ),
-    Deed("maintain", "store", "Do maintenance now…", "does its maintenance", "Maintenance is done.", lambda _client: 1),
+    Deed("maintain", "store", "Do maintenance now…", "Run maintenance now", "Maintenance is done.", lambda _client: 1),
     Deed(
         "reload", "store", "Read users and certificates again…", "reads its files", "The files are read.",
         lambda _client: 1,
@@ -370,7 +370,7 @@ def test_actions_on_workers(client: QueueClient, module_broker_url: str, site: s
         )  # fmt: skip
         act(page, returned)
         assert client.metrics("of-worker").in_flight == 0
-        act(page, Deed("", path, "Resume…", "will get messages again", "of-worker goes on", lambda _c: 1))
+        act(page, Deed("", path, "Resume…", "will get messages again", "of-worker resumed", lambda _c: 1))
         wait_until(lambda: client.metrics("of-worker").in_flight, 60, "it gets messages again")
         act(page, Deed("", path, "Shut down…", "will no longer consume", "1 consumer of of-worker", lambda _c: 1))
         wait_until(lambda: not client.metrics("of-worker").consumers, 60, "it no longer consumes")

@@ -48,7 +48,7 @@ def test_a_verification_tells_what_it_found(site: str, browser: Browser) -> None
     with opened(browser) as page:
         page.goto(site + "store")
         verified = page.locator("#verified-default")
-        expect(verified).to_contain_text("Not by this page")
+        expect(verified).to_contain_text("Not verified since")
         page.get_by_role("button", name="Verify…").click()
         dialog = page.get_by_role("dialog")
         expect(dialog).to_contain_text("opendata-queue store verify /")

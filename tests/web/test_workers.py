@@ -103,6 +103,6 @@ def test_a_worker_is_shut_down(shop: Shop, site: str, browser: Browser) -> None:
         dialog = page.get_by_role("dialog")
         expect(dialog).to_contain_text("counter@test will end its running tasks")
         dialog.get_by_role("button", name="Shut down").click()
-        expect(page.get_by_text("counter@test was told to end.")).to_be_visible()
+        expect(page.get_by_text("counter@test received a shutdown request.")).to_be_visible()
         gone = [worker for worker in shop.workers if worker.name == "counter@test"]
         assert [worker.wait(SECONDS) for worker in gone] == [0]

@@ -68,7 +68,7 @@ class Guard:
                 421,
                 Fault(
                     "unknown_host",
-                    f"This page is not served under the name {host[:100]!r}.",
+                    f"The web UI is not served under the name {host[:100]!r}.",
                     {},
                     "Start it with --allowed-host and this name, if it is yours.",
                 ),
@@ -83,7 +83,7 @@ class Guard:
         if visitor is None:
             return None if path == "/login" else self._login_needed(request, path)
         if request.method not in forgery.SAFE and not await self._has_token(request, visitor, body):
-            return Answered(403, _forged("The request has no token of this page, or that of an earlier login."))
+            return Answered(403, _forged("The request has no token, or that of an earlier login."))
         return None
 
     async def _has_token(self, request: Request, visitor: Visitor, body: list[Message]) -> bool:
@@ -127,7 +127,7 @@ def _asks(said: Answered) -> Answered:
 
 
 def _forged(text: str) -> Fault:
-    return Fault("forged_request", text, {}, "Load the page again, then try again.")
+    return Fault("forged_request", text, {}, "Reload the web UI, then try again.")
 
 
 def _again(body: list[Message], receive: Receive) -> Receive:

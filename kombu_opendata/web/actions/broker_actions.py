@@ -22,7 +22,7 @@ class MaintainParameters(Parameters):
 
 
 async def preview_maintain(_broker: UserBroker, _given: MaintainParameters) -> Preview:
-    return Preview("The broker does its maintenance now. It does so by itself, too; others don't notice.")
+    return Preview("Run maintenance now. The broker also runs it periodically; clients are not affected.")
 
 
 async def maintain(broker: UserBroker, given: MaintainParameters, _report: Report) -> ActionOutcome:
@@ -44,7 +44,7 @@ async def reload(broker: UserBroker, _given: NoParameters, _report: Report) -> A
 
 
 async def preview_hand_over(_broker: UserBroker, _given: NoParameters) -> Preview:
-    return Preview("The standby takes over, and this broker ends. Clients go there by themselves.")
+    return Preview("The standby takes over, and this broker ends. Clients reconnect automatically.")
 
 
 async def hand_over(broker: UserBroker, _given: NoParameters, _report: Report) -> ActionOutcome:

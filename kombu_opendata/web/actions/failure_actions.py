@@ -184,7 +184,7 @@ async def archive_failed(broker: UserBroker, given: ArchiveFailedParameters, _re
 
 class DeleteSettledParameters(QueueParameters):
     state: Literal["done", "failed", "archived_failed"] = Field("done", title="Messages that are")
-    older_than: float = Field(0, ge=0, title="Settled at least so many seconds ago", description="0 means all")
+    older_than: float = Field(0, ge=0, title="Settled at least this many seconds ago", description="0 means all")
 
 
 async def preview_settled(broker: UserBroker, given: DeleteSettledParameters) -> Preview:

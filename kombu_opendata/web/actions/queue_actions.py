@@ -105,7 +105,7 @@ async def preview_resume(broker: UserBroker, given: ResumeParameters) -> Preview
 
 async def resume(broker: UserBroker, given: ResumeParameters, _report: Report) -> ActionOutcome:
     answer = await broker.client.resume(given.queue, publishes_only=given.publishes_only)
-    text = f"{given.queue} goes on." if answer.changed else f"{given.queue} was not paused."
+    text = f"{given.queue} resumed." if answer.changed else f"{given.queue} was not paused."
     return ActionOutcome(text, {"changed": answer.changed}, "queue", {"name": given.queue})
 
 

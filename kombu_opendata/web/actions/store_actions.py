@@ -32,7 +32,7 @@ async def preview_verify(broker: UserBroker, given: StoreParameters) -> Preview:
         return Preview(f"There is no instance {given.instance}.", is_possible=False)
     reason = verification.unreachable(status["store"], status["pid"])
     if reason:
-        return Preview(f"This page can't read the store: {reason}. On its host: {command_line}", is_possible=False)
+        return Preview(f"The web UI can't read the store: {reason}. On its host: {command_line}", is_possible=False)
     return Preview(
         "Every file and every record of the store will be checked, beside the broker. Nothing is changed.",
         None,

@@ -52,7 +52,7 @@ async def shut_down(broker: UserBroker, given: WorkerParameters, _report: Report
     exchange = _control_exchange(worker)
     if exchange:
         await broker.client.publish({"method": "shutdown", "destination": [worker.name]}, exchange=exchange)
-        return ActionOutcome(f"{worker.name} was told to end.", {"asked": 1}, "workers")
+        return ActionOutcome(f"{worker.name} received a shutdown request.", {"asked": 1}, "workers")
     count = await broker.client.shutdown_worker(given.worker)
     return ActionOutcome(f"{counted(count, 'consumer')} of {worker.name} cancelled.", {"count": count}, "workers")
 
@@ -71,7 +71,7 @@ ACTIONS: tuple[Action[Any], ...] = (
         "{name} is suspended, with {count}.", "consumer", AsyncQueueClient.suspend_worker, False,
     ),
     _action(
-        "resume-worker", "Resume", "{name} will get messages again.", "{name} goes on, with {count}.", "consumer",
+        "resume-worker", "Resume", "{name} will get messages again.", "{name} resumed, with {count}.", "consumer",
         AsyncQueueClient.resume_worker, False,
     ),
     _action(

@@ -19,10 +19,10 @@ _MEANINGS = {
     413: "The request or the message is too large.",
     421: "The web UI is not served under this name.",
     422: "A parameter is not valid.",
-    429: "A limit is reached: wait for as long as `Retry-After` says.",
+    429: "A limit is reached: wait for the seconds in `Retry-After`.",
     500: "An error of the web UI; its number is in the log.",
     502: "The broker does not answer, or its store failed.",
-    503: "The broker can't take this now: wait for as long as `Retry-After` says.",
+    503: "The broker can't take this now: wait for the seconds in `Retry-After`.",
 }
 
 

@@ -100,7 +100,7 @@ async def _page(visit: Visit, template: str, context: Callable[[], Awaitable[Sho
 
 def error_context(said: Answered) -> Shown:
     """Return the context of the error template."""
-    return {"said": said.fault, "title": _TITLES.get(said.status, "Not served")}
+    return {"report": said.fault, "title": _TITLES.get(said.status, "Not served")}
 
 
 def _may_come_back(said: Answered) -> bool:

@@ -25,9 +25,7 @@ def broker_findings(seen: Seen) -> Iterator[AttentionFinding]:
     """Yield the findings about the broker and its store."""
     if abs(seen.clock_ahead_seconds) >= CLOCK_SECONDS:
         relation = "ahead of" if seen.clock_ahead_seconds > 0 else "behind"
-        text = (
-            f" is {age(abs(seen.clock_ahead_seconds))} {relation} the clock of this page's host: ages here are wrong."
-        )
+        text = f" is {age(abs(seen.clock_ahead_seconds))} {relation} the clock of the web UI's host: ages are wrong."
         yield AttentionFinding("clock", "warn", "", "The broker's clock", text, "store")
     if not seen.status:
         return
@@ -40,7 +38,7 @@ def broker_findings(seen: Seen) -> Iterator[AttentionFinding]:
 
 def _process(status: dict[str, Any], seen: Seen) -> Iterator[AttentionFinding]:
     if status.get("state", "active") != "active":
-        text = f" is {status['state']}: another one goes on in its place, or it starts."
+        text = f" is {status['state']}: another broker takes its place, or it is starting."
         yield AttentionFinding("not_active", "bad", "", "The broker", text, "store")
     memory = status.get("memory") or {}
     used, limit = memory.get("resident_bytes", 0), memory.get("limit_bytes", 0)
@@ -51,7 +49,7 @@ def _process(status: dict[str, Any], seen: Seen) -> Iterator[AttentionFinding]:
         text = f" is at {used / limit:.0%} of its limit, at which publishers wait."
         yield AttentionFinding("memory", "warn", "", "The broker's memory", text, "store")
     if seen.expects_standby and not status.get("standbys"):
-        text = " is connected: nobody goes on if this broker's host fails."
+        text = " is connected: no broker takes over if this broker's host fails."
         yield AttentionFinding("no_standby", "warn", "", "No standby", text, "store")
     open_now, most = status.get("connections", 0), status.get("connections_limit", 0)
     if most and open_now > NEARLY * most:

@@ -59,7 +59,7 @@ def _is_abandoned(queue: QueueMetrics) -> bool:
 def _abandoned(queue: QueueMetrics) -> AttentionFinding:
     oldest = f", the oldest for {age(queue.oldest_age_seconds)}" if queue.oldest_age_seconds is not None else ""
     ready = f"{counted(queue.visible, 'message')} {'is' if queue.visible == 1 else 'are'} ready"
-    return _finding("not_consumed", "bad", "Nobody consumes queue ", queue, f": {ready}{oldest}.", queue.visible)
+    return _finding("not_consumed", "bad", "Queue ", queue, f" has no consumers: {ready}{oldest}.", queue.visible)
 
 
 def may_grow(queue: QueueMetrics) -> bool:

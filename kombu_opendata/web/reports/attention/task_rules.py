@@ -98,7 +98,8 @@ def _short(seconds: float) -> str:
 
 def _gone(worker: Worker) -> AttentionFinding:
     message_count = counted(worker.held + worker.running, "message")
-    return _worker("worker_gone", "warn", worker, f" is gone and still holds {message_count}, which others get soon.")
+    text = f" has disconnected and still holds {message_count}, which others get soon."
+    return _worker("worker_gone", "warn", worker, text)
 
 
 def _worker(kind: str, severity: Severity, worker: Worker, after: str) -> AttentionFinding:

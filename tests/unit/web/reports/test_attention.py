@@ -68,7 +68,7 @@ ALONE = queue(visible=1, consumers=0, oldest_age_seconds=130.0)
 SAID: dict[str, tuple[Seen, tuple[str, str, str]]] = {
     "nobody consumes": (
         seen(ALONE),
-        ("not_consumed", "bad", "Nobody consumes queue mail: 1 message is ready, the oldest for 2m 10s."),
+        ("not_consumed", "bad", "Queue mail has no consumers: 1 message is ready, the oldest for 2m 10s."),
     ),
     "growing": (
         seen(queue(visible=700), trends={"mail": TEN_MINUTES}),
@@ -128,7 +128,7 @@ SAID: dict[str, tuple[Seen, tuple[str, str, str]]] = {
     ),
     "a worker that is gone": (
         seen(workers=[worker(connected=False, held=2)]),
-        ("worker_gone", "warn", "Worker w@host is gone and still holds 2 messages, which others get soon."),
+        ("worker_gone", "warn", "Worker w@host has disconnected and still holds 2 messages, which others get soon."),
     ),
     "a suspended worker": (
         seen(workers=[worker(suspended=True)]),
@@ -136,11 +136,11 @@ SAID: dict[str, tuple[Seen, tuple[str, str, str]]] = {
     ),
     "a clock": (
         seen(clock_ahead_seconds=-40.0),
-        ("clock", "warn", "The broker's clock is 40s behind the clock of this page's host: ages here are wrong."),
+        ("clock", "warn", "The broker's clock is 40s behind the clock of the web UI's host: ages are wrong."),
     ),
     "a hand-over": (
         seen(status=status(state="stopping")),
-        ("not_active", "bad", "The broker is stopping: another one goes on in its place, or it starts."),
+        ("not_active", "bad", "The broker is stopping: another broker takes its place, or it is starting."),
     ),
     "full memory": (
         seen(status=status(memory={"is_full": True, "limit_bytes": 1 << 30})),
@@ -155,7 +155,7 @@ SAID: dict[str, tuple[Seen, tuple[str, str, str]]] = {
     ),
     "no standby": (
         seen(status=status(), expects_standby=True),
-        ("no_standby", "warn", "No standby is connected: nobody goes on if this broker's host fails."),
+        ("no_standby", "warn", "No standby is connected: no broker takes over if this broker's host fails."),
     ),
     "connections": (
         seen(status=status(connections=95, connections_limit=100)),
