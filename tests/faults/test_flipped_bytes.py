@@ -181,4 +181,4 @@ def test_some_flipped_bytes_of_each_file(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_many_flipped_bytes_of_each_file(tmp_path: Path) -> None:
-    flip(tmp_path / "store", every=61)
+    flip(tmp_path / "store", every=89)
