@@ -23,7 +23,7 @@ def test_one_that_lacks_this_package(bare_python: Path, monkeypatch: pytest.Monk
             check_worker_python(name)
         text = str(caught.value)
         assert text.startswith(
-            f"Spark would run its Python processes with {name!r}, which can't be used ({bare_python} says"
+            f"Spark would run its Python processes with {name!r}, which can't be used ({bare_python} printed"
         )
         assert "ModuleNotFoundError: No module named" in text
         assert text.endswith(f"): set PYSPARK_PYTHON={sys.executable} before the session is made")
