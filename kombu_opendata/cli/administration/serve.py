@@ -49,7 +49,7 @@ def broker(config: Path | None, ready_fd: int | None, **given: Any) -> None:
 
     Each option can also be set in a TOML file (max-connections = 500) or in the environment
     (OPENDATA_QUEUE_MAX_CONNECTIONS=500). The command line comes first, then the environment, then the file.
-    """
+    """  # noqa: D301 - click looks for the character itself
     from ...broker.process.process import Readiness, run
 
     configuration = collected(config, given)

@@ -6,7 +6,7 @@ epoch, UTC. See docs/rfcs/0002-wire-protocol.md.
 """
 
 # mypy: implicit-reexport
-# ruff: noqa: I001 - the sorter would put each name on a line of its own
+# ruff: noqa: I001 - the sorter would split the lists below into one name per line
 
 from __future__ import annotations
 
