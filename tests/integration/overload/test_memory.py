@@ -35,7 +35,8 @@ class Publisher:
 
     def send(self, size: int) -> None:
         self.seq += 1
-        message = publish(self.queue, self.seq, os.urandom(16) * (size // 16))
+        # the first byte is not that of an array, so no broker takes it for an envelope
+        message = publish(self.queue, self.seq, (b"\0" + os.urandom(15)) * (size // 16))
         message.rid = self.seq
         self.raw.send_bytes(frame(message))
 
