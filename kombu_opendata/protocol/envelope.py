@@ -18,7 +18,7 @@ Clients make envelopes. The broker derives the metadata headers from the envelop
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -139,7 +139,7 @@ def _open(envelope: bytes) -> _Closed:
 
 
 def broker_headers(
-    envelope: bytes, exchange: str, routing_key: str, priority: int, *, keeps_address: bool
+    envelope: bytes, exchange: str, routing_key: str, priority: int, may_publish: Callable[[str, str], bool]
 ) -> tuple[dict[str, str], bytes]:
     """Return the metadata headers that the broker stores for a publish, and the envelope with the publish's address.
 
@@ -147,7 +147,8 @@ def broker_headers(
     only the broker's own headers; no consumer can decode them.
 
     Args:
-        keeps_address: keep the address in the envelope: its publisher may publish to any exchange.
+        may_publish: returns whether the publisher may publish to an exchange with a routing key. The envelope keeps
+            another address than the publish's if it may, because Kombu's ``_put`` returns a message so.
 
     Raises:
         InvalidMessage: the headers can't be stored, or decoding them would take too long.
@@ -158,7 +159,7 @@ def broker_headers(
         except UNREADABLE:
             pass  # the longer way raises the error, if there is one
         else:
-            if keeps_address or (own_exchange == exchange and own_key == routing_key):
+            if (own_exchange == exchange and own_key == routing_key) or may_publish(own_exchange, own_key):
                 return _texts_of(decoded, exchange, routing_key, priority, content_type), envelope
     try:
         body, content_type, encoding, raw, properties, own_exchange, own_key = _open(envelope)
@@ -171,7 +172,7 @@ def broker_headers(
         raise _too_many_of_any_type()
     _check_size(properties)
     texts = metadata_headers(headers, exchange, routing_key, priority, content_type)
-    if (own_exchange != exchange or own_key != routing_key) and not keeps_address:
+    if (own_exchange != exchange or own_key != routing_key) and not may_publish(own_exchange, own_key):
         envelope = encode_fields((body, content_type, encoding, raw, properties, exchange, routing_key))
     return texts, envelope
 

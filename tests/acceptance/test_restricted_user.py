@@ -46,7 +46,9 @@ class Site:
         return done.stdout
 
     def refusals(self) -> list[str]:
-        return [line for line in self.broker.log.read_text().splitlines() if "refused:" in line]
+        """The calls of the app's own user that the broker refused."""
+        lines = self.broker.log.read_text().splitlines()
+        return [line for line in lines if "refused:" in line and "to user 'app'" in line]
 
 
 def permit(users: Path, *words: str) -> None:

@@ -124,12 +124,16 @@ class Rights:
         Raises:
             AccessRefused: the user may not publish to it.
         """
-        write = self.write
-        if write[exchange] or (not exchange and routing_key and write[routing_key]):
+        if self.permits_publish(exchange, routing_key):
             return
         if exchange or not routing_key:
             raise self._refusal("write", "exchange", exchange)
         raise self._refusal("write", "queue", routing_key, f" over the default exchange ({DEFAULT_EXCHANGE!r})")
+
+    def permits_publish(self, exchange: str, routing_key: str) -> bool:
+        """Return whether messages may be published to an exchange, as :meth:`check_publish` decides it."""
+        write = self.write
+        return write[exchange] or (not exchange and bool(routing_key) and write[routing_key])
 
     def check_role(self, role: str, what: str) -> None:
         """Check that the user has a role; ``what`` names the operation that needs it.

@@ -89,7 +89,7 @@ class PublishCalls:
                 raise InvalidMessage(f"a time of {value} ms is out of range", value=value)
         needs.properties(session, msg.envelope)
         msg.headers, msg.envelope = broker_headers(
-            msg.envelope, msg.exchange, msg.routing_key, msg.priority, keeps_address=session.rights.permits_all
+            msg.envelope, msg.exchange, msg.routing_key, msg.priority, session.rights.permits_publish
         )
 
     @property

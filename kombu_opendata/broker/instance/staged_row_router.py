@@ -203,6 +203,11 @@ def _add_run(runs: list[int], target: int, count: int) -> None:
         runs += target, count
 
 
+def _permit(_exchange: str, _key: str) -> bool:
+    """Permit any address: the envelopes of a batch object stay as they are."""
+    return True
+
+
 def with_broker_headers(block: IndexBlock, payload: bytes) -> IndexBlock:
     """Return the block with the metadata headers of its envelopes; the block itself if its index has the same.
 
@@ -212,7 +217,7 @@ def with_broker_headers(block: IndexBlock, payload: bytes) -> IndexBlock:
     rows: list[dict[str, str]] = []
     for row, envelope in enumerate(_split(block, payload)):
         exchange, key, priority = (_at(value, row) for value in (block.exchange, block.routing_key, block.priority))
-        rows.append(broker_headers(envelope, exchange, key, priority, keeps_address=True)[0])
+        rows.append(broker_headers(envelope, exchange, key, priority, _permit)[0])
     if all(headers == block.headers_of(row) for row, headers in enumerate(rows)):
         return block
     names = dict.fromkeys(name for headers in rows for name in headers)

@@ -103,7 +103,7 @@ def _about_disk(disk: dict[str, Any]) -> Iterator[str]:
         early = f"; {disk['removed_early']:,} settled messages were removed early" if disk["removed_early"] else ""
         stuck = ", and there are no settled messages left to remove" if disk["is_stuck"] else ""
         size, limit = (f"{disk[name] / (1 << 20):,.1f} MiB" for name in ("size_bytes", "limit_bytes"))
-        yield f"store: {size}; above {limit}, the oldest settled messages are removed (--retention-bytes){early}{stuck}"
+        yield f"store: {size}; limit for settled messages: {limit} (--retention-bytes){early}{stuck}"
     for checkpoint in disk["checkpoints"]:
         if checkpoint["name"]:
             expires_at_ms = checkpoint["expires_at_ms"]

@@ -122,7 +122,7 @@ def test_tables_leave_out_celerys_own_queues(verb: str, url: str, client: QueueC
 
 def test_status_says_of_what_its_limit_is(url: str, client: QueueClient) -> None:
     told = run("status", url=url).stdout
-    assert re.search(r"store: [0-9.]+ MiB; above [0-9,.]+ MiB, the oldest settled messages are removed", told)
+    assert re.search(r"store: [0-9.]+ MiB; limit for settled messages: [0-9,.]+ MiB \(--retention-bytes\)", told)
 
 
 def test_a_message_that_is_due_later_says_when(url: str, client: QueueClient) -> None:

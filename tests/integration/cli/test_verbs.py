@@ -97,8 +97,8 @@ VERBS = [
 #: tested below, or by tests of their own
 OTHERS = {
     "broker", "broker hand-over", "broker reload", "broker start", "broker stop", "config check", "config show",
-    "hash-secret", "ping", "queue drop", "exchange delete", "binding delete", "store backup", "store restore",
-    "user add", "user list", "user permit", "user remove", "web",
+    "hash-secret", "ping", "queue drop", "exchange delete", "binding delete", "store backup", "store repair",
+    "store restore", "user add", "user list", "user permit", "user remove", "web",
 }  # fmt: skip
 
 

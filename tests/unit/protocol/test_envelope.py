@@ -21,12 +21,20 @@ HEADERS = st.dictionaries(
 )
 
 
+def permit(_exchange: str, _key: str) -> bool:
+    return True
+
+
+def refuse(_exchange: str, _key: str) -> bool:
+    return False
+
+
 @given(headers=HEADERS, padding=st.sampled_from([0, 3000]))
 def test_the_broker_derives_what_a_client_makes(headers: dict[str, Any], padding: int) -> None:
     if padding:
         headers["nested"] = ["x" * padding]
     made = encode_envelope(b"body", "application/json", "utf-8", headers, {}, "x", "k")
-    texts, envelope = broker_headers(made, "x", "k", 7, keeps_address=False)
+    texts, envelope = broker_headers(made, "x", "k", 7, refuse)
     assert texts == metadata_headers(headers, "x", "k", 7, "application/json")
     assert envelope is made
 
@@ -35,18 +43,18 @@ def test_the_broker_derives_what_a_client_makes(headers: dict[str, Any], padding
 def test_the_address_is_that_of_the_publish(padding: str) -> None:
     forged = {"exchange": "theirs", "routing_key": "theirs", "priority": 9, "task": "safe", "pad": padding}
     made = encode_envelope(b"body", None, None, forged, {"priority": 9}, "theirs", "theirs")
-    texts, envelope = broker_headers(made, "own", "key", 0, keeps_address=False)
+    texts, envelope = broker_headers(made, "own", "key", 0, refuse)
     about = {name: texts[name] for name in ("exchange", "routing_key", "priority", "task")}
     assert about == {"exchange": "own", "routing_key": "key", "priority": "0", "task": "safe"}
     assert protocol.decode(envelope)[5:] == ("own", "key")
     assert protocol.decode(envelope)[:5] == protocol.decode(made)[:5]
-    assert broker_headers(made, "own", "key", 0, keeps_address=True) == (texts, made)
+    assert broker_headers(made, "own", "key", 0, permit) == (texts, made)
 
 
 def test_bytes_that_are_no_envelope_have_the_own_headers_of_the_broker_only() -> None:
     own = {"exchange": "x", "routing_key": "k", "priority": "0"}
     for data in (b"", b"\xc1", msgspec.msgpack.encode([b"b", None, None, {}, {}, "x"])):
-        assert broker_headers(data, "x", "k", 0, keeps_address=False) == (own, data)
+        assert broker_headers(data, "x", "k", 0, refuse) == (own, data)
 
 
 @pytest.mark.parametrize("padding", [0, 3000])
@@ -60,7 +68,7 @@ def test_what_only_a_consumer_can_decode_is_refused(padding: int) -> None:
     headers, properties = encode((*before, fields, {}, *after)), encode((*before, {}, fields, *after))
     assert protocol.decode(headers)[3]["task"] == "danger"
     with pytest.raises(InvalidMessage, match="headers can't be decoded"):
-        broker_headers(headers, "x", "k", 0, keeps_address=False)
+        broker_headers(headers, "x", "k", 0, refuse)
     assert protocol.decode(properties)[4]["user_id"] == "other"
     with pytest.raises(InvalidMessage, match="properties can't be decoded"):
         protocol.open_properties(properties, (b"user_id",))
@@ -79,7 +87,7 @@ def test_what_only_a_consumer_can_decode_is_refused(padding: int) -> None:
 def test_headers_that_cant_be_stored_or_take_long_to_decode_are_refused(headers: dict[str, Any], what: str) -> None:
     made = encode_envelope(b"body", None, None, headers, {}, "x", "k")
     with pytest.raises(InvalidMessage, match=what):
-        broker_headers(made, "x", "k", 0, keeps_address=False)
+        broker_headers(made, "x", "k", 0, refuse)
 
 
 @pytest.mark.parametrize("array", [b"\x97", b"\xdc\0\x07", b"\xdd\0\0\0\x07"])
@@ -90,17 +98,17 @@ def test_a_large_body_is_never_searched_for_its_end(array: bytes) -> None:
         pad = b"\x82\xa3pad" + encode("p" * 3000) + b"\xa1h\xa1v"
         for headers in (b"\x81\xa1h\xa1v", pad):
             made = array + encode(body) + b"\xc0\xc0" + headers + b"\x80\xa1x\xa1k"
-            texts, _envelope = broker_headers(made, "x", "k", 0, keeps_address=False)
+            texts, _envelope = broker_headers(made, "x", "k", 0, refuse)
             assert texts["h"] == "v"
     with pytest.raises(InvalidMessage, match="must be bytes or text"):
-        broker_headers(array + encode([0] * 3000) + rest, "x", "k", 0, keeps_address=False)
+        broker_headers(array + encode([0] * 3000) + rest, "x", "k", 0, refuse)
     made = array + encode(b"") + b"\xc0\xc0\x80" + encode({"p": [0] * (2 << 20)}) + b"\xa1x\xa1k"
     with pytest.raises(InvalidMessage, match="the limit is 1048576"):
-        broker_headers(made, "x", "k", 0, keeps_address=False)
+        broker_headers(made, "x", "k", 0, refuse)
 
 
 def test_headers_that_are_nested_too_deeply_for_the_broker_are_refused() -> None:
     """A consumer with more room on its stack might decode them, and see what no filter saw."""
     nested = b"\x97\xc4\x01b\xc0\xc0" + b"\x81\xa1a" * 3000 + b"\xc0\x80\xa1x\xa1k"
     with pytest.raises(InvalidMessage, match="nested too deeply"):
-        broker_headers(nested, "x", "k", 0, keeps_address=False)
+        broker_headers(nested, "x", "k", 0, refuse)
