@@ -7,15 +7,16 @@ which happens before the worker reads these sets.
 
 The connections of a worker and its pool processes have its node name (``celery@host``) as their name.
 
-Also, a worker waits before it reconnects after an error that an operator must fix, and a worker of gevent or eventlet
-does not wait for heartbeats after each delivery.
+Also, a worker waits before it reconnects after an error that an operator must fix, its events do not wait indefinitely
+for the broker, and a worker of gevent or eventlet does not wait for heartbeats after each delivery.
 """
 
 from __future__ import annotations
 
 import sys
+import threading
 import time
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -29,6 +30,8 @@ from .worker_shutdown import worker_shutdown
 _PACKAGE = "celery.worker.consumer"
 #: seconds between attempts to connect after a permanent error
 _PERMANENT_ERROR_PAUSE_SECONDS = 5
+#: options of the retries of an event: one retry, which connects again
+_EVENT_RETRIES = {"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0}
 _adapted = False
 
 
@@ -43,6 +46,8 @@ def adapt(transport: type[virtual.Transport]) -> None:
         module, _, step = name.partition(".")
         cls = getattr(sys.modules[f"{_PACKAGE}.{module}"], step)
         cls.compatible_transports = {*cls.compatible_transports, transport.driver_type}
+    events = sys.modules[f"{_PACKAGE}.events"].Events
+    events.start = _wrap_events_start(events.start, transport)
     tasks = sys.modules[f"{_PACKAGE}.tasks"].Tasks
     reporters: Reporters = WeakKeyDictionary()
     tasks.start = _wrap_start(tasks.start, transport, reporters)
@@ -73,8 +78,6 @@ def _wrap_start(start: Any, transport_class: type[virtual.Transport], reporters:
             return
         if is_solo := _runs_tasks_in_its_loop(c.pool):
             c.connection.connection.link.start_reconnect_thread()
-        if getattr(c.pool, "is_green", False) and c.event_dispatcher is not None:
-            _drain_without_waiting(c.event_dispatcher.connection)
         reporter = reporters.setdefault(c.pool, Reporter(running_late))
         reporter.connect(c.connection.default_channel)
         reporter.watch(None if is_solo else c.timer)
@@ -88,6 +91,32 @@ def _wrap_start(start: Any, transport_class: type[virtual.Transport], reporters:
             del transport.driver_type
 
     return wrapped
+
+
+def _wrap_events_start(start: Any, transport_class: type[virtual.Transport]) -> Any:
+    """Wrap ``Events.start``, which creates the dispatcher of the worker's events."""
+
+    @wraps(start)
+    def wrapped(events: Any, c: Any) -> None:
+        start(events, c)
+        if isinstance(c.connection.transport, transport_class):
+            limit_waits(c.event_dispatcher)
+            if getattr(c.pool, "is_green", False):
+                _drain_without_waiting(c.event_dispatcher.connection)
+
+    return wrapped
+
+
+def limit_waits(dispatcher: Any) -> None:
+    """Limit how long the events of a worker wait while the broker is unreachable.
+
+    Celery retries heartbeats without a limit and holds the dispatcher's lock during the retries. A shutdown sends
+    events too. It would wait for the lock until the broker is back, in any thread: a prefork pool that stops sends
+    heartbeats in a thread of its own, and the handler of SIGQUIT may interrupt a heartbeat in the main thread. An event
+    that can't be sent stays in the dispatcher's buffer.
+    """
+    dispatcher.mutex = threading.RLock()
+    dispatcher.send = partial(dispatcher.send, retry_policy=_EVENT_RETRIES)
 
 
 def _wrap_on_error(on_error: Any, transport_class: type[virtual.Transport]) -> Any:

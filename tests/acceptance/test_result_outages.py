@@ -17,9 +17,22 @@ from ..support.processes import Children, children, tail, wait_until
 from ..support.served import ServedBroker
 from ..support.workers import Worker
 
-POOLS = ["prefork", *(pytest.param(pool, marks=pytest.mark.slow) for pool in ("threads", "solo", "gevent", "eventlet"))]
+#: pool, and whether its processes or threads store their first results
+RESULTS = [
+    ("prefork", True),
+    ("prefork", False),
+    *(pytest.param("threads", is_first, marks=pytest.mark.slow) for is_first in (True, False)),
+    *(pytest.param(pool, False, marks=pytest.mark.slow) for pool in ("solo", "gevent", "eventlet")),
+]
+SIGNALS = [
+    *((pool, how) for pool in ("prefork", "threads") for how in (signal.SIGTERM, signal.SIGQUIT, signal.SIGKILL)),
+    ("solo", signal.SIGTERM),
+    ("gevent", signal.SIGTERM),
+]
 RECONNECT_SECONDS = 1
 LEASE_SECONDS = 5
+#: of a broker whose clients do not come back
+SHORT_LEASE_SECONDS = 1
 #: logged once for each connection over which something waits for longer than its ``reconnect_timeout``
 WAITS = "what a task has done waits for it"
 
@@ -27,8 +40,9 @@ WAITS = "what a task has done waits for it"
 class Outage:
     """A broker that is killed and comes back, and workers whose calls wait for it no longer than a second."""
 
-    def __init__(self, folder: Path, started: Children) -> None:
+    def __init__(self, folder: Path, started: Children, lease_seconds: int) -> None:
         self._folder = folder
+        self._lease_seconds = lease_seconds
         self._started = started
         self._port = 0
         self.start_broker()
@@ -44,7 +58,8 @@ class Outage:
 
     def start_broker(self) -> None:
         store, listen = f"file://{self._folder / 'store'}", f"tcp:127.0.0.1:{self._port}"
-        self.broker = ServedBroker(self._folder, "--store", store, "--listen", listen, lease_seconds=LEASE_SECONDS)
+        seconds, options = self._lease_seconds, ("--store", store, "--listen", listen)
+        self.broker = ServedBroker(self._folder, *options, lease_seconds=seconds, grace_seconds=seconds)
         self._started.add(self.broker)
 
     def start_worker(self, name: str, pool: str) -> OrchardWorker:
@@ -66,15 +81,14 @@ class Outage:
 
 
 @contextmanager
-def outage(folder: Path, pool: str) -> Iterator[tuple[Outage, Orchard]]:
+def outage(folder: Path, pool: str, lease_seconds: int = LEASE_SECONDS) -> Iterator[tuple[Outage, Orchard]]:
     with children() as started:
-        away = Outage(folder, started)
+        away = Outage(folder, started, lease_seconds)
         with asking(away.url, **away.settings) as app:
             yield away, Orchard(app, away.start_worker("first", pool))
 
 
-@pytest.mark.parametrize("is_first", [True, False], ids=["first result", "later result"])
-@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize(("pool", "is_first"), RESULTS, ids=lambda value: {True: "first", False: "later"}.get(value))
 def test_a_chord_completes_once_after_an_outage(tmp_path: Path, pool: str, is_first: bool) -> None:
     slots = 1 if pool == "solo" else 2
     names = ["a", "b"][:slots]
@@ -99,12 +113,11 @@ def test_a_chord_completes_once_after_an_outage(tmp_path: Path, pool: str, is_fi
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGQUIT, signal.SIGKILL])
-@pytest.mark.parametrize("pool", ["prefork", "threads", "solo", "gevent"])
+@pytest.mark.parametrize(("pool", "how"), SIGNALS)
 def test_a_worker_that_ends_during_an_outage_leaves_its_tasks(tmp_path: Path, pool: str, how: signal.Signals) -> None:
     slots = 1 if pool == "solo" else 2
     names = ["a", "b"][:slots]
-    with outage(tmp_path, pool) as (away, grove):
+    with outage(tmp_path, pool, SHORT_LEASE_SECONDS) as (away, grove):
         result = chord(away.held(grove, *names), grove.sig("put_down", str(away.ledger))).delay()
         away.ledger.wait_for(*(f"{name} began" for name in names))
         away.begin(grove.worker, slots)

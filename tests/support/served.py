@@ -21,6 +21,7 @@ class ServedBroker(Child):
     """``opendata-queue broker`` with these options.
 
     Args:
+        grace_seconds: with ``lease_seconds``, how long what a client held is held for it after a restart.
         clock_ahead: by how many seconds the broker's system clock is wrong.
         app: a program of ``tests/support/apps`` that stands for the command.
 
@@ -33,6 +34,7 @@ class ServedBroker(Child):
         folder: Path,
         *options: str,
         lease_seconds: int | None = None,
+        grace_seconds: float = 5.0,
         clock_ahead: float = 0.0,
         descriptors: int | None = None,
         app: str = "",
@@ -40,7 +42,7 @@ class ServedBroker(Child):
         read_fd, write_fd = os.pipe()
         program = [sys.executable, str(APPS / app)] if app else [str(COMMAND)]
         if lease_seconds is not None:
-            program = [sys.executable, str(APPS / "short_leases.py"), str(lease_seconds)]
+            program = [sys.executable, str(APPS / "short_leases.py"), str(lease_seconds), str(grace_seconds)]
         if descriptors is not None:
             program = ["/bin/sh", "-c", f'ulimit -n {descriptors}; exec "$0" "$@"', *program]
         try:

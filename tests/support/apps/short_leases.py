@@ -1,7 +1,8 @@
-"""``opendata-queue`` with shorter leases: short_leases.py SECONDS ARGUMENTS…. The default is too long for a test.
+"""``opendata-queue`` with shorter leases: short_leases.py SECONDS GRACE_SECONDS ARGUMENTS….
 
-The clients' grace is longer than the default, though: after a restart it is all that protects what a lease so short
-does not, and a machine that stands still for some seconds must not use it up.
+The default is too long for a test. The clients' grace may have to be longer than its default, though: after a restart
+it is all that protects what a lease so short does not, and a machine that stands still for some seconds must not use it
+up.
 """
 
 from __future__ import annotations
@@ -12,19 +13,16 @@ from long_grace import set_grace  # type: ignore[import-not-found]  # it stands 
 
 from kombu_opendata.storage.state import store_state
 
-#: what is held for a client that does not come back is held for so long after the restart
-GRACE_SECONDS = 5.0
 
-
-def main(seconds: int, arguments: list[str]) -> None:
+def main(seconds: int, grace_seconds: float, arguments: list[str]) -> None:
     store_state.DEFAULT_LEASE_SECONDS = seconds
     defaults = {**store_state.QueueSettings._field_defaults, "lease_seconds": seconds}
     store_state.QueueSettings.__new__.__defaults__ = tuple(defaults.values())
-    set_grace(GRACE_SECONDS)
+    set_grace(grace_seconds)
     from kombu_opendata.cli.root import main as cli
 
     cli(arguments)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2:])
+    main(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3:])

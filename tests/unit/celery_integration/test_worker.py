@@ -1,0 +1,67 @@
+"""Events of a worker while the broker is unreachable."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from celery import Celery
+from kombu.transport import memory
+
+from kombu_opendata.celery_integration.worker import limit_waits
+
+SECONDS = 20
+
+
+class LostChannel(memory.Channel):
+    """A channel whose connection breaks when it publishes."""
+
+    def basic_publish(self, *_args: Any, **_options: Any) -> None:
+        raise ConnectionResetError("the connection was lost")
+
+
+class UnreachableBroker(memory.Transport):
+    """A broker that is killed after the first connection to it."""
+
+    Channel = LostChannel
+    recoverable_connection_errors = (ConnectionError,)
+    is_killed = False
+
+    def establish_connection(self) -> Any:
+        if self.is_killed:
+            raise ConnectionRefusedError("the broker is away")
+        type(self).is_killed = True
+        return super().establish_connection()
+
+
+@pytest.fixture
+def dispatcher(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.setattr(UnreachableBroker, "is_killed", False)
+    with Celery("test", set_as_current=False) as app, app.connection(transport=UnreachableBroker) as connection:
+        dispatcher = app.events.Dispatcher(connection, enabled=True)
+        limit_waits(dispatcher)
+        yield dispatcher
+
+
+def ends(call: Callable[[], object]) -> bool:
+    """Return True if the call returns in time; it runs in a thread that may hang."""
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(SECONDS)
+    return not thread.is_alive()
+
+
+def test_a_heartbeat_does_not_wait_until_the_broker_is_back(dispatcher: Any) -> None:
+    assert ends(lambda: dispatcher.send("worker-heartbeat", retry=True))
+    assert UnreachableBroker.is_killed, "it was connected"
+    assert ends(lambda: dispatcher.send("worker-offline", retry=False)), "the lock is free"
+
+
+def test_a_signal_handler_sends_an_event_during_another(dispatcher: Any) -> None:
+    def interrupted() -> None:
+        with dispatcher.mutex:  # the interrupted call holds it
+            dispatcher.send("task-cancelled")
+
+    assert ends(interrupted)
