@@ -112,7 +112,7 @@ def limit_waits(dispatcher: Any) -> None:
 
     Celery retries heartbeats without a limit and holds the dispatcher's lock during the retries. A shutdown sends
     events too. It would wait for the lock until the broker is back, in any thread: a prefork pool that stops sends
-    heartbeats in a thread of its own, and the handler of SIGQUIT may interrupt a heartbeat in the main thread. An event
+    heartbeats in another thread, and the handler of SIGQUIT may interrupt a heartbeat in the main thread. An event
     that can't be sent stays in the dispatcher's buffer.
     """
     dispatcher.mutex = threading.RLock()
