@@ -254,6 +254,17 @@ def _texts_of(
             seen[name] = "true" if value else "false"
         elif kind is int or kind is float:
             seen[name] = repr(value)
+    return _with_own_headers(seen, exchange, routing_key, priority, content_type)
+
+
+def _with_own_headers(
+    seen: dict[str, str], exchange: str, routing_key: str, priority: int, content_type: str | None
+) -> dict[str, str]:
+    """Return the texts of a message's headers with the broker's own, without those that no filter reads.
+
+    Raises:
+        InvalidMessage: there are too many.
+    """
     for name in _UNSEEN:
         seen.pop(name, None)
     seen["exchange"] = exchange
@@ -341,16 +352,7 @@ def metadata_headers(
         if len(name) > _SURELY_FITS:
             _check_length(name, "")
         seen[name] = text
-    for name in _UNSEEN:
-        seen.pop(name, None)
-    seen["exchange"] = exchange
-    seen["routing_key"] = routing_key
-    seen["priority"] = str(priority)
-    if content_type:
-        seen["content_type"] = content_type
-    if len(seen) > MAX_HEADERS:
-        raise _too_many(len(seen))
-    return seen
+    return _with_own_headers(seen, exchange, routing_key, priority, content_type)
 
 
 def header_text(value: Any) -> str | None:
