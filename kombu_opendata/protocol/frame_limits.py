@@ -105,9 +105,12 @@ def refusal(body: Any, error: OpenDataError) -> Refused:
     """Return the error as a reply to the message.
 
     Raises:
-        ProtocolError: the message has no request number for a reply.
+        ProtocolError: the message is incomplete, or has no request number for a reply.
     """
-    head = _head(body)
+    try:
+        head = _head(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+        raise ProtocolError(f"{error.text}; the rest of the message does not decode: {exc}") from exc
     if head.tag in _UNANSWERED or type(head.rid) is not int or not head.rid:
         raise ProtocolError(error.text)
     return Refused(head.rid, error)

@@ -155,7 +155,7 @@ def test_a_query_that_is_killed_again_and_again(started: Children, broker_url: s
 
 
 def test_a_broker_that_is_killed_again_and_again(spark: Any, broker_url: str, store_folder: Path) -> None:
-    """Up to twice while a job is submitted, at random moments: early, and around its commit.
+    """Up to twice while a job is submitted: as soon as the broker answers, and at a random moment around its commit.
 
     No more often than that, so that a job gets on however long a broker takes to start.
     """
@@ -173,7 +173,7 @@ def test_a_broker_that_is_killed_again_and_again(spark: Any, broker_url: str, st
             while not (broker.answers() and len(staged() - before) >= batches):
                 if over.wait(0.02):
                     return
-            if over.wait(dice.random() * 0.5):
+            if over.wait(dice.random() * 0.5 if batches else 0):
                 return
             killed.append(broker.kill())
 

@@ -62,6 +62,13 @@ def test_too_much(message: Any, error: type[OpenDataError], text: str) -> None:
     assert text in refused.error.text
 
 
+def test_too_much_in_a_message_that_is_cut_off_before_its_end() -> None:
+    damaged = bytearray(frame(m.WatchResults(-(1 << 31) - 1, [], 0))[4:])
+    damaged[8:8] = b"\0\0\0\xdd"  # the list's length is read from other bytes now
+    with pytest.raises(ProtocolError, match="does not decode"):
+        list(FrameReader(client_messages, bounded=True).feed(len(damaged).to_bytes(4, "little") + damaged))
+
+
 @pytest.mark.parametrize("message", [m.Settle(7, 0, 1, [("q", 1, 1)] * (MAX_ITEMS + 1)), publish(256)])
 def test_too_much_in_a_message_that_has_no_answer(message: Any) -> None:
     if isinstance(message, m.Publish):
