@@ -9,7 +9,6 @@ The parser, and lark with it, is imported only when there is a text to parse.
 from __future__ import annotations
 
 from ..errors import SelectorError
-from .explain import Explanation
-from .selector import Selector, compile_selector
+from .selector import Explanation, Selector, compile_selector
 
 __all__ = ["Explanation", "Selector", "SelectorError", "compile_selector"]

@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from . import tree
-from .coercion import boolean_of, number_of, operation
-from .language import MAX_LIKE_TEXT, MAX_TOPIC_TEXT
+from .language import MAX_LIKE_TEXT, MAX_TOPIC_TEXT, boolean_of, number_of, operation
 from .like_match import compile_like, is_scan
 from .topic_match import compile_topic
 
@@ -33,18 +32,15 @@ _NUMERIC = (tree.Number, tree.Negative, tree.Arithmetic)
 def compile_condition(node: tree.Condition, wanted: bool = True) -> Predicate:
     """Return a test that the condition is true, or with ``wanted`` False, that it is false."""
     match node:
-        case tree.And(parts):
+        case tree.Logical(operator, parts):
             functions = [compile_condition(part, wanted) for part in parts]
-            return _every(functions) if wanted else _some(functions)
-        case tree.Or(parts):
-            functions = [compile_condition(part, wanted) for part in parts]
-            return _some(functions) if wanted else _every(functions)
+            return _every(functions) if (operator == "AND") is wanted else _some(functions)
         case tree.Not(part):
             return compile_condition(part, not wanted)
         case tree.Compare(sign, left, right):
             return _compare(sign if wanted else OPPOSITES[sign], left, right)
         case tree.Between(operand, low, high):
-            both = tree.And((tree.Compare(">=", operand, low), tree.Compare("<=", operand, high)))
+            both = tree.all_of([tree.Compare(">=", operand, low), tree.Compare("<=", operand, high)])
             return compile_condition(both, wanted)
         case tree.In(operand, members):
             return _in(operand, members, wanted)

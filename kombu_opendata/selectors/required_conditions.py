@@ -25,8 +25,6 @@ from .compiler import MIRRORED, OPPOSITES
 TEXT, NUMBER, PREFIX, SUFFIX, RANGE, EXISTS = "text", "number", "prefix", "suffix", "range", "exists"
 #: limit for alternatives; a filter with more is looked up by another condition, or always evaluated
 MAX_KEYS = 2_000
-
-
 _INFINITE = float("inf")
 
 
@@ -45,14 +43,12 @@ Cost = Callable[[LookupKey], float]
 def required_keys(node: tree.Condition, cost: Cost, wanted: bool = True) -> list[LookupKey] | None:
     """Return keys of which one is met if the condition is true (or false, with ``wanted`` False).
 
-    None if there are none.
-
-    If there is a choice, the cheapest keys are returned.
+    None if there are none. If there is a choice, the cheapest keys are returned.
     """
     match node:
-        case tree.And(parts) | tree.Or(parts):
+        case tree.Logical(operator, parts):
             alternatives = [required_keys(part, cost, wanted) for part in parts]
-            return _cheapest(alternatives, cost) if isinstance(node, tree.And) is wanted else _union(alternatives)
+            return _cheapest(alternatives, cost) if (operator == "AND") is wanted else _union(alternatives)
         case tree.Not(part):
             return required_keys(part, cost, not wanted)
         case tree.IsNull(header):
@@ -125,13 +121,13 @@ def _existing(node: tree.Condition) -> list[LookupKey] | None:
     return next(([LookupKey(EXISTS, operand.name)] for operand in operands if isinstance(operand, tree.Header)), None)
 
 
-def _cheapest(found: Iterable[list[LookupKey] | None], cost: Cost) -> list[LookupKey] | None:
-    return min((keys for keys in found if keys is not None), key=lambda keys: sum(map(cost, keys)), default=None)
+def _cheapest(alternatives: Iterable[list[LookupKey] | None], cost: Cost) -> list[LookupKey] | None:
+    return min((keys for keys in alternatives if keys is not None), key=lambda keys: sum(map(cost, keys)), default=None)
 
 
-def _union(found: Iterable[list[LookupKey] | None]) -> list[LookupKey] | None:
+def _union(alternatives: Iterable[list[LookupKey] | None]) -> list[LookupKey] | None:
     union: dict[LookupKey, None] = {}
-    for keys in found:
+    for keys in alternatives:
         if keys is None:
             return None
         union.update(dict.fromkeys(keys))

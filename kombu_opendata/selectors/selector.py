@@ -1,13 +1,17 @@
-"""Compiled filter: a text or a tree as a function over headers."""
+"""Compiled filter: a text or a tree as a function over headers, and the explanation of its value."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property, lru_cache
+from typing import Any
+
+import msgspec
 
 from ..errors import RequestError, SelectorError
 from .compiler import Headers, Predicate, compile_condition, most_steps
-from .explain import Explanation, explain
-from .tree import Condition, headers_of, text_of
+from .language import boolean_of, number_of
+from .tree import Boolean, Condition, Logical, Node, Not, headers_of, text_of
 
 
 class Selector:
@@ -71,3 +75,96 @@ def _compile(text: str) -> Selector | SelectorError:
         return Selector(parse(text), text)
     except SelectorError as exc:
         return exc.with_traceback(None)
+
+
+#: limit for the characters of a part's text and of a header's value
+MAX_SHOWN = 200
+#: limit for the parts that are explained; the others are only counted
+MAX_PARTS = 500
+
+_WORDS = {True: "true", False: "false", None: "unknown"}
+
+
+class Explanation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Condition with its value (True, False or None for unknown), the headers that it read, and its parts.
+
+    ``omitted`` is the number of parts that are not shown.
+    """
+
+    text: str
+    value: bool | None
+    headers: dict[str, str | None] = {}
+    parts: tuple[Explanation, ...] = ()
+    omitted: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the explanation as plain data, for the wire and for JSON."""
+        data: dict[str, Any] = msgspec.to_builtins(self)
+        if self.parts:  # a list, as in the wire form and in JSON
+            data["parts"] = [part.to_dict() for part in self.parts]
+        return data
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> Explanation:
+        """Return the explanation of :meth:`to_dict`."""
+        return msgspec.convert(found, cls)
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines(""))
+
+    def _lines(self, indent: str) -> list[str]:
+        seen = ", ".join(f"{name} is {_shown(value)}" for name, value in self.headers.items())
+        lines = [f"{indent}{_WORDS[self.value]}: {self.text}" + (f"   ({seen})" if seen else "")]
+        for part in self.parts:
+            lines += part._lines(indent + "  ")
+        return lines + ([f"{indent}  … and {self.omitted} more"] if self.omitted else [])
+
+
+def _shown(value: str | None) -> str:
+    if value is None:
+        return "missing"
+    return value if number_of(value) is not None or boolean_of(value) is not None else repr(value)
+
+
+def explain(node: Condition, headers: Mapping[str, str], max_parts: int = MAX_PARTS) -> Explanation:
+    """Explain a condition and its parts for these headers, at most ``max_parts`` of them."""
+    return _explain(node, headers, [max_parts])
+
+
+def _explain(node: Condition, headers: Mapping[str, str], left: list[int]) -> Explanation:
+    left[0] -= 1
+    below = node.parts if isinstance(node, Logical) else (node.part,) if isinstance(node, Not) else ()
+    parts = []
+    for part in below:
+        if left[0] <= 0:
+            break
+        parts.append(_explain(part, headers, left))
+    # each part is evaluated once, as the explanations below have the values of their parts
+    values = [part.value for part in parts] + [_value(part, headers) for part in below[len(parts) :]]
+    value = _combined(node, values) if below else _value(node, headers)
+    seen = {} if below or isinstance(node, Boolean) else _seen(node, headers)
+    return Explanation(_cut(text_of(node)), value, seen, tuple(parts), len(below) - len(parts))
+
+
+def _combined(node: Condition, values: list[bool | None]) -> bool | None:
+    """Return the value of an AND, an OR or a NOT from those of its parts."""
+    if isinstance(node, Not):
+        return None if values[0] is None else not values[0]
+    decisive = isinstance(node, Logical) and node.operator == "OR"
+    return decisive if decisive in values else None if None in values else not decisive
+
+
+def _value(node: Condition, headers: Mapping[str, str]) -> bool | None:
+    """Return True, False, or None for unknown."""
+    if compile_condition(node)(headers):
+        return True
+    return False if compile_condition(node, wanted=False)(headers) else None
+
+
+def _seen(node: Node, headers: Mapping[str, str]) -> dict[str, str | None]:
+    values = ((name, headers.get(name)) for name in headers_of(node))
+    return {name: None if value is None else _cut(value) for name, value in values}
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "…"

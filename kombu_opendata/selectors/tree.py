@@ -117,25 +117,17 @@ class Not:
 
 
 @dataclass(frozen=True, slots=True)
-class And:
-    """Conjunction of two parts or more; none of them is an And."""
+class Logical:
+    """Two parts or more, joined by ``operator``, AND or OR; none of them is a Logical with the same operator."""
 
-    parts: tuple[Condition, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Or:
-    """Disjunction of two parts or more; none of them is an Or."""
-
+    operator: str
     parts: tuple[Condition, ...]
 
 
 Constant: TypeAlias = Text | Number | Boolean
 Value: TypeAlias = Header | Text | Number | Boolean | Negative | Arithmetic
-Condition: TypeAlias = Header | Boolean | Compare | Between | In | Like | IsNull | Topic | Not | And | Or
+Condition: TypeAlias = Header | Boolean | Compare | Between | In | Like | IsNull | Topic | Not | Logical
 Node: TypeAlias = Value | Condition
-
-TRUE, FALSE = Boolean(True), Boolean(False)
 
 
 def constant_node(value: str | float | bool) -> Constant | Negative:
@@ -161,20 +153,25 @@ def constant_value(node: Node) -> str | int | float | bool | None:
 
 def all_of(parts: list[Condition]) -> Condition:
     """Return the parts joined by AND; TRUE if there are none."""
-    flat = [each for part in parts for each in (part.parts if isinstance(part, And) else (part,))]
-    return And(tuple(flat)) if len(flat) > 1 else flat[0] if flat else TRUE
+    return _joined("AND", parts) if parts else Boolean(True)
 
 
 def any_of(parts: list[Condition]) -> Condition:
     """Return the parts joined by OR; FALSE if there are none."""
-    flat = [each for part in parts for each in (part.parts if isinstance(part, Or) else (part,))]
-    return Or(tuple(flat)) if len(flat) > 1 else flat[0] if flat else FALSE
+    return _joined("OR", parts) if parts else Boolean(False)
+
+
+def _joined(operator: str, parts: list[Condition]) -> Condition:
+    flat: list[Condition] = []
+    for part in parts:
+        flat += part.parts if isinstance(part, Logical) and part.operator == operator else (part,)
+    return Logical(operator, tuple(flat)) if len(flat) > 1 else flat[0]
 
 
 def children(node: Node) -> tuple[Node, ...]:
     """Return the nodes below, from left to right."""
     match node:
-        case And(parts) | Or(parts):
+        case Logical(_, parts):
             return parts
         case Not(part):
             return (part,)
@@ -241,10 +238,9 @@ def text_of(node: Node) -> str:
             return f"{identifier(header.name)} IS NOT NULL"
         case Not(part):
             return f"NOT ({text_of(part)})"
-        case And(parts):
-            return " AND ".join(f"({text_of(part)})" if isinstance(part, Or) else text_of(part) for part in parts)
-        case Or(parts):
-            return " OR ".join(f"({text_of(part)})" if isinstance(part, And) else text_of(part) for part in parts)
+        case Logical(operator, parts):
+            texts = (f"({text_of(part)})" if isinstance(part, Logical) else text_of(part) for part in parts)
+            return f" {operator} ".join(texts)
 
 
 def _operand(node: Value) -> str:

@@ -17,7 +17,6 @@ from kombu_opendata.selectors.like_match import compile_like
 from kombu_opendata.selectors.parser import parse
 from kombu_opendata.selectors.topic_match import topic_matches
 from kombu_opendata.selectors.tree import (
-    And,
     Arithmetic,
     Between,
     Boolean,
@@ -26,10 +25,10 @@ from kombu_opendata.selectors.tree import (
     In,
     IsNull,
     Like,
+    Logical,
     Negative,
     Not,
     Number,
-    Or,
     Text,
     Topic,
     all_of,
@@ -78,9 +77,9 @@ def simple(node: Any, message: Mapping[str, str]) -> bool | None:
     if isinstance(node, Not):
         value = simple(node.part, message)
         return None if value is None else not value
-    if isinstance(node, (And, Or)):
+    if isinstance(node, Logical):
         found = {simple(part, message) for part in node.parts}
-        ends = isinstance(node, Or)
+        ends = node.operator == "OR"
         return ends if ends in found else None if None in found else not ends
     true, false = compile_condition(node)(message), compile_condition(node, wanted=False)(message)
     assert not (true and false)

@@ -11,7 +11,7 @@ from ...errors import NotFound, RequestError, StoreError
 from ...protocol import messages as m
 from ...protocol.envelope import open_envelope
 from ...selectors import Explanation, Selector, compile_selector
-from ...selectors.explain import explain as explain_condition
+from ...selectors.selector import explain as explain_condition
 from ...storage.commit.commits import Commits
 from ...storage.messages.payloads import Payloads
 from ...storage.read.queue_pages import QueuePages

@@ -7,8 +7,7 @@ from typing import Any
 
 from ...errors import SelectorError
 from ...masking import Masking
-from ...selectors.explain import Explanation
-from ...selectors.selector import compile_selector
+from ...selectors.selector import Explanation, compile_selector
 from ..brokers import UserBroker
 
 
