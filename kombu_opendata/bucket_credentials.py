@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 
 from .errors import InvalidURL, StoreError
-from .masked_url import masked
-from .private_file import read_private
+from .file_system import read_private
+from .masking import masked
 
 VARIABLES = (
     "AWS_ACCESS_KEY_ID",

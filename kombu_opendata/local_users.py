@@ -1,4 +1,4 @@
-"""Users of this machine: the peer of a Unix socket, and the possible creators of a file.
+"""Users of this host: the peer of a Unix socket, and the possible creators of a file.
 
 The kernel reports the user of the peer. A path alone proves nothing.
 """

@@ -1,4 +1,4 @@
-"""Folder that belongs to this user alone.
+"""Folders that belong to this user alone.
 
 A path does not identify the creator of the folder: any user may create ``/tmp/queue``. Client and broker therefore open
 a store's folder first, check the opened folder, and open the files in it relative to that descriptor, never through a
@@ -15,7 +15,7 @@ from types import TracebackType
 from urllib.parse import quote
 
 from .errors import StoreUnwritable, UnsafeFolder
-from .full_disk import is_full, remedy
+from .file_system import is_full, remedy
 from .local_users import WRITABLE_BY_OTHERS, is_trusted, user_name
 
 _RIGHTS_OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO

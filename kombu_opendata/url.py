@@ -27,7 +27,7 @@ from typing import Literal
 from urllib.parse import quote, unquote
 
 from .errors import InvalidURL
-from .masked_url import HOST, SCHEME, masked, split_authority
+from .masking import HOST, SCHEME, masked, split_authority
 
 DEFAULT_PORT = 5677
 DEFAULT_INSTANCE = "default"

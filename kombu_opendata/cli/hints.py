@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..local_users import sharer_of
-from ..masked_url import masked
+from ..masking import masked
 from .exit_codes import NO_BROKER, CommandError
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ..errors import RequestError
-from ..private_file import read_private
+from ..file_system import read_private
 from ..url import Address
 from .connection_options import Options
 

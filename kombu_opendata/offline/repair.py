@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CorruptRecord, StoreError, StoreInUse
-from ..folder_sync import sync_folder
+from ..file_system import sync_folder
 from ..storage.commit import journal_records, journal_segment
 from ..storage.commit.journal_segment import HEADER_BYTES
 from ..storage.effects import codec

@@ -13,7 +13,7 @@ import kombu_opendata  # noqa: F401 - makes the broker URL known
 
 from ..client.calls.staged_jobs import StagingClient
 from ..errors import NotFound, RequestError
-from ..masked_url import masked
+from ..masking import masked
 from ..url import did_you_mean, parse
 from .celery_app import load_app
 

@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ..errors import OpenDataError, StoreError, StoreFull, StoreUnwritable
-from ..folder_sync import sync_folder
-from ..full_disk import is_full, remedy
+from ..file_system import is_full, remedy, sync_folder
 from .batch_uri import FILE_NAME
 from .folder import Folder, FolderEntry, Output, missing
 

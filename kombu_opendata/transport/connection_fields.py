@@ -28,7 +28,7 @@ from kombu.utils.url import parse_url
 
 from .. import url as urls
 from ..errors import InvalidURL
-from ..masked_url import SCHEME, masked
+from ..masking import SCHEME, masked
 from ..url import Address
 
 

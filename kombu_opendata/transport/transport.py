@@ -25,7 +25,7 @@ from ..client.connection_options import (
 from ..client.session.broker_connection import BrokerConnection
 from ..client.session.session import channel_of
 from ..errors import ConnectionLost, OpenDataError, RetryLater, StartError, StoreError, VersionMismatch
-from ..masked_url import masked
+from ..masking import masked
 from ..version import __version__
 from . import channel as channels
 from . import connection_fields

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kombu import connection as kombu_connection
 
 from kombu_opendata.errors import InvalidURL
-from kombu_opendata.masked_url import masked
+from kombu_opendata.masking import masked
 from kombu_opendata.transport.connection_fields import address_of
 from kombu_opendata.url import parse
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kombu_opendata.errors import InvalidURL, RequestError
-from kombu_opendata.masked_url import masked
+from kombu_opendata.masking import masked
 from kombu_opendata.spark.broker_access import access_of
 from kombu_opendata.url import Address, parse
 

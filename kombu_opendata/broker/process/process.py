@@ -20,7 +20,7 @@ from typing import Any
 from ...configuration.addresses import Listen
 from ...configuration.options import BrokerOptions
 from ...errors import OpenDataError, StartError, StoreFenced, StoreInUse
-from ...masked_url import masked
+from ...masking import masked
 from ...private_folder import PrivateFolder
 from ...version import __version__
 from ..standby.active_role import EXIT_FAILED, EXIT_FENCED, ActiveRole

@@ -9,7 +9,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from ...errors import OpenDataError, PreconditionFailed, StoreFenced, StoreSilent
-from ...masked_url import masked
+from ...masking import masked
 from ...protocol.messages import BrokerGoodbye, Failed
 from ...storage.clock import Clock, SystemClock
 from ...version import __version__

@@ -13,8 +13,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from ...boot import boot_id
 from ...errors import StoreInUse
+from ...file_system import boot_id
 
 #: how long a starting broker watches the mark of another host: several renewals, see folder_active_role.py
 _WATCH_SECONDS = 3.0

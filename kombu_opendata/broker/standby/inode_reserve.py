@@ -11,7 +11,7 @@ import contextlib
 import logging
 from pathlib import Path
 
-from ...full_disk import free_inodes
+from ...file_system import free_inodes
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ...boot import boot_id
+from ...file_system import boot_id
 
 
 def own_process() -> str:

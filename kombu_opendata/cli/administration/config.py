@@ -77,7 +77,7 @@ def show(file: Path | None, config: Path | None, as_json: bool, **given: Any) ->
 
 
 def _shown(spec: Spec, value: Any) -> Any:
-    from ...masked_url import masked
+    from ...masking import masked
 
     return masked(value) if spec.field == "store" else spec.shown(value)
 

@@ -11,9 +11,8 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from ...errors import InvalidURL, StoreError, StoreFull, StoreUnwritable
-from ...folder_sync import sync_folder
-from ...full_disk import is_full, remedy
-from ...masked_url import masked
+from ...file_system import is_full, remedy, sync_folder
+from ...masking import masked
 from ...private_folder import make_folder
 from ...staging.bucket_folder import BucketFolder
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Set
 from typing import Protocol
 
 from ...errors import OpenDataError, StoreError, StoreFull, StoreUnwritable
-from ...full_disk import remedy
+from ...file_system import remedy
 from ..clock import Clock
 from ..effects import codec
 from ..effects.effect import Effect

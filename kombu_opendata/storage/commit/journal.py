@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ...errors import CorruptRecord, OpenDataError, StoreFull, StoreUnwritable
-from ...full_disk import is_full, remedy
+from ...file_system import is_full, remedy
 from .journal_records import RECORD, RECORD_BYTES, JournalRecord, begun_record, checksum, complete_records
 from .journal_segment import HEADER_BYTES, Segment
 

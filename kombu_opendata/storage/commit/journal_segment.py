@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import CorruptRecord, NewerFormat
-from ...folder_sync import sync_folder
+from ...file_system import sync_folder
 
 _HEADER = struct.Struct("<4sHHQQ")
 HEADER_BYTES = _HEADER.size

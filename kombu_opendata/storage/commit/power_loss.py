@@ -30,8 +30,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from ... import errors
-from ...boot import BOOT_ID_FILE, boot_id
-from ...full_disk import is_full, remedy
+from ...file_system import BOOT_ID_FILE, boot_id, is_full, remedy
 
 # in the order in which they must be listed
 NUMBERED = ("manifest", "compactions", "wal")

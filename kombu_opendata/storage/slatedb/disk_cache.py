@@ -14,8 +14,8 @@ import shutil
 import stat
 from pathlib import Path
 
-from ...boot import boot_id
 from ...errors import StoreUnwritable
+from ...file_system import boot_id
 
 #: processes of one host that may cache a database at the same time, as during a take-over
 _SLOTS = 8

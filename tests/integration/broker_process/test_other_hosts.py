@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.boot import boot_id
 from kombu_opendata.broker.standby.active_role import EXIT_FENCED
+from kombu_opendata.file_system import boot_id
 
 from ...support.broker import EmbeddedBroker
 from ...support.kombu_client import declare, send, take_bodies

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ....errors import StartError
-from ....private_file import read_private
+from ....file_system import read_private
 from .server_context import ServerContext
 
 #: OpenSSL's X509_V_FLAG_NO_CHECK_TIME: the handshake in memory reads the dates, which are checked here

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kombu_opendata import boot, errors
+from kombu_opendata import errors, file_system
 from kombu_opendata.storage.commit import power_loss
 from kombu_opendata.storage.commit.power_loss import SyncPoint, heal_after_power_loss, mark_clean, sync_tree
 from kombu_opendata.storage.slatedb.store_writer import SlateStore
@@ -250,7 +250,7 @@ def test_a_failing_disk_is_a_store_error(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_the_boot_id_comes_from_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(power_loss.current_boot_id()) == 36
-    monkeypatch.setattr(boot, "BOOT_ID_FILE", tmp_path / "none")
+    monkeypatch.setattr(file_system, "BOOT_ID_FILE", tmp_path / "none")
     with pytest.raises(errors.StartError):
         power_loss.current_boot_id()
     assert SyncPoint("x").clean is False
