@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
-from kombu_opendata.broker.standby.inode_reserve import fill_reserve, use_reserve
+from kombu_opendata.broker.standby.store_lock import fill_reserve, use_reserve
 from kombu_opendata.file_system import free_inodes, is_full, remedy
 
 from ..support.disks import small_disk

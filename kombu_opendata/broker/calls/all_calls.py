@@ -6,8 +6,8 @@ from uuid import uuid4
 
 from ..figures.changes import InstanceChanges
 from ..figures.periodic_tasks import PeriodicTaskTracker
-from ..instance.altered_messages import AlteredMessages
 from ..instance.instance import Instance
+from ..instance.queue_alterations import AlteredMessages
 from ..model.sessions import Session
 from .admin_calls import AdminCalls, Directory
 from .alter_calls import AlterCalls

@@ -14,9 +14,8 @@ from ...storage.records.overrides import DELIVERIES, PUBLISHES
 from ..access.rights import ALL_EXCHANGES
 from ..delivery.queue_policies import QueuePolicies
 from ..delivery.queues import Queues
-from ..instance.altered_messages import AlteredMessages
+from ..instance.queue_alterations import Alteration, AlteredMessages, Wanted, alteration
 from ..model.queue import BrokerQueue
-from ..model.queue_alterations import Alteration, Wanted, alteration
 from .dispatch import required_rights as needs
 from .dispatch.context import Context
 from .dispatch.registry import handles

@@ -10,7 +10,7 @@ from ...protocol import messages as m
 from ...protocol.messages.message_base import WireMessage
 from ...storage.clock import Clock
 from ...storage.state.queue_buckets import QueueEntry
-from ..delivery.leases.lease_tokens import LeaseTable
+from ..delivery.lease_tokens import LeaseTable
 from ..delivery.outbox import Outbox
 from ..delivery.queues import Queues
 from ..model import queue_arguments

@@ -8,8 +8,8 @@ from ...protocol import messages as m
 from ...protocol.messages import queue_messages as q
 from ...storage.commit.commits import Commits
 from ..delivery.background import Background
-from ..delivery.leases.session_lifecycle import SessionLifecycle
 from ..delivery.outbox import Outbox
+from ..delivery.session_lifecycle import SessionLifecycle
 from .dispatch import required_rights as needs
 from .dispatch.context import Context
 from .dispatch.registry import handles

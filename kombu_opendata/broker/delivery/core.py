@@ -1,16 +1,56 @@
-"""The shared components of the services of one instance."""
+"""The shared components of the services of one instance, and its failure.
+
+After an unexpected error the memory of an instance is ahead of its store, so the broker must restart.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from dataclasses import dataclass
 
+from ...errors import OpenDataError, StoreError
 from ...storage.clock import Clock
 from ...storage.commit.commits import Commits
 from ..model.sessions import Session
-from .failure import InstanceFailure
 from .outbox import Outbox
 from .queues import Queues
 from .rate_limited_log import Notices
+
+log = logging.getLogger(__name__)
+
+
+class InstanceFailure:
+    """The failure state of an instance.
+
+    Attributes:
+        future: fails with the error.
+    """
+
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, commits: Commits) -> None:
+        self._name = name
+        self._commits = commits
+        self.future: asyncio.Future[None] = loop.create_future()
+
+    def fail(self, exc: BaseException) -> None:
+        """Fail the instance. Its durable state is consistent, but its memory may not be."""
+        if not isinstance(exc, OpenDataError):
+            log.error("instance %s failed", self._name, exc_info=exc)
+            self._commits.failure = StoreError(f"the broker failed: {exc!r}")
+        else:
+            self._commits.failure = exc
+        if not self.future.done():
+            self.future.set_exception(exc)
+
+    def fail_if_store_failed(self, exc: OpenDataError) -> None:
+        """Fail the instance after an error if commits are no longer possible."""
+        if self._commits.failure is not None:
+            self.fail(exc)
+
+    def watch(self, task: asyncio.Task[None]) -> None:
+        """Fail the instance if a task failed; for the task's ``add_done_callback``."""
+        if not task.cancelled() and (exc := task.exception()) is not None:
+            self.fail(exc)
 
 
 class Traffic:

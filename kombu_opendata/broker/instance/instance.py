@@ -14,20 +14,17 @@ from ...storage.state.store_state import DEFAULT_LEASE_SECONDS
 from ..access.audit import Audit
 from ..delivery.active_lease import ActiveLease
 from ..delivery.background import Background
-from ..delivery.core import Core, Traffic
+from ..delivery.core import Core, InstanceFailure, Traffic
 from ..delivery.delivery import Delivery, Turn
-from ..delivery.failure import InstanceFailure
-from ..delivery.flow import LEAST_TURN_SECONDS, MOST_TURN_SECONDS, Flow, Reason
-from ..delivery.leases.lease_expiry import LeaseExpiry
-from ..delivery.leases.lease_tokens import LeaseTable
-from ..delivery.leases.session_lifecycle import SessionLifecycle
-from ..delivery.leases.visibility_timeouts import TimedLeases
+from ..delivery.flow import LEAST_TURN_SECONDS, MOST_TURN_SECONDS, Flow, Reason, StoreGate
+from ..delivery.lease_expiry import LeaseExpiry, TimedLeases
+from ..delivery.lease_tokens import LeaseTable
 from ..delivery.outbox import Outbox
 from ..delivery.queue_policies import QueuePolicies
 from ..delivery.queues import Queues
 from ..delivery.rate_limited_log import Notices, WarnOnce
 from ..delivery.result_watches import ResultWatches
-from ..delivery.store_gate import StoreGate
+from ..delivery.session_lifecycle import SessionLifecycle
 from ..delivery.task_outcomes import TaskOutcomes
 from ..delivery.time_slices import TimeSlice, encoded
 from ..figures.client_rates import ClientRates
@@ -36,10 +33,9 @@ from ..model.queue_kinds import QueueMaker
 from ..model.sessions import Session
 from ..model.stored_queue import Storage
 from ..model.transient_queue import Surroundings
-from .dead_letters import DeadLetters, Store
+from .dead_letters import DeadLetters, Revocations, Store
 from .maintenance import Maintenance
 from .replay_scheduler import ReplayScheduler
-from .revocations import Revocations
 from .staged_job_commits import StagingService
 from .staged_job_runner import StagingRouter
 from .staged_row_router import Planner

@@ -1,37 +1,98 @@
-"""The instances (virtual hosts) of one broker: opening on first use, periodic work, closing."""
+"""The instances (virtual hosts) of one broker: opening on first use, periodic work, closing.
+
+A client may name the instances that are open or in the store, and with an option any. So a misspelt name is an error,
+not a new empty database.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
+from difflib import get_close_matches
 
-from ...errors import LimitExceeded, OpenDataError, RequestError
+from ...errors import InstanceNotFound, LimitExceeded, OpenDataError, RequestError
 from ...protocol import messages as m
 from ...storage.clock import Clock
 from ...storage.commit.cache_warm_up import warmed_cache
 from ...storage.engine import Engine
 from ...storage.slatedb import ffi_choice
 from ...storage.slatedb.block_cache import BlockCache
-from ...storage.slatedb.databases import database_exists
+from ...storage.slatedb.databases import database_exists, databases
 from ..access.user import User
 from ..calls.admin_calls import Directory
 from ..calls.all_calls import InstanceCalls
 from ..delivery.active_lease import ActiveLease
 from ..delivery.flow import Reason
-from ..delivery.leases.visibility_timeouts import is_timed
+from ..delivery.lease_expiry import is_timed
 from ..instance.instance import Instance
 from ..metrics.snapshot import MetricsSnapshot
 from ..model.name_checks import MAX_NAME_BYTES
 from ..wire.broker_settings import BrokerSettings
-from .instance_names import InstanceNames, check_name
 from .logs import code_of
 
 log = logging.getLogger(__name__)
 
+#: a name with one of these endings would be another instance's folder of journals or staged batches
+_NAME = re.compile(r"(?!.*\.(?:journal|staged)$)[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+_SHOWN = 10
 _SHORTEN_SECONDS = 5.0
+
+
+def check_name(name: str) -> None:
+    """Check that an instance can have this name. Raises RequestError if not."""
+    if not _NAME.fullmatch(name):
+        raise RequestError(
+            f"instance name {name!r}: use up to 64 letters, digits, '_', '-' and '.', without '.journal' or "
+            "'.staged' at the end",
+            instance=name,
+        )
+
+
+@dataclass(frozen=True)
+class InstanceNames:
+    """The instances of a store.
+
+    Attributes:
+        store: the object store's URL.
+        create: a client may name any instance, which is then created.
+    """
+
+    store: str
+    create: bool
+
+    async def check(self, name: str, opened: Collection[str], may_enter: Callable[[str], bool]) -> None:
+        """Check that a client may name an instance.
+
+        Args:
+            may_enter: selects the other instances that the error may list for the client.
+
+        Raises:
+            RequestError: the name is not valid.
+            InstanceNotFound: there is no such instance; the text explains how to create it.
+            StoreError: the store can't be read.
+        """
+        check_name(name)
+        if self.create or name in opened or await database_exists(self.store, name):
+            return
+        known = sorted(filter(may_enter, self.listing(opened)))
+        meant = get_close_matches(name, known, n=1)
+        hint = f" Did you mean {meant[0]!r}?" if meant else ""
+        names_text = ", ".join(known[:_SHOWN]) + (" …" if len(known) > _SHOWN else "")
+        raise InstanceNotFound(
+            f"this broker has no instance {name!r}; it has {names_text or 'none that you may use'}.{hint} "
+            f"To create it: 'opendata-queue instance create {name}', or start the broker with --instance {name} or "
+            "--create-instances",
+            instance=name,
+        )
+
+    def listing(self, opened: Collection[str]) -> dict[str, bool]:
+        """Return all known instances, and whether each is open."""
+        return {name: name in opened for name in {*databases(self.store), *opened}}
 
 
 class Instances:

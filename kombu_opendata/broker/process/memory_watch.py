@@ -1,16 +1,32 @@
-"""Memory limit of the broker: frees caches, and delays publishes while the process uses more memory than it may."""
+"""The memory of the broker's process: its size, its limit, and its return to the system.
+
+While the process uses more than its limit, caches are freed and publishes are delayed.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import gc
 import logging
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 from ..metrics.snapshot import MetricsSnapshot
-from .heap import resident_bytes, trim_heap
 
 log = logging.getLogger(__name__)
 
+# from malloc.h; blocks of this size are returned to the system immediately, and so is this much at the end of the heap.
+# Such a block costs a page fault for every 4 kB each time: with 256 kB here, bodies of 1 MB took twice as much CPU.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_MMAP_BYTES, _TRIM_BYTES = 1200 << 10, 1 << 20
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+#: number of new containers before a collection of the youngest generation, and of collections before one of the next
+#: generation
+_THRESHOLDS = (5000, 20, 20)
+_PROC, _CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
 #: publishes resume below this part of the limit
 _RESUME = 0.9
 #: above this part of the limit, or after this growth, unused memory is returned to the system
@@ -19,6 +35,94 @@ _GROWTH_BYTES = 16 << 20
 #: the minimum interval between two such returns; until the next, the heap grows by what fits into no gap of earlier
 #: messages
 _TRIM_SECONDS = 0.25
+
+
+def bound_heap() -> None:
+    """Make glibc return memory to the system.
+
+    With an arena for each of SlateDB's threads, freed memory would not be reused. And glibc raises its thresholds when
+    a large block is freed, unless they are set: then memory that SlateDB needs briefly to write a file would be kept.
+    """
+    mallopt = _function("mallopt")
+    if mallopt is not None:
+        mallopt(_M_ARENA_MAX, 2)
+        mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, _TRIM_BYTES)
+
+
+def trim_heap() -> None:
+    """Return the unused pages between used ones to the system. Takes some milliseconds."""
+    malloc_trim = _function("malloc_trim")
+    if malloc_trim is not None:
+        malloc_trim(0)
+
+
+def freeze_objects() -> None:
+    """Exclude the objects of the startup from Python's garbage collections, and make collections rarer.
+
+    A full collection visits every container and blocks the event loop. After startup, a broker has about 60,000 of
+    them, nearly all permanent, which took 80 to 200 ms each time on a busy machine.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_THRESHOLDS)
+
+
+def _function(name: str) -> Any:
+    """Return a function of the C library; None if it is not glibc."""
+    try:
+        return getattr(ctypes.CDLL(None), name)
+    except (OSError, AttributeError):
+        log.debug("no %s in this C library", name)
+        return None
+
+
+def resident_bytes(proc: Path = _PROC) -> int:
+    """Return the memory that this process uses; 0 if it is not known."""
+    try:
+        return int((proc / "self" / "statm").read_bytes().split()[1]) * _PAGE_BYTES
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def available_bytes(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int:
+    """Return the memory that this process may use at most: that of the machine, or the limit of a control group."""
+    physical = os.sysconf("SC_PHYS_PAGES") * _PAGE_BYTES
+    return min([physical, *_group_limits(proc, cgroups)])
+
+
+def _group_limits(proc: Path, cgroups: Path) -> Iterator[int]:
+    """Yield the limits of this process's control groups and their parents, of version 1 and 2."""
+    try:
+        lines = (proc / "self" / "cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _number, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        root, name = (cgroups / "memory", "memory.limit_in_bytes") if controllers else (cgroups, "memory.max")
+        group = root / path.lstrip("/")
+        for folder in (group, *group.parents):
+            if folder.is_relative_to(root):
+                limit = _number_in(folder / name)
+                if limit is not None:
+                    yield limit
+
+
+def _number_in(path: Path) -> int | None:
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdecimal() else None  # it may be "max"
+
+
+def memory_limit(text: str) -> int:
+    """Return the bytes of ``--memory-limit``, which is a number, or a part of the available memory such as ``40%``."""
+    if text.endswith("%"):
+        return int(available_bytes() * float(text[:-1]) / 100)
+    return int(text)
 
 
 class MemoryWatch:

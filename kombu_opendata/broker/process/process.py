@@ -27,7 +27,7 @@ from ..standby.active_role import EXIT_FAILED, EXIT_FENCED, ActiveRole
 from ..wire.broker_settings import BrokerSettings
 from ..wire.connection_limits import raise_descriptor_limit
 from . import logs
-from .heap import bound_heap, freeze_objects
+from .memory_watch import bound_heap, freeze_objects
 from .server import Server
 from .service_manager import from_environment
 from .start_settings import broker_settings, choose_active_role

@@ -11,7 +11,7 @@ from ..access.users_file import UsersFileChanges
 from ..calls.admin_calls import ReloadReport
 from ..wire.connections import Connections
 from ..wire.logins import Logins
-from ..wire.tls.server_tls import ServerTls
+from ..wire.server_tls import ServerTls
 from .logs import code_of
 
 log = logging.getLogger(__name__)

@@ -22,11 +22,11 @@ from ..wire.broker_settings import BrokerSettings
 from ..wire.connection import ConnectionProtocol
 from ..wire.connection_limits import Slot, descriptor_limit
 from ..wire.connections import Connections
+from ..wire.listener import Listening
 from ..wire.logins import Logins
 from ..wire.standbys import Standby
 from .health import Health
 from .instances import Instances
-from .listening import Listening
 from .memory_watch import MemoryWatch
 from .reloading import Reloading
 

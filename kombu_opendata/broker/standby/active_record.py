@@ -1,12 +1,26 @@
-"""The active record: the identity and addresses of a store's active broker. JSON, see RFC 0009."""
+"""The active record: the identity and addresses of a store's active broker. JSON, see RFC 0009.
+
+In a bucket it is written only in place of the version that was read. A folder's record is a file. It has the identity
+of the active broker's process, ``BOOT/NAMESPACE/PID/START``, by which another process on the same host can check
+whether it has ended: the host's boot, the namespace of process ids (a container has its own), the process and its start
+in clock ticks after the boot. The identity is empty where the system has no ``/proc``.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import os
+import secrets
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 
-from ...errors import CorruptRecord, NewerFormat
+from ...bucket_credentials import read_credential_files
+from ...errors import CorruptRecord, NewerFormat, StartError, StoreError
+from ...file_system import boot_id
+from ...staging.bucket_folder import version_of
 from ...storage.records.header import FORMAT_VERSION
 from ...version import __version__
 
@@ -15,6 +29,44 @@ RECORD_NAME = "broker.active"
 RECORD_FORMAT = 1
 
 ACTIVE, HANDING_OVER, STOPPED = "active", "handing-over", "stopped"
+#: maximum duration of one request, with the client's own retries
+_REQUEST_SECONDS = 5.0
+
+
+def own_process() -> str:
+    """Return the identity of this process."""
+    try:
+        return f"{_place()}/{os.getpid()}/{_started(os.getpid())}"
+    except (OSError, IndexError):
+        return ""
+
+
+def has_ended(process: str) -> bool:
+    """Return whether this process ran on this host and has certainly ended."""
+    try:
+        place, pid, started = process.rsplit("/", 2)
+        if place != _place():
+            return False
+    except (OSError, ValueError):
+        return False
+    try:
+        return _started(int(pid)) != started
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError, IndexError):
+        return False
+
+
+def _place() -> str:
+    return f"{boot_id()}/{os.stat('/proc/self/ns/pid').st_ino}"
+
+
+def _started(pid: int) -> str:
+    """Return the start time of a process; a zombie does not count as running."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    if fields[0] in "ZX":
+        raise FileNotFoundError(f"process {pid} has ended")
+    return fields[19]
 
 
 class TakeOverClaim(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +95,7 @@ class ActiveRecord(msgspec.Struct, frozen=True, kw_only=True):
         lease_seconds: how long the active broker serves without reading the record; inf: it never reads it.
         claim: the claim of a broker that lost its connection to the active one.
         successor: the id of the standby that a broker hands over to.
-        process: the process on its host, see :mod:`.process_identity`.
+        process: the process on its host, see :func:`own_process`.
         version: the version of its package.
         store_format: the newest format of the store that it reads, and may have written.
         written_at: for people; brokers don't read it.
@@ -96,3 +148,88 @@ def decode(data: bytes) -> ActiveRecord:
             key=RECORD_NAME.encode(),
             offset=0,
         ) from exc
+
+
+class VersionedRecord(NamedTuple):
+    """A record, and the version of its object."""
+
+    record: ActiveRecord
+    version: dict[str, str]
+
+
+class RecordChanged(Exception):
+    """Another broker wrote the record after it was read."""
+
+
+class BucketRecord:
+    """The record of one store.
+
+    Raises:
+        StartError: the package ``obstore`` is missing.
+        StoreError: the URL, the environment or a file of credentials is wrong.
+    """
+
+    def __init__(self, url: str) -> None:
+        try:
+            import obstore
+        except ImportError as exc:
+            raise StartError(
+                "a broker on a bucket needs the package obstore: install kombu-opendata[objectstore]",
+                extra="objectstore",
+            ) from exc
+        read_credential_files()
+        self.url = url
+        self._obs = obstore
+        self._changed = (
+            obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError,
+            obstore.exceptions.NotFoundError, FileNotFoundError,
+        )  # fmt: skip
+        try:
+            self._store = obstore.store.from_url(url)
+        except (obstore.exceptions.BaseError, ValueError, TypeError) as exc:
+            raise StoreError(f"the store {url} can't be used: {exc}", url=url) from exc
+
+    async def read(self) -> VersionedRecord | None:
+        """Return the record; None if the store has none.
+
+        Raises:
+            StoreError: the store does not respond.
+            NewerFormat, CorruptRecord: the record can't be read.
+        """
+        try:
+            response = await self._ask(self._obs.get_async(self._store, RECORD_NAME))
+            return VersionedRecord(decode(bytes(await self._ask(response.bytes_async()))), version_of(response.meta))
+        except (FileNotFoundError, self._obs.exceptions.NotFoundError):
+            return None
+
+    async def write(self, record: ActiveRecord, replacing: VersionedRecord | None) -> VersionedRecord:
+        """Write the record in place of another one, or as the first one.
+
+        Raises:
+            RecordChanged: another broker wrote the record first.
+            StoreError: the store does not respond; the record may have been written.
+        """
+        at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        record = msgspec.structs.replace(record, serial=secrets.token_hex(8), written_at=at)
+        mode: Any = "create" if replacing is None else replacing.version
+        try:
+            put = await self._ask(self._obs.put_async(self._store, RECORD_NAME, encode(record), mode=mode))
+            return VersionedRecord(record, version_of(put))
+        except self._changed:
+            current = await self.read()  # the client repeats a put whose response was lost
+            if current is None or current.record.serial != record.serial:
+                raise RecordChanged from None
+            return current
+
+    async def _ask(self, request: Any) -> Any:
+        try:
+            async with asyncio.timeout(_REQUEST_SECONDS):
+                return await request
+        except TimeoutError as exc:
+            raise StoreError(
+                f"the store {self.url} did not answer within {_REQUEST_SECONDS:g} s", url=self.url
+            ) from exc
+        except self._changed:
+            raise
+        except (self._obs.exceptions.BaseError, OSError) as exc:
+            raise StoreError(f"the store {self.url} failed: {exc}", url=self.url) from exc

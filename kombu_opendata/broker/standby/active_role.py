@@ -10,8 +10,7 @@ from typing import Protocol
 
 from ...errors import OpenDataError
 from ..delivery.active_lease import ActiveLease
-from ..wire.gate import Gate
-from ..wire.standbys import Standby, Standbys
+from ..wire.standbys import Gate, Standby, Standbys
 
 #: exit codes of a broker that failed, and of a broker that another one has replaced
 EXIT_FAILED, EXIT_FENCED = 1, 6

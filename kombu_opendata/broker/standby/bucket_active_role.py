@@ -18,10 +18,21 @@ from ...protocol.messages import Prepare, TakeOver
 from ..delivery.active_lease import seconds_since_boot
 from ..wire.standbys import Standby
 from .active_link import connect
-from .active_record import ACTIVE, HANDING_OVER, STOPPED, ActiveRecord, TakeOverClaim, decode, encode
+from .active_record import (
+    ACTIVE,
+    HANDING_OVER,
+    STOPPED,
+    ActiveRecord,
+    BucketRecord,
+    RecordChanged,
+    TakeOverClaim,
+    VersionedRecord,
+    decode,
+    encode,
+    has_ended,
+    own_process,
+)
 from .active_role import ActiveRoleSettings, ClientEntry
-from .bucket_record import BucketRecord, RecordChanged, VersionedRecord
-from .process_identity import has_ended, own_process
 
 log = logging.getLogger(__name__)
 

@@ -1,24 +1,135 @@
-"""The lock on a store's folder: an flock, which the kernel releases when the process ends, also by a crash."""
+"""The lock on a store's folder: an flock, which the kernel releases when the process ends, also by a crash.
+
+Other hosts do not see the lock, and the folder may be on a file system that several hosts share and that is not known
+as such (FUSE, virtiofs). So the broker writes a mark, the host's boot and name, into the file of the lock, and renews
+its modification time while it runs. A broker that finds another host there at startup watches for a renewal. Only
+changes count: the clocks of two hosts are never compared.
+
+SlateDB and the journal create files when a broker opens a store. On a file system without a free inode, this would
+fail, although few files are needed, and most of them are deleted again. So the broker keeps a reserve of empty files,
+which it deletes if it can't start without them. Then it starts, consumers continue, and publishes are refused once the
+journal is full, as on a full disk.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
 import os
+import socket
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from ...errors import StoreInUse, StoreUnwritable
+from ...file_system import boot_id, free_inodes
 from ...private_folder import PrivateFolder
 from ...url import LOCK_NAME, RESTORE_NAME
 from .file_systems import check_file_system
-from .host_mark import HostMark
-from .inode_reserve import fill_reserve, use_reserve
 
 log = logging.getLogger(__name__)
 
+_FOLDER = "broker.reserve"
+#: a startup needs about 15
+_FILES = 32
+#: how long a starting broker watches the mark of another host: several renewals, see folder_active_role.py
+_WATCH_SECONDS = 3.0
 PID_NAME = "broker.pid"
 _LOOK_SECONDS = 0.1
+
+
+def use_reserve(store: Path) -> None:
+    """Delete the reserve if the store's file system has fewer free inodes than that."""
+    free = free_inodes(store)
+    if free is None or free >= _FILES:
+        return
+    count = 0
+    for number in range(_FILES):
+        with contextlib.suppress(OSError):
+            (store / _FOLDER / str(number)).unlink()
+            count += 1
+    log.warning(
+        "the file system of %s has only %d free inodes: delete files there (df -i shows the number); until then, "
+        "publishes may be refused. The broker's reserve of %d inodes is used", store, free, count,
+    )  # fmt: skip
+
+
+def fill_reserve(store: Path) -> None:
+    """Create the missing files of the reserve, if that leaves twice as many inodes free."""
+    free = free_inodes(store)
+    if free is None or free < 3 * _FILES:
+        return
+    with contextlib.suppress(OSError):
+        (store / _FOLDER).mkdir(mode=0o700, exist_ok=True)
+        for number in range(_FILES):
+            (store / _FOLDER / str(number)).touch(mode=0o600)
+
+
+class HostMark:
+    """The mark in one file.
+
+    Attributes:
+        other: the host whose mark is being watched; empty if there is none.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._own = f"{boot} {socket.gethostname()}" if (boot := boot_id()) else ""
+        self._found = ("", 0)
+        self._found_at = 0.0
+        self.other = ""
+
+    def is_stale(self) -> bool:
+        """Return whether no broker on another host uses the folder; False until that is certain.
+
+        Raises:
+            StoreInUse: a broker on another host uses it.
+        """
+        state = self._read()
+        host = self._other_host(state[0])
+        if not host:
+            self.other = ""
+            return True
+        if not self.other:
+            self.other, self._found, self._found_at = host, state, time.monotonic()
+        if state != self._found:
+            raise StoreInUse(
+                f"a broker on the host {host} uses {self._path.parent}, and two hosts must not share a folder: connect "
+                "to it, or stop it first; for brokers on several hosts use a bucket (--store s3://bucket/prefix)",
+                path=str(self._path.parent),
+            )
+        return time.monotonic() - self._found_at >= _WATCH_SECONDS
+
+    def write(self, fd: int) -> None:
+        """Write this host's mark. The file is overwritten in place, because the disk may be full."""
+        os.ftruncate(fd, os.pwrite(fd, self._own.encode(), 0))
+
+    def renew(self, fd: int) -> str:
+        """Show that this broker is alive; returns the name of another host that has taken the folder, or ""."""
+        try:
+            other_host = self._other_host(self._read()[0])
+            if not other_host:
+                os.utime(fd)
+        except OSError:  # disk errors are reported elsewhere
+            return ""
+        return other_host
+
+    def remove(self, fd: int) -> None:
+        """Remove the mark at shutdown."""
+        with suppress(OSError):  # the folder may have been deleted
+            if not self._other_host(self._read()[0]):
+                os.ftruncate(fd, 0)
+
+    def _read(self) -> tuple[str, int]:
+        """Return the mark and its modification time, by a new descriptor: an open one may show this host's cache."""
+        with self._path.open(errors="replace") as file:
+            return file.read(4096).strip(), os.fstat(file.fileno()).st_mtime_ns
+
+    def _other_host(self, mark: str) -> str:
+        """Return the host name in another host's mark; empty if the mark is this host's."""
+        boot, _, host = mark.partition(" ")
+        return host or boot if self._own and boot != self._own.partition(" ")[0] else ""
 
 
 class StoreLock:

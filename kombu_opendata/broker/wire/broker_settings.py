@@ -11,8 +11,8 @@ from ..access.file_format import LimitsTable
 from ..access.quotas import CONNECTION_LIMITS, INSTANCE_LIMITS
 from ..access.users_file import UsersFile
 from .connection_limits import ConnectionLimits
-from .socket_access import SocketAccess
-from .tls.server_tls import ServerTls
+from .server_tls import ServerTls
+from .sockets import SocketAccess
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,9 @@ from ..access.quotas import Quotas
 from ..delivery.rate_limited_log import Notices
 from ..metrics.snapshot import MetricsSnapshot
 from .connection_limits import Admission, ConnectionLimits, Slot
-from .gate import Gate
 from .logins import Logins
 from .partial_frames import PartialFrames
-from .standbys import Standbys
+from .standbys import Gate, Standbys
 
 log = logging.getLogger(__name__)
 

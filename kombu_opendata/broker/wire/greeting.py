@@ -17,8 +17,8 @@ from ..access.user import ANONYMOUS, User
 from ..calls.all_calls import InstanceCalls
 from .connection_limits import Slot
 from .logins import Logins
-from .socket_access import SocketAccess
-from .tls.certificates import names_of
+from .server_tls import names_of
+from .sockets import SocketAccess
 
 #: finds the instance that a client requests; raises RequestError or InstanceNotFound if it can't
 HostFor = Callable[[m.Hello, User], Awaitable[InstanceCalls]]

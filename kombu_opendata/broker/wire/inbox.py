@@ -8,8 +8,8 @@ a turn.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ...errors import OpenDataError, ProtocolError
@@ -19,14 +19,56 @@ from ..access.quotas import SessionQuotas
 from ..calls.dispatch.overload import check_size, messages_of
 from ..calls.dispatch.registry import Handler
 from ..delivery.flow import Flow
-from .queries import Queries
 
+_MAX_QUERIES = 4
 #: unsent bytes beyond which a client's requests are not read
 MAX_UNSENT_BYTES = 4 << 20
 #: bytes that are still read while publishes wait, for the settlements among them
 _HELD_BYTES = 64 << 10
 #: messages between two checks of the clock
 _LOOKS = 16
+
+
+class Queries:
+    """The running queries of one connection.
+
+    Attributes:
+        count: the number of running queries.
+        is_full: further messages wait until a query is answered.
+    """
+
+    __slots__ = ("_under_way", "count", "is_full")
+
+    def __init__(self) -> None:
+        self._under_way: Counter[int] = Counter()  # by request number
+        self.count = 0
+        self.is_full = False
+
+    def begin(self, rid: int, name: str) -> None:
+        """Count a query that begins.
+
+        Raises:
+            ProtocolError: it has no request number.
+        """
+        if not rid:
+            raise ProtocolError(f"a {name} without a request number could not be answered")
+        self._under_way[rid] += 1
+        self._change(1)
+
+    def answered(self, outgoing: Iterable[WireMessage]) -> None:
+        """Count the queries that these messages answer."""
+        under_way = self._under_way
+        for message in outgoing:
+            rid = getattr(message, "rid", 0)
+            if rid in under_way:
+                under_way[rid] -= 1
+                if not under_way[rid]:
+                    del under_way[rid]
+                self._change(-1)
+
+    def _change(self, by: int) -> None:
+        self.count += by
+        self.is_full = self.count >= _MAX_QUERIES
 
 
 class Inbox:

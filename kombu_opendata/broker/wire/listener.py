@@ -1,4 +1,4 @@
-"""The acceptance of connections on one address: assigns slots, refuses clients beyond the limits, and starts TLS."""
+"""The acceptance of connections: assigns slots, refuses clients beyond the limits, and starts TLS."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import errno
 import ipaddress
 import logging
+import os
 import socket
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -15,9 +16,12 @@ from ...errors import InvalidURL, OpenDataError, TooManyConnections
 from ...local_users import peer_uid
 from ...protocol.framing import PREAMBLE, frame
 from ...protocol.messages import Failed
+from .broker_settings import BrokerSettings
+from .connection import ConnectionProtocol
 from .connection_limits import Admission, Slot
-from .tls.server_context import send_alert
-from .tls.server_tls import ServerTls
+from .connections import Connections
+from .server_tls import ServerTls, send_alert
+from .sockets import bind_tcp, bind_unix
 
 log = logging.getLogger(__name__)
 
@@ -222,3 +226,44 @@ def _reason(exc: OSError) -> str:
     """Return the reason of a failed handshake, without OpenSSL's file and line."""
     reason = getattr(exc, "verify_message", None) or getattr(exc, "reason", None)
     return reason or exc.strerror or str(exc) or type(exc).__name__
+
+
+class Listening:
+    """The listening sockets of a broker.
+
+    Args:
+        make: creates the protocol of a new connection.
+    """
+
+    def __init__(
+        self, settings: BrokerSettings, connections: Connections, make: Callable[[Slot], ConnectionProtocol]
+    ) -> None:
+        self._settings, self._connections, self._make = settings, connections, make
+        self._listeners: list[Listener] = []
+        self._socket_paths: list[str] = []
+
+    async def unix(self, path: str) -> None:
+        """Listen on a Unix socket. A stale socket is replaced."""
+        sock = bind_unix(path, self._settings.socket_access)
+        self._socket_paths.append(path)
+        self._listen(sock)
+
+    async def tcp(self, host: str, port: int) -> int:
+        """Listen on TCP, with TLS if the settings have it; returns the port."""
+        listeners = [self._listen(sock, self._settings.tls) for sock in await bind_tcp(host, port)]
+        return int(listeners[0].address[1])
+
+    def _listen(self, sock: socket.socket, tls: ServerTls | None = None) -> Listener:
+        sock.listen(BACKLOG)
+        connections = self._connections
+        listener = Listener(sock, connections.admission, self._make, connections.turned_away, tls)
+        self._listeners.append(listener)
+        return listener
+
+    def close(self) -> None:
+        """Stop listening. Open connections stay. A second call has no effect."""
+        while self._listeners:
+            self._listeners.pop().close()
+        while self._socket_paths:
+            with suppress(FileNotFoundError):
+                os.unlink(self._socket_paths.pop())

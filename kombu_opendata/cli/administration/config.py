@@ -35,7 +35,7 @@ def check(file: Path | None, config: Path | None, as_json: bool, **given: Any) -
     certificate is valid and belongs to its key, the users file, the store's folder, the addresses. Nothing is changed,
     and no bucket is contacted. Run it as the user that the broker runs as.
     """
-    from ...broker.process.start_checks import start_faults
+    from ...broker.process.start_settings import start_faults
     from ...configuration.sources import invalid
 
     configuration = collected(file or config, given)

@@ -14,7 +14,7 @@ import pytest
 
 from kombu_opendata import errors
 from kombu_opendata.broker import memory
-from kombu_opendata.broker.delivery.leases.lease_tokens import FREE_RETURNS
+from kombu_opendata.broker.delivery.lease_tokens import FREE_RETURNS
 from kombu_opendata.broker.instance.x_death_headers import FREE_REJECTIONS
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection

@@ -16,7 +16,7 @@ import pytest
 
 from kombu_opendata import errors
 from kombu_opendata.broker.process.start_settings import broker_settings
-from kombu_opendata.broker.wire.socket_access import group_id
+from kombu_opendata.broker.wire.sockets import group_id
 from kombu_opendata.configuration.addresses import parse_listen
 from kombu_opendata.configuration.options import BrokerOptions
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kombu_opendata.broker.process.heap import memory_limit
+from kombu_opendata.broker.process.memory_watch import memory_limit
 from kombu_opendata.broker.process.start_settings import broker_settings
 from kombu_opendata.broker.wire.broker_settings import BrokerSettings
 from kombu_opendata.configuration.addresses import Listen

@@ -15,8 +15,8 @@ from ....storage.read.queue_pages import QueuePages, is_visible
 from ....storage.state.queue_buckets import QueueEntry
 from ...delivery.background import Background
 from ...delivery.core import Traffic
-from ...delivery.leases.lease_tokens import LeaseTable
-from ...delivery.leases.visibility_timeouts import TimedLeases, session_of
+from ...delivery.lease_expiry import TimedLeases, session_of
+from ...delivery.lease_tokens import LeaseTable
 from ...model.queue import BrokerQueue
 from ...model.sessions import Session
 from .call_limits import PAGE_BYTES

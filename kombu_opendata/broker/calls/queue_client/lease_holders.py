@@ -8,7 +8,7 @@ from ....protocol.messages.queue_messages import StateRow
 from ....storage.read.queue_pages import RUNNING, Row
 from ....storage.state.queue_buckets import QueueEntry
 from ....storage.state.settled_list import LISTS
-from ...delivery.leases.visibility_timeouts import TimedLeases, is_timed, session_of
+from ...delivery.lease_expiry import TimedLeases, is_timed, session_of
 from ...model.sessions import Session
 
 

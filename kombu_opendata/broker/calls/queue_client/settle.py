@@ -11,8 +11,8 @@ from ....protocol.messages.queue_messages import Ending
 from ....storage.clock import Clock
 from ....storage.records.keys import MAX_MESSAGE_ID
 from ....storage.state.queue_buckets import QueueEntry
-from ...delivery.leases.lease_tokens import LeaseTable
-from ...delivery.leases.visibility_timeouts import TimedLeases, is_timed
+from ...delivery.lease_expiry import TimedLeases, is_timed
+from ...delivery.lease_tokens import LeaseTable
 from ...delivery.outbox import Outbox
 from ...delivery.queues import Queues
 from ...model.queue import DELETED, BrokerQueue

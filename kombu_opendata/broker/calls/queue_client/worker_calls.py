@@ -18,8 +18,8 @@ from ....protocol.messages import queue_messages as q
 from ....storage.read.queue_pages import row_in_flight, row_running
 from ....storage.state.queue_buckets import QueueEntry
 from ....storage.state.running_state import RunningTasks
-from ...delivery.leases.lease_tokens import LeaseTable
-from ...delivery.leases.visibility_timeouts import is_timed, session_of
+from ...delivery.lease_expiry import is_timed, session_of
+from ...delivery.lease_tokens import LeaseTable
 from ...delivery.outbox import Outbox
 from ...delivery.queues import Queues
 from ...delivery.time_slices import TimeSlice

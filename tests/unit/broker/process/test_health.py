@@ -16,7 +16,7 @@ from kombu_opendata.broker.process.endpoints import Endpoints
 from kombu_opendata.broker.process.health import Health
 from kombu_opendata.broker.process.server import Server
 from kombu_opendata.broker.wire.broker_settings import BrokerSettings
-from kombu_opendata.broker.wire.gate import Gate
+from kombu_opendata.broker.wire.standbys import Gate
 from kombu_opendata.configuration.addresses import Listen
 from tests.support.clock import ManualClock
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ....errors import AccessRefused
-from ....protocol.declared import Declared
-from ....protocol.messages import Cancelled, Hello, Outcome, Resume
-from ....storage.operations.message_operations import Operations
-from ....storage.state.store_state import StoreState
-from ...access.quotas import UNLIMITED, SessionQuotas
-from ...access.rights import RESULTS
-from ...access.user import User
-from ...model.sessions import Session, SessionConnection
-from ..core import Core
+from ...errors import AccessRefused
+from ...protocol.declared import Declared
+from ...protocol.messages import Cancelled, Hello, Outcome, Resume
+from ...storage.operations.message_operations import Operations
+from ...storage.state.store_state import StoreState
+from ..access.quotas import UNLIMITED, SessionQuotas
+from ..access.rights import RESULTS
+from ..access.user import User
+from ..model.sessions import Session, SessionConnection
+from .core import Core
 from .lease_tokens import LeaseTable
 
 _OUTCOMES = frozenset(map(int, Outcome))

@@ -5,16 +5,16 @@ from __future__ import annotations
 from asyncio import get_running_loop
 from collections.abc import Iterable, Mapping
 
-from ....protocol.messages import Outcome, Reported, RunningLate
-from ....protocol.task_reports import FAILED, TaskReport
-from ....storage.operations.task_runs import TaskRuns
-from ....storage.state.queue_buckets import QueueEntry
-from ...model.queue import BrokerQueue
-from ...model.sessions import Session, SessionChannel
-from ...model.transient_queue import TransientQueue
-from ..outbox import Outbox
-from ..queues import Queues
-from ..task_outcomes import TaskOutcomes
+from ...protocol.messages import Outcome, Reported, RunningLate
+from ...protocol.task_reports import FAILED, TaskReport
+from ...storage.operations.task_runs import TaskRuns
+from ...storage.state.queue_buckets import QueueEntry
+from ..model.queue import BrokerQueue
+from ..model.sessions import Session, SessionChannel
+from ..model.transient_queue import TransientQueue
+from .outbox import Outbox
+from .queues import Queues
+from .task_outcomes import TaskOutcomes
 
 #: plain numbers, compared for each message: reading a member of an enumeration costs more than the comparison
 _ACK, _START, _REPORT = int(Outcome.ACK), int(Outcome.START), int(Outcome.REPORT)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.broker.delivery.leases.lease_expiry import LeaseExpiry
+from kombu_opendata.broker.delivery.lease_expiry import LeaseExpiry
 from kombu_opendata.storage.records.running_tasks import RunningTask
 from kombu_opendata.storage.state.running_state import RunningTasks
 

@@ -1,27 +1,89 @@
-"""Loading of the broker's TLS certificate and key and its clients' authorities, with errors that name the wrong file.
+"""The TLS of a broker: its certificate and key and its clients' authorities, from files that it follows.
 
-A context is tried before it is used: it performs a handshake in memory with a client that trusts the certificate. This
-detects certificates that no client would accept, such as one for another purpose, and yields the expiry date.
+New handshakes use new certificates; open connections stay. Errors name the wrong file. A context is tried before it is
+used: it performs a handshake in memory with a client that trusts the certificate. This detects certificates that no
+client would accept, such as one for another purpose, and yields the expiry date.
+
+asyncio and uvloop close a connection whose handshake failed without sending the alert that OpenSSL has written, so a
+client whose certificate is refused would see the end of the connection and no reason. :class:`ServerContext` passes the
+alert on with the error; the code that accepted the socket sends it.
 """
 
 from __future__ import annotations
 
+import logging
+import socket
 import ssl
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ....errors import StartError
-from ....file_system import read_private
-from .server_context import ServerContext
+from ...errors import StartError
+from ...file_system import read_private
+from ..metrics.snapshot import MetricsSnapshot
+
+log = logging.getLogger(__name__)
 
 #: OpenSSL's X509_V_FLAG_NO_CHECK_TIME: the handshake in memory reads the dates, which are checked here
 _NO_CHECK_TIME = 0x200000
 #: maximum number of flights of a handshake
 _FLIGHTS = 4
+_DAY_SECONDS = 86_400.0
+#: how long before a certificate's expiry the log warns, once a day
+WARN_SECONDS = 14 * _DAY_SECONDS
+_TEXTS = {"server": "the TLS certificate", "client_ca": "the certificate of an authority of clients"}
+
+
+class _Handshake(ssl.SSLObject):
+    """The server side of a connection.
+
+    Attributes:
+        outgoing: the bytes to be sent to the client.
+    """
+
+    outgoing: ssl.MemoryBIO
+
+    def do_handshake(self) -> None:
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError as exc:
+            exc.alert = self.outgoing.read()  # type: ignore[attr-defined]
+            raise
+
+
+class ServerContext(ssl.SSLContext):
+    """The context of a server: TLS 1.2 or newer, with Python's default ciphers."""
+
+    sslobject_class = _Handshake
+
+    def __new__(cls) -> ServerContext:
+        context = super().__new__(cls, ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_TICKET  # a resumed session would not verify the client's certificate again
+        context.num_tickets = 0
+        return context
+
+    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **more: Any) -> ssl.SSLObject:
+        side = super().wrap_bio(incoming, outgoing, *args, **more)
+        assert isinstance(side, _Handshake)
+        side.outgoing = outgoing
+        return side
+
+
+def send_alert(sock: socket.socket, exc: OSError) -> None:
+    """Send the alert of a failed handshake, if there is one."""
+    alert = getattr(exc, "alert", b"")
+    with suppress(OSError):
+        if alert:
+            sock.send(alert)
+            sock.shutdown(socket.SHUT_WR)
+            sock.recv(1 << 16)  # unread data would make the kernel discard the alert
 
 
 @dataclass(frozen=True)
@@ -163,3 +225,71 @@ def names_of(certificate: dict[str, Any] | None) -> tuple[str, ...] | None:
     subject: Iterable[Any] = certificate.get("subject", ())
     common = [value for pairs in subject for kind, value in pairs if kind == "commonName"]
     return tuple(dict.fromkeys(alternative + common))
+
+
+class ServerTls:
+    """The context for new connections.
+
+    Raises:
+        StartError: the files can't be used.
+    """
+
+    def __init__(self, files: TlsFiles, now: Callable[[], float] = time.time) -> None:
+        self.files = files
+        self._now = now
+        self._paths = [path for path in (files.certificate, files.key, files.client_ca) if path is not None]
+        self._stamp = self._read_stamp()
+        self._loaded: Loaded = load(files, now())
+        self._warned_at = 0.0
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """The context for the next handshake."""
+        return self._loaded.context
+
+    def reload(self) -> None:
+        """Read the files again.
+
+        Raises:
+            StartError: the files can't be used; the old context stays.
+        """
+        self._stamp = self._read_stamp()
+        self._loaded = load(self.files, self._now())
+        self._warned_at = 0.0
+        log.info("the TLS certificates were read again: new connections use them")
+
+    def _read_stamp(self) -> list[tuple[int, ...]]:
+        stamps: list[tuple[int, ...]] = []
+        for path in self._paths:
+            try:
+                stat = path.stat()
+                stamps.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
+            except OSError as exc:
+                stamps.append((exc.errno or 0,))
+        return stamps
+
+    def tick(self) -> None:
+        """Read the files again if one changed, and warn of certificates that expire soon. Never raises."""
+        if self._read_stamp() != self._stamp:
+            try:
+                self.reload()
+            except StartError as exc:
+                log.error("TLS stays as it was: %s", exc.text, extra={"code": exc.code})
+        self._warn()
+
+    def _warn(self) -> None:
+        now = self._now()
+        if now - self._warned_at < _DAY_SECONDS:
+            return
+        self._warned_at = now
+        for which, end in self._loaded.ends_at.items():
+            if end - now < WARN_SECONDS:
+                days = (end - now) / _DAY_SECONDS
+                when = f"expires in {days:.1f} days" if days > 0 else "has expired"
+                path = self.files.client_ca if which == "client_ca" else self.files.certificate
+                log.warning("%s %s %s: replace the file; the broker reads it again", _TEXTS[which], path, when)
+
+    def measure(self, snapshot: MetricsSnapshot) -> None:
+        """Add the certificates' expiry to a scrape of the metrics."""
+        for which, end in self._loaded.ends_at.items():
+            snapshot.set("tls_certificate_expiry_timestamp_seconds", end, which)

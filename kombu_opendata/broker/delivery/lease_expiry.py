@@ -1,5 +1,6 @@
-"""Visibility timeouts: leases of the queue client's reads, which end at a set time, independent of connections.
+"""Lease expiry: of sessions that did not reconnect in time or before a restart, and by visibility timeout.
 
+A visibility timeout is the end of a lease that the queue client's reads take: a set time, independent of connections.
 The holder of such a timed lease is a session that no connection can have: its id is :data:`MARK` followed by a hash of
 the client's id. A timed lease is never renewed, and every client that knows the message's id may settle it. The same id
 identifies the client as a worker.
@@ -12,17 +13,22 @@ from asyncio import TimerHandle, get_running_loop
 from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 
-from ....protocol.messages import Outcome
-from ....storage.state.queue_buckets import QueueEntry
-from ...model.sessions import Session
-from ..core import Core
+from ...protocol.messages import Outcome
+from ...storage.operations.message_operations import Operations
+from ...storage.state.queue_buckets import QueueEntry
+from ...storage.state.store_state import DEFAULT_LEASE_SECONDS, StoreState
+from ..model.sessions import Session
+from .core import Core
 from .lease_tokens import LeaseTable
+from .session_lifecycle import SessionLifecycle
 
 #: the first bytes of a reader's session id; one random id in 2^48 begins with them
 MARK = b"\0timed"
 #: maximum number of leases that end in one turn of the event loop
 _ENDS_PER_TURN = 1000
 _MAX_DELAY_SECONDS = 3600.0
+#: how long tasks may run without their session: as long as the lease of a message
+_TASKS_GRACE_MS = 1000 * DEFAULT_LEASE_SECONDS
 
 
 def session_of(client: bytes) -> bytes:
@@ -124,3 +130,96 @@ class TimedLeases:
             self._outbox.schedule()
         self._set_timer()
         return count
+
+
+class LeaseExpiry:
+    """Renewal of the leases of connected sessions, and expiry of those of lost ones.
+
+    Args:
+        grace_ms: how long a session without a connection keeps its leases.
+        restart_grace_ms: how long leases from before the startup stay at least, regardless of the clock.
+    """
+
+    def __init__(
+        self,
+        core: Core,
+        lifecycle: SessionLifecycle,
+        leases: LeaseTable,
+        state: StoreState,
+        operations: Operations,
+        grace_ms: int,
+        restart_grace_ms: int,
+    ) -> None:
+        self._core = core
+        self._lifecycle = lifecycle
+        self._leases = leases
+        self._state = state
+        self._operations = operations
+        self._grace_ms = grace_ms
+        self._restart_grace_ms = restart_grace_ms
+        self._opened_at_ms = core.clock.now_ms()
+        #: sessions without a connection that have running tasks, and the time of its loss
+        self._unattended: dict[bytes, int] = {}
+
+    def renew(self) -> None:
+        """Extend the stored leases of all connected sessions."""
+        for session in self._core.sessions.values():
+            if session.connection is not None and session.id in self._state.leases:
+                self._operations.renew_by_queue(session.id)
+                self._core.outbox.schedule()
+
+    def expire(self) -> int:
+        """End the leases of sessions that did not reconnect in time; returns their number.
+
+        Leases from before a restart last as the store records, and at least for the grace period after the restart.
+        """
+        expired, now = 0, self._core.clock.now_ms()
+        lost_sessions = [session for session in self._core.sessions.values() if session.connection is None]
+        for session in lost_sessions:
+            if session.lost_at_ms + self._grace_ms <= now:
+                expired += len(self._leases.held_by(session))
+                # a client may complete its tasks during a network partition, and reconnect to report them
+                self._lifecycle.close(session, Outcome.REQUEUE, lease_expired=True, tasks_go_on=not session.is_local)
+        self._lose_tasks(now)
+        if self._opened_at_ms + self._restart_grace_ms <= now:  # clients from before the restart had time to reconnect
+            expired += self._expire_before_restart(now)
+        state, sessions = self._state, self._core.sessions
+        tables = state.leases, state.producers, state.running.by_session
+        unused_ids = [
+            id for id in state.session_names if id not in sessions and not any(id in table for table in tables)
+        ]
+        for id in unused_ids:
+            self._operations.forget_session(id)
+            self._core.outbox.schedule()
+        return expired
+
+    def _lose_tasks(self, now: int) -> None:
+        """End the tasks of sessions that have been absent for long: those from before a restart, or with a lost client.
+
+        If reports were disabled at this startup, all tasks end immediately: connected workers don't report them either.
+        """
+        running = self._state.running.by_session
+        if not running and not self._unattended:
+            return
+        since = self._unattended
+        self._unattended = {id: since.get(id, now) for id in running.keys() - self._core.sessions.keys()}
+        reported = self._leases.expects_reports
+        overdue = [id for id, seen_ms in self._unattended.items() if seen_ms + _TASKS_GRACE_MS <= now]
+        for id in overdue if reported else list(running):
+            self._leases.lose_tasks(id)
+            self._core.outbox.schedule()
+
+    def _expire_before_restart(self, now: int) -> int:
+        expired, leases = 0, self._state.leases
+        for id in leases.keys() - self._core.sessions.keys():
+            if is_timed(id):
+                continue  # TimedLeases ends it
+            name = self._state.session_names.get(id, "")
+            for entry in list(leases[id].values()):
+                queue = self._core.queues.get(entry.queue)
+                if entry.lease_until <= now and queue is not None:
+                    queue.end(entry, Outcome.REQUEUE, name, lease_expired=True)
+                    expired += 1
+                    self._core.queues.wake(queue)
+                    self._core.outbox.schedule()
+        return expired

@@ -1,1 +1,0 @@
-"""Leases and the sessions that hold them: beginning, expiry and end."""
