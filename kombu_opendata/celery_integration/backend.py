@@ -30,9 +30,8 @@ from ..errors import ConnectionLost, MessageTooLarge, OpenDataError, RetryLater
 from ..protocol import revocation
 from ..protocol.messages import OpenChord, StoreResult
 from . import backend_settings as settings
-from .persistent_calls import PersistentCalls, ResultNotStored, is_outage
 from .result_consumer import ResultConsumer
-from .worker_shutdown import worker_shutdown
+from .worker_shutdown import PersistentCalls, ResultNotStored, is_outage, worker_shutdown
 
 log = logging.getLogger(__name__)
 

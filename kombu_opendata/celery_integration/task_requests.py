@@ -24,8 +24,7 @@ from ..client.session.task_messages import TaskRun
 from ..protocol.messages import Lease
 from ..protocol.task_reports import MAX_NAME, TaskReport, TaskState, shortened
 from ..transport.kombu_message import DeliveredMessage
-from .task_failures import exception_texts, failure_report
-from .task_reporter import Reporter, Reporters
+from .task_reporter import Reporter, Reporters, exception_texts, failure_report
 
 if TYPE_CHECKING:
     from celery.worker.request import Request as _Base

@@ -23,7 +23,7 @@ the formats and the protocol. This package needs no broker, SlateDB or PySpark, 
         client.job_status(job_id)                             # counts per queue: routed, done, failed, removed
         client.abort_job(job_id)                              # removes its uncommitted batches
 
-``envelope`` and ``headers`` are those of a publish: :func:`kombu_opendata.transport.publish_request.encode` and
+``envelope`` and ``headers`` are those of a publish: :func:`kombu_opendata.transport.kombu_message.encode` and
 :func:`kombu_opendata.protocol.envelope.metadata_headers`. ``priority`` is Kombu's (0 to 255, higher first), times are
 ms since the epoch. A ``visible_at_ms`` of 0 means immediately. ``ttl_ms`` counts from the commit; -1 means no TTL.
 

@@ -26,10 +26,8 @@ from ..protocol.messages import Cancelled, Consume, Delivery, Outcome, Publish, 
 from ..url import Address
 from . import kombu_message as messages
 from .amqp_errors import ConsumerCancelled, translate, translated
-from .kombu_message import OutgoingMessage
-from .publish_request import publish_request
+from .kombu_message import OutgoingMessage, RetryPace, publish_request
 from .qos import Delivered, QoS
-from .retry_pace import RetryPace
 from .virtual_channel import VirtualChannel
 
 log = logging.getLogger(__name__)

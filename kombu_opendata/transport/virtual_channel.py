@@ -21,8 +21,7 @@ from ..protocol.messages import ListBindings, Outcome, Publish
 from ..protocol.messages.queue_messages import AskRoutes, Routed
 from . import kombu_message as messages
 from .amqp_errors import translated
-from .kombu_message import OutgoingMessage
-from .publish_request import encode
+from .kombu_message import OutgoingMessage, encode
 from .qos import Delivered
 from .topology_channel import TopologyChannel
 

@@ -12,7 +12,7 @@ from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.protocol.envelope import metadata_headers
 from kombu_opendata.protocol.messages import Consume
 from kombu_opendata.staging import BatchInfo, BatchWriter, StagingTarget
-from kombu_opendata.transport.publish_request import encode
+from kombu_opendata.transport.kombu_message import encode
 from kombu_opendata.url import parse
 
 from . import clients

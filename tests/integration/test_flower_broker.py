@@ -11,7 +11,7 @@ import pytest
 from tornado.web import HTTPError
 
 from kombu_opendata import QueueClient
-from kombu_opendata.celery_integration.flower_broker import OpenDataBroker
+from kombu_opendata.celery_integration.command import OpenDataBroker
 from kombu_opendata.cli.target import Target
 
 from ..support.processes import Children

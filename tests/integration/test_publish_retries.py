@@ -121,7 +121,7 @@ def test_a_send_that_was_applied_is_answered_so_when_its_queue_is_gone(
 def test_what_was_refused_once_may_be_stored_when_it_is_sent_again(
     connect: Callable[..., Any], broker_url: str, store_folder: Path
 ) -> None:
-    from kombu_opendata.transport.publish_request import encode
+    from kombu_opendata.transport.kombu_message import encode
 
     channel = connect(broker_url).channel()
     declare(channel, "q")

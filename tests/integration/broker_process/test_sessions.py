@@ -21,7 +21,7 @@ from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.messages import queue_messages as q
 from kombu_opendata.storage.records.keys import RecordKind
-from kombu_opendata.transport.publish_request import encode
+from kombu_opendata.transport.kombu_message import encode
 from kombu_opendata.url import parse
 
 from ...support.broker import EmbeddedBroker

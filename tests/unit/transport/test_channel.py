@@ -13,7 +13,7 @@ from kombu_opendata.client.clock import ClientClock
 from kombu_opendata.client.connection_options import DEFAULTS
 from kombu_opendata.protocol import envelope
 from kombu_opendata.protocol import messages as m
-from kombu_opendata.transport import Channel, publish_request
+from kombu_opendata.transport import Channel, kombu_message
 
 
 class Connection:
@@ -82,7 +82,7 @@ def channel(connection: Connection) -> Channel:
 
 def delivery(number: int, tag: str = "t", attempts: int = 1, data: bytes | None = None) -> m.Delivery:
     if data is None:
-        data = publish_request.encode(b"b%d" % number, "text/plain", "utf-8", {"h": 1}, {"priority": 4}, "x", "k")
+        data = kombu_message.encode(b"b%d" % number, "text/plain", "utf-8", {"h": 1}, {"priority": 4}, "x", "k")
     return (1, tag, "q", number, 7, attempts, data, attempts > 1)
 
 

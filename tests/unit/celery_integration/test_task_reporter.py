@@ -20,7 +20,7 @@ from celery.exceptions import (
 )
 from celery.utils.serialization import UnpickleableExceptionWrapper, get_pickleable_exception
 
-from kombu_opendata.celery_integration.task_failures import failure_report
+from kombu_opendata.celery_integration.task_reporter import failure_report
 from kombu_opendata.protocol.task_reports import MAX_ERROR, MAX_EXCEPTION, MAX_TRACEBACK, TaskReport, TaskState
 
 HERE = __name__

@@ -10,11 +10,11 @@ import pytest
 
 from kombu_opendata.errors import InvalidMessage
 from kombu_opendata.protocol import envelope, message_properties
-from kombu_opendata.transport import publish_request
+from kombu_opendata.transport import kombu_message
 
 
 def encode(body: Any = b"body", headers: Any = None, properties: Any = None) -> bytes:
-    return publish_request.encode(body, "application/json", "utf-8", headers or {}, properties or {}, "x", "k")
+    return kombu_message.encode(body, "application/json", "utf-8", headers or {}, properties or {}, "x", "k")
 
 
 @pytest.mark.parametrize("body", [b"\x00\xff", "täxt", b"", ""])
