@@ -19,14 +19,12 @@ from typing import Any
 
 from ..errors import CorruptRecord, StoreError, StoreInUse
 from ..file_system import sync_folder
-from ..storage.commit import journal_records, journal_segment
-from ..storage.commit.journal_segment import HEADER_BYTES
+from ..storage.commit import journal_format
+from ..storage.commit.journal_format import HEADER_BYTES
 from ..storage.effects import codec
-from ..storage.effects.by_message_id import ArchiveEffect, DeleteEffect
 from ..storage.effects.codec import Commit
-from ..storage.effects.deliveries import AckEffect, FailEffect, RemoveEffect
-from ..storage.effects.publishes import PublishEffect
-from ..storage.effects.sessions import TimeEffect
+from ..storage.effects.deliveries import AckEffect, ArchiveEffect, DeleteEffect, FailEffect, RemoveEffect
+from ..storage.effects.publishes import PublishEffect, TimeEffect
 from ..url import LOCK_NAME
 from .files.journal_files import JournalPlace, JournalTail, read_tail
 from .files.location import StoreLocation, find_store, power_lost, running_broker
@@ -151,7 +149,7 @@ def _repair_headers(report: Repair, folder: Path, position: int, *, drop: bool) 
     """Restore damaged headers; set aside a file without a header and without records that the store lacks."""
     for path in sorted(folder.glob("*.journal")):
         data = path.read_bytes()
-        header, record = journal_segment.parse_header(data), journal_records.record_at(data, HEADER_BYTES)
+        header, record = journal_format.parse_header(data), journal_format.record_at(data, HEADER_BYTES)
         is_sound = header is not None and header.is_sound(path)
         if record is not None and path.stem.isdigit():
             if is_sound and (header is None or header.first == record.sequence or record.sequence <= position):
@@ -159,8 +157,8 @@ def _repair_headers(report: Repair, folder: Path, position: int, *, drop: bool) 
             report.headers.append(path)
             if drop:
                 report.kept.append(_copy(path))
-                _overwrite(path, 0, journal_segment.encode_header(int(path.stem), record.sequence))
-        elif not is_sound and not any(journal_records.complete_records(data, position + 1, position)):
+                _overwrite(path, 0, journal_format.encode_header(int(path.stem), record.sequence))
+        elif not is_sound and not any(journal_format.complete_records(data, position + 1, position)):
             report.headers.append(path)
             if drop:
                 report.kept.append(path.rename(_kept_path(path)))
@@ -189,7 +187,7 @@ def _note(report: Repair, data: bytes, offset: int, expected: int) -> int:
 
     Return the number after them.
     """
-    for record in journal_records.complete_records(data, expected, expected - 1, offset=offset):
+    for record in journal_format.complete_records(data, expected, expected - 1, offset=offset):
         if record.start > offset:
             report.unread += max(record.sequence - expected, 1)
             _note_damaged(report, data[offset : record.start])
@@ -199,7 +197,7 @@ def _note(report: Repair, data: bytes, offset: int, expected: int) -> int:
         except CorruptRecord:
             report.records, report.unread = report.records - 1, report.unread + 1
         offset, expected = record.end, record.sequence + 1
-    if journal_records.begun_record(data, offset, expected):
+    if journal_format.begun_record(data, offset, expected):
         report.unread, expected = report.unread + 1, expected + 1
         _note_damaged(report, data[offset:])
     return expected
@@ -207,10 +205,10 @@ def _note(report: Repair, data: bytes, offset: int, expected: int) -> int:
 
 def _note_damaged(report: Repair, data: bytes) -> None:
     """Add the readable part of a damaged record, if it is a single one."""
-    if len(data) < journal_records.RECORD_BYTES:
+    if len(data) < journal_format.RECORD_BYTES:
         return
-    length = journal_records.RECORD.unpack_from(data)[0]
-    payload = data[journal_records.RECORD_BYTES :][:length]
+    length = journal_format.RECORD.unpack_from(data)[0]
+    payload = data[journal_format.RECORD_BYTES :][:length]
     with contextlib.suppress(CorruptRecord):
         report.add(codec.decode(payload))
         report.unread -= 1

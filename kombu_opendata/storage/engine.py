@@ -25,19 +25,16 @@ from .history.service import History
 from .maintain.background_router import Router
 from .maintain.disk_space import BUCKET_READ_SECONDS, READ_SECONDS, DiskSpace
 from .maintain.idle_store import IdleStore
-from .maintain.log_retention import LogSweep
-from .maintain.retention import Collector
+from .maintain.retention import Collector, LogSweep
 from .maintain.size_limit import SizeLimit
 from .messages.payload_reader import PayloadReader
 from .messages.payloads import Payloads
 from .operations.archive_and_delete import SettledMoves
-from .operations.definitions import Definitions
-from .operations.idempotency_keys import Idempotency
+from .operations.definitions import Definitions, Removals
 from .operations.message_operations import Operations
 from .operations.moves import Moves
 from .operations.queue_loader import QueueLoader
-from .operations.queue_removals import Removals
-from .operations.repeated_calls import RepeatedCalls
+from .operations.repeated_requests import Idempotency, RepeatedCalls
 from .operations.staged_jobs import Staging
 from .operations.task_results import ResultStore
 from .operations.task_runs import TaskRuns

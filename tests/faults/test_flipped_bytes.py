@@ -20,14 +20,14 @@ from kombu_opendata.staging import StagingTarget
 from kombu_opendata.staging.batch_block import decode_block
 from kombu_opendata.staging.batch_reader import read_index, read_tail
 from kombu_opendata.staging.batch_uri import EnvelopePlace, parse_batch_uri
-from kombu_opendata.storage.commit.journal_records import complete_records
+from kombu_opendata.storage.commit.journal_format import complete_records
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.messages.payload_reader import PayloadReader, locate
 from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.records.kinds import RecordKind
-from kombu_opendata.storage.state.staged_job import StagedBatch
 from kombu_opendata.storage.state.staged_rows import StagedChunk
+from kombu_opendata.storage.state.staged_state import StagedBatch
 from kombu_opendata.storage.state.store_state import QueueSettings
 
 from ..support.batches import stage

@@ -12,9 +12,9 @@ from hypothesis.stateful import initialize, invariant, rule
 
 from kombu_opendata.errors import StoreError
 from kombu_opendata.protocol.task_reports import STATES, TaskReport, TaskState
-from kombu_opendata.storage.commit.queue_sizes import measure
+from kombu_opendata.storage.commit.measurements import measure_bytes
 from kombu_opendata.storage.effects.deliveries import RenewEffect
-from kombu_opendata.storage.operations.repeated_calls import Call
+from kombu_opendata.storage.operations.repeated_requests import Call
 from kombu_opendata.storage.records.overrides import QueueOverrides
 from kombu_opendata.storage.state.queue_buckets import QueueEntry
 from kombu_opendata.storage.state.settled_list import list_name
@@ -111,7 +111,7 @@ class EngineRules(CrashableEngine):
             queue, expected = self.engine.state.queues[name], self.model.queues[name]
             expected.override(overrides)
             if expected.counts_bytes and not queue.messages.counts_bytes:
-                self.run(measure(self.engine.store, queue.messages))
+                self.run(measure_bytes(self.engine.store, queue.messages))
             self.engine.definitions.override_queue(name, overrides)
             self.end(commit)
 

@@ -15,8 +15,8 @@ from kombu_opendata.staging.batch_reader import read_inline, read_tail
 from kombu_opendata.staging.batch_uri import parse_batch_uri
 from kombu_opendata.staging.job import BatchInfo
 from kombu_opendata.storage.records.keys import RecordKind
-from kombu_opendata.storage.state.staged_job import StagedBatch
 from kombu_opendata.storage.state.staged_rows import StagedChunk
+from kombu_opendata.storage.state.staged_state import StagedBatch
 from tests.property.engine_model import Message, StagedJob, StagedPart, StagedRow, StoredMessage
 from tests.property.engine_replay_rules import ReplayRules
 from tests.property.engine_rules import MESSAGE_TTLS, ROUTES

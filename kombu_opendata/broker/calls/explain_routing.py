@@ -17,7 +17,7 @@ from ...storage.messages.payloads import Payloads
 from ...storage.read.queue_pages import QueuePages
 from ...storage.records import keys
 from ...storage.routing import header_match
-from ...storage.routing.queue_definition import QueueDefinition, RouteBinding
+from ...storage.routing.queue_filters import QueueDefinition, RouteBinding
 from ...storage.state.store_state import StoreState
 from ..model.name_checks import MAX_NAME_BYTES
 from .dispatch import required_rights as needs

@@ -9,7 +9,7 @@ from ...errors import NotFound, PreconditionFailed, RequestError
 from ...protocol import messages as m
 from ...protocol.messages import queue_messages as q
 from ...storage.clock import Clock
-from ...storage.operations.repeated_calls import Call, RepeatedCalls
+from ...storage.operations.repeated_requests import Call, RepeatedCalls
 from ...storage.routing.queue_filters import FILTER
 from ..delivery.queues import Queues
 from ..delivery.rate_limited_log import WarnOnce

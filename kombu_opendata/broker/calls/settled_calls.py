@@ -10,7 +10,7 @@ from ...protocol import messages as m
 from ...storage.clock import Clock
 from ...storage.operations.archive_and_delete import Selection, SettledMoves
 from ...storage.operations.moves import MoveCounts, Moves, MoveTarget
-from ...storage.operations.repeated_calls import Call
+from ...storage.operations.repeated_requests import Call
 from ...storage.read.queue_pages import AVAILABLE, DELAYED
 from ...storage.state.settled_list import list_name
 from ..delivery.outbox import Outbox

@@ -11,8 +11,8 @@ from ...protocol.messages.staging_messages import Blocked, Job, JobQueueCounts
 from ...staging.batch_reader import path_of
 from ...staging.job import INLINE_BYTES, INLINE_ROWS, BatchInfo, check_job_id
 from ...storage.operations.staged_jobs import Staging
-from ...storage.state.running_state import RunningTasks
-from ...storage.state.staged_job import StagedJob
+from ...storage.state.staged_state import StagedJob
+from ...storage.state.task_state import RunningTasks
 from ..access.rights import Rights
 from ..instance.staged_job_commits import StagingService
 from .dispatch import required_rights as needs

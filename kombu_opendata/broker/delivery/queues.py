@@ -11,8 +11,7 @@ from ...errors import LimitExceeded
 from ...protocol.messages import Cancelled, Undeclared
 from ...storage.clock import Clock
 from ...storage.operations.definitions import Definitions
-from ...storage.operations.idempotency_keys import Idempotency
-from ...storage.operations.repeated_calls import Call
+from ...storage.operations.repeated_requests import Call, Idempotency
 from ...storage.records.kinds import FIRST_TRANSIENT_ID
 from ...storage.routing.exchange import Exchange
 from ...storage.routing.queue_filters import filter_of

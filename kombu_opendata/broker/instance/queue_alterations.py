@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 
 from ...errors import RequestError
 from ...storage.clock import Clock
-from ...storage.commit.queue_sizes import measure
+from ...storage.commit.measurements import measure_bytes
 from ...storage.read import queue_pages
 from ...storage.read.settled_buckets import SettledBuckets
 from ...storage.records.overrides import QueueOverrides
-from ...storage.routing.queue_definition import QueueDefinition
-from ...storage.routing.queue_filters import filter_of, have_same_filter
+from ...storage.routing.queue_filters import QueueDefinition, filter_of, have_same_filter
 from ...storage.routing.topology import Topology
 from ...storage.slatedb.store_reads import Reads
 from ...storage.state.queue_state import QueueState
@@ -152,7 +151,7 @@ class AlteredMessages:
         """
         now, then, findings = queue.arguments, after.parsed, Findings(len(queue.messages))
         if then.max_length_bytes >= 0 and not queue.messages.counts_bytes:
-            await measure(self._store, queue.messages)
+            await measure_bytes(self._store, queue.messages)
         if is_read and not have_same_filter(queue.effective, after.effective):
             await self._compare_filter(queue, after, findings)
         if queue.properties.stored:

@@ -31,8 +31,8 @@ from ...staging.batch_uri import job_folder, with_token
 from ...staging.batch_writer import write_object
 from ...staging.job import INLINE_BYTES, INLINE_ROWS, BatchInfo
 from ...storage.operations.staged_jobs import Staging
-from ...storage.state.staged_job import StagedBatch, StagedJob
 from ...storage.state.staged_rows import StagedChunk
+from ...storage.state.staged_state import StagedBatch, StagedJob
 from ..delivery.core import Core
 from .staged_job_runner import StagingRouter
 from .staged_row_router import with_broker_headers

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 from ...errors import QueuePaused, RequestError
 from ...protocol.task_reports import TaskReport
 from ...storage.operations.definitions import Definitions
-from ...storage.operations.repeated_calls import Call
+from ...storage.operations.repeated_requests import Call
 from ...storage.read.queue_pages import Row
 from ...storage.records.idempotency import Sending
 from ...storage.records.overrides import DELIVERIES, NO_OVERRIDES, PUBLISHES, QueueOverrides

@@ -11,11 +11,10 @@ from ...protocol.task_reports import TaskReport
 from ...storage.clock import Clock
 from ...storage.maintain.retention import Collector
 from ...storage.messages.payloads import Payloads
-from ...storage.operations.definitions import Definitions
+from ...storage.operations.definitions import Definitions, Removals
 from ...storage.operations.message_operations import Operations
 from ...storage.operations.queue_loader import QueueLoader
-from ...storage.operations.queue_removals import Removals
-from ...storage.operations.repeated_calls import Call
+from ...storage.operations.repeated_requests import Call
 from ...storage.operations.task_runs import TaskRuns
 from ...storage.read import queue_pages
 from ...storage.read.queue_pages import IN_FLIGHT, QueuePages, Row

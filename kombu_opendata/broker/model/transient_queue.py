@@ -9,7 +9,7 @@ from ...protocol.envelope import headers_in
 from ...protocol.messages import Delivery, Outcome
 from ...protocol.task_reports import TaskReport
 from ...storage.clock import Clock
-from ...storage.operations.repeated_calls import Call
+from ...storage.operations.repeated_requests import Call
 from ...storage.operations.task_runs import MAX_RUNNING
 from ...storage.read import queue_pages
 from ...storage.read.queue_pages import IN_FLIGHT, Row

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ...errors import CorruptRecord, StoreChanged, StoreError
 from ...staging.batch_uri import FILE_NAME
-from ...storage.commit import journal_records, journal_segment
+from ...storage.commit import journal_format
 from ...storage.slatedb.object_store import locate
 from ...storage.slatedb.replaced_tables import SlateAdmin
 from ..records.offline_store import OfflineStore
@@ -120,13 +120,13 @@ def _read_journal(found: StoreSnapshot, store: OfflineStore, before: list[Path],
             return False
         except OSError as exc:
             raise StoreError(f"{path} can't be read: {exc.strerror}", path=str(path)) from exc
-        header = journal_segment.parse_header(data)
-        if header is None or header.version > journal_segment.VERSION:
+        header = journal_format.parse_header(data)
+        if header is None or header.version > journal_format.VERSION:
             if not path.exists():
                 return False
             raise _damaged(f"{path} does not begin with a journal header that this version knows")
-        last, end = header.first - 1, journal_segment.HEADER_BYTES
-        for record in journal_records.complete_records(data, header.first, position, _first(following)):
+        last, end = header.first - 1, journal_format.HEADER_BYTES
+        for record in journal_format.complete_records(data, header.first, position, _first(following)):
             if record.sequence != last + 1 and record.sequence > position + 1:
                 if store.broker_pid is not None:
                     return False  # the broker is writing the record before this one
@@ -148,7 +148,7 @@ def _first(path: Path | None) -> int | None:
         return None
     try:
         with path.open("rb") as file:
-            header = journal_segment.parse_header(file.read(journal_segment.HEADER_BYTES))
+            header = journal_format.parse_header(file.read(journal_format.HEADER_BYTES))
     except FileNotFoundError:
         return None
     return header.first if header is not None else None

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import CorruptRecord, StoreChanged, StoreError
-from ...storage.commit import journal_records, journal_segment
-from ...storage.commit.journal_records import JournalRecord
+from ...storage.commit import journal_format
+from ...storage.commit.journal_format import JournalRecord
 from ...storage.effects import codec
 from ...storage.effects.codec import Commit
 from ..findings import Finding, finding
@@ -35,7 +35,7 @@ class SegmentFile:
     size: int
     last: int = 0
     records: int = 0
-    used_bytes: int = journal_segment.HEADER_BYTES
+    used_bytes: int = journal_format.HEADER_BYTES
 
 
 class JournalPlace(NamedTuple):
@@ -117,7 +117,7 @@ def _read_segments(tail: JournalTail) -> list[tuple[SegmentFile, bytes]]:
             raise StoreChanged(f"{path} was released while it was read", path=str(path)) from exc
         except OSError as exc:
             raise StoreError(f"{path} can't be read: {exc.strerror}", path=str(path)) from exc
-        header = journal_segment.parse_header(data)
+        header = journal_format.parse_header(data)
         if header is None:
             text = f"{path.name}, {len(data)} bytes, does not begin with a journal header"
         elif not header.is_sound(path):
@@ -135,7 +135,7 @@ def _read_segments(tail: JournalTail) -> list[tuple[SegmentFile, bytes]]:
 
 def _read_records(tail: JournalTail, segment: SegmentFile, data: bytes, until: int | None) -> None:
     """Read the records of a segment; ``until`` is the first record of the next segment."""
-    records = list(journal_records.complete_records(data, segment.first, tail.position, until))
+    records = list(journal_format.complete_records(data, segment.first, tail.position, until))
     for index, record in enumerate(records):
         if record.sequence != segment.last + 1 and _is_end(tail, segment, records[index:], until):
             break
@@ -206,7 +206,7 @@ def _keep(tail: JournalTail, segment: SegmentFile, record: JournalRecord) -> Non
 def _check_end(tail: JournalTail, segment: SegmentFile, data: bytes) -> None:
     """Report the bytes after the last complete record of the journal, if a record was begun there."""
     expected = segment.last + 1
-    state = journal_records.begun_record(data, segment.used_bytes, expected)
+    state = journal_format.begun_record(data, segment.used_bytes, expected)
     if not state or any(problem.code == "journal-torn" for problem in tail.findings):
         return
     text = f"record {expected} at {_end(segment)}, the last one, is {state}"

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from ...errors import CorruptRecord
 from ...storage.clock import Clock
-from ...storage.commit import checkpoint, checkpoint_deletions, recovery
+from ...storage.commit import checkpoint, recovery
 from ...storage.effects.codec import Commit
 from ...storage.messages.new_message import NewMessage
 from ...storage.records import keys
@@ -68,7 +68,7 @@ async def replayed(store: Reads, commits: list[Commit], last: int, clock: Clock)
             for effect in effects:
                 _put(effect.new_messages(), batch, fresh)
         dirty = checkpoint.snapshot(state, batch, last, clock.now_ms())
-        await checkpoint_deletions.resolve(dirty, batch, store, fresh, state)
+        await checkpoint.resolve(dirty, batch, store, fresh, state)
     except CONTRADICTIONS as exc:
         raise CorruptRecord(f"the journal contradicts the store: {exc!r}", key=b"", offset=0) from exc
     return batch.changes

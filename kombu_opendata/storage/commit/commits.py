@@ -16,7 +16,7 @@ from ...file_system import remedy
 from ..clock import Clock
 from ..effects import codec
 from ..effects.effect import Effect
-from ..effects.sessions import SyncedTimeEffect
+from ..effects.publishes import SyncedTimeEffect
 from ..messages.new_message import NewMessage
 from ..messages.payloads import Payloads
 from ..records import keys
@@ -24,7 +24,7 @@ from ..records.payload import message_rows
 from ..slatedb.ffi import WriteBatch
 from ..slatedb.store_writer import SlateStore
 from ..state.store_state import Queue, StoreState
-from . import checkpoint, checkpoint_deletions
+from . import checkpoint
 from .journal import Journal
 from .measurements import EngineFigures, stopwatch
 
@@ -287,9 +287,7 @@ class Commits:
         dirty = checkpoint.snapshot(self._state, batch, position, now)
         for participant in self.participants:
             participant.snapshot(batch)
-        deleted_ids = await checkpoint_deletions.resolve(
-            dirty, batch, self._store, self._payloads.flushing, self._state
-        )
+        deleted_ids = await checkpoint.resolve(dirty, batch, self._store, self._payloads.flushing, self._state)
         for watch in self.watches:
             watch.update(deleted_ids)
         for participant in self.participants:

@@ -2,7 +2,7 @@
 
 On a local folder a commit is one append to a preallocated file, synced (``RWF_DSYNC`` or ``fdatasync``), at about a
 tenth of the cost of a SlateDB flush with fsync. The engine moves the journal's content into SlateDB in the background
-and releases it. :mod:`.journal_segment` defines the files, and :mod:`.journal_records` the records in them.
+and releases it. :mod:`.journal_format` defines the files and the records in them.
 
 Corruption and a torn write look alike, and require opposite reactions. A crash of the process can tear only the last
 record, which was not confirmed, so it is left out. If complete records follow a damaged record, it or they were
@@ -23,8 +23,16 @@ from pathlib import Path
 
 from ...errors import CorruptRecord, OpenDataError, StoreFull, StoreUnwritable
 from ...file_system import is_full, remedy
-from .journal_records import RECORD, RECORD_BYTES, JournalRecord, begun_record, checksum, complete_records
-from .journal_segment import HEADER_BYTES, Segment
+from .journal_format import (
+    HEADER_BYTES,
+    RECORD,
+    RECORD_BYTES,
+    JournalRecord,
+    Segment,
+    begun_record,
+    checksum,
+    complete_records,
+)
 
 log = logging.getLogger(__name__)
 

@@ -38,7 +38,7 @@ from ..state.queue_buckets import Summary
 from ..state.settled_list import ListName, bucket_key
 from ..state.store_state import Queue, QueueSettings, StoreState
 from .journal import Journal
-from .queue_sizes import measure
+from .measurements import measure_bytes
 
 Wanted = set[tuple[str, int]]
 Row = tuple[bytes, bytes]
@@ -97,7 +97,7 @@ async def rebuild(
     _forget_idle_sessions(state)
     for queue in state.queues.values():
         if queue.messages.counts_bytes:
-            await measure(store, queue.messages)
+            await measure_bytes(store, queue.messages)
 
 
 async def read_journal(store: SlateStore, journal: Journal | None, *, power_lost: bool = False) -> list[Commit]:

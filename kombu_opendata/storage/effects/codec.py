@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import msgspec
 
 from ...errors import CorruptRecord
-from .by_message_id import ArchiveEffect, DelayEffect, DeleteEffect, ExtendEffect
 from .definitions import (
     AlterQueueEffect,
     BindEffect,
@@ -18,15 +17,41 @@ from .definitions import (
     DeleteQueueEffect,
     UnbindEffect,
 )
-from .deliveries import AckEffect, ClaimAgainEffect, GiveUpEffect, RemoveForEffect, RenewEffect, ReturnExpiredEffect
+from .deliveries import (
+    AckEffect,
+    ArchiveEffect,
+    ClaimAgainEffect,
+    DelayEffect,
+    DeleteEffect,
+    ExtendEffect,
+    GiveUpEffect,
+    RemoveForEffect,
+    RenewEffect,
+    ReturnExpiredEffect,
+)
 from .effect import Effect
-from .failures import HandleFailuresEffect
 from .message_moves import ArchiveFailedEffect, MoveSettledEffect, MoveWaitingEffect, RouteEffect
-from .publishes import DeadLetterSentEffect, PublishEffect, ReserveIdsEffect, SentWithKeyEffect
-from .sessions import ForgetSessionEffect, NameSessionEffect, NoteRemovalEffect, SyncedTimeEffect
+from .publishes import (
+    DeadLetterSentEffect,
+    ForgetSessionEffect,
+    NameSessionEffect,
+    NoteRemovalEffect,
+    PublishEffect,
+    ReserveIdsEffect,
+    SentWithKeyEffect,
+    SyncedTimeEffect,
+)
 from .staged_jobs import CommitStagedEffect, RouteStagedEffect
-from .task_results import CloseChordEffect, ForgetResultsEffect, OpenChordEffect, StoreResultEffect
-from .task_runs import FinishFailedEffect, NoteFailuresEffect, StartEffect
+from .tasks import (
+    CloseChordEffect,
+    FinishFailedEffect,
+    ForgetResultsEffect,
+    HandleFailuresEffect,
+    NoteFailuresEffect,
+    OpenChordEffect,
+    StartEffect,
+    StoreResultEffect,
+)
 
 Commit = Sequence[Effect]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..records.overrides import QueueOverrides
 from ..state.settled_list import LISTS
-from ..state.staged_job import REMOVED
+from ..state.staged_state import REMOVED
 from ..state.store_state import DeletedQueue, QueueSettings, StoreState
 from .effect import Effect
 

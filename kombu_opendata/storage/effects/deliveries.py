@@ -1,4 +1,4 @@
-"""Effects of deliveries: claim, ack, return, fail, renew; and the removal of undelivered messages."""
+"""Effects on messages of a queue: claim, ack, return, fail, renew; removal, and changes by message id."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from ..records.history_log import ACKED, EXPIRED, REJECTED, RELEASED, REQUEUED
 from ..records.history_log import FAILED as GIVEN_UP
-from ..state.staged_job import DONE, FAILED, REMOVED
+from ..state.staged_state import DONE, FAILED, REMOVED
 from ..state.store_state import StoreState
 from .effect import Effect
 
@@ -264,3 +264,67 @@ class RenewEffect(Effect, tag=8):
             lease_ms = 1000 * queue.options.lease_seconds
             entry.lease_until = self.at_ms + lease_ms if self.at_ms else self.lease_until_ms
             queue.messages.touch(entry)
+
+
+class ExtendEffect(MessagesEffect, tag=44):
+    """in flight: the leases end at a given time unless they are renewed."""
+
+    lease_until_ms: int
+
+    def apply(self, state: StoreState) -> None:
+        messages = state.queues[self.queue].messages
+        for id in self.pairs[::2]:
+            entry = messages.in_flight[id]
+            entry.lease_until = self.lease_until_ms
+            messages.touch(entry)
+
+
+class DelayEffect(MessagesEffect, tag=45):
+    """available: the messages are visible from a given time on."""
+
+    visible_at_ms: int
+
+    def apply(self, state: StoreState) -> None:
+        messages = state.queues[self.queue].messages
+        for id in self.pairs[::2]:
+            messages.delay(messages.available[id], self.visible_at_ms, self.at_ms)
+
+
+class DeleteEffect(MessagesEffect, tag=46):
+    """available or in flight → deleted, without an entry in a settled list."""
+
+    def apply(self, state: StoreState) -> None:
+        queue = state.queues[self.queue]
+        messages = queue.messages
+        for id in self.pairs[::2]:
+            if state.history is not None:
+                state.history.left(id, self.queue, self.at_ms, "removed")
+            entry = messages.in_flight.get(id)
+            if entry is not None:
+                state.unlease(entry)
+                messages.settle(entry)
+                queue.counts.deleted += 1
+            else:
+                messages.remove(messages.available[id])
+                queue.counts.purged += 1
+            state.dirty.garbage.append(id)
+            if state.staged.active:
+                state.staged.count(self.queue, id, REMOVED, self.at_ms)
+
+
+class ArchiveEffect(MessagesEffect, tag=47):
+    """available → done, by an operator without a claim on the messages."""
+
+    operator: str
+
+    def apply(self, state: StoreState) -> None:
+        at, queue = self.at_ms, state.queues[self.queue]
+        for id in self.pairs[::2]:
+            entry = queue.messages.available[id]
+            if state.history is not None:
+                state.history.by_hand(id, self.queue, at, entry.attempts, ACKED, self.operator)
+            queue.messages.remove(entry)
+            queue.done.append(id, at, entry.attempts)
+            queue.counts.archived += 1
+            if state.staged.active:
+                state.staged.count(self.queue, id, DONE, at)

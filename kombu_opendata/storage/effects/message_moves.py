@@ -12,7 +12,7 @@ from ..records.routing_cursor import Cursor
 from ..records.settled import SettledEntry
 from ..state.queue_buckets import QueueRow
 from ..state.settled_list import ListName, Taken
-from ..state.staged_job import DONE, FAILED
+from ..state.staged_state import DONE, FAILED
 from ..state.store_state import Queue, StoreState
 from .deliveries import MessagesEffect
 from .effect import Effect

@@ -8,8 +8,8 @@ from ...staging.batch_block import IndexBlock
 from ..messages.new_message import NewMessage
 from ..records.payload import MAX_INLINE_BYTES
 from ..state.message_deadlines import MAX_DEADLINE_MS
-from ..state.staged_job import StagedBatch
 from ..state.staged_rows import StagedChunk, decode, each, records_of, spread
+from ..state.staged_state import StagedBatch
 from ..state.store_state import StoreState
 from .effect import Effect
 from .publishes import add_message

@@ -17,8 +17,7 @@ from .index.index_retention import Sweep
 from .index.indexer import Indexer
 from .index.kept_headers import CollectedHeaders
 from .lists.candidates import AttemptRecord, MessageRecord, attempt_dimensions
-from .lists.counts_by_time import count_attempts, count_messages
-from .lists.pages import ListPage, list_attempts, list_messages, with_events
+from .lists.pages import ListPage, count_attempts, count_messages, list_attempts, list_messages, with_events
 from .lists.query import ListFilters, Paging, TimeBuckets
 from .lists.reader import ListReader
 
@@ -150,12 +149,12 @@ class History:
             return await list_attempts(reader, filters, paging, bodies=bodies, tracebacks=tracebacks)
 
     async def count_messages(self, filters: ListFilters, buckets: TimeBuckets) -> list[int]:
-        """Count messages, see :mod:`.counts_by_time`; the times of the filters must be within the buckets."""
+        """Count messages, see :mod:`.pages`; the times of the filters must be within the buckets."""
         async with self.reading(indexed=True) as reader:
             return await count_messages(reader, filters, buckets)
 
     async def count_attempts(self, filters: ListFilters, buckets: TimeBuckets) -> list[int]:
-        """Count attempts, see :mod:`.counts_by_time`; the times of the filters must be within the buckets."""
+        """Count attempts, see :mod:`.pages`; the times of the filters must be within the buckets."""
         async with self.reading(indexed=bool(attempt_dimensions(filters))) as reader:
             return await count_attempts(reader, filters, buckets)
 

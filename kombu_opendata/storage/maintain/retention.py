@@ -1,31 +1,153 @@
-"""Retention: removes done and failed messages after it, and other records that are no longer needed.
+"""Retention: removes settled and expired messages, messages that only the log keeps, and other unneeded records.
 
-A sweep reads whole buckets from the head of a list. Its changes become part of the next checkpoint; after a crash
-before that, the next sweep repeats them.
+A sweep of the queues reads whole buckets from the head of a list. Its changes become part of the next checkpoint; after
+a crash before that, the next sweep repeats them.
+
+By default a message is deleted with the last queue that needs it. With a retention of the metadata log, a checkpoint
+instead marks the message as kept by the log (:mod:`.records.routes_block`), for queues that are declared later. The
+log's sweep, a cursor over the metadata log, deletes it after the retention. The cursor's position is stored in the same
+batch as its deletions. Below that position the log keeps no message: a message that its last queue removes there is
+deleted immediately. So every message is deleted, even if the broker crashes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from ..clock import Clock
 from ..commit.commits import Commits
+from ..commit.route_counts import RouteCounts
 from ..operations.message_operations import Operations
 from ..operations.queue_loader import QueueLoader
 from ..read.settled_buckets import SettledBuckets
-from ..records import settled
+from ..records import keys, metadata, settled
+from ..records.log_retention import FOREVER, LogRetention
+from ..slatedb.store_writer import SlateStore
+from ..state.message_deadlines import stored_deadline
 from ..state.settled_list import ListName
 from ..state.store_state import Queue, StoreState
+
+#: messages of one step, during which no checkpoint runs, and of one pass
+_STEP_ROWS = 500
+_PASS_ROWS = 100_000
+#: messages that one checkpoint deletes
+_GARBAGE_PER_CHECKPOINT = 10_000
+#: interval of the sweeps of a log with unlimited retention, for messages that are past their own deadlines
+_ROUND_MS = 24 * 3_600_000
+
+
+class LogSweep:
+    """The deletion of messages from the log after their retention."""
+
+    def __init__(self, store: SlateStore, state: StoreState, commits: Commits) -> None:
+        self._store, self._state, self._commits = store, state, commits
+        self._next_at_ms: float = 0  # no message is due before
+
+    def configure(self, seconds: float) -> None:
+        """Set the retention, before the first checkpoint. After a change the whole log is swept once."""
+        retention_ms = FOREVER if seconds == math.inf else int(1000 * seconds)
+        log = self._state.log
+        if retention_ms != (log.record.retention_ms if log.record is not None else 0):
+            self._set(LogRetention(retention_ms, kept=log.kept))
+        elif log.record is not None and retention_ms == FOREVER and not log.record.position:
+            self._next_at_ms = log.record.swept_at_ms + _ROUND_MS
+
+    def _set(self, stored: LogRetention | None) -> None:
+        self._state.log.record = stored
+        self._state.dirty.log = True
+
+    async def sweep(self, now: int) -> int:
+        """Make one bounded pass; return the number of messages that the next checkpoint deletes."""
+        deleted = examined = 0
+        while (record := self._state.log.record) is not None and now >= self._next_at_ms and examined < _PASS_ROWS:
+            start = asyncio.get_running_loop().time()
+            async with self._commits.checkpointing:
+                outdated = await self._step(record, now)
+            deleted += outdated
+            examined += _STEP_ROWS
+            if len(self._state.dirty.outdated) >= _GARBAGE_PER_CHECKPOINT:
+                await self._commits.checkpoint()
+            await asyncio.sleep(asyncio.get_running_loop().time() - start)  # leaves half of the time to other tasks
+        return deleted
+
+    async def _step(self, stored: LogRetention, now: int) -> int:
+        """Sweep the next messages. No checkpoint may be running, so that the store's route counts are current."""
+        start, end = keys.metadata_key(stored.position), keys.kind_range(keys.RecordKind.METADATA)[1]
+        rows = await self._store.scan(start, end, limit=_STEP_ROWS)
+        position, due, is_over = stored.position, [], len(rows) < _STEP_ROWS
+        for key, value in rows:
+            id = int.from_bytes(key[-8:], "big")
+            ends_at = _ends_at(stored.retention_ms, key, value)
+            if stored.retention_ms > 0 and ends_at > now:
+                self._next_at_ms, is_over = ends_at, False
+                break
+            if ends_at <= now:
+                due.append(id)
+            position = id + 1
+        outdated = await self._kept(due)
+        self._state.dirty.outdated.update(outdated)
+        self._move(stored, position, now, is_over=is_over)
+        return len(outdated)
+
+    async def _kept(self, ids: list[int]) -> list[int]:
+        """Return those of these messages that only the log keeps, in order."""
+        counts = RouteCounts(self._store)
+        await counts.load(ids)
+        return [id for id in ids if counts.is_kept(id)]
+
+    async def drop_oldest(self, count: int) -> int:
+        """Delete the oldest messages that only the log keeps, before the end of their retention; return the number."""
+        deleted_count = 0
+        rows: list[tuple[bytes, bytes]] = []
+        position, end = 0, keys.kind_range(keys.RecordKind.METADATA)[1]
+        while deleted_count < min(count, self._state.log.kept) and (not position or len(rows) == _STEP_ROWS):
+            async with self._commits.checkpointing:
+                rows = await self._store.scan(keys.metadata_key(position), end, limit=_STEP_ROWS)
+                ids = [int.from_bytes(key[-8:], "big") for key, _value in rows]
+                log_only_ids, outdated = await self._kept(ids), self._state.dirty.outdated
+                oldest = [id for id in log_only_ids if id not in outdated][: count - deleted_count]
+                outdated.update(oldest)
+                deleted_count += len(oldest)
+            position = ids[-1] + 1 if ids else 1
+            if len(outdated) >= _GARBAGE_PER_CHECKPOINT:
+                await self._commits.checkpoint()
+        return deleted_count
+
+    def _move(self, stored: LogRetention, position: int, now: int, *, is_over: bool) -> None:
+        """Record that the messages below ``position`` were swept; ``is_over``: there are no more."""
+        if is_over and not stored.retention_ms:
+            self._set(None)
+        elif is_over and stored.retention_ms == FOREVER:
+            self._next_at_ms = now + _ROUND_MS
+            self._set(stored._replace(position=0, swept_at_ms=now))
+        else:
+            if is_over:
+                self._next_at_ms = now + stored.retention_ms  # later messages are not due before
+            if position != stored.position:
+                self._set(stored._replace(position=position))
+
+
+def _ends_at(retention_ms: int, key: bytes, value: bytes) -> float:
+    """Return the time at which a message that no queue needs is deleted, in ms since the epoch."""
+    if not retention_ms:
+        return 0
+    if retention_ms != FOREVER:
+        return metadata.received_at(key, value) + retention_ms
+    if not metadata.retention(key, value):
+        return math.inf
+    message = metadata.decode(key, value)
+    return stored_deadline(message.received_at_ms, message.retention_seconds, message.headers)
+
 
 #: most buckets of one list that one sweep removes, so that a sweep never blocks for long
 _BUCKETS_PER_SWEEP = 200
 #: time for which a sweep blocks the event loop, as there may be thousands of queues
 _PIECE_SECONDS = 0.001
 #: messages that one checkpoint collects when a long backlog is removed
-_GARBAGE_PER_CHECKPOINT = 10_000
 #: time for which a publish counter is stored after its session's last publish
 PRODUCER_RETENTION_MS = 24 * 3_600_000
 

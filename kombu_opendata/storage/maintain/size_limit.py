@@ -35,7 +35,7 @@ from ..slatedb.store_writer import SlateStore
 from ..state.settled_list import ListName
 from ..state.store_state import Queue, StoreState
 from .disk_space import DiskSpace
-from .log_retention import LogSweep
+from .retention import LogSweep
 
 _TARGET = 0.9
 _GROWTH = 0.05

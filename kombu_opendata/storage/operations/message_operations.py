@@ -10,11 +10,14 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from ...errors import InvalidMessage
 from ..clock import Clock
 from ..commit.commits import Commits
-from ..effects.by_message_id import ArchiveEffect, DelayEffect, DeleteEffect, ExtendEffect
 from ..effects.deliveries import (
     AckEffect,
+    ArchiveEffect,
     ClaimAgainEffect,
     ClaimEffect,
+    DelayEffect,
+    DeleteEffect,
+    ExtendEffect,
     FailEffect,
     GiveUpEffect,
     RemoveEffect,
@@ -22,8 +25,13 @@ from ..effects.deliveries import (
     ReturnEffect,
     ReturnLaterEffect,
 )
-from ..effects.publishes import DeadLetterSentEffect, PublishEffect, ReserveIdsEffect
-from ..effects.sessions import ForgetSessionEffect, NameSessionEffect
+from ..effects.publishes import (
+    DeadLetterSentEffect,
+    ForgetSessionEffect,
+    NameSessionEffect,
+    PublishEffect,
+    ReserveIdsEffect,
+)
 from ..messages.payloads import Payloads
 from ..records.dead_letter import REVOKED
 from ..records.producer import Producer

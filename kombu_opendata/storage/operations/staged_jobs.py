@@ -22,8 +22,8 @@ from ..records import keys, staged, types
 from ..slatedb.store_writer import SlateStore
 from ..state import queue_state
 from ..state.queue_state import QueueState
-from ..state.staged_job import StagedBatch, StagedJob
 from ..state.staged_rows import StagedChunk, records_of
+from ..state.staged_state import StagedBatch, StagedJob
 from ..state.store_state import Queue, StoreState
 from .message_operations import Operations
 

@@ -7,7 +7,7 @@ import asyncio
 from ..clock import Clock
 from ..commit.commits import Commits
 from ..effects.effect import Effect
-from ..effects.task_results import CloseChordEffect, ForgetResultsEffect, OpenChordEffect, StoreResultEffect
+from ..effects.tasks import CloseChordEffect, ForgetResultsEffect, OpenChordEffect, StoreResultEffect
 from ..records import keys
 from ..records import results as records
 from ..records.results import FINAL, Result

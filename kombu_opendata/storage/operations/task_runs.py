@@ -13,7 +13,7 @@ from ..clock import Clock
 from ..commit.commits import Commits
 from ..effects.deliveries import AckEffect
 from ..effects.effect import Effect
-from ..effects.task_runs import (
+from ..effects.tasks import (
     Failures,
     FinishEffect,
     FinishFailedEffect,
@@ -25,8 +25,8 @@ from ..effects.task_runs import (
 from ..messages.payloads import Payloads
 from ..records.running_tasks import RunningTask
 from ..state.queue_buckets import QueueEntry
-from ..state.running_state import Lease
 from ..state.store_state import Queue, StoreState
+from ..state.task_state import Lease
 from .message_operations import Operations
 
 #: tasks that one session may run; the oldest of more is lost

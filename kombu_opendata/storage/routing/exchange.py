@@ -1,13 +1,107 @@
-"""One exchange and its bindings. Memory only."""
+"""One exchange and its bindings, and the patterns of a topic exchange as a trie of their words.
+
+The trie matches as :mod:`...selectors.topic_match` does, and a look-up visits only nodes that can match. It follows all
+nodes that the words so far can reach at the same time, each node once, so no pattern makes it backtrack. If there are
+more such nodes than patterns, each pattern is tried.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
+from ...selectors.topic_match import topic_matches, words_of
 from . import header_match
-from .topic_index import TopicIndex
+
+_MAX_WORDS = 12  # longer patterns are tried individually: as nodes they could use 100 times their own size
+_FEW_VISITED = 50  # nodes that a look-up may visit with any number of patterns
+
+
+class _Node:
+    """The common node of patterns with the same first words."""
+
+    __slots__ = ("children", "end", "repeats")
+
+    def __init__(self, repeats: bool) -> None:
+        self.repeats = repeats  # True for the node of a "#", which any further word reaches again
+        self.children: dict[str, _Node] = {}
+        self.end: str | None = None  # the pattern that ends here
+
+
+class TopicIndex:
+    """A set of topic patterns in order of their addition."""
+
+    def __init__(self) -> None:
+        self._root = _Node(repeats=False)
+        self._patterns: dict[str, int] = {}  # pattern → number of its addition
+        self._long: set[str] = set()
+        self._numbers = count()
+
+    def add(self, pattern: str) -> None:
+        """Add a pattern that is not in the index."""
+        words = words_of(pattern)
+        self._patterns[pattern] = next(self._numbers)
+        if len(words) > _MAX_WORDS:
+            self._long.add(pattern)
+            return
+        node = self._root
+        for word in words:
+            child = node.children.get(word)
+            if child is None:
+                child = node.children[word] = _Node(repeats=word == "#")
+            node = child
+        node.end = pattern
+
+    def remove(self, pattern: str) -> None:
+        """Remove a pattern that is in the index, and the nodes that only it needs."""
+        del self._patterns[pattern]
+        if pattern in self._long:
+            self._long.remove(pattern)
+            return
+        node, path = self._root, []
+        for word in words_of(pattern):
+            path.append((node, word))
+            node = node.children[word]
+        node.end = None
+        for parent, word in reversed(path):
+            child = parent.children[word]
+            if child.children or child.end is not None:
+                return
+            del parent.children[word]
+
+    def matching(self, routing_key: str) -> list[str]:
+        """Return the patterns that match, in order of their addition."""
+        nodes, visited = _with_repeats([self._root]), 0
+        for word in words_of(routing_key):
+            parts = ("*",) if word in ("*", "#") else (word, "*")  # a key has no wildcards
+            nodes = _with_repeats(
+                following
+                for node in nodes
+                for following in (node if node.repeats else None, *map(node.children.get, parts))
+                if following is not None
+            )
+            visited += len(nodes)
+            if visited > _FEW_VISITED + len(self._patterns):
+                return [pattern for pattern in self._patterns if topic_matches(pattern, routing_key)]
+            if not nodes:
+                break
+        matches = [node.end for node in nodes if node.end is not None]
+        matches += [pattern for pattern in self._long if topic_matches(pattern, routing_key)]
+        return sorted(matches, key=self._patterns.__getitem__)
+
+
+def _with_repeats(nodes: Iterable[_Node]) -> set[_Node]:
+    """Return these nodes and those that a ``#`` for no words reaches from them."""
+    closure: set[_Node] = set()
+    for node in nodes:
+        following: _Node | None = node
+        while following is not None and following not in closure:
+            closure.add(following)
+            following = following.children.get("#")
+    return closure
+
 
 ALTERNATE_EXCHANGE = "alternate-exchange"
 

@@ -9,8 +9,7 @@ from typing import Any
 from ...errors import NotFound, PreconditionFailed, RequestError
 from . import header_match
 from .exchange import ALTERNATE_EXCHANGE, Exchange
-from .queue_definition import QueueDefinition, RouteBinding
-from .queue_filters import QueueFilters
+from .queue_filters import QueueDefinition, QueueFilters, RouteBinding
 
 EXCHANGE_TYPES = ("direct", "topic", "fanout", "headers")
 PREDECLARED = {

@@ -8,25 +8,27 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from ..records import idempotency, keys, log_retention
 from ..records.dead_letter import REVOKED, DeadLetter
+from ..records.idempotency import Sending
+from ..records.log_retention import FOREVER, LogRetention
 from ..records.overrides import NO_OVERRIDES, QueueOverrides
 from ..records.producer import Producer
 from ..records.removal import Removal
 from ..records.routing_cursor import Cursor
 from ..routing.queue_filters import have_same_filter
 from ..routing.topology import Topology
-from .handled_failures import HandledFailures
+from ..slatedb.ffi import WriteBatch
 from .history_log import HistoryLog
-from .idempotency_state import IdempotencyState
-from .log_retention_state import LogState
 from .message_deadlines import DeadlineRules
 from .queue_buckets import QueueEntry
 from .queue_counters import QueueCounts
 from .queue_state import QueueState
 from .result_state import ResultState
-from .running_state import RunningTasks
 from .settled_list import LISTS, ListName, SettledList
 from .staged_state import StagedState
+from .task_state import HandledFailures, RunningTasks
+from .write_back_cache import WriteBackCache
 
 DEFAULT_MAX_ATTEMPTS = 20
 DEFAULT_DONE_RETENTION_SECONDS = 86_400
@@ -153,6 +155,69 @@ class Dirty:
 
     def __bool__(self) -> bool:
         return any(bool(value) for value in vars(self).values())
+
+
+class IdempotencyState(WriteBackCache[Sending]):
+    """The keys of one instance in memory, and the changes by effects.
+
+    Attributes:
+        used: True if there is a key in memory, or if the last :meth:`.Idempotency.look` found one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(lambda sending: 100 + 40 * len(sending.ids) + 60 * sum(map(len, sending.queues)))
+        self.used = False
+
+    def remember(self, name: bytes, sending: Sending) -> None:
+        """Add the publish under a key."""
+        self.used = True
+        self.put(name, sending)
+
+    def snapshot(self, batch: WriteBatch) -> None:
+        """Add the changes to a checkpoint's batch."""
+        for name, sending in self.begin_flush().items():
+            key = keys.idempotency_key(name)
+            if sending is None:
+                batch.delete(key)
+            else:
+                batch.put(key, idempotency.encode(sending))
+
+
+class LogState:
+    """The retention of one instance's log.
+
+    Attributes:
+        record: the record, as the next checkpoint writes it; None if the log never kept a message.
+    """
+
+    def __init__(self) -> None:
+        self.record: LogRetention | None = None
+
+    @property
+    def kept_from(self) -> int:
+        """The first id from which the log keeps messages that no queue needs."""
+        if self.record is None or not self.record.retention_ms:
+            return keys.MAX_MESSAGE_ID
+        return 0 if self.record.retention_ms == FOREVER else self.record.position
+
+    @property
+    def kept(self) -> int:
+        """The number of messages that only the log keeps, at the last checkpoint."""
+        return self.record.kept if self.record is not None else 0
+
+    def count(self, more: int) -> bool:
+        """Change the number of kept messages; return True if the record changed."""
+        if not more or self.record is None:
+            return False
+        self.record = self.record._replace(kept=max(self.record.kept + more, 0))
+        return True
+
+    def put_into(self, batch: WriteBatch) -> None:
+        """Add the record to a checkpoint's batch."""
+        if self.record is None:
+            batch.delete(keys.LOG_RETENTION_KEY)
+        else:
+            batch.put(keys.LOG_RETENTION_KEY, log_retention.encode(self.record))
 
 
 class StoreState:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kombu_opendata.storage.commit.journal_records import complete_records
+from kombu_opendata.storage.commit.journal_format import complete_records
 
 from ...support import rich_store
 from ...support.backups import back_up, command

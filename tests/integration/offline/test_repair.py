@@ -13,7 +13,7 @@ import pytest
 
 from kombu_opendata.errors import CorruptRecord
 from kombu_opendata.storage.clock import SystemClock
-from kombu_opendata.storage.commit.journal_records import RECORD_BYTES, JournalRecord, complete_records
+from kombu_opendata.storage.commit.journal_format import RECORD_BYTES, JournalRecord, complete_records
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.state.store_state import QueueSettings

@@ -15,9 +15,8 @@ from ....errors import CorruptRecord, InvalidMessage, QueueFull
 from ....protocol import messages as m
 from ....storage.clock import Clock
 from ....storage.commit.commits import Commits
-from ....storage.effects.failures import HandleFailuresEffect
-from ....storage.history.failures.failure import ACKNOWLEDGED, LIST_OF, Failure, FailurePosition
-from ....storage.history.failures.query import FailureFilterValues
+from ....storage.effects.tasks import HandleFailuresEffect
+from ....storage.history.failures.failure import ACKNOWLEDGED, LIST_OF, Failure, FailureFilterValues, FailurePosition
 from ....storage.history.failures.view import FailureView
 from ....storage.messages.payloads import Payloads
 from ....storage.operations.archive_and_delete import Selection, SettledMoves

@@ -9,9 +9,8 @@ from ....errors import RequestError
 from ....protocol import messages as m
 from ....protocol.messages.failure_messages import FailureGroup, FailureInfo, FailureQuery
 from ....storage.clock import Clock
-from ....storage.history.failures import query
-from ....storage.history.failures.failure import Failure
-from ....storage.history.failures.query import FailureFilterValues
+from ....storage.history.failures import failure
+from ....storage.history.failures.failure import Failure, FailureFilterValues
 from ....storage.history.failures.view import FailureView
 from ....storage.records.handled_failures import HOW
 from ....storage.records.task_failure import NONE, TaskFailure
@@ -37,21 +36,21 @@ class FailureCalls:
 
     @handles(m.ListFailures, needs=needs.failures, query=True, filter_of=lambda _self, msg: msg.selector)
     async def list_failures(self, call: Context, msg: m.ListFailures) -> m.FailurePage:
-        descending = query.check_page(msg.order, msg.limit)
+        descending = failure.check_page(msg.order, msg.limit)
         filters, rights = _filters(call, msg), call.session.rights
-        after = query.read_cursor(msg.next, filters, descending=descending) if msg.next else None
+        after = failure.read_cursor(msg.next, filters, descending=descending) if msg.next else None
         page = await self._view.page(filters, _shows(rights), msg.limit, after, descending=descending)
         infos = (
             self._info(failure, page.texts.get(failure.facts.number, NONE), msg.tracebacks) for failure in page.items
         )
         items = tuple(shown_failure(rights, info) for info in infos)
-        next_cursor = None if page.next is None else query.make_cursor(filters, page.next, descending=descending)
+        next_cursor = None if page.next is None else failure.make_cursor(filters, page.next, descending=descending)
         return m.FailurePage(msg.rid, items, next_cursor)
 
     @handles(m.GroupFailures, needs=needs.failures, query=True, filter_of=lambda _self, msg: msg.selector)
     async def group_failures(self, call: Context, msg: m.GroupFailures) -> m.FailureGroups:
-        by, filters = query.check_dimensions(msg.by), _filters(call, msg)
-        query.check_bucket(filters, msg.bucket_ms, self._clock.now_ms())
+        by, filters = failure.check_dimensions(msg.by), _filters(call, msg)
+        failure.check_bucket(filters, msg.bucket_ms, self._clock.now_ms())
         groups, complete = await self._view.groups(filters, _shows(call.session.rights), by, msg.bucket_ms)
         reply_groups = [
             FailureGroup(
@@ -96,7 +95,7 @@ class FailureCalls:
         filters = _filters(call, msg)
         until_ms = msg.until_ms or self._clock.now_ms()
         filters = filters._replace(until_ms=min(filters.until_ms, until_ms))
-        after = query.read_cursor(msg.next, filters, descending=False) if msg.next else None
+        after = failure.read_cursor(msg.next, filters, descending=False) if msg.next else None
         session, connection = call.session, call.session.connection
         return Bulk(filters, after, msg.limit, lambda: session.connection is connection), until_ms
 
@@ -122,7 +121,7 @@ def _names(queues: Sequence[str]) -> str:
 
 
 def _next(bulk: Bulk, done: BulkOutcome) -> str | None:
-    return None if done.next is None else query.make_cursor(bulk.filters, done.next, descending=False)
+    return None if done.next is None else failure.make_cursor(bulk.filters, done.next, descending=False)
 
 
 def _shows(rights: Rights) -> Callable[[str], bool]:
@@ -138,7 +137,7 @@ def _filters(call: Context, msg: FailureQuery) -> FailureFilterValues:
     """
     for name in msg.queues:
         call.queue(name)
-    return query.check_filters(
+    return failure.check_filters(
         queues=msg.queues, kinds=msg.kinds, tasks=msg.tasks, exceptions=msg.exceptions, reasons=msg.reasons,
         workers=msg.workers, ids=msg.ids, task_ids=msg.task_ids, selector=selector_of(msg.selector), gte=msg.gte,
         lte=msg.lte, handled=getattr(msg, "handled", False),

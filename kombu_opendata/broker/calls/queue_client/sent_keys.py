@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ....errors import KeyReused, RequestError
 from ....protocol.messages.queue_messages import Send
 from ....storage.clock import Clock
-from ....storage.operations.idempotency_keys import MAX_KEY_TTL_MS, Idempotency
+from ....storage.operations.repeated_requests import MAX_KEY_TTL_MS, Idempotency
 from ....storage.records.idempotency import DIGEST_BYTES, Sending, name_of
 from ...model.queue import BrokerQueue
 from ...model.stored_queue import stored_in

@@ -17,7 +17,7 @@ from ....protocol.messages import Outcome
 from ....protocol.messages import queue_messages as q
 from ....storage.read.queue_pages import row_in_flight, row_running
 from ....storage.state.queue_buckets import QueueEntry
-from ....storage.state.running_state import RunningTasks
+from ....storage.state.task_state import RunningTasks
 from ...delivery.lease_expiry import is_timed, session_of
 from ...delivery.lease_tokens import LeaseTable
 from ...delivery.outbox import Outbox

@@ -1,13 +1,20 @@
-"""Failures: their position among all, and their facts from the history."""
+"""Failures: their position among all, their facts from the history, their filters, and the cursors of pages."""
 
 from __future__ import annotations
 
+import base64
+import binascii
+import hashlib
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
 
+from ....errors import CursorOfOtherFilters, CursorVersionMismatch, InvalidFilter, LimitOutOfRange, MalformedCursor
 from ....protocol.task_reports import FAILED as TASKS_FAILED
+from ....selectors import Selector
 from ...state.settled_list import ListName
+from ..lists.query import MAX_LIMIT, MAX_VALUES, ORDERS, check_buckets
 
 FAILED, ARCHIVED, ACKNOWLEDGED = "failed", "archived", "acknowledged"
 KINDS = (FAILED, ACKNOWLEDGED, ARCHIVED)
@@ -71,3 +78,202 @@ class Failure(NamedTuple):
 
     open: OpenFailure
     facts: Facts
+
+
+#: message ids and task ids of one call, as for other calls that take such lists
+_MAX_IDS = 100_000
+#: the most ids that are looked up in the index
+SEARCHED = 1000
+FOREVER = 1 << 62
+_CURSOR_VERSION = 1
+REASONS = (*STATES, DELIVERY_LIMIT)
+
+
+class FailureFilterValues(NamedTuple):
+    """The filters of failures: a failure must have a value of each field that is neither empty nor None.
+
+    The value "" stands for failures without a task, an exception, a reason or a worker.
+
+    ``since_ms`` and ``until_ms`` are both included. ``handled``: acknowledged failures that were handled, instead of
+    open failures.
+    """
+
+    queues: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = (FAILED, ACKNOWLEDGED)
+    tasks: tuple[str, ...] = ()
+    exceptions: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    workers: tuple[str, ...] = ()
+    ids: frozenset[int] | None = None
+    task_ids: frozenset[str] | None = None
+    selector: Selector | None = None
+    since_ms: int = 0
+    until_ms: int = FOREVER
+    handled: bool = False
+
+    def match(self, one: Failure) -> bool:
+        """Return True if a failure matches all filters but the selector."""
+        place, facts = one
+        # only the index has the headers of a collected message
+        is_trusted = place.kind == ACKNOWLEDGED and not facts.task_id
+        return (
+            self.since_ms <= place.at_ms <= self.until_ms
+            and (self.ids is None or place.message_id in self.ids)
+            and (not self.queues or place.queue in self.queues)
+            and (not self.tasks or facts.task in self.tasks or (is_trusted and not facts.task))
+            and (not self.exceptions or facts.exception in self.exceptions)
+            and (not self.reasons or facts.reason in self.reasons)
+            and (not self.workers or facts.worker in self.workers)
+            and (self.task_ids is None or facts.task_id in self.task_ids or (is_trusted and self.has_few_task_ids))
+        )
+
+    @property
+    def has_few_task_ids(self) -> bool:
+        """True if there are task ids, and few enough to look them up in the index."""
+        return self.task_ids is not None and len(self.task_ids) <= SEARCHED
+
+    def digest(self) -> str:
+        """Return a digest of the filters; not of the times, which may differ between pages."""
+        parts = [sorted(part) if isinstance(part, frozenset) else part for part in self[:8]]
+        text = repr((parts, self.selector.text if self.selector else "", self.handled))
+        return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def check_filters(
+    *,
+    queues: Iterable[str] = (),
+    kinds: Iterable[str] = (),
+    tasks: Iterable[str] = (),
+    exceptions: Iterable[str] = (),
+    reasons: Iterable[str] = (),
+    workers: Iterable[str] = (),
+    ids: Iterable[int] | None = None,
+    task_ids: Iterable[str] | None = None,
+    selector: Selector | None = None,
+    gte: int | None = None,
+    lte: int | None = None,
+    handled: bool = False,
+) -> FailureFilterValues:
+    """Return the filters, without duplicate values.
+
+    Raises:
+        InvalidFilter: a kind or a reason that does not exist, or too many values.
+    """
+    values = FailureFilterValues(
+        _unique(queues),
+        _unique(kinds),
+        _unique(tasks),
+        _unique(exceptions),
+        _unique(reasons),
+        _unique(workers),
+        None if ids is None else frozenset(ids),
+        None if task_ids is None else frozenset(task_ids),
+        selector,
+        max(0, gte or 0),
+        FOREVER if lte is None else lte,
+        handled,
+    )
+    _check_values(values)
+    for time in (gte, lte):
+        if time is not None and not -FOREVER < time <= FOREVER:
+            raise InvalidFilter("a time must be in milliseconds since the epoch, below 2⁶²", value=time)
+    if handled:
+        return values._replace(kinds=(ACKNOWLEDGED,))
+    return values if values.kinds else values._replace(kinds=(FAILED, ACKNOWLEDGED))
+
+
+def _check_values(found: FailureFilterValues) -> None:
+    for values, allowed, what in ((found.kinds, KINDS, "kind of failure"), (found.reasons, (*REASONS, ""), "reason")):
+        unknown = sorted(set(values).difference(allowed))
+        if unknown:
+            raise InvalidFilter(
+                f"there is no {what} {unknown[0]!r}: use one of {', '.join(filter(None, allowed))}", value=unknown[0]
+            )
+    count = sum(map(len, found[:6]))
+    if count > MAX_VALUES:
+        raise InvalidFilter(f"{count} filter values: use at most {MAX_VALUES}", limit=MAX_VALUES)
+    if max(len(found.ids or ()), len(found.task_ids or ())) > _MAX_IDS:
+        raise InvalidFilter(f"name at most {_MAX_IDS} ids at a time", limit=_MAX_IDS)
+
+
+def _unique(given: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(given)))
+
+
+def check_dimensions(by: Iterable[str]) -> tuple[str, ...]:
+    """Return the dimensions by which failures are grouped.
+
+    Raises:
+        InvalidFilter: a dimension does not exist, or none is given.
+    """
+    names = tuple(dict.fromkeys(by))
+    unknown = [name for name in names if name not in DIMENSIONS]
+    if unknown or not names:
+        wrong = f"failures are not grouped by {unknown[0]!r}" if unknown else "failures are grouped by something"
+        raise InvalidFilter(f"{wrong}: use any of {', '.join(DIMENSIONS)}", value=(unknown or [""])[0])
+    return names
+
+
+def check_bucket(filters: FailureFilterValues, bucket_ms: int, now_ms: int) -> None:
+    """Check the length of the buckets of time in which failures are counted; 0 means none.
+
+    Raises:
+        InvalidFilter: it is negative, or there are too many buckets from the first time to the last, or to now.
+    """
+    if bucket_ms:
+        check_buckets(filters.since_ms, max(min(filters.until_ms, now_ms), filters.since_ms) + 1, bucket_ms)
+
+
+def check_page(order: str, limit: int) -> bool:
+    """Return True if the order is descending.
+
+    Raises:
+        InvalidFilter, LimitOutOfRange: an invalid order or limit.
+    """
+    if not 1 <= limit <= MAX_LIMIT:
+        text = f"a page of {limit} items: request 1 to {MAX_LIMIT}"
+        raise LimitOutOfRange(text, value=limit, lowest=1, highest=MAX_LIMIT)
+    if order not in ORDERS:
+        raise InvalidFilter(f"there is no order {order!r}: use {' or '.join(ORDERS)}", value=order)
+    return order == ORDERS[0]
+
+
+# ---------------------------------------------------------------------- cursors
+class _Cursor(msgspec.Struct, array_like=True):
+    version: int
+    digest: str
+    descending: bool
+    at_ms: int
+    message_id: int
+    queue: str
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Cursor).decode
+
+
+def make_cursor(filters: FailureFilterValues, at: FailurePosition, *, descending: bool) -> str:
+    """Encode the cursor of a position in a list."""
+    packed = _encode(_Cursor(_CURSOR_VERSION, filters.digest(), descending, *at))
+    return base64.urlsafe_b64encode(packed).rstrip(b"=").decode()
+
+
+def read_cursor(text: str, filters: FailureFilterValues, *, descending: bool) -> FailurePosition:
+    """Decode the position of a cursor.
+
+    Raises:
+        MalformedCursor, CursorVersionMismatch, CursorOfOtherFilters: not a cursor of this list.
+    """
+    try:
+        raw = base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        cursor = _decode(raw)
+    except (ValueError, binascii.Error) as exc:
+        wrong = f"{text[:80]!r} is not a cursor: use that of a page, unchanged"
+        raise MalformedCursor(wrong, cursor=text[:80]) from exc
+    if cursor.version != _CURSOR_VERSION:
+        wrong = f"a cursor of version {cursor.version}, this broker uses version {_CURSOR_VERSION}: start again"
+        raise CursorVersionMismatch(wrong, version=cursor.version, supported=_CURSOR_VERSION)
+    if (cursor.digest, cursor.descending) != (filters.digest(), descending):
+        wrong = "the cursor belongs to other filters or another order: use it with those of the first page"
+        raise CursorOfOtherFilters(wrong)
+    return FailurePosition(cursor.at_ms, cursor.message_id, cursor.queue)

@@ -13,15 +13,20 @@ from heapq import heappop, heapreplace
 from typing import NamedTuple
 
 from ...read.settled_buckets import SettledBuckets
-from ...state.handled_failures import HandledFailures
+from ...records.history_index import MESSAGES
+from ...records.history_log import FAILED as GIVEN_UP
+from ...records.history_log import MANUAL, REJECTED
+from ...records.kinds import MAX_MESSAGE_ID
 from ...state.settled_list import ListName
 from ...state.store_state import Queue
+from ...state.task_state import HandledFailures
+from ..index import value_hashes
 from ..lists.candidates import NumberRange, attempt_numbers
 from ..lists.query import ListFilters as AttemptFilters
 from ..lists.reader import ListReader
+from ..lists.sources import values_source, walk
 from .facts import FactsCache
-from .failure import ACKNOWLEDGED, ARCHIVED, FAILED, STATES, OpenFailure
-from .query import FOREVER, SEARCHED, FailureFilterValues
+from .failure import ACKNOWLEDGED, ARCHIVED, FAILED, FOREVER, SEARCHED, STATES, FailureFilterValues, OpenFailure
 
 #: size of the first search for attempts
 _FIRST = 128
@@ -171,3 +176,29 @@ async def close_all(streams: Sequence[Stream]) -> None:
     for stream in streams:
         async with aclosing(stream):
             pass
+
+
+async def narrowed(reader: ListReader, filters: FailureFilterValues, window: FailureWindow) -> FailureWindow:
+    """Return the part of the window in which the messages of the filters failed; all of it if that is unknown."""
+    ids = await _message_ids(reader, filters)
+    if ids is None or not 0 < len(ids) <= SEARCHED:
+        return window
+    by_id = await reader.events(ids)
+    if not all(by_id.values()):
+        return window  # a message is older than the history
+    times = [
+        event.at_ms for events in by_id.values() for event in events if event.what & ~MANUAL in (GIVEN_UP, REJECTED)
+    ]
+    since_ms, until_ms = min(times, default=1), max(times, default=0)
+    return window._replace(since_ms=max(window.since_ms, since_ms), until_ms=min(window.until_ms, until_ms))
+
+
+async def _message_ids(reader: ListReader, filters: FailureFilterValues) -> frozenset[int] | None:
+    if filters.ids is not None or filters.task_ids is None or not filters.has_few_task_ids:
+        return filters.ids
+    hashes = [value_hashes.hash_of(value_hashes.HEADER, "id", id) for id in filters.task_ids]
+    source = await values_source(reader.store, reader.view, MESSAGES, hashes, descending=False)
+    ids: set[int] = set()
+    async for batch in walk(source, 0, MAX_MESSAGE_ID - 1, descending=False):
+        ids.update(batch)
+    return frozenset(ids)

@@ -17,10 +17,18 @@ from ..lists.reader import ListReader
 from ..service import History
 from . import streams
 from .facts import READ_AT_ONCE, FactsCache
-from .failure import ACKNOWLEDGED, ARCHIVED, DIMENSIONS, FAILED, STATES, Failure, FailurePosition, OpenFailure
-from .query import FailureFilterValues
-from .search_by_id import narrowed
-from .streams import FailureWindow, Stream
+from .failure import (
+    ACKNOWLEDGED,
+    ARCHIVED,
+    DIMENSIONS,
+    FAILED,
+    STATES,
+    Failure,
+    FailureFilterValues,
+    FailurePosition,
+    OpenFailure,
+)
+from .streams import FailureWindow, Stream, narrowed
 
 #: failures that a page and a count examine: beyond, a page ends early and a count is marked as incomplete
 _MOST_FOR_PAGE = 50_000

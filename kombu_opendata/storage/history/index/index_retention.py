@@ -15,8 +15,7 @@ from ...records.history_index import ATTEMPTS, MESSAGES, SEGMENT_BITS, SEGMENT_S
 from ...records.history_trail import BLOCK_BITS
 from ...slatedb.store_writer import SlateStore
 from ...state.store_state import StoreState
-from .history_index import Index
-from .index_part import Row
+from .history_index import Index, Row
 from .value_runs import Merger
 
 #: chunks of the log that one sweep removes

@@ -21,8 +21,7 @@ from ...records.history_trail import LEFT, ROUTED, TrailEvent
 from ...slatedb.store_writer import SlateStore
 from ...state.history_log import HistoryLog, LogChunk, Place
 from . import value_hashes
-from .history_index import Index
-from .index_part import Group, Part, Row
+from .history_index import Group, Index, Part, Row
 from .kept_headers import CollectedHeaders
 from .value_hashes import Hashes, Values
 

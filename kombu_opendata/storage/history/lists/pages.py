@@ -14,8 +14,8 @@ from ....errors import CorruptRecord
 from ...records.metadata import Metadata
 from ...records.task_failure import TaskFailure
 from . import query
-from .candidates import AttemptRecord, MessageEvent, MessageRecord, NumberRange, attempts, messages
-from .query import ListFilters, Paging
+from .candidates import MAX_BATCH, AttemptRecord, MessageEvent, MessageRecord, NumberRange, attempts, messages
+from .query import ListFilters, Paging, TimeBuckets
 from .reader import ListReader
 
 log = logging.getLogger(__name__)
@@ -162,3 +162,29 @@ def _page(kind: str, found: list[R], filters: ListFilters, paging: Paging) -> Li
         return query.make_cursor(kind, filters, descending=paging.descending, at=item.position)
 
     return ListPage(items, cursor(items[-1]) if has_next else None, cursor(items[0]) if has_prev else None)
+
+
+async def count_messages(reader: ListReader, filters: ListFilters, buckets: TimeBuckets) -> list[int]:
+    """Count the messages of each bucket in the store."""
+    counts = [0] * buckets.number
+    low = await reader.first_message_since(filters.since_ms)
+    way = NumberRange(low, await reader.first_message_since(filters.until_ms + 1) - 1, False)
+    if not way.is_empty:
+        async with aclosing(messages(reader, filters, way, MAX_BATCH)) as batches:
+            async for batch in batches:
+                for message in batch:
+                    counts[buckets.number_of(message.metadata.received_at_ms)] += 1
+    return counts
+
+
+async def count_attempts(reader: ListReader, filters: ListFilters, buckets: TimeBuckets) -> list[int]:
+    """Count the attempts that ended in each bucket."""
+    counts = [0] * buckets.number
+    low = max(await reader.first_attempt_since(filters.since_ms), reader.first_kept_attempt)
+    way = NumberRange(low, await reader.first_attempt_since(filters.until_ms + 1) - 1, False)
+    if not way.is_empty:
+        async with aclosing(attempts(reader, filters, way, MAX_BATCH)) as batches:
+            async for batch in batches:
+                for attempt in batch:
+                    counts[buckets.number_of(attempt.ended_at_ms)] += 1
+    return counts

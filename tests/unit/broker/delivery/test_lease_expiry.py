@@ -9,7 +9,7 @@ import pytest
 
 from kombu_opendata.broker.delivery.lease_expiry import LeaseExpiry
 from kombu_opendata.storage.records.running_tasks import RunningTask
-from kombu_opendata.storage.state.running_state import RunningTasks
+from kombu_opendata.storage.state.task_state import RunningTasks
 
 GRACE_MS = 2000
 OPENED_AT_MS = 100_000

@@ -8,8 +8,7 @@ import pytest
 
 from kombu_opendata.offline.files.journal_files import JournalTail, read_tail
 from kombu_opendata.storage.commit.journal import Journal
-from kombu_opendata.storage.commit.journal_records import RECORD_BYTES
-from kombu_opendata.storage.commit.journal_segment import HEADER_BYTES
+from kombu_opendata.storage.commit.journal_format import HEADER_BYTES, RECORD_BYTES
 from kombu_opendata.storage.effects import codec
 from kombu_opendata.storage.effects.publishes import ReserveIdsEffect
 

@@ -14,8 +14,8 @@ import pytest
 from kombu_opendata.errors import CorruptRecord, NewerFormat, StoreFull, StoreUnwritable
 from kombu_opendata.storage.commit import journal as module
 from kombu_opendata.storage.commit.journal import Journal
-from kombu_opendata.storage.commit.journal_records import RECORD as RECORD_HEADER
-from kombu_opendata.storage.commit.journal_records import checksum
+from kombu_opendata.storage.commit.journal_format import RECORD as RECORD_HEADER
+from kombu_opendata.storage.commit.journal_format import checksum
 
 from ....support.unprivileged import unprivileged
 

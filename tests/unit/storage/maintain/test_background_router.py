@@ -17,8 +17,8 @@ from kombu_opendata.staging.batch_uri import parse_batch_uri
 from kombu_opendata.storage.records import active, keys
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.records.routing_cursor import Cursor
-from kombu_opendata.storage.state.staged_job import StagedBatch
 from kombu_opendata.storage.state.staged_rows import StagedChunk
+from kombu_opendata.storage.state.staged_state import StagedBatch
 from kombu_opendata.storage.state.store_state import Queue, QueueSettings
 from tests.support.engine import World, run, small_blocks, small_buckets
 from tests.support.plain_store import PlainStore

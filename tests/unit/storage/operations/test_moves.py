@@ -11,7 +11,7 @@ import pytest
 from kombu_opendata.selectors import compile_selector
 from kombu_opendata.storage.operations.archive_and_delete import Selection
 from kombu_opendata.storage.operations.moves import MoveCounts, MoveTarget
-from kombu_opendata.storage.operations.repeated_calls import Call
+from kombu_opendata.storage.operations.repeated_requests import Call
 from kombu_opendata.storage.read.queue_pages import AVAILABLE, DELAYED
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.state import queue_state

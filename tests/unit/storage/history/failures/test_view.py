@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
-from kombu_opendata.storage.effects.failures import HandleFailuresEffect
-from kombu_opendata.storage.history.failures import facts, query, view
+from kombu_opendata.storage.effects.tasks import HandleFailuresEffect
+from kombu_opendata.storage.history.failures import facts, failure, view
 from kombu_opendata.storage.history.failures.failure import Failure
 from kombu_opendata.storage.operations.archive_and_delete import Selection
 from kombu_opendata.storage.records.handled_failures import DISMISSED, RETRIED
@@ -65,7 +65,7 @@ async def some(world: World, count: int = 60, seed: int = 1) -> list[int]:
 async def page(
     world: World, limit: int, after: Any = None, *, descending: bool = False, **asked: Any
 ) -> view.FailureSlice:
-    filters = query.check_filters(**asked)
+    filters = failure.check_filters(**asked)
     return await world.engine.failures.page(filters, lambda _queue: True, limit, after, descending=descending)
 
 
@@ -169,7 +169,7 @@ def test_groups_count_each_once(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         await some(world)
         whole = await everything(world)
-        filters = query.check_filters()
+        filters = failure.check_filters()
         found = await world.engine.failures.groups(filters, lambda _queue: True, ("queue", "exception"))
         assert found.complete
         assert [group.count for group in found.groups] == sorted((g.count for g in found.groups), reverse=True)

@@ -17,8 +17,8 @@ from kombu_opendata.storage.records import decode_any, keys
 from kombu_opendata.storage.records.history_headers import Collected
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.state import history_log
-from kombu_opendata.storage.state.staged_job import StagedBatch
 from kombu_opendata.storage.state.staged_rows import StagedChunk
+from kombu_opendata.storage.state.staged_state import StagedBatch
 from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import SESSION, SETTINGS, World, run
 from tests.support.history import attempts, index_all, tiny_history

@@ -1,21 +1,26 @@
-"""Idempotency keys: publishes under a key are stored for a documented time (docs/client-api.md).
+"""Repeated requests: idempotency keys of publishes, and the progress of calls that a client repeats.
 
-Keys that the store lacks are in memory, and some of the others are cached: a look-up costs at most two reads. Expired
-records count as absent; a sweep removes them in pieces, repeatedly.
+A publish under a key is stored for a documented time (docs/client-api.md). Keys that the store lacks are in memory, and
+some of the others are cached: a look-up costs at most two reads. Expired records count as absent; a sweep removes them
+in pieces, repeatedly. A deleted queue has a separate record, under the empty key: keys of publishes to this queue are
+not valid any more for messages up to the id in the record.
 
-A deleted queue has a separate record, under the empty key: keys of publishes to this queue are no longer valid for
-messages up to the id in the record.
+A call that removes, moves or copies messages stores its progress with its changes. A client that repeats the call after
+it lost the broker receives the whole count.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..clock import Clock
 from ..commit.commits import Commits
-from ..effects.publishes import SentWithKeyEffect
+from ..effects.publishes import NoteRemovalEffect, SentWithKeyEffect
 from ..records import idempotency, keys
 from ..records.idempotency import DIGEST_BYTES, Sending
+from ..records.removal import Removal
 from ..slatedb.store_writer import SlateStore
 from ..state.store_state import StoreState
 
@@ -107,3 +112,33 @@ class Idempotency:
 def _drop_name(queue: str) -> bytes:
     """Return the name of a deleted queue's record. No publish has an empty key."""
     return idempotency.name_of("", queue, "")
+
+
+#: the record of a call that has not removed any message yet
+NO_REMOVAL = Removal(0, 0, 0, False)
+
+
+class Call(NamedTuple):
+    """A client's call, which it repeats with the same number if it loses the broker."""
+
+    session: bytes
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedCalls:
+    """The last call of each session of one instance that removes messages from a queue, moves or copies them."""
+
+    _state: StoreState
+    _clock: Clock
+    _commits: Commits
+
+    def before(self, call: Call | None) -> Removal:
+        """Return the progress of this call before its client repeated it."""
+        last = self._state.removals.get(call.session) if call is not None else None
+        return last if last is not None and call is not None and last.call == call.number else NO_REMOVAL
+
+    def note(self, call: Call | None, messages: int, *, is_over: bool = False) -> None:
+        """Store, in the commit of the change, the number of messages that a call has removed, moved or copied."""
+        if call is not None:
+            self._commits.apply(NoteRemovalEffect(call.session, call.number, messages, self._clock.now_ms(), is_over))

@@ -1,14 +1,15 @@
-"""Effects on task runs: start, end, and the outcomes of tasks whose messages are settled next."""
+"""Effects on tasks: their runs and outcomes, their results and chords, and failures that were handled."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from ...protocol.task_reports import TaskReport
+from ..records.handled_failures import Handled
 from ..records.running_tasks import MAX_WAITED_MS, RunningTask
-from ..state.running_state import Lease
-from ..state.staged_job import DONE
+from ..state.staged_state import DONE
 from ..state.store_state import StoreState
+from ..state.task_state import Lease
 from .deliveries import MessagesEffect
 from .effect import Effect
 
@@ -111,3 +112,77 @@ def reports_in(runs: list[int], failures: Failures) -> Iterator[tuple[int, int, 
 
 
 _NO_TEXTS = ("", "", "")
+
+
+class StoreResultEffect(Effect, tag=50):
+    """A result (if there is a ``name``), a chord's part (if there is a ``group``), or both were stored."""
+
+    name: bytes
+    kind: int
+    expires_at_ms: int
+    value: bytes
+    group: bytes
+    index: int
+    member: bytes
+    chord_expires_at_ms: int
+
+    def apply(self, state: StoreState) -> None:
+        state.results.store(
+            self.name, self.kind, self.expires_at_ms, self.value, self.group, self.index, self.member,
+            self.chord_expires_at_ms, at_ms=state.newest_ms,
+        )  # fmt: skip
+
+
+class ForgetResultsEffect(Effect, tag=51):
+    """Unneeded results are deleted."""
+
+    names: list[bytes]
+
+    def apply(self, state: StoreState) -> None:
+        state.results.forget(self.names)
+
+
+class OpenChordEffect(Effect, tag=52):
+    """A chord was declared or extended.
+
+    ``size`` is its size (-1: unknown), ``added`` the number of further tasks; ``again`` replaces an earlier chord.
+    ``body`` is the task id of its callback.
+    """
+
+    group: bytes
+    expires_at_ms: int
+    size: int
+    added: int
+    header: bytes
+    again: bool
+    body: bytes = b""
+
+    def apply(self, state: StoreState) -> None:
+        state.results.open_chord(
+            self.group, self.expires_at_ms, self.size, self.added, self.header, self.again, self.body
+        )
+
+
+class CloseChordEffect(Effect, tag=53):
+    """A chord is deleted."""
+
+    group: bytes
+
+    def apply(self, state: StoreState) -> None:
+        state.results.close_chord(self.group)
+
+
+class HandleFailuresEffect(Effect, tag=65):
+    """Failed attempts were retried, in the same commit, or archived.
+
+    ``rows`` is a flat list attempt's number, new message id, …; the ids are 0 if the attempts were archived.
+    """
+
+    how: int
+    at_ms: int
+    rows: list[int]
+
+    def apply(self, state: StoreState) -> None:
+        how, at = self.how, self.at_ms
+        pairs = zip(self.rows[::2], self.rows[1::2], strict=True)
+        state.handled.handled(Handled(number, how, at, id) for number, id in pairs)

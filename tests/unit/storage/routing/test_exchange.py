@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kombu_opendata.storage.routing.topic_index import TopicIndex
+from kombu_opendata.storage.routing.exchange import TopicIndex
 
 
 def index(*patterns: str) -> TopicIndex:
