@@ -37,7 +37,7 @@ from .brokers import Brokers
 from .error_handlers import answer_errors
 from .error_reports import Answered
 from .jobs import BackgroundJobs
-from .live.pace import UpdatePace
+from .live_updates import UpdatePace
 from .pages import (
     dialogs,
     exchanges,

@@ -13,7 +13,7 @@ from ..masking import Masking
 from .access.visitors import Visitor, Visitors
 from .brokers import Brokers, UserBroker
 from .jobs import BackgroundJobs
-from .live.pace import UpdatePace
+from .live_updates import UpdatePace
 from .rendering import Renderer
 from .settings import WebSettings
 

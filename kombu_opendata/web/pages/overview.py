@@ -6,7 +6,7 @@ import asyncio
 
 from fastapi import APIRouter
 
-from ..reports.attention.gather import attention
+from ..reports.attention import attention
 from ..reports.overview import overview
 from ..visit import AVisit
 from .view import Shown, view

@@ -18,7 +18,7 @@ from ..access.offers import is_offered
 from ..access.visitors import Visitor
 from ..brokers import note_ages
 from ..error_reports import Answered, answered
-from ..live.updates import away, event, updates
+from ..live_updates import away, event, updates
 from ..rendering import Links, link
 from ..visit import Site, Visit
 

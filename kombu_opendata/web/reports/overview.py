@@ -7,9 +7,7 @@ from dataclasses import dataclass
 
 from ...queue_client.queue_models import QueueMetrics
 from ..brokers import UserBroker
-from .figures.failure_counts import with_failures
-from .figures.queue_figures import queue_figures
-from .figures.recent_figures import Chart, charts, recent_figures
+from .queue_metrics import Chart, all_queues, charts, recent_metrics, with_failures
 
 #: rows of a page of queues
 PAGE = 50
@@ -81,7 +79,7 @@ async def overview(
     Args:
         patience: see :func:`.with_failures`.
     """
-    figures = await queue_figures(broker)
+    figures = await all_queues(broker)
     listed = [*figures.queues, *figures.control_queues] if control else figures.queues
     counted = await with_failures(broker, listed, patience)
     matching = [one for one in counted if search.lower() in one.queue.lower()]
@@ -89,7 +87,7 @@ async def overview(
     pages = max(1, -(-len(matching) // PAGE))
     page = min(max(page, 1), pages)
     queues = tuple(matching[(page - 1) * PAGE : page * PAGE])
-    recent = await recent_figures(broker, [one.queue for one in queues])
+    recent = await recent_metrics(broker, [one.queue for one in queues])
     return Overview(
         totals(counted),
         queues,

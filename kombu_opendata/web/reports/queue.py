@@ -13,8 +13,8 @@ from ...masking import Masking
 from ...protocol.messages.failure_messages import FailureInfo
 from ...queue_client.queue_models import Binding, QueueInfo, QueueMetrics, Worker
 from ..brokers import UserBroker
-from .figures.failure_counts import with_failures
 from .message_rows import MessageRows, message_rows
+from .queue_metrics import with_failures
 
 #: tabs by name: the state of their messages
 TABS = {

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from ...queue_client.queue_models import QueueMetrics
 from ...queue_client.schedule_models import DueCounts, PeriodicTask
 from ..brokers import UserBroker
-from .figures.queue_figures import queue_figures
+from .queue_metrics import all_queues
 
 #: the spans of charts in hours, with the width of a bar in seconds
 SPANS = {1: 120, 6: 900, 24: 3600, 168: 21_600}
@@ -98,7 +98,7 @@ async def schedules(broker: UserBroker, *, hours: int = 24, queue: str = "") -> 
     """
     hours = min(SPANS, key=lambda span: abs(span - hours))
     due = await _due(broker, queue, hours)
-    figures = (await queue_figures(broker)).queues
+    figures = (await all_queues(broker)).queues
     delayed = sorted((one for one in figures if one.delayed), key=lambda one: (-one.delayed, one.queue))
     queues = [_queue(one, await _due(broker, one.queue, hours)) for one in delayed[:MAX_QUEUES]]
     beat = await broker.recent("periodic", 2.0, broker.client.periodic_tasks)

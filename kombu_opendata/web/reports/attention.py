@@ -10,17 +10,12 @@ from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import Any, TypeVar
 
-from ....errors import AccessRefused, PreconditionFailed
-from ....protocol.messages.history_messages import MessageInfo
-from ....queue_client.queue_models import QueueMetrics, Worker
-from ...brokers import UserBroker
-from ..figures.queue_figures import queue_figures
-from ..figures.recent_figures import Trend, recent_figures, trend
-from .finding import AttentionFinding
-from .findings import findings
-from .queue_rules import may_grow
-from .seen import Busy, Seen, TaskFailures
-from .task_rules import HANGS_SECONDS
+from ...errors import AccessRefused, PreconditionFailed
+from ...protocol.messages.history_messages import MessageInfo
+from ...queue_client.queue_models import QueueMetrics, Worker
+from ..brokers import UserBroker
+from .attention_rules import HANGS_SECONDS, AttentionFinding, Busy, Seen, TaskFailures, findings, may_grow
+from .queue_metrics import Trend, all_queues, recent_metrics, trend
 
 T = TypeVar("T")
 
@@ -46,15 +41,15 @@ async def attention(broker: UserBroker) -> list[AttentionFinding]:
 
 async def _seen(broker: UserBroker) -> Seen:
     client = broker.client
-    figures, status, workers, failures, busy = await asyncio.gather(
-        queue_figures(broker),
+    metrics, status, workers, failures, busy = await asyncio.gather(
+        all_queues(broker),
         _allowed(broker, "status", client.status, dict[str, Any]()),
         _allowed(broker, "workers", client.workers, list[Worker]()),
         _allowed(broker, "failing", lambda: _failures(broker), list[TaskFailures]()),
         _allowed(broker, "busy", lambda: _busy(broker), list[Busy]()),
     )
     broker.expects_standby |= bool(status.get("standbys") or status.get("standby_expected"))
-    queues = figures.queues
+    queues = metrics.queues
     return Seen(
         datetime.now(UTC),
         queues,
@@ -63,7 +58,7 @@ async def _seen(broker: UserBroker) -> Seen:
         busy,
         workers,
         status,
-        figures.clock_ahead_seconds,
+        metrics.clock_ahead_seconds,
         broker.expects_standby,
         _leases_expired(broker, queues),
     )
@@ -88,7 +83,7 @@ async def _trends(broker: UserBroker, queues: list[QueueMetrics], failures: list
     names = sorted({*(one.queue for one in filling[:_QUEUES]), *(one.queue for one in failures[:_QUEUES])})
     if not names:
         return {}
-    recent = await recent_figures(broker, names)
+    recent = await recent_metrics(broker, names)
     trends = {name: trend(recent, name) for name in names}
     return {name: one for name, one in trends.items() if one is not None}
 

@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from kombu_opendata.errors import ConnectionLost
-from kombu_opendata.web.live.pace import AT_ONCE, UpdatePace
-from kombu_opendata.web.live.updates import away, updates
+from kombu_opendata.web.live_updates import AT_ONCE, UpdatePace, away, updates
 
 
 def test_few_of_many_pages_are_rendered_at_a_time() -> None:
@@ -42,7 +41,7 @@ def test_a_page_that_came_late_rests_longer(monkeypatch: pytest.MonkeyPatch) -> 
     async def pause(seconds: float) -> None:
         pauses.append(seconds)
 
-    monkeypatch.setattr("kombu_opendata.web.live.pace.pause", pause)
+    monkeypatch.setattr("kombu_opendata.web.live_updates.pause", pause)
     for late in (0.5, 3.0, 1000.0):
         asyncio.run(UpdatePace().rest(2, late))
     assert pauses == [2, 2, pytest.approx(12, abs=1), 2, 60]

@@ -7,7 +7,7 @@ from typing import Any
 
 from kombu_opendata.queue_client.queue_models import FigureSeries, RecentFigures
 from kombu_opendata.web.rendering import spark_points
-from kombu_opendata.web.reports.figures.recent_figures import Trend, charts, trend
+from kombu_opendata.web.reports.queue_metrics import Trend, charts, trend
 
 START = datetime(2026, 11, 23, 12, tzinfo=UTC)
 TIMES = tuple(START + timedelta(seconds=5 * number) for number in range(4))

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from kombu_opendata.queue_client.queue_models import QueueMetrics, Worker
-from kombu_opendata.web.reports.attention.finding import AttentionFinding
-from kombu_opendata.web.reports.attention.findings import findings
-from kombu_opendata.web.reports.attention.seen import Busy, Seen, TaskFailures
-from kombu_opendata.web.reports.figures.recent_figures import Trend
+from kombu_opendata.web.reports.attention_rules import AttentionFinding, Busy, Seen, TaskFailures, findings
+from kombu_opendata.web.reports.queue_metrics import Trend
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 DISK = {"size_bytes": 0, "limit_bytes": 1000, "is_stuck": False, "removed_early": 0, "removed_at_ms": 0}

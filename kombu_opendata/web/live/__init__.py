@@ -1,1 +1,0 @@
-"""Live updates of open views."""

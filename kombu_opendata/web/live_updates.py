@@ -1,0 +1,123 @@
+"""Server-sent events of open views: the changing part of a view, sent when it has changed.
+
+An event without a name has HTML that replaces the changing part. The event ``current`` has the age of the data in
+seconds; it is also sent if nothing has changed. The event ``away`` has a text that is shown above the changing part,
+which stays; the next event ``current`` removes the text.
+
+However many views are open, the server has time for requests: few are rendered concurrently, and late ones pause
+longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from time import monotonic
+
+from fastapi.sse import format_sse_event
+
+from ..errors import OpenDataError
+
+#: a broker that has not answered for this time is unavailable
+AWAY_SECONDS = 5.0
+#: views that are rendered concurrently
+AT_ONCE = 4
+#: after this number of identical events the part is sent again, in case the browser lost it
+_AGAIN = 15
+#: a late view pauses for this multiple of its delay, at most for this number of seconds
+_REST, _LONGEST_REST = 4, 60.0
+#: interval at which a pause checks for the server's shutdown
+_SLICE_SECONDS = 0.5
+
+
+async def updates(
+    render: Callable[[], Awaitable[tuple[str, float]]],
+    error_event: Callable[[OpenDataError], str],
+    every_seconds: float,
+    pace: UpdatePace,
+) -> AsyncIterator[str]:
+    """Yield events until the client disconnects or the server shuts down.
+
+    Args:
+        render: returns the changing part and its age in seconds.
+        error_event: makes the event of an error.
+        every_seconds: the interval while the server is not busy.
+        pace: the pace of all open views.
+    """
+    previous, unchanged = "", 0
+    while not is_ending():
+        current = ""
+        async with pace.turn() as late:
+            try:
+                content, age = await asyncio.wait_for(render(), AWAY_SECONDS)
+                now, current = event(content), event(f"{age:.1f}", "current")
+            except TimeoutError:
+                now = away(f"It has not answered for {AWAY_SECONDS:g} s.")
+                pace.broker_was_away()
+            except OpenDataError as exc:
+                now = error_event(exc)
+                pace.broker_was_away()
+        unchanged = unchanged + 1 if now == previous else 0
+        yield (current or now) if unchanged % _AGAIN else now + current
+        previous = now
+        await pace.rest(every_seconds, late)
+
+
+def away(text: str) -> str:
+    """Return the event with the reason why the broker does not answer."""
+    return event(" ".join(text.split()), "away")
+
+
+def event(text: str, name: str | None = None) -> str:
+    """Return one event."""
+    return format_sse_event(data_str=text, event=name).decode()
+
+
+class UpdatePace:
+    """Limits of updates, shared by all open views of a server."""
+
+    def __init__(self) -> None:
+        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._away_at = float("-inf")
+
+    def broker_was_away(self) -> None:
+        """Record that a turn was long because the broker did not answer.
+
+        Views that wait for a turn now do not wait because the server is busy. They do not pause longer, so that they
+        show the broker as soon as it is available.
+        """
+        self._away_at = monotonic()
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[float]:
+        """Wait for a turn to render; yield the seconds waited on a busy server."""
+        began = monotonic()
+        async with self._turns:
+            yield 0.0 if self._away_at >= began else monotonic() - began
+
+    async def rest(self, seconds: float, late_seconds: float) -> None:
+        """Wait until the next update, and longer on a busy server, on which updates or this wait are late."""
+        began = monotonic()
+        await pause(seconds)
+        late = late_seconds + max(monotonic() - began - seconds, 0)
+        if late > seconds:
+            await pause(min(_REST * late, _LONGEST_REST))
+
+
+def is_ending() -> bool:
+    """Return True if the server is shutting down.
+
+    At shutdown uvicorn waits for open responses, and notifies an app only when they are closed. Its handler of SIGTERM
+    is a method of the server, so the server is found there, also that of an app in which the web UI is mounted.
+    """
+    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    return bool(getattr(server, "should_exit", False))
+
+
+async def pause(seconds: float) -> None:
+    """Sleep for some seconds; return early if the server shuts down."""
+    while seconds > 0 and not is_ending():
+        await asyncio.sleep(min(seconds, _SLICE_SECONDS))
+        seconds -= _SLICE_SECONDS

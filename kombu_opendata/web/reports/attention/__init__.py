@@ -1,1 +1,0 @@
-"""Findings: sentences about problems, each with a link to the view where the problem can be fixed."""
