@@ -164,7 +164,7 @@ class Target:
             settings = {field.name: getattr(place.options, field.name) for field in fields(place.options)}
             return QueueClient(place.address.as_uri(include_secret=True), **settings)
 
-        with self._opened(make, lambda client: client._calls.connect(), looks, creates) as client:
+        with self._opened(make, lambda client: client.connections.connect(), looks, creates) as client:
             try:
                 yield client
             except NotFound as exc:

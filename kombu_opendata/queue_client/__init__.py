@@ -1,14 +1,13 @@
-"""Client for programs without Celery: queues, messages, metrics; see docs/client-api.md.
+"""Clients for programs without Celery: queues, messages, metrics; see docs/client-api.md.
 
-:class:`AsyncQueueClient` in ``_async`` is the source, from which ``tools/unasync.py`` generates :class:`QueueClient` in
-``_sync``. Each group of calls is a mixin that uses ``await self._calls.call(message)``. The modules in this
-folder are shared by both and need no event loop.
+Each group of calls of :class:`QueueClient` is a mixin in its own module; :class:`AsyncQueueClient` runs them on
+threads.
 """
 
 from __future__ import annotations
 
-from ._async.client import AsyncQueueClient
-from ._sync.client import QueueClient
+from .async_client import AsyncQueueClient
+from .client import QueueClient
 from .message_models import Message
 from .queue_options import QueueOptions
 

@@ -480,7 +480,7 @@ def test_a_task_that_there_is_not(client: QueueClient, queue: str) -> None:
     ],
 )
 def test_a_result_is_shown_but_no_pickle_loaded(client: QueueClient, queue: str, stored: bytes, shown: Any) -> None:
-    client._calls.call(StoreResult(0, f"celery-task-meta-{queue}".encode(), 1, stored, 0))
+    client.calls.call(StoreResult(0, f"celery-task-meta-{queue}".encode(), 1, stored, 0))
     found = client.task_result(queue)
     assert found is not None
     assert (found.encoding, found.state, found.value, found.size) == (*shown, len(stored))

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "kombu_opendata"
-MODULES = sorted(path for path in PACKAGE.rglob("*.py") if "_sync" not in path.parts)
+MODULES = sorted(PACKAGE.rglob("*.py"))
 PAGES = [
     *ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *PACKAGE.rglob("*.html"),
 ]  # fmt: skip

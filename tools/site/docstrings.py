@@ -14,10 +14,7 @@ from typing import Any
 import griffe
 
 _ROLE = re.compile(r":(?:class|meth|func|mod|attr|exc|data|obj):`[~.]?([^`]+)`")
-_CLIENTS = {
-    "queue_client._sync.": "kombu_opendata.queue_client.QueueClient",
-    "queue_client._async.": "kombu_opendata.queue_client.AsyncQueueClient",
-}
+_CLIENT = "kombu_opendata.queue_client"
 _HEADING = re.compile(r"(?m)^(\S.*)\n=+$")
 _TABLE = re.compile(r"(?m)^(=+(?: +=+)+)\n((?:.+\n)+)")
 _SHARED_ENTRY = re.compile(r"(?m)^    (\w+(?:, \w+)+): (.+(?:\n {5,}.+)*)$")
@@ -51,9 +48,8 @@ def linked(text: str, obj: griffe.Object) -> str:
 def _path(name: str, obj: griffe.Object) -> str:
     if name.startswith("kombu_opendata."):
         return name
-    for half, client in _CLIENTS.items():  # whose calls stand in several modules
-        if half in obj.path and "." not in name and name.islower():
-            return f"{client}.{name}"
+    if obj.path.startswith(f"{_CLIENT}.") and obj.is_function and "." not in name and name.islower():
+        return f"{_CLIENT}.QueueClient.{name}"  # whose calls stand in several modules
     return obj.resolve(name)
 
 

@@ -54,7 +54,7 @@ def client(module_store_folder: Path) -> Iterator[QueueClient]:
             opened.send("tasks", [[1], {"to": HOSTILE}, {}], {"task": "app.mail", "id": id})
         opened.archive("tasks", opened.read("tasks", vt=30)[0])
         opened.reject("tasks", opened.read("tasks", vt=30)[0])
-        opened._calls.call(StoreResult(0, b"celery-task-meta-task-1", 2, b'{"status": "SUCCESS", "result": [7]}', 0))
+        opened.calls.call(StoreResult(0, b"celery-task-meta-task-1", 2, b'{"status": "SUCCESS", "result": [7]}', 0))
         opened.declare_exchange("news")
         opened.declare_exchange("kinds", "headers")
         opened.bind("mails", "news", "de.#")

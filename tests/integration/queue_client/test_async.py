@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata import AsyncQueueClient, QueueClient
-from kombu_opendata.queue_client.async_calls import MAX_WAITING
+from kombu_opendata.queue_client.async_client import MAX_WAITING
 
 from ...support.processes import wait_until
 from ..conftest import Reach

@@ -369,7 +369,7 @@ def test_iterators_end_with_the_session_that_made_their_exclusive_queue(reach: R
         client.send(name, "a")
         with closing(client.consume(name)) as messages:
             assert next(messages).body == "a"
-            client._calls._usable().close()  # the connection of all calls but those that wait
+            client.connections.usable().close()  # the connection of all calls but those that wait
             assert list(messages) == []
 
 

@@ -160,7 +160,7 @@ def test_two_clients_of_one_name_are_two_workers(opener: Any, client: Any, queue
 def test_knowing_a_worker_is_no_way_into_its_session(reach: Any, name: str) -> None:
     with QueueClient(reach.url, name=name, **options_of(reach)) as other:
         (worker,) = named(other, name)
-        session = other._calls._usable().session
+        session = other.connections.usable().session
         assert worker.id not in (session.id.hex(), session.client.hex())
 
 
@@ -194,7 +194,7 @@ def test_messages_of_the_dead_are_reclaimed(reach: Any, opener: Any, client: Any
     gone = QueueClient(reach.url, name="gone", **options)
     messages = gone.consume(queue, prefetch=1, timeout=30)
     next(messages)
-    (subscription,) = gone._calls._subscriptions
+    (subscription,) = gone.connections._subscriptions
     subscription._connection.link.drop()  # its socket is gone, and nothing was said
     assert client.metrics(queue).in_flight == 1
     found: Callable[[], bool] = lambda: client.reclaim_messages(queue) == 1  # noqa: E731

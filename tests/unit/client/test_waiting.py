@@ -8,7 +8,7 @@ from typing import Any
 
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.protocol.messages import queue_messages as q
-from kombu_opendata.queue_client.waiting_connection import ClientConnection
+from kombu_opendata.queue_client.connections import ClientConnection
 from kombu_opendata.url import Address
 
 

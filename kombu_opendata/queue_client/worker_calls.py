@@ -2,91 +2,91 @@
 
 from __future__ import annotations
 
-from ...errors import NotFound, OpenDataError
-from ...protocol import messages as m
-from ...protocol.messages import queue_messages as q
-from .. import checks
-from ..message_models import MessageState, state_of
-from ..queue_models import Worker
-from ..requests import session_of
-from .base import AsyncBase
+from ..errors import NotFound, OpenDataError
+from ..protocol import messages as m
+from ..protocol.messages import queue_messages as q
+from . import checks
+from .base import Base
+from .message_models import MessageState, state_of
+from .queue_models import Worker
+from .requests import session_of
 
 
-class AsyncWorkers(AsyncBase):
+class Workers(Base):
     """Calls about the broker's clients: queue clients with all their connections, and Kombu's connections."""
 
-    async def workers(self) -> list[Worker]:
+    def workers(self) -> list[Worker]:
         """Return all clients that are connected or hold messages."""
-        answer: q.Workers = await self._calls.call(q.ListWorkers(0))
+        answer: q.Workers = self.calls.call(q.ListWorkers(0))
         return [Worker.of(row) for row in answer.workers]
 
-    async def worker(self, id: str) -> Worker:
+    def worker(self, id: str) -> Worker:
         """Return a worker by its id.
 
         Raises:
             NotFound: there is no such worker.
         """
-        for worker in await self.workers():
+        for worker in self.workers():
             if worker.id == id:
                 return worker
         raise NotFound(f"there is no worker {id}", session=id)
 
-    async def worker_messages(self, id: str, *, limit: int = 100) -> list[MessageState]:
+    def worker_messages(self, id: str, *, limit: int = 100) -> list[MessageState]:
         """Return the messages that a worker holds, at most ``limit`` (1 to 1,000)."""
         call = q.WorkerMessages(0, session_of(id), checks.whole(limit, "the limit", 1, 1000))
-        answer: q.HeldMessages = await self._calls.call(call)
+        answer: q.HeldMessages = self.calls.call(call)
         return [state_of(queue, row) for queue, row in answer.messages]
 
-    async def release_worker_messages(self, id: str) -> int:
+    def release_worker_messages(self, id: str) -> int:
         """Release all messages that a worker holds, without counting an attempt; return their number.
 
         The worker's tokens become stale.
         """
-        return await self._control(id, "release")
+        return self._control(id, "release")
 
-    async def suspend_worker(self, id: str) -> int:
+    def suspend_worker(self, id: str) -> int:
         """Suspend deliveries to a worker until it is resumed or disconnects; it keeps its messages.
 
         The call returns the number of its consumers.
         """
-        return await self._control(id, "suspend")
+        return self._control(id, "suspend")
 
-    async def resume_worker(self, id: str) -> int:
+    def resume_worker(self, id: str) -> int:
         """Undo :meth:`suspend_worker`."""
-        return await self._control(id, "resume")
+        return self._control(id, "resume")
 
-    async def shutdown_worker(self, id: str) -> int:
+    def shutdown_worker(self, id: str) -> int:
         """Cancel a worker's consumers and return their number.
 
         Iterators of a queue client end. A Celery worker starts consuming again: stop it with Celery's remote control.
         """
-        return await self._control(id, "shutdown")
+        return self._control(id, "shutdown")
 
-    async def heartbeat(self) -> None:
+    def heartbeat(self) -> None:
         """Check by a commit that the broker is alive and its store accepts writes.
 
         Raises:
             OpenDataError: the broker is not alive, or its store accepts no writes.
         """
-        await self._calls.call(q.Ping(0))
+        self.calls.call(q.Ping(0))
 
-    async def is_healthy(self) -> bool:
+    def is_healthy(self) -> bool:
         """Return True if the broker answers and its store accepts writes."""
         try:
-            await self.heartbeat()
+            self.heartbeat()
         except (OpenDataError, OSError):
             return False
         return True
 
-    async def reclaim_messages(self, queue: str = "") -> int:
+    def reclaim_messages(self, queue: str = "") -> int:
         """Release the messages that disconnected clients hold, in one queue or in all; return their number.
 
         This includes messages that a client read before it was closed or killed. Each release counts an attempt. After
         a restart of the broker, a client counts as disconnected until its next call.
         """
-        answer: m.Count = await self._calls.call(q.Reclaim(0, queue))
+        answer: m.Count = self.calls.call(q.Reclaim(0, queue))
         return answer.count
 
-    async def _control(self, id: str, action: str) -> int:
-        answer: m.Count = await self._calls.call(q.ControlWorker(0, session_of(id), action))
+    def _control(self, id: str, action: str) -> int:
+        answer: m.Count = self.calls.call(q.ControlWorker(0, session_of(id), action))
         return answer.count

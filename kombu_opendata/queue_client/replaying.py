@@ -7,19 +7,19 @@ from typing import Any, Literal
 
 from msgspec.structs import asdict
 
-from ...client.calls.history_queries import Page
-from ...protocol import messages as m
-from ...staging.job import JobInfo
-from .. import checks
-from ..checks import Point, Seconds
-from ..requests import age_ms
-from .base import AsyncBase
+from ..client.calls.history_queries import Page
+from ..protocol import messages as m
+from ..staging.job import JobInfo
+from . import checks
+from .base import Base
+from .checks import Point, Seconds
+from .requests import age_ms
 
 
-class AsyncReplaying(AsyncBase):
+class Replaying(Base):
     """Calls about messages that were published or settled before."""
 
-    async def replay(self, queue: str, start: Point, until: Point = "now", *, where: str = "") -> dict[str, Any]:
+    def replay(self, queue: str, start: Point, until: Point = "now", *, where: str = "") -> dict[str, Any]:
         """Route stored messages to a queue again, in the background; return the progress at the start.
 
         The queue receives the messages that its filter matches, except those in its backlog or in flight. Tasks that
@@ -36,22 +36,22 @@ class AsyncReplaying(AsyncBase):
             PreconditionFailed: a replay into the queue is running already.
             RequestError: the start, the end or the filter is not valid, or the queue is not stored.
         """
-        answer: m.ReplayStarted = await self._calls.call(
+        answer: m.ReplayStarted = self.calls.call(
             m.Replay(0, queue, checks.position(start), checks.position(until), where)
         )
         return answer.cursor
 
-    async def stop_replay(self, queue: str) -> dict[str, Any]:
+    def stop_replay(self, queue: str) -> dict[str, Any]:
         """Stop a replay at its current position and return its progress."""
-        answer: m.ReplayStarted = await self._calls.call(m.Replay(0, queue, "now", stop=True))
+        answer: m.ReplayStarted = self.calls.call(m.Replay(0, queue, "now", stop=True))
         return answer.cursor
 
-    async def replay_progress(self, queues: Iterable[str] = ()) -> list[dict[str, Any]]:
+    def replay_progress(self, queues: Iterable[str] = ()) -> list[dict[str, Any]]:
         """Return the progress of the replays of these queues, or of all queues that had one."""
-        answer: m.CursorList = await self._calls.call(m.Cursors(0, list(queues)))
+        answer: m.CursorList = self.calls.call(m.Cursors(0, list(queues)))
         return answer.cursors
 
-    async def list_staged_jobs(self, after: str = "", *, limit: int = 100) -> Page[JobInfo]:
+    def list_staged_jobs(self, after: str = "", *, limit: int = 100) -> Page[JobInfo]:
         """Return a page of staged jobs, ordered by id; the broker remembers a job until a week after it was settled.
 
         Args:
@@ -61,11 +61,11 @@ class AsyncReplaying(AsyncBase):
         Raises:
             RequestError: the store can't hold staged jobs, or an argument is not valid.
         """
-        answer: m.Jobs = await self._calls.call(m.ListJobs(0, after, checks.whole(limit, "the limit", 1, 1000)))
+        answer: m.Jobs = self.calls.call(m.ListJobs(0, after, checks.whole(limit, "the limit", 1, 1000)))
         jobs = tuple(JobInfo(**asdict(job), blocked=answer.blocked.get(job.job_id)) for job in answer.jobs)
         return Page(jobs, jobs[-1].job_id if answer.more and jobs else None, None)
 
-    async def redrive(
+    def redrive(
         self,
         queue: str,
         target: str = "",
@@ -96,10 +96,10 @@ class AsyncReplaying(AsyncBase):
             QueuePaused: publishes to the target are paused.
         """
         chosen = None if ids is None else checks.message_ids(ids)
-        answer: m.Redriven = await self._calls.call_apart(m.Redrive(0, queue, target, where, chosen, limit, state))
+        answer: m.Redriven = self.calls.call_apart(m.Redrive(0, queue, target, where, chosen, limit, state))
         return answer
 
-    async def move_messages(
+    def move_messages(
         self,
         queue: str,
         target: str,
@@ -130,9 +130,9 @@ class AsyncReplaying(AsyncBase):
             QueuePaused: publishes to the target are paused.
             RequestError: the filter is not valid, a queue is not stored, or both are the same.
         """
-        return await self._move(queue, target, where, ids, limit, states, False)
+        return self._move(queue, target, where, ids, limit, states, False)
 
-    async def copy_messages(
+    def copy_messages(
         self,
         queue: str,
         target: str,
@@ -146,9 +146,9 @@ class AsyncReplaying(AsyncBase):
 
         A repeated call copies only messages that the target does not have, in any state.
         """
-        return await self._move(queue, target, where, ids, limit, states, True)
+        return self._move(queue, target, where, ids, limit, states, True)
 
-    async def _move(
+    def _move(
         self,
         queue: str,
         target: str,
@@ -160,10 +160,10 @@ class AsyncReplaying(AsyncBase):
     ) -> m.Moved:
         chosen = None if ids is None else checks.message_ids(ids)
         request = m.MoveMessages(0, queue, target, where, chosen, limit, list(states), copy)
-        answer: m.Moved = await self._calls.call_apart(request)
+        answer: m.Moved = self.calls.call_apart(request)
         return answer
 
-    async def archive_failed(
+    def archive_failed(
         self,
         queue: str,
         *,
@@ -190,10 +190,10 @@ class AsyncReplaying(AsyncBase):
         """
         age = age_ms(older_than)
         chosen = None if ids is None else checks.message_ids(ids)
-        answer: m.Count = await self._calls.call_apart(m.ArchiveFailed(0, queue, age, chosen, where, limit))
+        answer: m.Count = self.calls.call_apart(m.ArchiveFailed(0, queue, age, chosen, where, limit))
         return answer.count
 
-    async def delete_settled(
+    def delete_settled(
         self,
         queue: str,
         state: Literal["done", "failed", "archived_failed"] = "done",
@@ -214,5 +214,5 @@ class AsyncReplaying(AsyncBase):
         """
         age = age_ms(older_than)
         chosen = None if ids is None else checks.message_ids(ids)
-        answer: m.SettledDeleted = await self._calls.call_apart(m.DeleteSettled(0, queue, state, age, chosen, all))
+        answer: m.SettledDeleted = self.calls.call_apart(m.DeleteSettled(0, queue, state, age, chosen, all))
         return answer.count

@@ -1,17 +1,16 @@
-# Made by tools/unasync.py from ../_async/failures.py: change that one, then run the script.
 """Calls that list, group, retry and dismiss failures."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import TypeVar, Unpack
 
-from ...client.calls import failure_queries
-from ...client.calls.failure_queries import Dismissed, FailureFilters, FailureList, Retried
-from ...client.calls.history_queries import Page
-from ...errors import OpenDataError
-from ...protocol import messages as m
-from ...protocol.messages.failure_messages import FailureInfo
+from ..client.calls import failure_queries
+from ..client.calls.failure_queries import Dismissed, FailureFilters, FailureList, Retried
+from ..client.calls.history_queries import Page
+from ..errors import OpenDataError
+from ..protocol import messages as m
+from ..protocol.messages.failure_messages import FailureInfo
 from .base import Base
 
 D = TypeVar("D", Retried, Dismissed)
@@ -33,15 +32,14 @@ class Failures(Base):
             CursorError: the cursor is not valid for this page; there is a class for each reason.
             NotFound: there is no such queue.
         """
-        answer: m.FailurePage = self._calls.call_apart(failure_queries.list_request(asked))
+        answer: m.FailurePage = self.calls.call_apart(failure_queries.list_request(asked))
         return Page(answer.items, answer.next, None)
 
     def iter_failures(self, **asked: Unpack[FailureList]) -> Generator[FailureInfo, None, None]:
         """Iterate over all failures from a page on, requested page by page."""
         while True:
             page = self.list_failures(**asked)
-            for failure in page.items:
-                yield failure
+            yield from page.items
             if page.next is None:
                 return
             asked = {**asked, "next": page.next}
@@ -60,7 +58,7 @@ class Failures(Base):
             ``groups``, and ``complete``: True if all failures were counted and all groups are listed. The newest
             500,000 failures are counted, and at most 1,000 groups are listed.
         """
-        answer: m.FailureGroups = self._calls.call_apart(failure_queries.group_request(by, bucket_seconds, asked))
+        answer: m.FailureGroups = self.calls.call_apart(failure_queries.group_request(by, bucket_seconds, asked))
         return answer
 
     def retry_failures(
@@ -108,7 +106,7 @@ class Failures(Base):
         """Repeat the request until all is done; each reply has the position of the next step."""
         while request is not None:
             try:
-                answer: m.FailuresRetried | m.FailuresDismissed = self._calls.call_apart(request)
+                answer: m.FailuresRetried | m.FailuresDismissed = self.calls.call_apart(request)
             except OpenDataError as exc:
                 raise failure_queries.interrupted(exc, done) from exc
             done = done.plus(answer)

@@ -6,21 +6,21 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ...protocol.messages import queue_messages as q
-from .. import checks
-from ..checks import Moment, Seconds
-from ..message_models import Published, SentOnce
-from ..requests import known_ids, send_request
-from .base import AsyncBase
+from ..protocol.messages import queue_messages as q
+from . import checks
+from .base import Base
+from .checks import Moment, Seconds
+from .message_models import Published, SentOnce
+from .requests import known_ids, send_request
 
 #: seconds for which an idempotency key is remembered
 KEY_SECONDS = 86_400.0
 
 
-class AsyncSending(AsyncBase):
+class Sending(Base):
     """Calls that store messages. Each returns when they are durable, and a lost connection stores nothing twice."""
 
-    async def send(
+    def send(
         self,
         queue: str,
         body: Any,
@@ -60,10 +60,10 @@ class AsyncSending(AsyncBase):
         sent, digest = checks.outgoing(
             body, headers, "", queue, priority=priority, due_ms=due, ttl=ttl, now_ms=now, properties=properties
         )
-        answer = await self._send_to(queue, [sent], idempotency_key, digest, key_seconds)
+        answer = self._send_to(queue, [sent], idempotency_key, digest, key_seconds)
         return answer.ids[0]
 
-    async def send_batch(
+    def send_batch(
         self,
         queue: str,
         bodies: Iterable[Any],
@@ -90,10 +90,10 @@ class AsyncSending(AsyncBase):
         if not made:
             return []
         digest = hashlib.blake2b(b"".join(part for _sent, part in made), digest_size=checks.DIGEST_BYTES).digest()
-        answer = await self._send_to(queue, [sent for sent, _part in made], idempotency_key, digest, key_seconds)
+        answer = self._send_to(queue, [sent for sent, _part in made], idempotency_key, digest, key_seconds)
         return answer.ids
 
-    async def send_each_once(
+    def send_each_once(
         self,
         queue: str,
         bodies: Iterable[Any],
@@ -131,10 +131,10 @@ class AsyncSending(AsyncBase):
         call = send_request("", queue, [sent for sent, _part in made], "", b"", 0, now, to_queue=True)
         call.keys, call.digests = keys, [part for _sent, part in made]
         call.key_ttl_ms = checks.milliseconds(key_seconds, "the time of an idempotency key", low=0.001)
-        answer = known_ids(await self._calls.send(call))
+        answer = known_ids(self.calls.send(call))
         return [SentOnce(id, new) for id, new in zip(answer.ids, answer.new, strict=True)]
 
-    async def publish(
+    def publish(
         self,
         body: Any,
         headers: Mapping[str, Any] | None = None,
@@ -163,12 +163,10 @@ class AsyncSending(AsyncBase):
             priority=priority, due_ms=due, ttl=ttl, now_ms=now, properties=properties,
         )  # fmt: skip
         call = send_request(exchange, routing_key, [message], idempotency_key, digest, key_seconds, now)
-        answer = known_ids(await self._calls.send(call))
+        answer = known_ids(self.calls.send(call))
         id = answer.ids[0] if answer.ids[0] >= 0 else None
         return Published(id, tuple(answer.queues[0] if answer.queues else ()), answer.repeated)
 
-    async def _send_to(
-        self, queue: str, messages: list[q.Outgoing], key: str, digest: bytes, key_seconds: Seconds
-    ) -> q.Sent:
+    def _send_to(self, queue: str, messages: list[q.Outgoing], key: str, digest: bytes, key_seconds: Seconds) -> q.Sent:
         call = send_request("", queue, messages, key, digest, key_seconds, self._now_ms(), to_queue=True)
-        return known_ids(await self._calls.send(call))
+        return known_ids(self.calls.send(call))

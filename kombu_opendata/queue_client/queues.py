@@ -1,4 +1,3 @@
-# Made by tools/unasync.py from ../_async/queue_admin.py: change that one, then run the script.
 """Calls about queues, exchanges and bindings."""
 
 from __future__ import annotations
@@ -7,14 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from ...errors import NotFound, RequestError
-from ...protocol import messages as m
-from ...protocol.messages import queue_messages as q
-from ...protocol.topic_syntax import check_routing_key, check_topic_pattern
-from .. import checks
-from ..queue_models import Binding, ExchangeInfo, QueueAlteration, QueueInfo, QueuePause, queue_infos
-from ..queue_options import QueueOptions
+from ..errors import NotFound, RequestError
+from ..protocol import messages as m
+from ..protocol.messages import queue_messages as q
+from ..protocol.topic_syntax import check_routing_key, check_topic_pattern
+from . import checks
 from .base import Base
+from .queue_models import Binding, ExchangeInfo, QueueAlteration, QueueInfo, QueuePause, queue_infos
+from .queue_options import QueueOptions
 
 
 class Queues(Base):
@@ -36,7 +35,7 @@ class Queues(Base):
         if not isinstance(chosen, QueueOptions):
             raise RequestError(f"the options must be QueueOptions, not {type(chosen).__name__}", name="options")
         kind = chosen.durable, chosen.exclusive, chosen.auto_delete
-        self._calls.call(m.DeclareQueue(0, queue, *kind, chosen.as_arguments(), False, not force))
+        self.calls.call(m.DeclareQueue(0, queue, *kind, chosen.as_arguments(), False, not force))
 
     def drop(self, queue: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """Delete a queue with all its messages and return its backlog. Finished attempts stay in the history.
@@ -50,13 +49,13 @@ class Queues(Base):
             PreconditionFailed: it has consumers, or is not empty.
         """
         checks.name(queue, "the queue's name")
-        self._calls.call(m.DeclareQueue(0, queue, True, False, False, {}, True))
-        answer: m.Count = self._calls.call(m.DeleteQueue(0, queue, if_unused, if_empty))
+        self.calls.call(m.DeclareQueue(0, queue, True, False, False, {}, True))
+        answer: m.Count = self.calls.call(m.DeleteQueue(0, queue, if_unused, if_empty))
         return answer.count
 
     def list_queues(self) -> list[QueueInfo]:
         """Return all queues, by name."""
-        answer: q.QueueList = self._calls.call(q.ListQueues(0))
+        answer: q.QueueList = self.calls.call(q.ListQueues(0))
         return queue_infos(answer)
 
     def get_queue(self, queue: str) -> QueueInfo:
@@ -76,7 +75,7 @@ class Queues(Base):
         The call returns the number of removed messages, even if the broker ended during it, because its successor
         continues.
         """
-        answer: m.Count = self._calls.call(m.PurgeQueue(0, checks.name(queue, "the queue's name")))
+        answer: m.Count = self.calls.call(m.PurgeQueue(0, checks.name(queue, "the queue's name")))
         return answer.count
 
     # ------------------------------------------------------------ changes of a queue
@@ -112,7 +111,7 @@ class Queues(Base):
         if isinstance(unset, str):
             raise RequestError(f"unset must be a list of arguments, not {unset!r}", name="unset")
         message = m.AlterQueue(0, queue, overrides, list(unset), reset, force, dry_run)
-        answer: m.QueueAltered = self._calls.call(message)
+        answer: m.QueueAltered = self.calls.call(message)
         return QueueAlteration.of(queue, answer)
 
     def pause(self, queue: str, *, publishes: bool = False) -> QueuePause:
@@ -124,9 +123,7 @@ class Queues(Base):
         Raises:
             NotFound: there is no such queue.
         """
-        answer: m.QueuePauseReply = self._calls.call(
-            m.PauseQueue(0, checks.name(queue, "the queue's name"), publishes)
-        )
+        answer: m.QueuePauseReply = self.calls.call(m.PauseQueue(0, checks.name(queue, "the queue's name"), publishes))
         return QueuePause.of(queue, answer)
 
     def resume(self, queue: str, *, publishes_only: bool = False) -> QueuePause:
@@ -139,7 +136,7 @@ class Queues(Base):
             NotFound: there is no such queue.
         """
         message = m.ResumeQueue(0, checks.name(queue, "the queue's name"), publishes_only)
-        answer: m.QueuePauseReply = self._calls.call(message)
+        answer: m.QueuePauseReply = self.calls.call(message)
         return QueuePause.of(queue, answer)
 
     # ------------------------------------------------------------ exchanges and bindings
@@ -158,11 +155,11 @@ class Queues(Base):
             PreconditionFailed: it exists with other properties.
         """
         message = m.DeclareExchange(0, exchange, type, durable, auto_delete, dict(arguments or {}), False)
-        self._calls.call(message)
+        self.calls.call(message)
 
     def list_exchanges(self) -> list[ExchangeInfo]:
         """Return all exchanges but the default one, by name; those that always exist begin with ``amq.``."""
-        answer: m.Bindings = self._calls.call(m.ListBindings(0))
+        answer: m.Bindings = self.calls.call(m.ListBindings(0))
         bindings = Counter(exchange for _queue, exchange, _key in answer.bindings)
         infos = (ExchangeInfo(*row, bindings[row[0]]) for row in answer.exchanges)
         return sorted(infos, key=lambda info: info.name)
@@ -173,7 +170,7 @@ class Queues(Base):
         Raises:
             PreconditionFailed: it has bindings, and ``if_unused`` is set.
         """
-        self._calls.call(m.DeleteExchange(0, exchange, if_unused))
+        self.calls.call(m.DeleteExchange(0, exchange, if_unused))
 
     def bind(
         self, queue: str, exchange: str, routing_key: str = "", arguments: Mapping[str, Any] | None = None
@@ -186,7 +183,7 @@ class Queues(Base):
             NotFound: there is no such queue or exchange.
             RequestError: the pattern for a topic exchange is not valid; see :meth:`validate_topic_pattern`.
         """
-        self._calls.call(m.Bind(0, queue, exchange, routing_key, dict(arguments or {}), checked=True))
+        self.calls.call(m.Bind(0, queue, exchange, routing_key, dict(arguments or {}), checked=True))
 
     def validate_topic_pattern(self, pattern: str) -> None:
         """Validate a pattern for a topic exchange as :meth:`bind` does; nothing is sent.
@@ -213,18 +210,16 @@ class Queues(Base):
         self, queue: str, exchange: str, routing_key: str = "", arguments: Mapping[str, Any] | None = None
     ) -> None:
         """Undo :meth:`bind`; nothing happens if there is no such binding."""
-        self._calls.call(m.Unbind(0, queue, exchange, routing_key, dict(arguments or {})))
+        self.calls.call(m.Unbind(0, queue, exchange, routing_key, dict(arguments or {})))
 
     def list_bindings(self, queue: str | None = None) -> list[Binding]:
         """Return all bindings, or those of one queue."""
-        answer: m.Bindings = self._calls.call(m.ListBindings(0))
+        answer: m.Bindings = self.calls.call(m.ListBindings(0))
         arguments = answer.arguments or [{} for _ in answer.bindings]
         bindings = [Binding(*names, more) for names, more in zip(answer.bindings, arguments, strict=True)]
         return [each for each in bindings if queue is None or each.queue == queue]
 
-    def test_routing(
-        self, exchange: str, routing_key: str = "", headers: Mapping[str, Any] | None = None
-    ) -> list[str]:
+    def test_routing(self, exchange: str, routing_key: str = "", headers: Mapping[str, Any] | None = None) -> list[str]:
         """Return the queues that would receive such a message; nothing is sent.
 
         Raises:
@@ -233,5 +228,5 @@ class Queues(Base):
         sent, _digest = checks.outgoing(
             b"", headers, exchange, routing_key, priority=0, due_ms=0, ttl=None, now_ms=self._now_ms()
         )
-        answer: q.Routed = self._calls.call(q.AskRoutes(0, exchange, routing_key, sent[0], sent[1]))
+        answer: q.Routed = self.calls.call(q.AskRoutes(0, exchange, routing_key, sent[0], sent[1]))
         return answer.queues

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Literal
 
-from ...client.calls.explain_routing import explain_request
-from ...errors import MessageNotFound
-from ...protocol import messages as m
-from ...protocol.messages import queue_messages as q
-from .. import checks
-from ..message_models import (
+from ..client.calls.explain_routing import explain_request
+from ..errors import MessageNotFound
+from ..protocol import messages as m
+from ..protocol.messages import queue_messages as q
+from . import checks
+from .base import Base
+from .message_models import (
     Message,
     MessageState,
     StatePage,
@@ -20,19 +21,18 @@ from ..message_models import (
     state_of,
     stored_message_of,
 )  # fmt: skip
-from ..queue_models import AllMetrics, QueueMetrics, RecentFigures, all_metrics, metrics_of, recent_figures
-from ..schedule_models import DueCounts, PeriodicTasks, due_counts, periodic_tasks
-from .base import AsyncBase
+from .queue_models import AllMetrics, QueueMetrics, RecentFigures, all_metrics, metrics_of, recent_figures
+from .schedule_models import DueCounts, PeriodicTasks, due_counts, periodic_tasks
 
 MAX_PAGE = 1000
 
 State = Literal["available", "delayed", "in_flight", "done", "failed", "archived_failed"]
 
 
-class AsyncPeeking(AsyncBase):
+class Peeking(Base):
     """Calls that change nothing."""
 
-    async def peek(self, queue: str, qty: int = 1, *, after: int = -1) -> list[Message]:
+    def peek(self, queue: str, qty: int = 1, *, after: int = -1) -> list[Message]:
         """Return ready and delayed messages in the order of their ids, without leasing them.
 
         Args:
@@ -43,7 +43,7 @@ class AsyncPeeking(AsyncBase):
         checks.whole(after, "after", -1, (1 << 63) - 1)
         messages: list[Message] = []
         while len(messages) < qty:
-            answer: q.Peeked = await self._calls.call(
+            answer: q.Peeked = self.calls.call(
                 q.Peek(0, checks.name(queue, "the queue's name"), after, qty - len(messages))
             )
             messages += messages_peeked(queue, answer)
@@ -52,21 +52,21 @@ class AsyncPeeking(AsyncBase):
             after = answer.messages[-1][0][0]
         return messages
 
-    async def get(self, id: int, queue: str = "") -> StoredMessage:
+    def get(self, id: int, queue: str = "") -> StoredMessage:
         """Return a message by its id: payload, headers, and its states in all queues or in one.
 
         Raises:
             MessageNotFound: the message does not exist (any more).
         """
         checks.whole(id, "a message id", 0, (1 << 63) - 1)
-        answer: q.FoundMessage = await self._calls.call(q.GetMessage(0, id, queue))
+        answer: q.FoundMessage = self.calls.call(q.GetMessage(0, id, queue))
         if answer.envelope is None:
             raise MessageNotFound(
                 f"no message {id}{f' in queue {queue!r}' if queue else ''}", message_id=id, queue=queue
             )
         return stored_message_of(id, queue, answer)
 
-    async def list_by_state(self, queue: str, state: State, *, limit: int = 100, after: int | None = None) -> StatePage:
+    def list_by_state(self, queue: str, state: State, *, limit: int = 100, after: int | None = None) -> StatePage:
         """Return a page of the messages in one state; settled ones are ordered by the time of settlement, others by id.
 
         Args:
@@ -77,45 +77,44 @@ class AsyncPeeking(AsyncBase):
             0, checks.name(queue, "the queue's name"), state, -1 if after is None else after,
             checks.whole(limit, "the limit", 1, MAX_PAGE),
         )  # fmt: skip
-        answer: q.MessageStatePage = await self._calls.call(call)
+        answer: q.MessageStatePage = self.calls.call(call)
         return StatePage(
             tuple(state_of(queue, row) for row in answer.rows), answer.after if answer.after >= 0 else None
         )
 
-    async def iter_by_state(self, queue: str, state: State) -> AsyncGenerator[MessageState, None]:
+    def iter_by_state(self, queue: str, state: State) -> Generator[MessageState, None, None]:
         """Iterate over all messages in one state, requested page by page."""
         after = None
         while True:
-            page = await self.list_by_state(queue, state, limit=MAX_PAGE, after=after)
-            for message in page.messages:
-                yield message
+            page = self.list_by_state(queue, state, limit=MAX_PAGE, after=after)
+            yield from page.messages
             if page.after is None:
                 return
             after = page.after
 
-    async def metrics(self, queue: str) -> QueueMetrics:
+    def metrics(self, queue: str) -> QueueMetrics:
         """Return the metrics of a queue.
 
         Raises:
             NotFound: there is no such queue.
         """
-        answer: q.Metrics = await self._calls.call(q.GetMetrics(0, [checks.name(queue, "the queue's name")]))
+        answer: q.Metrics = self.calls.call(q.GetMetrics(0, [checks.name(queue, "the queue's name")]))
         return metrics_of(queue, answer.queues[queue], answer.at_ms)
 
-    async def metrics_all(self) -> dict[str, QueueMetrics]:
+    def metrics_all(self) -> dict[str, QueueMetrics]:
         """Return the metrics of all queues, by name."""
-        answer: q.Metrics = await self._calls.call(q.GetMetrics(0, []))
+        answer: q.Metrics = self.calls.call(q.GetMetrics(0, []))
         return {name: metrics_of(name, figures, answer.at_ms) for name, figures in sorted(answer.queues.items())}
 
-    async def metrics_update(self, previous: AllMetrics | None = None) -> AllMetrics:
+    def metrics_update(self, previous: AllMetrics | None = None) -> AllMetrics:
         """Return the metrics of all queues; the broker sends only those that changed since a previous reply.
 
         This suits programs that poll: with a thousand idle queues it costs the broker a sixth of :meth:`metrics_all`.
         """
-        answer: q.Metrics = await self._calls.call(q.GetMetrics(0, [], previous.mark if previous is not None else 0))
+        answer: q.Metrics = self.calls.call(q.GetMetrics(0, [], previous.mark if previous is not None else 0))
         return all_metrics(previous, answer)
 
-    async def figures(self, queues: Iterable[str] = (), *, since: datetime | None = None) -> RecentFigures:
+    def figures(self, queues: Iterable[str] = (), *, since: datetime | None = None) -> RecentFigures:
         """Return the metrics of queues, and of all queues together, over the last ten minutes.
 
         The broker keeps them in memory, from its startup on: for idle queues, for the thousand busiest of the others,
@@ -127,12 +126,10 @@ class AsyncPeeking(AsyncBase):
         """
         names = [checks.name(queue, "the queue's name") for queue in queues]
         since_ms = 0 if since is None else round(1000 * since.timestamp())
-        answer: q.Figures = await self._calls.call(q.GetFigures(0, names, since_ms))
+        answer: q.Figures = self.calls.call(q.GetFigures(0, names, since_ms))
         return recent_figures(answer)
 
-    async def count_due(
-        self, queues: Iterable[str] = (), *, bucket_seconds: float = 3600, buckets: int = 24
-    ) -> DueCounts:
+    def count_due(self, queues: Iterable[str] = (), *, bucket_seconds: float = 3600, buckets: int = 24) -> DueCounts:
         """Return the number of delayed messages of these queues, or of all, that are due in the next hours.
 
         Args:
@@ -144,19 +141,19 @@ class AsyncPeeking(AsyncBase):
         """
         names = [checks.name(queue, "the queue's name") for queue in queues]
         length = round(1000 * bucket_seconds)
-        answer: m.DueCountsReply = await self._calls.call(m.CountDue(0, names, length, buckets))
+        answer: m.DueCountsReply = self.calls.call(m.CountDue(0, names, length, buckets))
         return due_counts(answer, length)
 
-    async def periodic_tasks(self) -> PeriodicTasks:
+    def periodic_tasks(self) -> PeriodicTasks:
         """Return the periodic tasks that Celery's beat has published since the broker started, at most 1,000.
 
         The broker recognizes them by the header ``celery_beat_task`` of newer versions of Celery, or
         ``periodic_task_name`` of django-celery-beat, which also has the name of the entry.
         """
-        answer: m.PeriodicTaskList = await self._calls.call(m.ListPeriodicTasks(0))
+        answer: m.PeriodicTaskList = self.calls.call(m.ListPeriodicTasks(0))
         return periodic_tasks(answer)
 
-    async def explain(
+    def explain(
         self, queue: str = "", *, id: int | None = None, headers: Mapping[str, Any] | None = None, filter: str = ""
     ) -> dict[str, Any]:
         """Return an explanation why a queue receives a message or not.
@@ -174,5 +171,5 @@ class AsyncPeeking(AsyncBase):
         """
         if id is not None:
             checks.whole(id, "a message id", 0, (1 << 63) - 1)
-        answer: m.Explained = await self._calls.call(explain_request(queue, id, headers, filter))
+        answer: m.Explained = self.calls.call(explain_request(queue, id, headers, filter))
         return answer.report

@@ -15,10 +15,10 @@ def test_a_stop_that_comes_late_does_not_end_the_next_read_on_the_connection() -
     with QueueClient(f"opendata+memory://{uuid.uuid4().hex}") as client, ThreadPoolExecutor() as pool:
         client.create("q")
         client.send("q", "first")
-        calls = client._calls
+        calls = client.calls
         answered = Read(0, "q", 1, 60_000, 60_000)
         assert len(calls.read(answered).messages) == 1
-        (connection,) = calls._idle
+        (connection,) = client.connections._idle
         waiting = Read(0, "q", 1, 60_000, 60_000)
         found = pool.submit(calls.read, waiting)
         wait_until(lambda: waiting.rid in connection.session.unanswered, 60, "the second read")

@@ -1,4 +1,3 @@
-# Made by tools/unasync.py from ../_async/settling.py: change that one, then run the script.
 """Calls that archive, delete, reject or release messages that were read or are known by their ids."""
 
 from __future__ import annotations
@@ -6,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from ...errors import OpenDataError, StaleLease
-from ...protocol.messages import Outcome
-from ...protocol.messages import queue_messages as q
-from ...protocol.messages.queue_messages import Ending
-from .. import checks
-from ..checks import Seconds, Target
-from ..message_models import Message, Settled, together
+from ..errors import OpenDataError, StaleLease
+from ..protocol.messages import Outcome
+from ..protocol.messages import queue_messages as q
+from ..protocol.messages.queue_messages import Ending
+from . import checks
 from .base import Base
+from .checks import Seconds, Target
+from .message_models import Message, Settled, together
 
 #: number of ids in one request
 _ITEMS = 1000
@@ -104,9 +103,7 @@ class Settling(Base):
         return self.set_vt(message.queue, message, vt)
 
     # ------------------------------------------------------------ implementation
-    def _end_one(
-        self, queue: str, message: Target, ending: Ending, token: int | None, delay: Seconds = 0
-    ) -> Settled:
+    def _end_one(self, queue: str, message: Target, ending: Ending, token: int | None, delay: Seconds = 0) -> Settled:
         settled = self._end(queue, [message], ending, delay, token)
         for error in settled.refused.values():
             raise error
@@ -128,7 +125,7 @@ class Settling(Base):
         pairs = list(items.items())
         for start in range(0, len(pairs), _ITEMS):
             call = q.SettleMessages(0, queue, ending, pairs[start : start + _ITEMS], wait)
-            parts.append(Settled.of(self._calls.call(call)))
+            parts.append(Settled.of(self.calls.call(call)))
         settled = together(parts)
         for target in held:
             if target.id in settled.done:

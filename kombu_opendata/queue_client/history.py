@@ -1,4 +1,3 @@
-# Made by tools/unasync.py from ../_async/history_queries.py: change that one, then run the script.
 """Calls that list messages and attempts of the history, and count both by time."""
 
 from __future__ import annotations
@@ -6,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Unpack
 
-from ...client.calls import history_queries
-from ...client.calls.history_queries import (
+from ..client.calls import history_queries
+from ..client.calls.history_queries import (
     AttemptCount,
     AttemptQuery,
     Bucket,
@@ -18,9 +17,9 @@ from ...client.calls.history_queries import (
     buckets_of,
     messages_of,
 )  # fmt: skip
-from ...protocol.messages.history_messages import AttemptInfo, MessageInfo, RetrieveAttempt, RetrieveMessage
-from ..message_models import bodies_of_page
+from ..protocol.messages.history_messages import AttemptInfo, MessageInfo, RetrieveAttempt, RetrieveMessage
 from .base import Base
+from .message_models import bodies_of_page
 
 
 class History(Base):
@@ -36,7 +35,7 @@ class History(Base):
             LimitOutOfRange, InvalidFilter: an argument is not valid.
             CursorError: the cursor is not valid for this page; there is a class for each reason.
         """
-        return messages_of(self._calls.call_apart(history_queries.list_messages_request(asked)))
+        return messages_of(self.calls.call_apart(history_queries.list_messages_request(asked)))
 
     def list_attempts(self, **asked: Unpack[AttemptQuery]) -> Page[AttemptInfo]:
         """Return a page of the finished attempts, ordered by the time of their ends.
@@ -47,14 +46,13 @@ class History(Base):
         its message if that is still stored; a page then ends early at 4 MiB. Bodies that would become larger are
         returned as bytes.
         """
-        return attempts_of(self._calls.call_apart(history_queries.list_attempts_request(asked)), bodies_of_page())
+        return attempts_of(self.calls.call_apart(history_queries.list_attempts_request(asked)), bodies_of_page())
 
     def iter_messages(self, **asked: Unpack[MessageQuery]) -> Generator[MessageInfo, None, None]:
         """Iterate over all messages from a page on, requested page by page."""
         while True:
             page = self.list_messages(**asked)
-            for message in page.items:
-                yield message
+            yield from page.items
             if page.next is None:
                 return
             asked = {**asked, "next": page.next, "prev": None}
@@ -63,15 +61,14 @@ class History(Base):
         """Iterate over all attempts from a page on, requested page by page."""
         while True:
             page = self.list_attempts(**asked)
-            for attempt in page.items:
-                yield attempt
+            yield from page.items
             if page.next is None:
                 return
             asked = {**asked, "next": page.next, "prev": None}
 
     def retrieve_message(self, id: int) -> MessageInfo | None:
         """Return a message's metadata and its state in each queue; None if it is not stored (any more)."""
-        items = messages_of(self._calls.call_apart(RetrieveMessage(0, id))).items
+        items = messages_of(self.calls.call_apart(RetrieveMessage(0, id))).items
         return items[0] if items else None
 
     def retrieve_attempt(self, id: str, *, bodies: bool = False) -> AttemptInfo | None:
@@ -80,7 +77,7 @@ class History(Base):
         Raises:
             RequestError: it is not the id of an attempt.
         """
-        items = attempts_of(self._calls.call_apart(RetrieveAttempt(0, id, bodies)), bodies_of_page()).items
+        items = attempts_of(self.calls.call_apart(RetrieveAttempt(0, id, bodies)), bodies_of_page()).items
         return items[0] if items else None
 
     def count_messages(self, **asked: Unpack[MessageCount]) -> tuple[Bucket, ...]:
@@ -89,8 +86,8 @@ class History(Base):
         Raises:
             InvalidFilter: there are too many buckets, or a time is not valid.
         """
-        return buckets_of(self._calls.call_apart(history_queries.count_messages_request(asked)))
+        return buckets_of(self.calls.call_apart(history_queries.count_messages_request(asked)))
 
     def count_attempts(self, **asked: Unpack[AttemptCount]) -> tuple[Bucket, ...]:
         """Return the number of attempts that ended in each bucket of time; otherwise as :meth:`count_messages`."""
-        return buckets_of(self._calls.call_apart(history_queries.count_attempts_request(asked)))
+        return buckets_of(self.calls.call_apart(history_queries.count_attempts_request(asked)))

@@ -1,4 +1,3 @@
-# Made by tools/unasync.py from ../_async/reading.py: change that one, then run the script.
 """Calls that read messages: leased for a time, popped, or pushed to an iterator."""
 
 from __future__ import annotations
@@ -6,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import Any, Literal
 
-from ...protocol.messages import queue_messages as q
-from .. import checks
-from ..checks import Seconds
-from ..message_models import Message, message_delivered, messages_read
-from ..requests import header_texts, read_request
+from ..protocol.messages import queue_messages as q
+from . import checks
 from .base import Base
+from .checks import Seconds
+from .message_models import Message, message_delivered, messages_read
+from .requests import header_texts, read_request
 
 
 class Reading(Base):
@@ -96,7 +95,7 @@ class Reading(Base):
 
     def interrupt(self) -> None:
         """Interrupt all waiting reads of this client; they return no messages."""
-        self._calls.stop_waiting()
+        self.connections.stop_waiting()
 
     def _read(
         self,
@@ -117,15 +116,11 @@ class Reading(Base):
         return self._claimed(message)
 
     def _claimed(self, message: q.Read) -> list[Message]:
-        answer = self._calls.read(message)
+        answer = self.calls.read(message)
         return messages_read(message.queue, answer)
 
     def consume(
-        self,
-        queue: str,
-        *,
-        prefetch: int = 10,
-        timeout: Seconds | None = None,  # noqa: ASYNC109
+        self, queue: str, *, prefetch: int = 10, timeout: Seconds | None = None
     ) -> Generator[Message, None, None]:
         """Iterate over the messages of a queue, which the broker pushes as they arrive.
 
@@ -141,14 +136,17 @@ class Reading(Base):
             NotFound: there is no such queue.
             ConnectionLost: the connection could not be resumed.
         """
-        checks.whole(prefetch, "the prefetch", 1, 10_000)
-        seconds = None if timeout is None else checks.milliseconds(timeout, "the timeout", high=1e9) / 1000
-        subscription = self._calls.subscribe(checks.name(queue, "the queue's name"), prefetch)
+        queue, prefetch, seconds = consumer_arguments(queue, prefetch, timeout)
+        subscription = self.connections.subscribe(queue, prefetch)
         try:
-            while True:
-                delivery = subscription.next(seconds)
-                if delivery is None:
-                    return
+            while (delivery := subscription.next(seconds)) is not None:
                 yield message_delivered(delivery, subscription)
         finally:
             subscription.close()
+
+
+def consumer_arguments(queue: str, prefetch: int, timeout: Seconds | None) -> tuple[str, int, float | None]:
+    """Return the arguments of a consumer, after their validation; raise RequestError for one that is not valid."""
+    checks.whole(prefetch, "the prefetch", 1, 10_000)
+    seconds = None if timeout is None else checks.milliseconds(timeout, "the timeout", high=1e9) / 1000
+    return checks.name(queue, "the queue's name"), prefetch, seconds

@@ -1,18 +1,18 @@
-# Made by tools/unasync.py from ../_async/base.py: change that one, then run the script.
 """Base class of all groups of calls."""
 
 from __future__ import annotations
 
+from copy import copy
 from types import TracebackType
 from typing import Any, Self
 
-from ...client.clock import SYSTEM, ClientClock
-from ...client.connection_options import Options, check_broker_options
-from ..blocking_calls import Calls
+from ..client.clock import SYSTEM, ClientClock
+from ..client.connection_options import Options, check_broker_options
+from .connections import Calls, Connections
 
 
 class Base:
-    """Connections of a client. Mixins use ``self._calls.call(message)``."""
+    """Connections of a client. Mixins use ``self.calls.call(message)``."""
 
     def __init__(self, url: str, *, name: str = "", clock: ClientClock = SYSTEM, **options: Any) -> None:
         """Create a client, which opens its connections when they are needed.
@@ -29,10 +29,17 @@ class Base:
             RequestError: ``broker_options`` are not valid.
         """
         options["broker_options"] = check_broker_options(options.get("broker_options"))
-        self._calls = Calls(url, Options(name=name, **options), clock=clock)
+        self.connections = Connections(url, Options(name=name, **options), clock=clock)
+        self.calls = Calls(self.connections)
+
+    def cancellable(self) -> Self:
+        """Return this client, with the same connections, for one call that can be cancelled."""
+        client = copy(self)
+        client.calls = Calls(self.connections)
+        return client
 
     def _now_ms(self) -> int:
-        return int(1000 * self._calls.clock.wall())
+        return int(1000 * self.connections.clock.wall())
 
     def __enter__(self) -> Self:
         return self
@@ -44,4 +51,4 @@ class Base:
 
     def close(self) -> None:
         """End the sessions. Leases of reads last until their timeouts; messages of iterators return to their queues."""
-        self._calls.close()
+        self.connections.close()

@@ -1,0 +1,311 @@
+"""Client for programs with an event loop, whose calls run on threads.
+
+Each call of :class:`AsyncQueueClient` runs the method of the same name of a :class:`.QueueClient` on one of the
+client's threads. The code that resumes connections, publishes exactly once and repeats unconfirmed settlements is long
+and subtle, so it exists once, and blocks. The switch to a thread costs less than the commit for which a call waits.
+
+=============  ===============================================  ==========
+threads        calls                                            limit
+=============  ===============================================  ==========
+calls          short ones, one after the other                  1
+apart          long ones, over connections of their own         8
+waits          reads that wait for a message                    64
+consumes       those of one iterator over pushed messages       1 each
+=============  ===============================================  ==========
+
+A thread can't be interrupted, so a cancelled call may still be executed. It makes no further request
+(:class:`.Calls`), a waiting read is interrupted, and messages that a cancelled read has leased are released.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial, wraps
+from itertools import islice
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from ..client.clock import SYSTEM, ClientClock
+from ..errors import RequestError
+from .checks import Seconds
+from .client import QueueClient
+from .connections import CLOSED, Subscription
+from .message_models import Message, message_delivered
+from .reading import consumer_arguments
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: limit for concurrent waiting reads of one client; further reads wait for a thread
+MAX_WAITING = 64
+#: limit for concurrent long calls and consumer starts of one client
+_MAX_APART = 8
+#: items that an iterator over pages requests together
+_CHUNK = 100
+
+_Method = Callable[Concatenate[QueueClient, P], T]
+_AsyncMethod = Callable[Concatenate["AsyncQueueClient", P], Coroutine[Any, Any, T]]
+
+
+def _short(method: _Method[P, T]) -> _AsyncMethod[P, T]:
+    """Return the asynchronous call of a method whose requests the broker answers immediately."""
+    return _asynchronous(method, lambda client, _kwargs: client.threads)
+
+
+def _apart(method: _Method[P, T]) -> _AsyncMethod[P, T]:
+    """Return the asynchronous call of a method that may take long."""
+    return _asynchronous(method, lambda client, _kwargs: client.apart_threads)
+
+
+def _read(method: _Method[P, list[Message]], *, waits: bool = False) -> _AsyncMethod[P, list[Message]]:
+    """Return the asynchronous call of a read, which waits for a message by default if ``waits`` is set."""
+    return _asynchronous(
+        method,
+        lambda client, kwargs: client.waiting_threads if kwargs.get("max_poll_seconds", waits) else client.threads,
+        undo=_release,
+    )
+
+
+def _asynchronous(
+    method: _Method[P, T],
+    threads: Callable[[AsyncQueueClient, dict[str, Any]], ThreadPoolExecutor],
+    undo: Callable[[QueueClient, T], object] | None = None,
+) -> _AsyncMethod[P, T]:
+    @wraps(method)
+    async def call(client: AsyncQueueClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        progress: Any = kwargs.get("progress")
+        if progress is not None:
+            kwargs["progress"] = partial(asyncio.get_running_loop().call_soon_threadsafe, progress)
+        return await client.perform(
+            method.__name__, threads(client, kwargs), partial(_call, method, args, kwargs), undo
+        )
+
+    return call
+
+
+def _call(method: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any], client: QueueClient) -> T:
+    return method(client, *args, **kwargs)
+
+
+def _release(client: QueueClient, messages: list[Message]) -> None:
+    if messages:
+        client.release_many(messages[0].queue, messages)
+
+
+def _iterated(
+    method: _Method[P, Generator[T, None, None]],
+) -> Callable[Concatenate[AsyncQueueClient, P], AsyncGenerator[T, None]]:
+    """Return the asynchronous iterator over the pages of a list."""
+
+    @wraps(method)
+    async def items(client: AsyncQueueClient, /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T, None]:
+        iterator = method(client.blocking, *args, **kwargs)
+        while True:
+            chunk = await client.perform(
+                method.__name__, client.apart_threads, lambda _client: list(islice(iterator, _CHUNK))
+            )
+            for item in chunk:
+                yield item
+            if len(chunk) < _CHUNK:
+                return
+
+    return items
+
+
+class AsyncQueueClient:
+    """Client of a broker for programs without Celery. Any number of tasks may share a client.
+
+    The calls are those of :class:`.QueueClient`, whose constructor has the same arguments. ``progress`` is called on
+    the event loop.
+    """
+
+    def __init__(self, url: str, *, name: str = "", clock: ClientClock = SYSTEM, **options: Any) -> None:
+        self.blocking = QueueClient(url, name=name, clock=clock, **options)
+        self.threads = ThreadPoolExecutor(1, "opendata-calls")
+        self.apart_threads = ThreadPoolExecutor(_MAX_APART, "opendata-apart")
+        self.waiting_threads = ThreadPoolExecutor(MAX_WAITING, "opendata-waits")
+        self._is_closed = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End the sessions. Leases of reads last until their timeouts; messages of iterators return to their queues."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        await on_thread(self.threads, self.blocking.close)
+        for threads in (self.threads, self.apart_threads, self.waiting_threads):
+            threads.shutdown(wait=False)
+
+    async def perform(
+        self,
+        name: str,
+        threads: ThreadPoolExecutor,
+        call: Callable[[QueueClient], T],
+        undo: Callable[[QueueClient, T], object] | None = None,
+    ) -> T:
+        """Run a call of the blocking client on a thread.
+
+        Args:
+            name: the name of the method.
+            undo: receives the result if the caller is cancelled during the call.
+        """
+        if self._is_closed:
+            raise RequestError(CLOSED)
+        client = self.blocking.cancellable()
+        try:
+            return await on_thread(threads, call, client, undo=undo and partial(undo, self.blocking))
+        except asyncio.CancelledError:
+            client.calls.cancel()
+            if client.calls.waiting is not None:
+                self.threads.submit(self.blocking.connections.stop_waiting, client.calls.waiting)
+            raise
+
+    # ------------------------------------------------------------ messages
+    send = _short(QueueClient.send)
+    send_batch = _short(QueueClient.send_batch)
+    send_each_once = _short(QueueClient.send_each_once)
+    publish = _short(QueueClient.publish)
+    read = _read(QueueClient.read)
+    read_with_poll = _read(QueueClient.read_with_poll, waits=True)
+    read_grouped = _read(QueueClient.read_grouped)
+    pop = _short(QueueClient.pop)
+    interrupt = _short(QueueClient.interrupt)
+    archive = _short(QueueClient.archive)
+    archive_many = _short(QueueClient.archive_many)
+    ack = _short(QueueClient.ack)
+    delete = _short(QueueClient.delete)
+    delete_many = _short(QueueClient.delete_many)
+    reject = _short(QueueClient.reject)
+    reject_many = _short(QueueClient.reject_many)
+    release = _short(QueueClient.release)
+    release_many = _short(QueueClient.release_many)
+    set_vt = _short(QueueClient.set_vt)
+    set_vt_many = _short(QueueClient.set_vt_many)
+    extend = _short(QueueClient.extend)
+    peek = _short(QueueClient.peek)
+    get = _short(QueueClient.get)
+    list_by_state = _short(QueueClient.list_by_state)
+    iter_by_state = _iterated(QueueClient.iter_by_state)
+
+    async def consume(
+        self,
+        queue: str,
+        *,
+        prefetch: int = 10,
+        timeout: Seconds | None = None,  # noqa: ASYNC109
+    ) -> AsyncGenerator[Message, None]:
+        """Iterate over the messages of a queue as :meth:`.QueueClient.consume`."""
+        queue, prefetch, seconds = consumer_arguments(queue, prefetch, timeout)
+        if self._is_closed:
+            raise RequestError(CLOSED)
+        subscription = await on_thread(
+            self.apart_threads, self.blocking.connections.subscribe, queue, prefetch, undo=Subscription.close
+        )
+        thread = ThreadPoolExecutor(1, "opendata-consumes")
+        try:
+            while (
+                delivery := await on_thread(thread, subscription.next, seconds, undo=subscription.put_back)
+            ) is not None:
+                yield message_delivered(delivery, subscription)
+        finally:
+            if subscription.ended != "closed":
+                await on_thread(self.threads, subscription.close)
+            thread.shutdown(wait=False)
+
+    # ------------------------------------------------------------ history, failures and tasks
+    list_messages = _apart(QueueClient.list_messages)
+    iter_messages = _iterated(QueueClient.iter_messages)
+    retrieve_message = _apart(QueueClient.retrieve_message)
+    count_messages = _apart(QueueClient.count_messages)
+    list_attempts = _apart(QueueClient.list_attempts)
+    iter_attempts = _iterated(QueueClient.iter_attempts)
+    retrieve_attempt = _apart(QueueClient.retrieve_attempt)
+    count_attempts = _apart(QueueClient.count_attempts)
+    list_failures = _apart(QueueClient.list_failures)
+    iter_failures = _iterated(QueueClient.iter_failures)
+    group_failures = _apart(QueueClient.group_failures)
+    retry_failures = _apart(QueueClient.retry_failures)
+    dismiss_failures = _apart(QueueClient.dismiss_failures)
+    task = _apart(QueueClient.task)
+    task_result = _short(QueueClient.task_result)
+    replay = _short(QueueClient.replay)
+    stop_replay = _short(QueueClient.stop_replay)
+    replay_progress = _short(QueueClient.replay_progress)
+    list_staged_jobs = _short(QueueClient.list_staged_jobs)
+    redrive = _apart(QueueClient.redrive)
+    move_messages = _apart(QueueClient.move_messages)
+    copy_messages = _apart(QueueClient.copy_messages)
+    archive_failed = _apart(QueueClient.archive_failed)
+    delete_settled = _apart(QueueClient.delete_settled)
+
+    # ------------------------------------------------------------ queues and routing
+    create = _short(QueueClient.create)
+    drop = _short(QueueClient.drop)
+    list_queues = _short(QueueClient.list_queues)
+    get_queue = _short(QueueClient.get_queue)
+    purge = _short(QueueClient.purge)
+    alter = _short(QueueClient.alter)
+    pause = _short(QueueClient.pause)
+    resume = _short(QueueClient.resume)
+    declare_exchange = _short(QueueClient.declare_exchange)
+    list_exchanges = _short(QueueClient.list_exchanges)
+    delete_exchange = _short(QueueClient.delete_exchange)
+    bind = _short(QueueClient.bind)
+    unbind = _short(QueueClient.unbind)
+    list_bindings = _short(QueueClient.list_bindings)
+    validate_topic_pattern = _short(QueueClient.validate_topic_pattern)
+    validate_routing_key = _short(QueueClient.validate_routing_key)
+    test_routing = _short(QueueClient.test_routing)
+    explain = _short(QueueClient.explain)
+    metrics = _short(QueueClient.metrics)
+    metrics_all = _short(QueueClient.metrics_all)
+    metrics_update = _short(QueueClient.metrics_update)
+    figures = _short(QueueClient.figures)
+    count_due = _short(QueueClient.count_due)
+    periodic_tasks = _short(QueueClient.periodic_tasks)
+
+    # ------------------------------------------------------------ workers and the broker
+    workers = _short(QueueClient.workers)
+    worker = _short(QueueClient.worker)
+    worker_messages = _short(QueueClient.worker_messages)
+    release_worker_messages = _short(QueueClient.release_worker_messages)
+    suspend_worker = _short(QueueClient.suspend_worker)
+    resume_worker = _short(QueueClient.resume_worker)
+    shutdown_worker = _short(QueueClient.shutdown_worker)
+    reclaim_messages = _short(QueueClient.reclaim_messages)
+    heartbeat = _short(QueueClient.heartbeat)
+    is_healthy = _short(QueueClient.is_healthy)
+    status = _short(QueueClient.status)
+    whoami = _short(QueueClient.whoami)
+    maintain = _apart(QueueClient.maintain)
+    reload = _short(QueueClient.reload)
+    hand_over = _short(QueueClient.hand_over)
+    create_instance = _short(QueueClient.create_instance)
+    list_instances = _short(QueueClient.list_instances)
+
+
+async def on_thread(
+    threads: ThreadPoolExecutor, function: Callable[..., T], *args: Any, undo: Callable[[T], object] | None = None
+) -> T:
+    """Call a function on a thread. If the caller is cancelled during the call, ``undo`` receives the result."""
+    future: Future[T] = threads.submit(function, *args)
+    try:
+        return await asyncio.wrap_future(future)
+    except asyncio.CancelledError:
+        if undo is not None:
+            future.add_done_callback(lambda done: _undo(done, undo))
+        raise
+
+
+def _undo(done: Future[T], undo: Callable[[T], object]) -> None:
+    if not done.cancelled() and done.exception() is None:
+        undo(done.result())

@@ -1,0 +1,76 @@
+"""The async client: the calls of the blocking one, with their types, on threads."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import uuid
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, assert_type
+
+import pytest
+
+from kombu_opendata import AsyncQueueClient, QueueClient
+from kombu_opendata.client.calls.failure_queries import Retried
+from kombu_opendata.errors import RequestError
+from kombu_opendata.queue_client import Message
+
+
+def calls_of(kind: type) -> dict[str, Callable[..., Any]]:
+    return {name: call for name, call in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")}
+
+
+def test_both_clients_have_the_same_calls() -> None:
+    asynchronous, blocking = calls_of(AsyncQueueClient), calls_of(QueueClient)
+    del asynchronous["perform"], blocking["cancellable"]
+    assert asynchronous.keys() == blocking.keys()
+    for name, call in asynchronous.items():
+        twin = blocking[name]
+        assert inspect.signature(call).parameters.keys() == inspect.signature(twin).parameters.keys(), name
+        assert inspect.iscoroutinefunction(call) or inspect.isasyncgenfunction(call), name
+        assert inspect.isasyncgenfunction(call) == inspect.isgeneratorfunction(twin), name
+        assert inspect.getdoc(call), f"{name} has no docstring"
+
+
+def test_the_calls_have_types_for_users() -> None:
+    """mypy checks this program."""
+
+    async def program() -> None:
+        async with AsyncQueueClient(f"opendata+memory://{uuid.uuid4().hex}") as client:
+            await client.create("q")
+            assert_type(await client.send("q", {"a": 1}, delay=0), int)
+            assert_type(await client.read("q", 30, qty=1), list[Message])
+            assert_type(client.consume("q"), AsyncGenerator[Message, None])
+            assert [message.id async for message in client.iter_messages(queues=["q"], limit=1)]
+            with pytest.raises(TypeError, match="dalay"):
+                await client.send("q", 1, dalay=2)  # type: ignore[call-arg]
+            with pytest.raises(TypeError, match="quues"):
+                await client.list_messages(quues=["q"])  # type: ignore[call-arg]
+
+    asyncio.run(program())
+
+
+def test_progress_is_reported_on_the_event_loop() -> None:
+    reports: list[tuple[int, Retried]] = []
+
+    async def program() -> None:
+        async with AsyncQueueClient(f"opendata+memory://{uuid.uuid4().hex}") as client:
+            await client.create("q")
+            await client.send("q", 1)
+            await client.reject("q", (await client.read("q"))[0])
+            done = await client.retry_failures(progress=lambda done: reports.append((threading.get_ident(), done)))
+            assert reports == [(threading.get_ident(), done)]
+
+    asyncio.run(program())
+
+
+def test_a_cancelled_call_makes_no_further_request() -> None:
+    with QueueClient(f"opendata+memory://{uuid.uuid4().hex}") as client:
+        cancelled = client.cancellable()
+        cancelled.heartbeat()
+        cancelled.calls.cancel()
+        for call in (cancelled.heartbeat, cancelled.list_messages):
+            with pytest.raises(RequestError, match="cancelled"):
+                call()
+        client.heartbeat()
