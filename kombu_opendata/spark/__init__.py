@@ -11,15 +11,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .java import find_java, use_java
     from .result import SubmitResult, find_job
+    from .runtimes import find_java, use_java
     from .source import OpenDataSource, read_table, register
     from .submit import stream_tasks, submit_tasks
 
 _MODULES = {
-    "OpenDataSource": "source", "SubmitResult": "result", "find_java": "java", "find_job": "result",
+    "OpenDataSource": "source", "SubmitResult": "result", "find_java": "runtimes", "find_job": "result",
     "read_table": "source", "register": "source", "stream_tasks": "submit", "submit_tasks": "submit",
-    "use_java": "java",
+    "use_java": "runtimes",
 }  # fmt: skip
 
 __all__ = [

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
+from celery import Celery
+from celery.app.utils import find_app
 from kombu.connection import Connection
 
 import kombu_opendata  # noqa: F401 - makes the broker URL known
@@ -15,7 +18,26 @@ from ..client.calls.staged_jobs import StagingClient
 from ..errors import NotFound, RequestError
 from ..masking import masked
 from ..url import did_you_mean, parse
-from .celery_app import load_app
+
+
+def new_plain_app() -> Any:
+    """Return an app without settings: tasks go to the queue ``celery``, as JSON. It does not connect."""
+    return Celery("opendata-spark", broker="opendata+memory://none", set_as_current=False)
+
+
+plain_app = cache(new_plain_app)
+
+
+def load_app(path: str) -> Any:
+    """Return the app at ``module:attribute``, looked up as in ``celery -A``.
+
+    Raises:
+        RequestError: there is no such app.
+    """
+    try:
+        return find_app(path)
+    except (ImportError, AttributeError) as exc:
+        raise RequestError(f"no Celery app at {path!r} ({exc}): ship its module with --py-files", app=path) from exc
 
 
 @dataclass(frozen=True)

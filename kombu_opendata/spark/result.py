@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from ..errors import NotFound
 from ..staging import Blocked, JobInfo, JobQueueCounts
 from .broker_access import BrokerAccess, access_of
-from .encode.task_ids import task_id
+from .encode.row_encoder import task_id
 from .source import read_table
 
 #: pause between two polls: the first pause, which doubles up to the last
@@ -85,15 +85,21 @@ class SubmitResult:
     ) -> JobInfo:
         deadline = None if timeout is None else time.monotonic() + timeout
         pause = _FIRST_POLL_SECONDS
-        watch = _BlockedWatch(self.job_id)
+        blocked: Blocked | None = None
+        warn_at = 0.0
         with self._access.connect() as broker:
             while True:
                 job = _of(broker.staging.job_status(self.job_id))
                 show(job)
-                watch.look(job.blocked)
+                now = time.monotonic()
+                if job.blocked != blocked:
+                    blocked, warn_at = job.blocked, now + _BLOCKED_SECONDS
+                elif blocked is not None and now >= warn_at:
+                    warn_at = math.inf
+                    log.warning("job %r waits: %s", self.job_id, blocked)
                 if reached(job):
                     return job
-                if deadline is not None and time.monotonic() > deadline:
+                if deadline is not None and now > deadline:
                     text = f"job {self.job_id} is {job.state} after {timeout:g} s: {_open(job)} tasks have not ended"
                     raise TimeoutError(f"{text}; {job.blocked}" if job.blocked else text)
                 time.sleep(pause)
@@ -139,25 +145,6 @@ class SubmitResult:
             rows = self.messages("message_id", "task_id").orderBy("message_id").toLocalIterator()
             return (row["task_id"] for row in rows)
         return (task_id(self.job_id, partition, row) for partition, rows in self._partitions for row in range(rows))
-
-
-@dataclass
-class _BlockedWatch:
-    """Watch that logs a warning each time that a job has been blocked for seconds."""
-
-    job_id: str
-    seen: Blocked | None = None
-    since: float = 0.0
-    warned: bool = False
-
-    def look(self, blocked: Blocked | None) -> None:
-        """Record the reason that blocks the job now; None for no reason."""
-        now = time.monotonic()
-        if blocked != self.seen:
-            self.seen, self.since, self.warned = blocked, now, False
-        elif blocked is not None and not self.warned and now - self.since >= _BLOCKED_SECONDS:
-            self.warned = True
-            log.warning("job %r waits: %s", self.job_id, blocked)
 
 
 @contextmanager

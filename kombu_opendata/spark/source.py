@@ -7,6 +7,7 @@ are used, because Spark imports this module in each of its Python processes.
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -18,21 +19,21 @@ from pyspark.sql.types import StructType
 from ..errors import RequestError
 from .arrow_schema import arrow_schema
 from .option_text import did_you_mean
-from .read import bounds
-from .read.tables import TABLES, check_columns, check_table, schema_of
-from .worker_python import check_worker_python
+from .read.tables import BOUNDS, TABLES, bound_options, check_columns, check_table, parse_bounds, schema_of
+from .runtimes import check_worker_python
 
 if TYPE_CHECKING:
+    from .broker_access import BrokerAccess
+    from .encode.plan import JobPlan
     from .read.table_reader import TableReader
     from .write.task_writers import TaskStreamWriter, TaskWriter
-    from .write.write_options import WriteOptions
 
 NAME = "opendata"
 _NO_CATALOG = (
     "Spark does not give the options of such a table to a Python source. To read, write CREATE TEMPORARY VIEW … USING "
     "opendata OPTIONS (table '…', store '…'), or call read_table. To send tasks, call submit_tasks"
 )
-_READ = frozenset(("table", "store", "broker_url", "instance", "columns", "partitions", "path", *bounds.NAMES))
+_READ = frozenset(("table", "store", "broker_url", "instance", "columns", "partitions", "path", *BOUNDS))
 
 
 class OpenDataSource(DataSource):
@@ -50,7 +51,7 @@ class OpenDataSource(DataSource):
         """Return a reader of one table.
 
         Options: ``table``, ``store`` (or the argument of ``load``, or ``broker_url`` of a folder), ``instance``,
-        ``columns``, ``partitions``, and those of :mod:`.read.bounds`.
+        ``columns``, ``partitions``, and those of :mod:`.read.tables`.
 
         Raises:
             RequestError: there is no such option, table, column or bound, or no store is named.
@@ -67,7 +68,7 @@ class OpenDataSource(DataSource):
         if not partitions.isdecimal():
             raise RequestError(f"the option partitions is {partitions!r}, not a number", option="partitions")
         arrow, _refused = arrow_schema(schema)
-        rows = bounds.parse_bounds(table, self.options)
+        rows = parse_bounds(table, self.options)
         return TableReader(table, store, self.options.get("instance"), arrow, rows, int(partitions))
 
     def _table(self) -> str:
@@ -93,19 +94,19 @@ class OpenDataSource(DataSource):
     # ---- writing
     def writer(self, schema: Any, overwrite: bool) -> TaskWriter:
         from .write.task_writers import TaskWriter
-        from .write.write_options import new_job_id
 
-        options = self._parse(schema, overwrite)
-        return TaskWriter(options.plan, options.access, options.job_id or new_job_id(), options.report)
+        plan, access = self._parse(schema, overwrite)
+        job_id = self.options.get("job_id", str(uuid.uuid4()))
+        return TaskWriter(plan, access, job_id, self.options.get("report", ""))
 
     def streamWriter(self, schema: Any, overwrite: bool) -> TaskStreamWriter:
         from .write.task_writers import TaskStreamWriter
 
-        options = self._parse(schema, overwrite)
-        return TaskStreamWriter(options.plan, options.access, options.job_id)
+        plan, access = self._parse(schema, overwrite)
+        return TaskStreamWriter(plan, access, self.options.get("job_id", ""))
 
-    def _parse(self, schema: Any, overwrite: bool) -> WriteOptions:
-        """Return the validated options for writing; create the template if all rows have the same task and queue.
+    def _parse(self, schema: Any, overwrite: bool) -> tuple[JobPlan, BrokerAccess]:
+        """Return the plan and its broker; create the template if all rows have the same task and queue.
 
         Raises:
             RequestError: an option is invalid.
@@ -116,11 +117,10 @@ class OpenDataSource(DataSource):
             raise RequestError(f"a table of Spark's catalog can't take tasks: {_NO_CATALOG}")
         if overwrite:
             raise RequestError('tasks can only be added: use mode("append")')
-        options = parse_write_options(self.options, *arrow_schema(schema))
-        plan = options.plan
+        plan, access = parse_write_options(self.options, *arrow_schema(schema))
         if plan.task and plan.columns.queue is None:
             plan.template((plan.task, plan.queue))
-        return options
+        return plan, access
 
 
 def register(spark: Any) -> None:
@@ -156,7 +156,7 @@ def read_table(
 ) -> Any:
     """Return a table of a store as a frame, with or without a running broker.
 
-    Only rows within the bounds are read. :mod:`.read.bounds` lists the bounds of each table.
+    Only rows within the bounds are read. :mod:`.read.tables` lists the bounds of each table.
 
     Args:
         store: the store's folder, or the URL of its bucket.
@@ -178,10 +178,10 @@ def read_table(
     """
     names = ",".join([columns] if isinstance(columns, str) else columns)
     schema_of(table, names)  # checked here, because Spark hides a source's errors in a traceback
-    rows = bounds.bound_options(
+    rows = bound_options(
         first_id=first_id, last_id=last_id, gte=gte, gt=gt, lte=lte, lt=lt, queues=queues, statuses=statuses
     )
-    bounds.parse_bounds(table, rows)
+    parse_bounds(table, rows)
     register(spark)
     reader = spark.read.format(NAME).option("store", store).option("table", table).options(**rows)
     reader = reader.option("columns", names).option("partitions", partitions)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
+import uuid
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -12,17 +14,15 @@ from msgspec.structs import replace
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 
-from ..errors import RequestError, StartError
+from ..errors import RequestError, StartError, from_wire
 from ..staging import JobInfo
 from .broker_access import BrokerAccess, access_of
 from .encode.plan import JobPlan
 from .result import SubmitResult
 from .source import NAME, register
-from .write.commit_report import CommitReport
-from .write.task_arguments import Args, Kwargs, TaskArguments
-from .write.task_frame import make_templates, task_frame
+from .write.task_arguments import Args, Kwargs, TaskArguments, make_templates, task_frame
 from .write.task_writers import check_prefix
-from .write.write_options import new_job_id, pack_plan
+from .write.write_options import pack_plan
 
 
 def submit_tasks(
@@ -110,39 +110,49 @@ def stream_tasks(df: DataFrame, task: str | Column, *, job_id: str | None = None
     return writer if job_id is None else writer.option("job_id", job_id)
 
 
-def _submit(df: DataFrame, given: TaskArguments, app: Any, access: BrokerAccess, job_id: str | None) -> SubmitResult:
+def _submit(
+    df: DataFrame, task_arguments: TaskArguments, app: Any, access: BrokerAccess, job_id: str | None
+) -> SubmitResult:
     spark = df.sparkSession
     if known := _known_job(access, job_id):
         return SubmitResult(spark, access, known)
-    frame, plan = _prepare(df, given, app, access)
-    job_id = job_id or new_job_id()
+    frame, plan = _prepare(df, task_arguments, app, access)
+    job_id = job_id or str(uuid.uuid4())
     register(spark)
     with tempfile.TemporaryDirectory(prefix="opendata-spark-") as folder:
-        report = CommitReport(str(Path(folder) / "report.json"))
+        report_file = Path(folder) / "report.json"
         writer = frame.write.format(NAME).mode("append").option("broker_url", access.url).option("job_id", job_id)
-        writer.option("plan", pack_plan(plan, access)).option("report", report.path)
+        writer.option("plan", pack_plan(plan, access)).option("report", str(report_file))
         try:
             writer.save()
         except PySparkException as exc:
             _check_executors(str(exc))
-            report.raise_refusal()
+            if refused := _read_report(report_file).get("refused"):
+                raise from_wire(refused["code"], refused["text"], {}) from None
             raise
-        return _result(spark, access, job_id, report, has_own_ids=given.task_id is not None)
+        report = _read_report(report_file)
+    return _result(spark, access, job_id, report, has_own_ids=task_arguments.task_id is not None)
 
 
-def _result(spark: Any, access: BrokerAccess, job_id: str, report: CommitReport, *, has_own_ids: bool) -> SubmitResult:
+def _result(
+    spark: Any, access: BrokerAccess, job_id: str, report: dict[str, Any], *, has_own_ids: bool
+) -> SubmitResult:
     """Return the job of a commit that has just succeeded.
 
     If another host made the commit, as with Spark Connect, there is no report. The broker knows the job, which is new.
     """
-    answer = report.read_job()
-    if answer is None:
-        job = _known_job(access, job_id)
-        if job is None:
-            raise RequestError(f"job {job_id} ended without a commit", job_id=job_id)
-        return SubmitResult(spark, access, replace(job, added=True))
-    job, partitions = answer
-    return SubmitResult(spark, access, job, partitions if job.added and not has_own_ids else None)
+    if report:
+        job = JobInfo(**report["job"])
+        return SubmitResult(spark, access, job, report["partitions"] if job.added and not has_own_ids else None)
+    new = _known_job(access, job_id)
+    if new is None:
+        raise RequestError(f"job {job_id} ended without a commit", job_id=job_id)
+    return SubmitResult(spark, access, replace(new, added=True))
+
+
+def _read_report(file: Path) -> dict[str, Any]:
+    """Return the report of :class:`.TaskWriter`; empty if there is none."""
+    return dict(json.loads(file.read_text())) if file.exists() else {}
 
 
 def _known_job(access: BrokerAccess, job_id: str | None) -> JobInfo | None:
@@ -158,10 +168,10 @@ def _known_job(access: BrokerAccess, job_id: str | None) -> JobInfo | None:
     return None if job.state == "unknown" else job
 
 
-def _prepare(df: DataFrame, given: TaskArguments, app: Any, access: BrokerAccess) -> tuple[DataFrame, JobPlan]:
+def _prepare(df: DataFrame, task_arguments: TaskArguments, app: Any, access: BrokerAccess) -> tuple[DataFrame, JobPlan]:
     """Return the frame to write and the plan, after all checks that the driver can make."""
     is_path = isinstance(app, str)
-    frame, plan = task_frame(df, given, app if is_path else "")
+    frame, plan = task_frame(df, task_arguments, app if is_path else "")
     make_templates(frame, plan, None if is_path else app)
     with access.connect() as broker:
         broker.check(plan.declared())

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata.errors import StartError
-from kombu_opendata.spark.java import find_java, java_version, use_java
+from kombu_opendata.spark.runtimes import find_java, java_version, use_java
 
 
 def fake_java(folder: Path, version: str) -> Path:

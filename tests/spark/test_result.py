@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,6 @@ from kombu_opendata.protocol.messages import Outcome
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 from kombu_opendata.spark import SubmitResult, submit
 from kombu_opendata.spark.broker_access import BrokerAccess
-from kombu_opendata.spark.write.commit_report import CommitReport
 from kombu_opendata.url import parse
 
 from ..support.batches import Sink, stage
@@ -63,13 +61,12 @@ def test_what_is_said_while_a_queue_is_full(
     assert "queue 'small' is full" in capsys.readouterr().out.replace("\n", " ")
 
 
-def test_a_commit_on_another_host(result: SubmitResult, broker_url: str, tmp_path: Path) -> None:
+def test_a_commit_on_another_host(result: SubmitResult, broker_url: str) -> None:
     """As with a server of Spark Connect: its report is not here, but the broker has the job."""
-    report = CommitReport(str(tmp_path / "report.json"))
-    found = submit._result(None, BrokerAccess(broker_url), "job", report, has_own_ids=False)
+    found = submit._result(None, BrokerAccess(broker_url), "job", {}, has_own_ids=False)
     assert (found.job_id, found.rows, found.added) == ("job", 25, True)
     with pytest.raises(RequestError, match="job other ended without a commit"):
-        submit._result(None, BrokerAccess(broker_url), "other", report, has_own_ids=False)
+        submit._result(None, BrokerAccess(broker_url), "other", {}, has_own_ids=False)
 
 
 def test_a_job_goes_on_when_there_is_room(result: SubmitResult, sink: Sink) -> None:

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 
 from kombu_opendata.errors import NotFound, OpenDataError, PreconditionFailed, RequestError, StartError
 from kombu_opendata.spark import find_job, read_table, register, submit_tasks
-from kombu_opendata.spark.encode.task_ids import task_id
+from kombu_opendata.spark.encode.row_encoder import task_id
 
 from ..support.apps import routed
 from ..support.broker import EmbeddedBroker

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata.errors import StartError
-from kombu_opendata.spark.worker_python import check_worker_python
+from kombu_opendata.spark.runtimes import check_worker_python
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ from kombu.compression import encoders, get_encoder
 from kombu.messaging import Producer
 
 from ...errors import RequestError
-from ..celery_app import new_plain_app
+from ..broker_access import new_plain_app
 
 log = logging.getLogger(__name__)
 

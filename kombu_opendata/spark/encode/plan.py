@@ -11,7 +11,7 @@ from kombu.exceptions import SerializerNotInstalled
 from kombu.serialization import registry
 
 from ...errors import RequestError
-from ..celery_app import load_app, plain_app
+from ..broker_access import load_app, plain_app
 from .argument_columns import is_text, sample
 from .celery_template import NotSerialized, Template, make_template
 

@@ -6,18 +6,22 @@ tests/spark/encode/test_row_encoder.py compares the two.
 
 from __future__ import annotations
 
+import hashlib
+import uuid
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from kombu.serialization import registry
 
-from ...errors import InvalidMessage
-from .argument_columns import required_texts
+from ...errors import InvalidMessage, OpenDataError
+from ...protocol.envelope import encode_fields
+from ...protocol.message_properties import priority_of, visible_at_ms_of
+from .argument_columns import required_texts, values
 from .celery_template import Template
-from .message_columns import Messages, interleave
 from .plan import JobPlan, Target
-from .row_errors import reason_of, wrong_column
-from .task_ids import partition_prefix, row_ids
-from .uniform_rows import UniformRows
+from .uniform_rows import Messages, UniformRows, interleave
 
 #: limits for the rows and bytes that are encoded together
 CHUNK_ROWS = 8192
@@ -108,3 +112,93 @@ class RowEncoder:
     def _ids(self, batch: pa.RecordBatch, first: int) -> pa.Array:
         name = self._plan.columns.task_id
         return row_ids(self._prefix, first, batch.num_rows) if name is None else required_texts(batch, name)
+
+
+#: limits for the characters of a value and of its error that are shown
+_SHOWN_CHARACTERS = 100
+_REASON_CHARACTERS = 300
+
+Check = Callable[[pa.Array], object]
+
+
+def wrong_column(plan: JobPlan, row: pa.RecordBatch) -> str:
+    """Return the invalid column of this row, its value and the reason; empty if all columns are valid."""
+    for name, check in _checks(plan, row):
+        column = row.column(name)
+        try:
+            check(column)
+        except Exception as exc:
+            return f"{plan.label(name)} is {_shown(column)}: {reason_of(exc)}"
+    return ""
+
+
+def reason_of(exc: Exception) -> str:
+    """Return the text of an error."""
+    return _cut(exc.text if isinstance(exc, OpenDataError) else f"{type(exc).__name__}: {exc}", _REASON_CHARACTERS)
+
+
+def _checks(plan: JobPlan, row: pa.RecordBatch) -> Iterator[tuple[str, Check]]:
+    """Yield each column with a function that raises an error if its value is invalid."""
+    columns = plan.columns
+    for name in filter(None, (columns.task, columns.queue, columns.task_id)):
+        yield name, lambda _column, name=name: required_texts(row, name)  # type: ignore[misc]
+    for name in filter(None, (columns.eta, columns.expires)):
+        yield name, values
+    if columns.priority is not None:
+        yield columns.priority, lambda column: priority_of(values(column)[0])
+    for header, name in columns.headers.items():
+        yield name, _check_eta if header == "eta" else lambda column: encode_fields(values(column)[0])
+    for name in dict.fromkeys((*columns.args, *columns.kwargs.values())):
+        if name not in columns.constants:
+            yield name, lambda column: registry.dumps(values(column)[0], _serializer(plan, row))
+
+
+def _check_eta(column: pa.Array) -> None:
+    visible_at_ms_of({"task": "", "eta": values(column)[0]})
+
+
+def _serializer(plan: JobPlan, row: pa.RecordBatch) -> str:
+    columns = plan.columns
+    task = plan.task if columns.task is None else required_texts(row, columns.task)[0].as_py()
+    queue = plan.queue if columns.queue is None else required_texts(row, columns.queue)[0].as_py()
+    return plan.template((task, queue)).serializer
+
+
+def _shown(column: pa.Array) -> str:
+    if not column.is_valid()[0].as_py():
+        return "null"
+    try:
+        text = repr(values(column)[0])
+    except Exception:  # a time that Python can't express
+        text = str(column.cast(pa.string())[0])
+    return _cut(text, _SHOWN_CHARACTERS)
+
+
+def _cut(text: str, characters: int) -> str:
+    return text if len(text) <= characters else f"{text[:characters]}…"
+
+
+ROW_BYTES = 6
+#: an arbitrary fixed value
+_NAMESPACE = uuid.UUID("9f1a6f0e-6c0b-5b52-8c8f-0f3c53a1d7c4")
+
+
+def partition_prefix(job_id: str, partition: int) -> str:
+    """Return the first 24 characters of every id of a partition."""
+    digest = hashlib.sha1(_NAMESPACE.bytes + partition.to_bytes(8, "big") + job_id.encode()).hexdigest()
+    variant = "89ab"[int(digest[16], 16) & 3]
+    return f"{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-{variant}{digest[17:20]}-"
+
+
+def task_id(job_id: str, partition: int, row: int) -> str:
+    """Return the id of a row's task."""
+    return f"{partition_prefix(job_id, partition)}{row:012x}"
+
+
+def row_ids(prefix: str, first: int, rows: int) -> pa.Array:
+    """Return the ids of consecutive rows of a partition, as a column of texts."""
+    numbers = np.arange(first, first + rows, dtype=">u8").view(np.uint8).reshape(-1, 8)
+    digits = numbers[:, 8 - ROW_BYTES :].tobytes().hex().encode()
+    offsets = pa.array(np.arange(0, len(digits) + 1, 2 * ROW_BYTES, dtype=np.int32))
+    column = pa.StringArray.from_buffers(rows, offsets.buffers()[1], pa.py_buffer(digits))
+    return pc.binary_join_element_wise(prefix, column, "")

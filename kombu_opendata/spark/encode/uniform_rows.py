@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from itertools import repeat
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,12 +13,48 @@ import pyarrow.compute as pc
 from ...protocol.envelope import encode_fields, metadata_headers
 from ...protocol.header_types import extended
 from ...protocol.message_properties import priority_of, ttl_ms_of, visible_at_ms_of
-from .argument_columns import Argument, Column, Constant, values
+from .argument_columns import Argument, Arguments, Column, Constant, values
 from .arrow_text import Piece, join, packed_texts
 from .celery_template import ID_MARKER, Template
-from .message_columns import Messages, Values
 from .plan import ColumnNames
-from .task_bodies import Arguments
+
+#: one value for all rows, or a list with a value for each
+Values = Any
+
+
+class Messages(NamedTuple):
+    """Messages of some rows."""
+
+    envelopes: list[bytes]
+    headers: dict[str, Values]
+    exchange: Values
+    routing_key: Values
+    priority: Values
+    visible_at_ms: Values
+    ttl_ms: Values
+
+
+def interleave(parts: list[tuple[list[int], Messages]], rows: int) -> Messages:
+    """Return the messages of several templates, in the order of their rows.
+
+    Args:
+        parts: the numbers of the rows of each template, and their messages.
+    """
+    names = dict.fromkeys(name for _, messages in parts for name in messages.headers)
+    headers: dict[str, Values] = {name: [None] * rows for name in names}
+    whole = Messages([b""] * rows, headers, *([None] * rows for _ in range(5)))
+    for numbers, messages in parts:
+        _scatter(numbers, messages.envelopes, whole.envelopes)
+        for name, column in messages.headers.items():
+            _scatter(numbers, column, headers[name])
+        for column, target in zip(messages[2:], whole[2:], strict=True):
+            _scatter(numbers, column, target)
+    return whole
+
+
+def _scatter(numbers: list[int], column: Values, target: list[Any]) -> None:
+    for number, value in zip(numbers, column if isinstance(column, list) else repeat(column), strict=False):
+        target[number] = value
 
 
 class UniformRows:

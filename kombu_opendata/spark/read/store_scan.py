@@ -38,14 +38,14 @@ async def _next(batches: AsyncIterator[Columns]) -> Columns | None:
     return await anext(batches, None)
 
 
-def ask(store: str, instance: str | None, question: Callable[[OfflineStore], Awaitable[Any]]) -> Any:
+def run(store: str, instance: str | None, function: Callable[[OfflineStore], Awaitable[Any]]) -> Any:
     """Return the result of a coroutine function about a store, which is open during the call."""
 
-    async def asked() -> Any:
+    async def call() -> Any:
         async with await open_store(store, instance, who="Spark") as opened:
-            return await question(opened)
+            return await function(opened)
 
-    return asyncio.run(asked())
+    return asyncio.run(call())
 
 
 # ---------------------------------------------------------------------- ranges of numbers

@@ -1,8 +1,8 @@
-"""Spark's reader: ranges of message ids or of buckets, which executors read in parallel."""
+"""Spark's reader: ranges of keys, which executors read in parallel."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -13,40 +13,29 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ...offline import OfflineStore
+from ...storage.records import keys
 from ...storage.records.keys import RecordKind
-from . import attempts_table, messages_table, queue_tables, store_scan
-from .bounds import Bounds
-from .tables import STATES
+from . import store_scan, table_rows
+from .tables import STATES, Bounds
 
 #: typical size of a partition; opening the store for a partition takes as long as reading some 20,000 messages
 PARTITION_MESSAGES = 500_000
 PARTITION_BUCKETS = 1024
 _MIN_PARTITIONS = 2
+_LAST_ROW = (1 << 64) - 1
 
 
 @dataclass
-class IdRange(InputPartition):
-    """Range of message ids or numbers of attempts, both ends included."""
+class KeyRange(InputPartition):
+    """Partition of a table: the records from key ``low`` to before key ``high``.
 
-    first: int
-    last: int
+    It has no records if ``high`` is empty, except for the table ``queues``, which is always one partition. ``state`` is
+    that of the entries, in tables of entries.
+    """
 
-
-@dataclass
-class BucketRange(InputPartition):
-    """Buckets of a state from key ``low`` to before key ``high``."""
-
-    state: str
-    low: bytes
-    high: bytes
-
-
-class EmptyPartition(InputPartition):
-    """Partition without rows; Spark needs at least one partition."""
-
-
-class WholeTable(InputPartition):
-    """Partition with all rows of a small table."""
+    low: bytes = b""
+    high: bytes = b""
+    state: str = ""
 
 
 class TableReader(DataSourceReader):
@@ -64,30 +53,30 @@ class TableReader(DataSourceReader):
         self._table, self._store, self._instance = table, store, instance
         self._schema, self._bounds, self._count = schema, bounds, partitions
 
-    def partitions(self) -> Sequence[InputPartition]:
-        if self._table == "queues":
-            return [WholeTable(None)]
-        ranges: Sequence[InputPartition] = store_scan.ask(self._store, self._instance, self._plan)
-        return list(ranges) or [EmptyPartition(None)]
+    def partitions(self) -> list[KeyRange]:
+        ranges = [] if self._table == "queues" else store_scan.run(self._store, self._instance, self._ranges)
+        return ranges or [KeyRange()]  # Spark needs at least one
 
-    async def _plan(self, store: OfflineStore) -> Sequence[InputPartition]:
-        if self._table in ("messages", "attempts"):
-            return await self._id_ranges(store)
+    async def _ranges(self, store: OfflineStore) -> list[KeyRange]:
+        if self._table == "messages":
+            id_range = await store_scan.number_range(store, RecordKind.METADATA)
+            ids = self._numbers(await self._wanted_ids(store, *id_range) if id_range else None)
+            return [KeyRange(keys.metadata_key(low), keys.metadata_key(high) + b"\0") for low, high in ids]
+        if self._table == "attempts":
+            numbers = self._numbers(await store_scan.number_range(store, RecordKind.HISTORY_LOG))
+            return [
+                KeyRange(keys.history_log_key(low, 0), keys.history_log_key(high, _LAST_ROW) + b"\0")
+                for low, high in numbers
+            ]
         return await self._bucket_ranges(store)
 
-    async def _id_ranges(self, store: OfflineStore) -> list[IdRange]:
-        id_range = await store_scan.number_range(
-            store, RecordKind.METADATA if self._table == "messages" else RecordKind.HISTORY_LOG
-        )
-        if id_range is None:
-            return []
-        first, last = id_range if self._table == "attempts" else await self._wanted_ids(store, *id_range)
-        if first > last:
-            return []
-        span = last - first + 1
-        count = self._count or max(_MIN_PARTITIONS, span // PARTITION_MESSAGES)
-        step = -(-span // count)
-        return [IdRange(start, min(start + step - 1, last)) for start in range(first, last + 1, step)]
+    def _numbers(self, whole: tuple[int, int] | None) -> Iterator[tuple[int, int]]:
+        """Yield the parts of a range of numbers, both ends included."""
+        first, last = whole or (0, -1)
+        count = self._count or max(_MIN_PARTITIONS, (last - first + 1) // PARTITION_MESSAGES)
+        step = max(1, -(-(last - first + 1) // count))
+        for start in range(first, last + 1, step):
+            yield start, min(start + step - 1, last)
 
     async def _wanted_ids(self, store: OfflineStore, first: int, last: int) -> tuple[int, int]:
         """Return the part of this range of message ids that is within the bounds."""
@@ -99,40 +88,34 @@ class TableReader(DataSourceReader):
             last = await store_scan.first_received(store, first, last, bounds.last_ms + 1) - 1
         return first, last
 
-    async def _bucket_ranges(self, store: OfflineStore) -> list[BucketRange]:
+    async def _bucket_ranges(self, store: OfflineStore) -> list[KeyRange]:
         ranges = []
         for state in STATES if self._table == "entries" else (self._table,):
             if self._bounds.statuses is not None and state not in self._bounds.statuses:
                 continue
-            buckets = await queue_tables.bucket_keys(store, state, self._bounds)
-            step = -(-len(buckets) // self._count) if self._count else PARTITION_BUCKETS
-            for start in range(0, len(buckets), max(step, 1)):
-                ranges += _runs(state, buckets[start : start + max(step, 1)])
+            buckets = await table_rows.bucket_keys(store, state, self._bounds)
+            step = max(1, -(-len(buckets) // self._count) if self._count else PARTITION_BUCKETS)
+            for start in range(0, len(buckets), step):
+                for _queue, group in groupby(buckets[start : start + step], itemgetter(0)):
+                    bucket_keys = [key for _, key in group]  # all of one queue, so that no other key is between them
+                    ranges.append(KeyRange(bucket_keys[0], bucket_keys[-1] + b"\0", state))
         return ranges
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        source = self._source(partition)
-        if source is None:
+        if not partition.high and self._table != "queues":
             return
-        for columns in store_scan.read(self._store, self._instance, source):
+        for columns in store_scan.read(self._store, self._instance, self._source(partition)):
             yield _batch(columns, self._schema)
 
-    def _source(self, partition: Any) -> store_scan.Source | None:
-        if isinstance(partition, WholeTable):
-            return queue_tables.queue_rows()
-        if isinstance(partition, BucketRange):
-            return queue_tables.entries(partition.state, partition.low, partition.high, self._bounds)
-        if isinstance(partition, IdRange) and self._table == "attempts":
-            return attempts_table.attempt_rows(partition.first, partition.last, self._bounds)
-        if isinstance(partition, IdRange):
-            return messages_table.messages(partition.first, partition.last, frozenset(self._schema.names))
-        return None
-
-
-def _runs(state: str, found: list[tuple[str, bytes]]) -> list[BucketRange]:
-    """Return ranges of keys that contain exactly these buckets: one range for each queue."""
-    queues = [[key for _, key in group] for _, group in groupby(found, itemgetter(0))]
-    return [BucketRange(state, own[0], own[-1] + b"\0") for own in queues]
+    def _source(self, partition: KeyRange) -> store_scan.Source:
+        low, high = partition.low, partition.high
+        if self._table == "queues":
+            return table_rows.queues
+        if self._table == "messages":
+            return table_rows.messages(low, high, frozenset(self._schema.names))
+        if self._table == "attempts":
+            return table_rows.attempts(low, high, self._bounds)
+        return table_rows.entries(partition.state, low, high, self._bounds)
 
 
 def _batch(columns: store_scan.Columns, schema: pa.Schema) -> pa.RecordBatch:

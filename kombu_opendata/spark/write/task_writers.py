@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
+from msgspec.structs import asdict
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from ...errors import ConnectionLost, OpenDataError, RequestError, RetryLater, StartError
+from ...errors import ConnectionLost, OpenDataError, RequestError, RetryLater, StartError, wire_code
 from ...staging import BatchInfo, BatchWriter, JobInfo, StagingTarget
 from ...staging.job import MAX_JOB_ID_BYTES, check_job_id
 from ..broker_access import BrokerAccess
 from ..encode.plan import JobPlan
 from ..encode.row_encoder import RowEncoder
-from .commit_report import CommitReport
 
 #: local properties of Spark's tasks in a micro-batch
 _QUERY_ID = "sql.streaming.queryId"
@@ -92,12 +94,17 @@ class _JobWriter:
 
 
 class TaskWriter(_JobWriter, DataSourceArrowWriter):
-    """Writer of a batch frame; ``report`` receives the reply to the commit."""
+    """Writer of a batch frame.
 
-    def __init__(self, plan: JobPlan, access: BrokerAccess, job_id: str, report: CommitReport) -> None:
+    Args:
+        report_path: the file to which the broker's reply to the commit is written for ``submit_tasks``, because Spark
+            returns nothing from a commit and hides errors in a traceback; empty for no report.
+    """
+
+    def __init__(self, plan: JobPlan, access: BrokerAccess, job_id: str, report_path: str) -> None:
         super().__init__(plan, access)
         self._job_id = job_id
-        self._report = report
+        self._report_path = report_path
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         return self._write(self._plan, iterator, self._job_id)
@@ -109,9 +116,14 @@ class TaskWriter(_JobWriter, DataSourceArrowWriter):
         try:
             job = self._commit(self._job_id, written)
         except OpenDataError as exc:
-            self._report.write_refusal(exc)
+            self._report({"refused": {"code": wire_code(exc), "text": exc.text}})
             raise
-        self._report.write_job(job, [message.batch for message in written])
+        rows = sorted((message.batch.partition, message.batch.rows) for message in written)
+        self._report({"job": {**asdict(job), "queues": {}, "blocked": None}, "partitions": rows})
+
+    def _report(self, report: dict[str, object]) -> None:
+        if self._report_path:
+            Path(self._report_path).write_text(json.dumps(report))
 
 
 class TaskStreamWriter(_JobWriter, DataSourceStreamArrowWriter):

@@ -26,9 +26,8 @@ from __future__ import annotations
 
 import base64
 import pickle
-import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import cloudpickle
@@ -38,7 +37,6 @@ from ...errors import RequestError
 from ..broker_access import BrokerAccess, access_of
 from ..encode.plan import ColumnNames, JobPlan
 from ..option_text import did_you_mean, json_of, names_of
-from .commit_report import CommitReport
 from .task_arguments import check_options
 
 #: possible contents of a column, each with an option
@@ -53,16 +51,6 @@ _PLANNED = frozenset(("broker_url", "job_id", "plan", "report"))
 _SPARKS = frozenset(("checkpointlocation", "outputmode", "queryname"))
 
 
-@dataclass(frozen=True)
-class WriteOptions:
-    """Parsed options for writing."""
-
-    plan: JobPlan
-    access: BrokerAccess
-    job_id: str
-    report: CommitReport
-
-
 def pack_plan(plan: JobPlan, access: BrokerAccess) -> str:
     """Return a plan as the text of an option, without the broker's URL, because Spark's UI shows options.
 
@@ -71,8 +59,12 @@ def pack_plan(plan: JobPlan, access: BrokerAccess) -> str:
     return base64.b64encode(cloudpickle.dumps((plan, replace(access, url="opendata+memory://none")))).decode()
 
 
-def parse_write_options(options: Mapping[str, str], schema: pa.Schema, refused: Mapping[str, str]) -> WriteOptions:
-    """Return the plan for a frame with this schema; ``refused`` is as in :meth:`.JobPlan.check_columns`.
+def parse_write_options(
+    options: Mapping[str, str], schema: pa.Schema, refused: Mapping[str, str]
+) -> tuple[JobPlan, BrokerAccess]:
+    """Return the plan for a frame with this schema, and its broker.
+
+    ``refused`` is as in :meth:`.JobPlan.check_columns`.
 
     Raises:
         RequestError: an option is unknown or missing, contradicts another, or names a column that is missing.
@@ -98,56 +90,45 @@ def parse_write_options(options: Mapping[str, str], schema: pa.Schema, refused: 
         plan = _plan(texts, [*schema.names, *refused])
         access = access_of(texts.get("broker_url"), texts.get("app"), _json_object(texts, "transport_options"))
     plan.check_columns(schema, refused)
-    return WriteOptions(plan, access, texts.get("job_id", ""), CommitReport(texts.get("report", "")))
+    return plan, access
 
 
-def new_job_id() -> str:
-    """Return a new, unique job id."""
-    return str(uuid.uuid4())
-
-
-def _plan(given: Mapping[str, str], names: list[str]) -> JobPlan:
+def _plan(texts: Mapping[str, str], names: list[str]) -> JobPlan:
     for name in ("task", "queue"):
-        if name in given and f"{name}_column" in given:
+        if name in texts and f"{name}_column" in texts:
             raise RequestError(f"{name} and {name}_column are given: choose one", option=name)
-    if "task" not in given and "task_column" not in given:
+    if "task" not in texts and "task_column" not in texts:
         raise RequestError("name the task: the option task, or task_column", option="task")
-    single: dict[str, Any] = {name: given.get(f"{name}_column") for name in _COLUMNS}
-    columns = ColumnNames(headers=_json_names(given, "header_columns"), **single)
-    if "args" in given or "kwargs" in given:
-        columns = replace(columns, args=names_of(given.get("args", ""), "args"), kwargs=_keywords(given))
+    single: dict[str, Any] = {name: texts.get(f"{name}_column") for name in _COLUMNS}
+    columns = ColumnNames(headers=_json_names(texts, "header_columns"), **single)
+    if "args" in texts or "kwargs" in texts:
+        columns = replace(columns, args=names_of(texts.get("args", ""), "args"), kwargs=_keywords(texts))
     else:
         rest = [name for name in names if name not in columns.used()]
         columns = replace(columns, kwargs=dict(zip(rest, rest, strict=True)))
-    options = _json_object(given, "options")
+    options = _json_object(texts, "options")
     check_options(options)
-    return JobPlan(
-        columns,
-        task=given.get("task", ""),
-        queue=given.get("queue", ""),
-        options=options,
-        app_path=given.get("app", ""),
-    )
+    return JobPlan(columns, texts.get("task", ""), texts.get("queue", ""), options, app_path=texts.get("app", ""))
 
 
-def _keywords(given: Mapping[str, str]) -> dict[str, str]:
-    text = given.get("kwargs", "")
+def _keywords(texts: Mapping[str, str]) -> dict[str, str]:
+    text = texts.get("kwargs", "")
     if text.lstrip().startswith("{"):
-        return _json_names(given, "kwargs")
+        return _json_names(texts, "kwargs")
     return {name: name for name in names_of(text, "kwargs")}
 
 
-def _json_names(given: Mapping[str, str], name: str) -> dict[str, str]:
-    columns = _json_object(given, name)
+def _json_names(texts: Mapping[str, str], name: str) -> dict[str, str]:
+    columns = _json_object(texts, name)
     if not all(isinstance(column, str) for column in columns.values()):
         raise RequestError(f"the option {name} must be a JSON object that maps names to columns", option=name)
     return columns
 
 
-def _json_object(given: Mapping[str, str], name: str) -> dict[str, Any]:
-    if name not in given:
+def _json_object(texts: Mapping[str, str], name: str) -> dict[str, Any]:
+    if name not in texts:
         return {}
-    value = json_of(given[name], name)
+    value = json_of(texts[name], name)
     if not isinstance(value, dict):
         raise RequestError(f"the option {name} must be a JSON object", option=name)
     return value

@@ -442,7 +442,7 @@ def test_a_row_that_can_not_be_sent_is_named(
 
 
 def test_ids_are_the_same_again_and_differ_by_job_partition_and_row(app: Any) -> None:
-    from kombu_opendata.spark.encode.task_ids import task_id
+    from kombu_opendata.spark.encode.row_encoder import task_id
 
     plan = JobPlan(ColumnNames(), task=TASK)
     plan.template((TASK, ""), app)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kombu_opendata.errors import CorruptRecord
 from kombu_opendata.spark.read import metadata_columns
-from kombu_opendata.spark.read.metadata_records import HEADERS
+from kombu_opendata.spark.read.metadata_columns import HEADERS
 from kombu_opendata.storage.records import keys, metadata
 from kombu_opendata.storage.slatedb import ffi_encoding
 from kombu_opendata.storage.slatedb.rows import Pair, Rows

@@ -17,7 +17,7 @@ from kombu_opendata.errors import NotFound, PreconditionFailed, RequestError, St
 from kombu_opendata.spark.broker_access import access_of
 from kombu_opendata.spark.encode.plan import ColumnNames, JobPlan
 from kombu_opendata.spark.write.task_arguments import check_options
-from kombu_opendata.spark.write.write_options import WriteOptions, pack_plan, parse_write_options
+from kombu_opendata.spark.write.write_options import pack_plan, parse_write_options
 from kombu_opendata.transport import amqp_errors as transport_errors
 
 from ...support.kombu_client import connected
@@ -95,15 +95,15 @@ def test_stamps_are_named_by_an_option() -> None:
         check_options({"stamped_headers": ["tenant"], "tennant": "a"})
 
 
-def written(**options: str) -> WriteOptions:
-    """The options of ``df.write``, as Spark gives them."""
+def written(**options: str) -> JobPlan:
+    """The plan of the options of ``df.write``, as Spark gives them."""
     given = {"broker_url": "opendata+memory://none", "task": "mail.letter", **options}
-    return parse_write_options(given, pa.schema([("n", pa.int64())]), {})
+    return parse_write_options(given, pa.schema([("n", pa.int64())]), {})[0]
 
 
 def test_names_of_writer_options() -> None:
     """Spark makes all names lower case."""
-    assert written(jOb_ID="nightly", queryname="spark's own").job_id == "nightly"
+    assert written(jOb_ID="nightly", queryname="spark's own", qUEue="slow").queue == "slow"
     for name in ("jobid", "jobId", "job"):
         with pytest.raises(RequestError, match=f"unknown option '{name.lower()}': do you mean 'job_id'"):
             written(**{name: "nightly"})
@@ -119,7 +119,7 @@ def test_options_beside_those_of_a_call() -> None:
     """``stream_tasks`` returns a writer that takes more options, but all about tasks are decided."""
     plan = pack_plan(JobPlan(ColumnNames(), task="mail.letter"), access_of("opendata+memory://none"))
     given = {"broker_url": "opendata+memory://none", "plan": plan, "checkpointLocation": "/c"}
-    assert parse_write_options(given, pa.schema([]), {}).plan.task == "mail.letter"
+    assert parse_write_options(given, pa.schema([]), {})[0].task == "mail.letter"
     with pytest.raises(RequestError, match="the option queue has no effect here"):
         parse_write_options({**given, "queue": "other"}, pa.schema([]), {})
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata.spark.read import store_scan
-from kombu_opendata.spark.read.bounds import Bounds
-from kombu_opendata.spark.read.queue_tables import entries
+from kombu_opendata.spark.read.table_rows import entries
+from kombu_opendata.spark.read.tables import Bounds
 from kombu_opendata.storage.records import keys
 from kombu_opendata.storage.records.keys import RecordKind
 

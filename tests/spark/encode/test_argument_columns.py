@@ -14,8 +14,7 @@ from kombu.utils.json import dumps
 
 from kombu_opendata.celery_integration.serializer import dumps as compact_dumps
 from kombu_opendata.spark.encode import arrow_text
-from kombu_opendata.spark.encode.argument_columns import Argument, Column, Constant, values
-from kombu_opendata.spark.encode.task_bodies import Arguments
+from kombu_opendata.spark.encode.argument_columns import Argument, Arguments, Column, Constant, values
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 COLUMNS = st.one_of(

@@ -1,0 +1,235 @@
+"""Rows of each table: sources of columns for the part of a store between two keys.
+
+Attempts that are only in the journal of a killed broker are missing until it starts again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+
+from ...offline import OfflineStore
+from ...protocol import task_reports
+from ...protocol.envelope import open_envelope
+from ...staging.folder_url import StagedFolder
+from ...storage.messages.payload_reader import PayloadReader, Place, locate
+from ...storage.records import active, config, history_log, keys, options, settled, types
+from ...storage.records.keys import RecordKind
+from . import metadata_columns
+from .store_scan import ROWS, Columns, Source, number_of
+from .tables import Bounds
+
+#: rows of a batch with payloads
+PAYLOAD_ROWS = 512
+_PAYLOADS = frozenset(("payload", "payload_bytes", "body"))
+
+
+# ---------------------------------------------------------------------- messages
+def messages(low: bytes, high: bytes, wanted: frozenset[str]) -> Source:
+    """Return the wanted columns of the messages whose metadata is between two keys."""
+
+    async def source(store: OfflineStore) -> AsyncIterator[Columns]:
+        reader = _Payloads(store) if wanted & _PAYLOADS else None
+        async for rows in store.scan_rows(low, high, batch=ROWS if reader is None else PAYLOAD_ROWS):
+            columns = metadata_columns.columns(rows, wanted)
+            if reader is not None:
+                envelopes = await reader.envelopes([number_of(key) for key, _ in rows.pairs()])
+                columns["payload"] = envelopes
+                columns["payload_bytes"] = [None if envelope is None else len(envelope) for envelope in envelopes]
+                if "body" in wanted:
+                    columns["body"] = list(map(_body, envelopes))
+            yield columns
+
+    return source
+
+
+class _Payloads:
+    """Reader of envelopes at all their locations."""
+
+    def __init__(self, store: OfflineStore) -> None:
+        self._store = store
+        self._reader = PayloadReader(store, StagedFolder(store.location.url, store.location.instance))
+
+    async def envelopes(self, ids: list[int]) -> list[bytes | None]:
+        """Return the envelopes of these messages; None where the payload is missing.
+
+        Raises:
+            CorruptRecord: a payload is damaged.
+        """
+        places: dict[int, Place] = {}
+        low, high = keys.payload_key(ids[0]), keys.payload_key(ids[-1]) + b"\0"
+        async for rows in self._store.scan_batches(low, high, batch=PAYLOAD_ROWS):
+            for key, value in rows:
+                id = int.from_bytes(key[2:], "big")
+                places[id] = locate(id, value)
+        read = await self._reader.read(places)
+        for exc in read.errors.values():
+            raise exc
+        return [read.found.get(id) for id in ids]
+
+
+def _body(envelope: bytes | None) -> bytes | None:
+    """Return the serialized body; None if the bytes are not an envelope."""
+    opened = None if envelope is None else open_envelope(envelope, len(envelope))
+    if opened is None:
+        return None
+    body = msgspec.msgpack.decode(opened[0])
+    return body.encode("utf-8", "surrogateescape") if isinstance(body, str) else bytes(body)
+
+
+# ---------------------------------------------------------------------- attempts
+#: fields of an attempt, in order
+_ATTEMPT = (
+    "message_id", "queue", "consumer", "claimed_at", "ended_at", "attempt", "outcome", "state", "runtime_ms", "pid",
+    "exception",
+)  # fmt: skip
+
+
+def attempts(low: bytes, high: bytes, bounds: Bounds) -> Source:
+    """Return the attempts within the bounds, from the records of the history log between two keys."""
+
+    async def source(store: OfflineStore) -> AsyncIterator[Columns]:
+        async for rows in store.scan_batches(low, high, batch=16):
+            numbered = [
+                (number, attempt)
+                for key, value in rows
+                if _may_match(key, value, bounds)
+                for number, attempt in enumerate(history_log.decode(key, value).attempts, number_of(key))
+                if bounds.has_id(attempt.message_id)
+                and bounds.has_time(attempt.ended_at_ms)
+                and bounds.has_queue(attempt.queue)
+            ]
+            if numbered:
+                yield _attempt_columns(numbered)
+
+    return source
+
+
+def _may_match(key: bytes, value: bytes, bounds: Bounds) -> bool:
+    """Return True if a record may have attempts that ended within the bounds; they are in the order of their ends."""
+    count = history_log.attempts_of(key, value)
+    if not count or (bounds.last_ms is not None and history_log.ended_at(key, value, 0) > bounds.last_ms):
+        return False
+    return bounds.first_ms is None or history_log.ended_at(key, value, count - 1) >= bounds.first_ms
+
+
+def _attempt_columns(numbered: list[tuple[int, history_log.Attempt]]) -> Columns:
+    fields = zip(*(msgspec.structs.astuple(attempt) for _, attempt in numbered), strict=True)
+    columns: Columns = dict(zip(_ATTEMPT, fields, strict=True))
+    outcomes = columns["outcome"]
+    return columns | {
+        "attempt_id": [number for number, _ in numbered],
+        "manual": [bool(outcome & history_log.MANUAL) for outcome in outcomes],
+        "outcome": [history_log.OUTCOMES[outcome & ~history_log.MANUAL] for outcome in outcomes],
+        "state": [task_reports.STATES[state & ~history_log.DETAILED] for state in columns["state"]],
+        "runtime_ms": [runtime / 1000 for runtime in columns["runtime_ms"]],
+    }
+
+
+# ---------------------------------------------------------------------- entries of queues
+_STATE_KINDS = {
+    "available": RecordKind.ACTIVE,
+    "in_flight": RecordKind.ACTIVE,
+    "done": RecordKind.DONE,
+    "failed": RecordKind.FAILED,
+}
+#: fields of entries, in the order of their records
+_ACTIVE = ("message_id", "priority", "at", "until", "attempts")
+_SETTLED = ("message_id", "at", "attempts")
+#: the column of an entry's time
+_TIMES = {"available": "visible_at", "in_flight": "claimed_at", "done": "done_at", "failed": "failed_at"}
+
+
+def entries(state: str, low: bytes, high: bytes | None, bounds: Bounds) -> Source:
+    """Return the entries of one state with ids within the bounds, in the buckets between two keys."""
+    is_active = _STATE_KINDS[state] is RecordKind.ACTIVE
+    names = _ACTIVE if is_active else _SETTLED
+
+    async def source(store: OfflineStore) -> AsyncIterator[Columns]:
+        columns: Columns = {name: [] for name in ("queue", *names)}
+        async for rows in store.scan_batches(low, high, batch=64):
+            for key, value in rows:
+                parsed = keys.parse(key)
+                if parsed.kind is not _STATE_KINDS[state]:
+                    continue
+                bucket = active.decode(key, value)[state == "in_flight"] if is_active else settled.decode(key, value)
+                if matching := [entry for entry in bucket if bounds.has_id(entry[0])]:
+                    columns["queue"] += [parsed.name or ""] * len(matching)
+                    for name, values in zip(names, zip(*matching, strict=True), strict=True):
+                        columns[name] += values
+            if len(columns["queue"]) >= ROWS:
+                yield _named(state, columns)
+                columns = {name: [] for name in ("queue", *names)}
+        if columns["queue"]:
+            yield _named(state, columns)
+
+    return source
+
+
+def _named(state: str, columns: Columns) -> Columns:
+    """Return the columns with the names of the tables.
+
+    A stored priority is 255 minus the message's; a time of 0 means none.
+    """
+    at = [ms or None for ms in columns.pop("at")]
+    columns |= {"state": [state] * len(at), "at": at, _TIMES[state]: at}
+    if "until" in columns:
+        name = "expires_at" if state == "available" else "leased_until"
+        columns[name] = [ms or None for ms in columns.pop("until")]
+        columns["priority"] = [255 - priority for priority in columns["priority"]]
+    return columns
+
+
+async def bucket_keys(store: OfflineStore, state: str, bounds: Bounds) -> list[tuple[str, bytes]]:
+    """Return queue and key of each bucket of a state, in the order of keys, for queues within the bounds."""
+    buckets = []
+    async for rows in store.scan_batches(*keys.kind_range(_STATE_KINDS[state]), batch=64):
+        for key, _value in rows:
+            name = keys.parse(key).name or ""
+            if bounds.has_queue(name):
+                buckets.append((name, key))
+    return buckets
+
+
+# ---------------------------------------------------------------------- queues
+async def queues(store: OfflineStore) -> AsyncIterator[Columns]:
+    """Return a row for each queue with its counts and settings."""
+    counts = await _counts(store)
+    rows = []
+    async for batch in store.scan_batches(*keys.kind_range(RecordKind.OPTIONS), batch=64):
+        for key, value in batch:
+            name = keys.parse(key).name or ""
+            queue_options, config_key = options.decode(key, value), keys.config_key(name)
+            limits = config.decode(config_key, await store.get(config_key) or b"")
+            row: dict[str, Any] = {
+                "queue": name,
+                **{state: counts.get((name, state), 0) for state in _STATE_KINDS},
+                "max_attempts": limits.max_attempts,
+                "done_retention_seconds": limits.done_retention_seconds,
+                "failed_retention_seconds": queue_options.failed_retention_seconds,
+                "lease_seconds": queue_options.lease_seconds,
+                "filter": limits.filter,
+                "arguments": types.json_utf8(queue_options.arguments)[2:].decode(),
+            }
+            rows.append(row)
+    if rows:
+        yield {name: [row[name] for row in rows] for name in rows[0]}
+
+
+async def _counts(store: OfflineStore) -> dict[tuple[str, str], int]:
+    """Return the number of entries of each queue in each state."""
+    counts: dict[tuple[str, str], int] = {}
+    for kind in (RecordKind.ACTIVE, RecordKind.DONE, RecordKind.FAILED):
+        async for rows in store.scan_batches(*keys.kind_range(kind), batch=64):
+            for key, value in rows:
+                name = keys.parse(key).name or ""
+                if kind is RecordKind.ACTIVE:
+                    available, in_flight = active.decode(key, value)
+                    sizes = {"available": len(available), "in_flight": len(in_flight)}
+                else:
+                    sizes = {"done" if kind is RecordKind.DONE else "failed": settled.count_of(value)}
+                for state, size in sizes.items():
+                    counts[name, state] = counts.get((name, state), 0) + size
+    return counts
