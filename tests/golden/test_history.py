@@ -11,24 +11,22 @@ import pytest
 from kombu_opendata.errors import CorruptRecord
 from kombu_opendata.storage.records import (
     decode_any,
-    handled_failures,
+    failures,
     history_headers,
     history_index,
     history_log,
     history_trail,
     keys,
     metadata,
-    running_tasks,
-    task_failure,
+    session_records,
 )
-from kombu_opendata.storage.records.handled_failures import Handled
+from kombu_opendata.storage.records.failures import Handled, TaskFailure
 from kombu_opendata.storage.records.history_headers import Collected
 from kombu_opendata.storage.records.history_index import IndexHead, PostingRun
 from kombu_opendata.storage.records.history_log import Attempt, ChunkRows, Left
 from kombu_opendata.storage.records.history_trail import TrailEvent
 from kombu_opendata.storage.records.keys import RecordKind
-from kombu_opendata.storage.records.running_tasks import RunningTask
-from kombu_opendata.storage.records.task_failure import TaskFailure
+from kombu_opendata.storage.records.session_records import RunningTask
 
 VECTORS = {one["name"]: one for one in json.loads(Path(__file__).with_name("history.json").read_text())}
 AT = 1769385600000
@@ -71,8 +69,8 @@ BITS = sum(1 << 2 * number for number in range(400))
 RECORDS = {
     "log": (keys.history_log_key(7, 12), history_log.encode(LOG), LOG),
     "reported_log": (keys.history_log_key(7, 12), history_log.encode(REPORTED), REPORTED),
-    "running_tasks": (keys.running_tasks_key(bytes(range(16))), running_tasks.encode(RUNNING), RUNNING),
-    "task_failure": (keys.task_failure_key(10), task_failure.encode(FAILURE), FAILURE),
+    "running_tasks": (keys.running_tasks_key(bytes(range(16))), session_records.encode_running_tasks(RUNNING), RUNNING),
+    "task_failure": (keys.task_failure_key(10), failures.encode_task_failure(FAILURE), FAILURE),
     "postings_range": (
         keys.history_postings_key(0, 0x0102030405060708, 9, 3),
         history_index.encode_postings([9 * 4096 + 5, 9 * 4096 + 6, 9 * 4096 + 7]),
@@ -95,7 +93,7 @@ RECORDS = {
     "headers": (keys.history_headers_key(9, 258), history_headers.encode(PARTS), HEADERS),
     "handled": (
         keys.handled_failures_key(1),
-        handled_failures.join(b"".join(map(handled_failures.pack, HANDLED))),
+        failures.join_handled(b"".join(map(failures.pack_handled, HANDLED))),
         HANDLED,
     ),
 }

@@ -11,18 +11,16 @@ import pytest
 
 from kombu_opendata.storage.records import (
     active,
-    attempts,
-    config,
     decode_any,
+    definitions,
     keys,
     metadata,
-    overrides,
     payload,
     routes_block,
     routing_cursor,
-    seq_block,
     settled,
     staged,
+    store_records,
     types,
 )
 
@@ -58,7 +56,7 @@ def _payload_uri(fields: Fields) -> Record:
 
 def _seq_block(fields: Fields) -> Record:
     block = fields["base_sequence"], fields["block_size"]
-    return keys.SEQ_BLOCK_KEY, seq_block.encode(*block), block
+    return keys.SEQ_BLOCK_KEY, store_records.encode_seq_block(*block), block
 
 
 def _metadata(fields: Fields) -> Record:
@@ -86,17 +84,17 @@ def _failed(fields: Fields) -> Record:
 
 
 def _attempts(fields: Fields) -> Record:
-    return keys.attempts_key(fields["message_id"]), attempts.encode(fields["consumers"]), fields["consumers"]
+    return keys.attempts_key(fields["message_id"]), active.encode_attempts(fields["consumers"]), fields["consumers"]
 
 
 def _queue_config(fields: Fields) -> Record:
-    settings = config.QueueConfig(fields["filter"], fields["max_attempts"], fields["done_retention_seconds"])
-    return keys.config_key(_queue(fields)), config.encode(settings), settings
+    settings = definitions.QueueConfig(fields["filter"], fields["max_attempts"], fields["done_retention_seconds"])
+    return keys.config_key(_queue(fields)), definitions.encode_config(settings), settings
 
 
 def _overrides(fields: Fields) -> Record:
-    found = overrides.QueueOverrides(fields["paused"], fields["paused_at_ms"], fields["arguments"])
-    return keys.overrides_key(_queue(fields)), overrides.encode(found), found
+    found = definitions.QueueOverrides(fields["paused"], fields["paused_at_ms"], fields["arguments"])
+    return keys.overrides_key(_queue(fields)), definitions.encode_overrides(found), found
 
 
 def _cursor(fields: Fields) -> Record:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from kombu_opendata.storage.records.definitions import NO_OVERRIDES, QueueOverrides
 from kombu_opendata.storage.records.idempotency import Sending
-from kombu_opendata.storage.records.overrides import NO_OVERRIDES, QueueOverrides
 from kombu_opendata.storage.records.routing_cursor import Cursor
 from kombu_opendata.storage.state.message_deadlines import DEFAULT_RETRY_MAX_DELAY_MS
 from kombu_opendata.storage.state.store_state import (

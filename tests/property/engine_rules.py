@@ -15,7 +15,7 @@ from kombu_opendata.protocol.task_reports import STATES, TaskReport, TaskState
 from kombu_opendata.storage.commit.measurements import measure_bytes
 from kombu_opendata.storage.effects.deliveries import RenewEffect
 from kombu_opendata.storage.operations.repeated_requests import Call
-from kombu_opendata.storage.records.overrides import QueueOverrides
+from kombu_opendata.storage.records.definitions import QueueOverrides
 from kombu_opendata.storage.state.queue_buckets import QueueEntry
 from kombu_opendata.storage.state.settled_list import list_name
 from kombu_opendata.storage.state.store_state import Queue, QueueSettings

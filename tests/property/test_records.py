@@ -13,33 +13,21 @@ from hypothesis import strategies as st
 from kombu_opendata.errors import CorruptRecord, UnsupportedFormat
 from kombu_opendata.storage.records import (
     active,
-    attempts,
-    checkpoint_marks,
-    config,
     dead_letter,
     decode_any,
-    handled_failures,
-    header,
+    definitions,
+    failures,
     idempotency,
     keys,
-    leases,
-    log_retention,
     metadata,
-    options,
-    overrides,
     payload,
-    producer,
-    queue_counts,
-    removal,
     results,
     routes_block,
     routing_cursor,
-    running_tasks,
-    seq_block,
+    session_records,
     settled,
     staged,
-    task_failure,
-    topology,
+    store_records,
     types,
 )
 
@@ -48,7 +36,7 @@ u16 = st.integers(0, 2**16 - 1)
 u32 = st.integers(0, 2**32 - 1)
 u64 = st.integers(0, 2**64 - 1)
 u31 = st.integers(0, 2**31 - 1)
-holes = st.integers(0, (1 << producer.WINDOW) - 1)
+holes = st.integers(0, (1 << session_records.WINDOW) - 1)
 i64 = st.integers(-(2**63), 2**63 - 1)
 message_ids = st.integers(0, keys.MAX_MESSAGE_ID - 1)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -98,34 +86,40 @@ FORMATS = {
     "handled failures": Format(
         keys.handled_failures_key(3),
         st.lists(st.tuples(st.integers(0, 255), st.integers(1, 2), i64, u64), min_size=1, unique_by=lambda row: row[0]),
-        lambda rows: handled_failures.join(
-            b"".join(handled_failures.pack(handled_failures.Handled(768 + row[0], *row[1:])) for row in rows)
+        lambda rows: failures.join_handled(
+            b"".join(failures.pack_handled(failures.Handled(768 + row[0], *row[1:])) for row in rows)
         ),
-        lambda rows: [handled_failures.Handled(768 + row[0], *row[1:]) for row in rows],
+        lambda rows: [failures.Handled(768 + row[0], *row[1:]) for row in rows],
     ),
-    "seq block": Format(keys.SEQ_BLOCK_KEY, st.tuples(u64, u64), lambda value: seq_block.encode(*value)),
+    "seq block": Format(keys.SEQ_BLOCK_KEY, st.tuples(u64, u64), lambda value: store_records.encode_seq_block(*value)),
     "active": Format(keys.active_key("q", 3), st.tuples(entries, entries), lambda value: active.encode(*value)),
     "done": Format(keys.done_key("q"), settled_entries, pack_settled),
     "failed": Format(keys.failed_key("q", 1), settled_entries, pack_settled),
     "archived failed": Format(keys.archived_failed_key("q", 1), settled_entries, pack_settled),
-    "attempts": Format(keys.attempts_key(1), st.lists(texts, max_size=4), attempts.encode),
-    "config": Format(keys.config_key("q"), st.builds(config.QueueConfig, texts, u16, u32), config.encode),
+    "attempts": Format(keys.attempts_key(1), st.lists(texts, max_size=4), active.encode_attempts),
+    "config": Format(
+        keys.config_key("q"), st.builds(definitions.QueueConfig, texts, u16, u32), definitions.encode_config
+    ),
     "header": Format(
-        keys.STORE_HEADER_KEY, st.builds(header.StoreHeader, i64, texts, st.just(header.FORMAT_VERSION)), header.encode
+        keys.STORE_HEADER_KEY,
+        st.builds(store_records.StoreHeader, i64, texts, st.just(store_records.FORMAT_VERSION)),
+        store_records.encode_header,
     ),
     "exchange": Format(
         keys.exchange_key("e"),
-        st.builds(topology.ExchangeRecord, texts, st.booleans(), st.booleans(), objects),
-        topology.encode_exchange,
+        st.builds(definitions.ExchangeRecord, texts, st.booleans(), st.booleans(), objects),
+        definitions.encode_exchange,
     ),
-    "binding": Format(keys.binding_key("e", "q", "k"), objects, topology.encode_binding),
+    "binding": Format(keys.binding_key("e", "q", "k"), objects, definitions.encode_binding),
     "options": Format(
-        keys.options_key("q"), st.builds(options.QueueOptionsRecord, u32, u32, u64, u64, objects), options.encode
+        keys.options_key("q"),
+        st.builds(definitions.QueueOptionsRecord, u32, u32, u64, u64, objects),
+        definitions.encode_options,
     ),
     "overrides": Format(
         keys.overrides_key("q"),
-        st.builds(overrides.QueueOverrides, st.integers(0, 3), i64, objects),
-        overrides.encode,
+        st.builds(definitions.QueueOverrides, st.integers(0, 3), i64, objects),
+        definitions.encode_overrides,
     ),
     "result": Format(
         keys.result_key(b"k"),
@@ -145,20 +139,24 @@ FORMATS = {
     ),
     "chord part": Format(keys.chord_part_key(b"g", 1, b"m"), st.binary(max_size=20), results.encode_part),
     "producer": Format(
-        keys.producer_key(bytes(16)), st.builds(producer.Producer, u64, u64, u31, i64, holes), producer.encode
+        keys.producer_key(bytes(16)),
+        st.builds(session_records.Producer, u64, u64, u31, i64, holes),
+        session_records.encode_producer,
     ),
     "removal": Format(
-        keys.removal_key(bytes(16)), st.builds(removal.Removal, u64, u64, i64, st.booleans()), removal.encode
+        keys.removal_key(bytes(16)),
+        st.builds(session_records.Removal, u64, u64, i64, st.booleans()),
+        session_records.encode_removal,
     ),
     "log retention": Format(
         keys.LOG_RETENTION_KEY,
-        st.builds(log_retention.LogRetention, st.integers(-1, 2**63 - 1), u64, i64, u64),
-        log_retention.encode,
+        st.builds(store_records.LogRetention, st.integers(-1, 2**63 - 1), u64, i64, u64),
+        store_records.encode_log_retention,
     ),
     "leases": Format(
         keys.session_key(bytes(16)),
         st.builds(
-            lambda consumer, at, rows: leases.SessionLeases(
+            lambda consumer, at, rows: session_records.SessionLeases(
                 consumer,
                 at,
                 {queue: [id for id, _deadline in some] for queue, (_expires, some) in rows.items()},
@@ -172,7 +170,7 @@ FORMATS = {
             i64,
             st.dictionaries(texts, st.tuples(st.booleans(), st.lists(st.tuples(u64, i64), max_size=4)), max_size=3),
         ),
-        leases.encode,
+        session_records.encode_leases,
     ),
     "dead letter": Format(
         keys.dead_letter_key(1, "q"),
@@ -188,8 +186,8 @@ FORMATS = {
     ),
     "queue counts": Format(
         keys.queue_counts_key("q"),
-        st.builds(queue_counts.StoredCounts, i64, i64, st.lists(u64, max_size=4).map(tuple)),
-        queue_counts.encode,
+        st.builds(definitions.StoredCounts, i64, i64, st.lists(u64, max_size=4).map(tuple)),
+        definitions.encode_counts,
     ),
     "idempotency": Format(
         keys.idempotency_key(bytes(16)),
@@ -236,15 +234,15 @@ FORMATS = {
     "running tasks": Format(
         keys.running_tasks_key(bytes(16)),
         st.dictionaries(
-            texts, st.lists(st.builds(running_tasks.RunningTask, u64, i64, i64, u32, u16), max_size=3), max_size=3
+            texts, st.lists(st.builds(session_records.RunningTask, u64, i64, i64, u32, u16), max_size=3), max_size=3
         ),
-        running_tasks.encode,
+        session_records.encode_running_tasks,
     ),
     "task failure": Format(
-        keys.task_failure_key(7), st.builds(task_failure.TaskFailure, texts, texts), task_failure.encode
+        keys.task_failure_key(7), st.builds(failures.TaskFailure, texts, texts), failures.encode_task_failure
     ),
-    "newest time": Format(keys.NEWEST_TIME_KEY, i64, checkpoint_marks.encode_newest_time),
-    "journal position": Format(keys.JOURNAL_POSITION_KEY, u64, checkpoint_marks.encode_journal_position),
+    "newest time": Format(keys.NEWEST_TIME_KEY, i64, store_records.encode_newest_time),
+    "journal position": Format(keys.JOURNAL_POSITION_KEY, u64, store_records.encode_journal_position),
 }
 formats = pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
 

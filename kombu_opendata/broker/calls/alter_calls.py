@@ -10,7 +10,7 @@ from typing import Any
 from ...errors import PreconditionFailed
 from ...protocol import messages as m
 from ...storage.clock import Clock
-from ...storage.records.overrides import DELIVERIES, PUBLISHES
+from ...storage.records.definitions import DELIVERIES, PUBLISHES
 from ..access.rights import ALL_EXCHANGES
 from ..delivery.queue_policies import QueuePolicies
 from ..delivery.queues import Queues

@@ -11,7 +11,7 @@ from ...protocol.messages.history_messages import AttemptInfo, EventInfo, Messag
 from ...storage.history.lists import query
 from ...storage.history.lists.candidates import AttemptRecord, MessageRecord
 from ...storage.history.service import History
-from ...storage.records import task_failure
+from ...storage.records import failures
 from .dispatch import required_rights as needs
 from .dispatch.contents import shown_attempt, shown_message
 from .dispatch.context import Context
@@ -131,7 +131,7 @@ def stored_attempt(one: AttemptRecord) -> AttemptInfo:
         data = one.event.metadata
         times = data.created_at_ms, data.received_at_ms, data.visible_at_ms
         event = EventInfo(*times, data.headers, one.event.envelope, one.event.error)
-    failure = one.failure or task_failure.NONE
+    failure = one.failure or failures.NO_FAILURE
     return AttemptInfo(
         attempt_id(one.number), one.message_id, one.queue, one.consumer, one.claimed_at_ms, one.ended_at_ms,
         one.attempt, one.outcome, one.requeued, one.manual, event,

@@ -14,7 +14,7 @@ from ...storage.clock import Clock
 from ...storage.commit.measurements import measure_bytes
 from ...storage.read import queue_pages
 from ...storage.read.settled_buckets import SettledBuckets
-from ...storage.records.overrides import QueueOverrides
+from ...storage.records.definitions import QueueOverrides
 from ...storage.routing.queue_filters import QueueDefinition, filter_of, have_same_filter
 from ...storage.routing.topology import Topology
 from ...storage.slatedb.store_reads import Reads

@@ -12,8 +12,8 @@ from ...protocol.task_reports import TaskReport
 from ...storage.operations.definitions import Definitions
 from ...storage.operations.repeated_requests import Call
 from ...storage.read.queue_pages import Row
+from ...storage.records.definitions import DELIVERIES, NO_OVERRIDES, PUBLISHES, QueueOverrides
 from ...storage.records.idempotency import Sending
-from ...storage.records.overrides import DELIVERIES, NO_OVERRIDES, PUBLISHES, QueueOverrides
 from ...storage.routing.exchange import Exchange
 from ...storage.routing.topology import Topology
 from ...storage.state.message_deadlines import DeadlineRules

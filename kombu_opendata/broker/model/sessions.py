@@ -11,7 +11,7 @@ from ...protocol.declared import Declared
 from ...protocol.messages import Delivery, Outcome
 from ...protocol.messages.message_base import WireMessage
 from ...protocol.task_reports import TaskState
-from ...storage.records.producer import WINDOW
+from ...storage.records.session_records import WINDOW
 from ...storage.state.queue_buckets import QueueEntry
 from ...storage.state.queue_state import QueueState
 from ..access.quotas import UNLIMITED

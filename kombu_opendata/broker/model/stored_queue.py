@@ -18,7 +18,7 @@ from ...storage.operations.repeated_requests import Call
 from ...storage.operations.task_runs import TaskRuns
 from ...storage.read import queue_pages
 from ...storage.read.queue_pages import IN_FLIGHT, QueuePages, Row
-from ...storage.records.overrides import NO_OVERRIDES, QueueOverrides
+from ...storage.records.definitions import NO_OVERRIDES, QueueOverrides
 from ...storage.routing.exchange import Exchange
 from ...storage.routing.topology import Topology
 from ...storage.state.queue_buckets import QueueEntry

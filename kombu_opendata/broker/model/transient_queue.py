@@ -13,7 +13,7 @@ from ...storage.operations.repeated_requests import Call
 from ...storage.operations.task_runs import MAX_RUNNING
 from ...storage.read import queue_pages
 from ...storage.read.queue_pages import IN_FLIGHT, Row
-from ...storage.records.overrides import QueueOverrides
+from ...storage.records.definitions import QueueOverrides
 from ...storage.routing.exchange import Exchange
 from ...storage.routing.queue_filters import have_same_filter
 from ...storage.routing.topology import Topology

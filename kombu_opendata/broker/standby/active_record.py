@@ -21,7 +21,7 @@ from ...bucket_credentials import read_credential_files
 from ...errors import CorruptRecord, NewerFormat, StartError, StoreError
 from ...file_system import boot_id
 from ...staging.bucket_folder import version_of
-from ...storage.records.header import FORMAT_VERSION
+from ...storage.records.store_records import FORMAT_VERSION
 from ...version import __version__
 
 #: the name of the record's file or object, beside the databases of the store

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from ...errors import CorruptRecord, NewerFormat, PreconditionFailed, RetryLater
 from ...private_folder import PrivateFolder
-from ...storage.records.header import FORMAT_VERSION
+from ...storage.records.store_records import FORMAT_VERSION
 from ...storage.slatedb.object_store import locate
 from ...storage.slatedb.replaced_tables import SlateAdmin
 from ...url import LOCK_NAME, RESTORE_NAME

@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from ...storage.records import keys
-from ...storage.records.config import QueueConfig
+from ...storage.records.definitions import NO_OVERRIDES, QueueConfig, QueueOptionsRecord, QueueOverrides
 from ...storage.records.keys import ParsedKey, RecordKind
-from ...storage.records.options import QueueOptionsRecord
-from ...storage.records.overrides import NO_OVERRIDES, QueueOverrides
 from ..files.location import running_broker
 from ..findings import Finding
 from ..records.message_facts import MessageFacts, Span

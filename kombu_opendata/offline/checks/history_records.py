@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from ...storage.records import keys
-from ...storage.records.handled_failures import Handled
+from ...storage.records.failures import Handled
 from ...storage.records.history_headers import Collected
 from ...storage.records.history_index import IndexHead
 from ...storage.records.history_log import DETAILED

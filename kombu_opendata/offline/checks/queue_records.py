@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from ...storage.records import keys
+from ...storage.records.definitions import NO_OVERRIDES
 from ...storage.records.keys import ParsedKey, RecordKind
-from ...storage.records.overrides import NO_OVERRIDES
 from ...storage.state import queue_state, settled_list
 from ..findings import Finding, finding
 from ..records.message_facts import IN_FLIGHT, entries_of, span_of

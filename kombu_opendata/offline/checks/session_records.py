@@ -7,9 +7,7 @@ from typing import Any
 
 from ...storage.records import keys
 from ...storage.records.keys import ParsedKey, RecordKind
-from ...storage.records.leases import SessionLeases
-from ...storage.records.producer import Producer
-from ...storage.records.running_tasks import RunningTask
+from ...storage.records.session_records import Producer, RunningTask, SessionLeases
 from ..findings import Finding, finding
 from .family import CheckContext, Family
 

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from ...errors import CorruptRecord
-from ...storage.records import attempts, dead_letter, keys, metadata, payload
+from ...storage.records import active, dead_letter, keys, metadata, payload
 from ...storage.records.keys import RecordKind
 from ...storage.records.routes_block import BLOCK_BITS
 from .message_facts import BUCKETS, MessageFacts, QueueMembership, Span, entries_of
@@ -44,7 +44,7 @@ _SINGLE: dict[RecordKind, tuple[str, Callable[[bytes, bytes], Any] | None, int]]
     for kind, decode in (
         (RecordKind.PAYLOAD, payload.decode),
         (RecordKind.METADATA, metadata.decode),
-        (RecordKind.ATTEMPTS, attempts.decode),
+        (RecordKind.ATTEMPTS, active.decode_attempts),
     )
 }
 

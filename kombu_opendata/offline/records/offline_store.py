@@ -15,8 +15,8 @@ from types import TracebackType
 
 from ...errors import CorruptRecord, StoreChanged, StoreError, UnsupportedFormat
 from ...storage.clock import Clock
-from ...storage.records import checkpoint_marks, header, keys
-from ...storage.records.header import StoreHeader
+from ...storage.records import keys, store_records
+from ...storage.records.store_records import StoreHeader
 from ...storage.slatedb.rows import Rows
 from ...storage.slatedb.store_reader import ReadOnlyStore
 from ..files.checkpoint_hold import Hold
@@ -200,7 +200,7 @@ class OfflineStore:
         try:
             value = await self.get(keys.STORE_HEADER_KEY)
             if value is not None:
-                self.header = header.decode(keys.STORE_HEADER_KEY, value)
+                self.header = store_records.decode_header(keys.STORE_HEADER_KEY, value)
                 return
             text = f"there is no store header in {self.location}: it is damaged, or another program's database"
             failure: StoreError = CorruptRecord(text, key=keys.STORE_HEADER_KEY, offset=0)
@@ -221,7 +221,7 @@ class OfflineStore:
             value = await self.get(key)
             if value is None and not folder.is_dir():
                 return
-            position = 0 if value is None else checkpoint_marks.decode_journal_position(key, value)
+            position = 0 if value is None else store_records.decode_journal_position(key, value)
         except StoreError as exc:
             self._journal_problem(finding("journal-position", exc.text, key=key), exc)
             return

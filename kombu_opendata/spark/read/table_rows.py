@@ -15,7 +15,7 @@ from ...protocol import task_reports
 from ...protocol.envelope import open_envelope
 from ...staging.folder_url import StagedFolder
 from ...storage.messages.payload_reader import PayloadReader, Place, locate
-from ...storage.records import active, config, history_log, keys, options, settled, types
+from ...storage.records import active, definitions, history_log, keys, settled, types
 from ...storage.records.keys import RecordKind
 from . import metadata_columns
 from .store_scan import ROWS, Columns, Source, number_of
@@ -201,8 +201,8 @@ async def queues(store: OfflineStore) -> AsyncIterator[Columns]:
     async for batch in store.scan_batches(*keys.kind_range(RecordKind.OPTIONS), batch=64):
         for key, value in batch:
             name = keys.parse(key).name or ""
-            queue_options, config_key = options.decode(key, value), keys.config_key(name)
-            limits = config.decode(config_key, await store.get(config_key) or b"")
+            queue_options, config_key = definitions.decode_options(key, value), keys.config_key(name)
+            limits = definitions.decode_config(config_key, await store.get(config_key) or b"")
             row: dict[str, Any] = {
                 "queue": name,
                 **{state: counts.get((name, state), 0) for state in _STATE_KINDS},

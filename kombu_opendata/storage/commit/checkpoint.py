@@ -14,27 +14,18 @@ from typing import TypeVar
 
 from ..records import (
     active,
-    attempts,
-    checkpoint_marks,
-    config,
     dead_letter,
+    definitions,
     keys,
-    leases,
-    options,
-    overrides,
     payload,
-    producer,
-    queue_counts,
-    removal,
     routing_cursor,
-    seq_block,
+    session_records,
     settled,
-    topology,
+    store_records,
 )
-from ..records.config import QueueConfig
-from ..records.leases import SessionLeases
-from ..records.overrides import NO_OVERRIDES
+from ..records.definitions import NO_OVERRIDES, QueueConfig
 from ..records.routes_block import KEPT, KEPT_IN_CHUNKS
+from ..records.session_records import SessionLeases
 from ..slatedb.ffi import WriteBatch
 from ..slatedb.store_reads import Reads
 from ..state.queue_buckets import QueueEntry
@@ -58,7 +49,9 @@ def snapshot(state: StoreState, batch: WriteBatch, position: int | None, now: in
         _put_options(state, state.queues[name], batch)
     for name in dirty.overrides & state.queues.keys():
         values = state.queues[name].overrides
-        _put_or_delete(batch, keys.overrides_key(name), None if values == NO_OVERRIDES else values, overrides.encode)
+        _put_or_delete(
+            batch, keys.overrides_key(name), None if values == NO_OVERRIDES else values, definitions.encode_overrides
+        )
     _put_topology(state, dirty, batch)
     _put_sessions(state, dirty, batch, now)
     state.results.snapshot(batch)
@@ -72,11 +65,11 @@ def snapshot(state: StoreState, batch: WriteBatch, position: int | None, now: in
     for name in dirty.cursors:
         _put_or_delete(batch, keys.cursor_key(name), state.cursors.get(name), routing_cursor.encode)
     if dirty.block is not None:
-        batch.put(keys.SEQ_BLOCK_KEY, seq_block.encode(*dirty.block))
+        batch.put(keys.SEQ_BLOCK_KEY, store_records.encode_seq_block(*dirty.block))
     if position is not None:
-        batch.put(keys.JOURNAL_POSITION_KEY, checkpoint_marks.encode_journal_position(position))
+        batch.put(keys.JOURNAL_POSITION_KEY, store_records.encode_journal_position(position))
     if state.newest_ms and (len(batch) or dirty):
-        batch.put(keys.NEWEST_TIME_KEY, checkpoint_marks.encode_newest_time(state.newest_ms))
+        batch.put(keys.NEWEST_TIME_KEY, store_records.encode_newest_time(state.newest_ms))
     return dirty
 
 
@@ -108,8 +101,8 @@ def _put_counts(queue: Queue, batch: WriteBatch) -> None:
     counts = queue.counts
     values = counts.changed()
     if values is not None:
-        stored = queue_counts.StoredCounts(counts.created_at_ms, counts.since_ms, values)
-        batch.put(keys.queue_counts_key(queue.name), queue_counts.encode(stored))
+        stored = definitions.StoredCounts(counts.created_at_ms, counts.since_ms, values)
+        batch.put(keys.queue_counts_key(queue.name), definitions.encode_counts(stored))
 
 
 def _put_log(queue: Queue, which: ListName, batch: WriteBatch) -> None:
@@ -126,16 +119,16 @@ def _put_log(queue: Queue, which: ListName, batch: WriteBatch) -> None:
 def _put_options(state: StoreState, queue: Queue, batch: WriteBatch) -> None:
     name, chosen = queue.name, queue.declared
     filter_text = state.topology.filter_of(name)
-    value = config.encode(QueueConfig(filter_text, chosen.max_attempts, chosen.done_retention_seconds))
+    value = definitions.encode_config(QueueConfig(filter_text, chosen.max_attempts, chosen.done_retention_seconds))
     batch.put(keys.config_key(name), value)
-    stored = options.QueueOptionsRecord(
+    stored = definitions.QueueOptionsRecord(
         chosen.failed_retention_seconds,
         chosen.lease_seconds,
         queue.done.first,
         queue.failed.first,
         chosen.arguments,
     )
-    batch.put(keys.options_key(name), options.encode(stored))
+    batch.put(keys.options_key(name), definitions.encode_options(stored))
 
 
 def _put_topology(state: StoreState, dirty: Dirty, batch: WriteBatch) -> None:
@@ -145,30 +138,32 @@ def _put_topology(state: StoreState, dirty: Dirty, batch: WriteBatch) -> None:
         if exchange is None:
             batch.delete(keys.exchange_key(name))
         else:
-            stored = topology.ExchangeRecord(exchange.type, exchange.durable, exchange.auto_delete, exchange.arguments)
-            batch.put(keys.exchange_key(name), topology.encode_exchange(stored))
+            stored = definitions.ExchangeRecord(
+                exchange.type, exchange.durable, exchange.auto_delete, exchange.arguments
+            )
+            batch.put(keys.exchange_key(name), definitions.encode_exchange(stored))
     for queue, name, routing_key, identity in dirty.bindings:
         exchange = exchanges.get(name)
         key = keys.binding_key(name, queue, routing_key, identity)
         arguments = state.topology.binding(queue, name, routing_key, identity)
         if exchange is not None and exchange.durable and arguments is not None:
-            batch.put(key, topology.encode_binding(arguments))
+            batch.put(key, definitions.encode_binding(arguments))
         else:
             batch.delete(key)
 
 
 def _put_sessions(state: StoreState, dirty: Dirty, batch: WriteBatch, now: int) -> None:
     for session in dirty.producers:
-        _put_or_delete(batch, keys.producer_key(session), state.producers.get(session), producer.encode)
+        _put_or_delete(batch, keys.producer_key(session), state.producers.get(session), session_records.encode_producer)
     for session in dirty.removals:
-        _put_or_delete(batch, keys.removal_key(session), state.removals.get(session), removal.encode)
+        _put_or_delete(batch, keys.removal_key(session), state.removals.get(session), session_records.encode_removal)
     for session in dirty.sessions:
         groups: dict[str, list[QueueEntry]] = {}
         for entry in state.leases.get(session, {}).values():
             groups.setdefault(entry.queue, []).append(entry)
         name = state.session_names.get(session, "")
         if groups or name:
-            batch.put(keys.session_key(session), leases.encode(_leases(name, now, groups)))
+            batch.put(keys.session_key(session), session_records.encode_leases(_leases(name, now, groups)))
         else:
             batch.delete(keys.session_key(session))
 
@@ -214,7 +209,9 @@ async def resolve(
         whole = id in dirty.whole_attempts and id not in dirty.joined
         whole = whole and not counts.get(id)  # else another queue may have written the record
         old = None if whole else await store.get(key)
-        batch.put(key, attempts.encode([*(attempts.decode(key, old) if old else ()), *consumers][-65_535:]))
+        batch.put(
+            key, active.encode_attempts([*(active.decode_attempts(key, old) if old else ()), *consumers][-65_535:])
+        )
     garbage = list(dirty.garbage)
     for name, incarnations in dirty.deleted_queues.items():
         # Only the first is in the store: the others were declared and deleted since the last checkpoint.

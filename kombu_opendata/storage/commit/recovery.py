@@ -10,27 +10,9 @@ from itertools import repeat
 from ..clock import Clock
 from ..effects import codec
 from ..effects.codec import Commit
-from ..records import (
-    active,
-    checkpoint_marks,
-    config,
-    dead_letter,
-    header,
-    keys,
-    leases,
-    log_retention,
-    options,
-    overrides,
-    producer,
-    queue_counts,
-    removal,
-    routing_cursor,
-    seq_block,
-    settled,
-    topology,
-)
-from ..records.header import StoreHeader
+from ..records import active, dead_letter, definitions, keys, routing_cursor, session_records, settled, store_records
 from ..records.kinds import U64
+from ..records.store_records import StoreHeader
 from ..slatedb.store_reads import Reads
 from ..slatedb.store_writer import SlateStore
 from ..state.history_log import HistoryLog
@@ -53,10 +35,10 @@ async def check_header(store: SlateStore, instance: str, now: int) -> None:
     """
     value = await store.get(keys.STORE_HEADER_KEY)
     if value is not None:
-        header.decode(keys.STORE_HEADER_KEY, value)
+        store_records.decode_header(keys.STORE_HEADER_KEY, value)
         return
     batch = store.batch()
-    batch.put(keys.STORE_HEADER_KEY, header.encode(StoreHeader(now, instance)))
+    batch.put(keys.STORE_HEADER_KEY, store_records.encode_header(StoreHeader(now, instance)))
     await store.write(batch)
     await store.flush_wal()
 
@@ -112,7 +94,7 @@ async def read_journal(store: SlateStore, journal: Journal | None, *, power_lost
     if journal is None:
         return []
     value = await store.get(keys.JOURNAL_POSITION_KEY)
-    position = checkpoint_marks.decode_journal_position(keys.JOURNAL_POSITION_KEY, value) if value is not None else 0
+    position = store_records.decode_journal_position(keys.JOURNAL_POSITION_KEY, value) if value is not None else 0
     records = journal.replay(position, codec.unsynced if power_lost else None)
     return [codec.decode(payload) for _sequence, payload in records]
 
@@ -142,36 +124,36 @@ async def _load_settings(store: Reads, state: StoreState) -> None:
     await _load_queues(store, state, option_rows, dict(configs))
     for key, value in changes:
         if (name := keys.parse(key).name or "") in state.queues:
-            state.override_queue(name, overrides.decode(key, value))
+            state.override_queue(name, definitions.decode_overrides(key, value))
     state.dirty.overrides.clear()
     state.dirty.queues.difference_update(state.queues)
     _load_archives(state, archived)
     for key, value in counts:
         counted = state.queues.get(keys.parse(key).name or "")
         if counted is not None:
-            counted.counts.restore(*queue_counts.decode(key, value))
+            counted.counts.restore(*definitions.decode_counts(key, value))
     for key, value in exchanges:
-        state.topology.add_exchange(keys.parse(key).name or "", *topology.decode_exchange(key, value))
+        state.topology.add_exchange(keys.parse(key).name or "", *definitions.decode_exchange(key, value))
     for key, value in bindings:
         parsed = keys.parse(key)
         exchange, queue, routing_key = parsed.name or "", parsed.queue or "", parsed.routing_key or ""
         if exchange in state.topology.exchanges and queue in state.queues:
-            state.topology.bind(queue, exchange, routing_key, topology.decode_binding(key, value))
+            state.topology.bind(queue, exchange, routing_key, definitions.decode_binding(key, value))
     for key, value in producers:
-        state.producers[key[2:]] = producer.decode(key, value)
+        state.producers[key[2:]] = session_records.decode_producer(key, value)
     for key, value in removals:
-        state.removals[key[2:]] = removal.decode(key, value)
+        state.removals[key[2:]] = session_records.decode_removal(key, value)
 
 
 async def _load_marks(store: Reads, state: StoreState) -> None:
     marks = keys.NEWEST_TIME_KEY, keys.LOG_RETENTION_KEY, keys.SEQ_BLOCK_KEY
     at, retention, block = await asyncio.gather(*map(store.get, marks))
     if at is not None:
-        state.newest_ms = checkpoint_marks.decode_newest_time(keys.NEWEST_TIME_KEY, at)
+        state.newest_ms = store_records.decode_newest_time(keys.NEWEST_TIME_KEY, at)
     if retention is not None:
-        state.log.record = log_retention.decode(keys.LOG_RETENTION_KEY, retention)
+        state.log.record = store_records.decode_log_retention(keys.LOG_RETENTION_KEY, retention)
     if block is not None:
-        base, size = seq_block.decode(keys.SEQ_BLOCK_KEY, block)
+        base, size = store_records.decode_seq_block(keys.SEQ_BLOCK_KEY, block)
         state.next_id = state.block_end = base + size
 
 
@@ -179,8 +161,8 @@ async def _load_queues(store: Reads, state: StoreState, stored: Iterable[Row], c
     first_done: dict[str, int] = {}
     first_failed: dict[str, int] = {}
     for key, value in stored:
-        name, record = keys.parse(key).name or "", options.decode(key, value)
-        limits = config.decode(keys.config_key(name), configs.get(keys.config_key(name), b""))
+        name, record = keys.parse(key).name or "", definitions.decode_options(key, value)
+        limits = definitions.decode_config(keys.config_key(name), configs.get(keys.config_key(name), b""))
         settings = QueueSettings(
             limits.max_attempts, limits.done_retention_seconds, record.failed_retention_seconds, record.lease_seconds,
             record.arguments,
@@ -298,7 +280,7 @@ async def _load_sessions(store: Reads, state: StoreState) -> None:
     """
     for key, value in await _rows(store, keys.RecordKind.LEASES.prefix):
         session = key[2:]
-        record = leases.decode(key, value)
+        record = session_records.decode_leases(key, value)
         state.session_names[session] = record.consumer
         for queue_name, ids in record.held.items():
             queue = state.queues.get(queue_name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..records.overrides import QueueOverrides
+from ..records.definitions import QueueOverrides
 from ..state.settled_list import LISTS
 from ..state.staged_state import REMOVED
 from ..state.store_state import DeletedQueue, QueueSettings, StoreState

@@ -8,8 +8,7 @@ from ..messages.new_message import NewMessage
 from ..records import metadata
 from ..records.idempotency import Sending
 from ..records.payload import MAX_INLINE_BYTES
-from ..records.producer import NONE, Producer
-from ..records.removal import Removal
+from ..records.session_records import NO_PUBLISH, Producer, Removal
 from ..state.store_state import StoreState
 from .effect import Effect
 
@@ -86,7 +85,7 @@ class PublishEffect(Effect, tag=2):
         session = self.session
         if session:
             producers = state.producers
-            last = producers.get(session, NONE)
+            last = producers.get(session, NO_PUBLISH)
             if self.seq == last.last_sequence + 1 and not last.holes:
                 producers[session] = Producer(self.seq, id, self.queues, received)
             else:

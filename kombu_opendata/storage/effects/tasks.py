@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...protocol.task_reports import TaskReport
-from ..records.handled_failures import Handled
-from ..records.running_tasks import MAX_WAITED_MS, RunningTask
+from ..records.failures import Handled
+from ..records.session_records import MAX_WAITED_MS, RunningTask
 from ..state.staged_state import DONE
 from ..state.store_state import StoreState
 from ..state.task_state import Lease

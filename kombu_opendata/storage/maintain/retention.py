@@ -25,7 +25,7 @@ from ..operations.message_operations import Operations
 from ..operations.queue_loader import QueueLoader
 from ..read.settled_buckets import SettledBuckets
 from ..records import keys, metadata, settled
-from ..records.log_retention import FOREVER, LogRetention
+from ..records.store_records import FOREVER, LogRetention
 from ..slatedb.store_writer import SlateStore
 from ..state.message_deadlines import stored_deadline
 from ..state.settled_list import ListName

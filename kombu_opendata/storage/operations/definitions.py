@@ -18,7 +18,7 @@ from ..effects.definitions import (
     UnbindEffect,
 )
 from ..effects.effect import Effect
-from ..records.overrides import QueueOverrides
+from ..records.definitions import QueueOverrides
 from ..routing.queue_filters import QueueDefinition, filter_of, have_same_filter
 from ..state.store_state import Queue, QueueSettings, StoreState
 from .message_operations import Operations

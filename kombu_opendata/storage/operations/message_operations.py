@@ -34,7 +34,7 @@ from ..effects.publishes import (
 )
 from ..messages.payloads import Payloads
 from ..records.dead_letter import REVOKED
-from ..records.producer import Producer
+from ..records.session_records import Producer
 from ..state.message_deadlines import MAX_DEADLINE_MS, TTL_HEADER, is_exact, retention_of
 from ..state.queue_buckets import QueueEntry
 from ..state.store_state import UNLIMITED_ATTEMPTS, Queue, StoreState

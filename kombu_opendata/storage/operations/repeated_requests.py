@@ -20,7 +20,7 @@ from ..commit.commits import Commits
 from ..effects.publishes import NoteRemovalEffect, SentWithKeyEffect
 from ..records import idempotency, keys
 from ..records.idempotency import DIGEST_BYTES, Sending
-from ..records.removal import Removal
+from ..records.session_records import Removal
 from ..slatedb.store_writer import SlateStore
 from ..state.store_state import StoreState
 

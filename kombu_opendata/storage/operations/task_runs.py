@@ -23,7 +23,7 @@ from ..effects.tasks import (
     finish,
 )
 from ..messages.payloads import Payloads
-from ..records.running_tasks import RunningTask
+from ..records.session_records import RunningTask
 from ..state.queue_buckets import QueueEntry
 from ..state.store_state import Queue, StoreState
 from ..state.task_state import Lease

@@ -15,7 +15,7 @@ from ..commit.commits import Commits
 from ..messages.payloads import Payloads
 from ..records import active, keys, settled
 from ..records.metadata import Metadata
-from ..records.running_tasks import RunningTask
+from ..records.session_records import RunningTask
 from ..slatedb.store_writer import SlateStore
 from ..state.queue_buckets import QueueEntry, Summary
 from ..state.queue_state import QueueState

@@ -1,4 +1,4 @@
-"""Active messages: one bucket of the available and in-flight messages of a queue.
+"""Active messages: one bucket of the available and in-flight messages of a queue. And the claims of a message.
 
 ===========  ==============================  =====================================
 field        type                            meaning
@@ -17,7 +17,15 @@ bytes  AvailableMessage   type  InFlightMessage    type  meaning
 25     attempts           u16   attempts           u16   claims so far
 =====  =================  ====  =================  ====  ==========================================
 
-Source: RFC 0001. Both entries have the same layout and share one struct.
+Both entries have the same layout and share one struct.
+
+===========  ==============================  =====================================
+attempts     type                            meaning
+===========  ==============================  =====================================
+attempts     ``Array<Utf8>``                 ids of the consumers that claimed a message, earliest claim first
+===========  ==============================  =====================================
+
+Source: RFC 0001, which leaves the type of a consumer id open: here ``Utf8``.
 """
 
 from __future__ import annotations
@@ -123,3 +131,15 @@ def _decode_list(key: bytes, value: bytes, offset: int) -> tuple[list[Entry], in
     if end > len(value):
         raise types.corrupt(key, offset, f"{count} messages in the {len(value) - start} bytes that are left")
     return list(_ENTRY.iter_unpack(value[start:end])), end
+
+
+def encode_attempts(consumers: Sequence[str]) -> bytes:
+    """Encode the claims of one message."""
+    return types.array_count(len(consumers), "attempts") + b"".join(map(types.utf8, consumers))
+
+
+def decode_attempts(key: bytes, value: bytes) -> list[str]:
+    """Decode the consumer ids, earliest claim first."""
+    consumers, end = types.read_texts(key, value, 0)
+    types.check_end(key, value, end)
+    return consumers

@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from . import columns, types
+from . import types
 from .metadata import Pairs
 
 _HEAD = struct.Struct("<BI")
@@ -43,7 +43,7 @@ def encode(messages: Sequence[tuple[int, bytes]]) -> bytes:
     """Encode the headers of messages: ids, ascending, and headers as :func:`.metadata.headers_part` returns them."""
     ids, parts = zip(*messages, strict=True)
     head = types.pack_versioned(_HEAD, "messages", len(messages))
-    return b"".join([head, columns.pack("Q", ids), columns.pack("I", map(len, parts)), *parts])
+    return b"".join([head, types.pack_column("Q", ids), types.pack_column("I", map(len, parts)), *parts])
 
 
 class HeaderTable:
@@ -60,10 +60,10 @@ class HeaderTable:
         if not count:
             raise types.corrupt(key, 1, "no messages")
         self._key, self._value = key, value
-        self.ids, offset = columns.read("Q", key, value, _HEAD.size, count)
+        self.ids, offset = types.read_column("Q", key, value, _HEAD.size, count)
         if any(following <= id for id, following in zip(self.ids, self.ids[1:], strict=False)):
             raise types.corrupt(key, _HEAD.size, "message ids that do not ascend")
-        sizes, self._start = columns.read("I", key, value, offset, count)
+        sizes, self._start = types.read_column("I", key, value, offset, count)
         self._ends = list(accumulate(sizes, initial=self._start))
         types.check_end(key, value, self._ends[-1])
 

@@ -45,7 +45,7 @@ import struct
 from array import array
 from typing import NamedTuple
 
-from . import columns, types
+from . import types
 
 SEGMENT_BITS = 12
 SEGMENT_SIZE = 1 << SEGMENT_BITS
@@ -93,7 +93,7 @@ def encode_postings(positions: list[int]) -> bytes:
         offsets = sorted({position & OFFSET_MASK for position in positions})
         if last - first + 1 == len(offsets):
             return bytes((_RANGE,)) + _ENDS.pack(first, last)
-        return bytes((_OFFSETS,)) + columns.pack("H", offsets)
+        return bytes((_OFFSETS,)) + types.pack_column("H", offsets)
     digits = bytearray(_NO_BITS)
     for position in positions:
         digits[OFFSET_MASK - (position & OFFSET_MASK)] = _ONE
@@ -114,7 +114,7 @@ def decode_postings(key: bytes, value: bytes) -> int:
             raise types.corrupt(key, 1, f"a range from {first} to {last}")
         return int((1 << (last - first + 1)) - 1) << first
     if form == _OFFSETS:
-        offsets, end = columns.read("H", key, value, 1, (len(value) - 1) // 2)
+        offsets, end = types.read_column("H", key, value, 1, (len(value) - 1) // 2)
         types.check_end(key, value, end)
         if offsets and max(offsets) >= SEGMENT_SIZE:
             raise types.corrupt(key, 1, f"offset {max(offsets)} in a segment of {SEGMENT_SIZE}")
@@ -141,26 +141,26 @@ def mask_of(offsets: array[int] | list[int]) -> int:
 
 def encode_segment(hashes: list[int]) -> bytes:
     """Encode the hashes of the values that have postings in a segment and part."""
-    return types.VERSION_ONLY + columns.pack("Q", hashes)
+    return types.VERSION_ONLY + types.pack_column("Q", hashes)
 
 
 def decode_segment(key: bytes, value: bytes) -> array[int]:
     """Decode the hashes."""
     types.check_version(key, value[0] if value else 0)
-    hashes, end = columns.read("Q", key, value, 1, (len(value) - 1) // 8)
+    hashes, end = types.read_column("Q", key, value, 1, (len(value) - 1) // 8)
     types.check_end(key, value, end)
     return hashes
 
 
 def encode_page(hashes: array[int] | list[int], positions: array[int] | list[int]) -> bytes:
     """Encode a page of a run; both lists have the same length."""
-    return types.pack_versioned(_COUNT, "count", len(hashes)) + columns.pack_all("QQ", (hashes, positions))
+    return types.pack_versioned(_COUNT, "count", len(hashes)) + types.pack_columns("QQ", (hashes, positions))
 
 
 def decode_page(key: bytes, value: bytes) -> tuple[array[int], array[int]]:
     """Decode hashes and positions."""
     (count,) = types.read_versioned(_COUNT, key, value)
-    (hashes, positions), end = columns.read_all("QQ", key, value, _COUNT.size, count)
+    (hashes, positions), end = types.read_columns("QQ", key, value, _COUNT.size, count)
     types.check_end(key, value, end)
     return hashes, positions
 

@@ -24,7 +24,7 @@ reports             columns  in version 2, one for each attempt: state u8, runti
 ==================  =======  =====================================================
 
 An outcome of 128 or more was caused by an operator's call. A state of 128 or more has a record of details
-(:mod:`.task_failure`); 0 means that the outcome of a task was not reported. The format is defined here.
+(:mod:`.failures`); 0 means that the outcome of a task was not reported. The format is defined here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ...protocol.task_reports import STATES
-from . import columns, types
+from . import types
 
 ACKED, FAILED, REJECTED, EXPIRED, RELEASED, REDRIVEN, REQUEUED = range(7)
 #: outcomes by number; a message that was rejected and requeued has a separate number
@@ -58,7 +58,7 @@ _REPORTS = "BQII"
 #: all columns, by version
 _ALL_COLUMNS = {1: _COLUMNS, 2: _COLUMNS + _REPORTS}
 _ATTEMPT_BYTES = {
-    version: sum(columns.SIZES[code] for code in codes) for version, codes in _ALL_COLUMNS.items()
+    version: sum(types.COLUMN_BYTES[code] for code in codes) for version, codes in _ALL_COLUMNS.items()
 }  # fmt: skip
 _TIME = struct.Struct("<q")
 
@@ -146,7 +146,7 @@ def encode(rows: ChunkRows) -> bytes:
             [row.pid for row in attempts],
             numbers([row.exception for row in attempts]),
         )
-    parts.append(columns.pack_all(_ALL_COLUMNS[version], in_order))
+    parts.append(types.pack_columns(_ALL_COLUMNS[version], in_order))
     counts = (len(names), len(published), len(rows.routed), len(rows.left), len(rows.attempts))
     return b"".join([types.pack(_HEAD, "version, counts", version, *counts), *map(types.utf8_escaped, names), *parts])
 
@@ -219,8 +219,8 @@ def attempt_at(key: bytes, value: bytes, index: int) -> Attempt:
     column = len(value) - count * _ATTEMPT_BYTES[version]
     fields: list[int] = []
     for code in _ALL_COLUMNS[version]:
-        size = columns.SIZES[code]
-        fields += columns.read(code, key, value, column + index * size, 1)[0]
+        size = types.COLUMN_BYTES[code]
+        fields += types.read_column(code, key, value, column + index * size, 1)[0]
         column += count * size
     id, claim_time, end_time, queue, consumer, number, outcome, *report = fields
     if outcome & ~MANUAL >= len(OUTCOMES):
@@ -273,7 +273,7 @@ def _read_attempts(
     if not count:
         return [], offset
     start = offset
-    (ids, claim_times, end_times, queues, consumers, numbers, outcomes), offset = columns.read_all(
+    (ids, claim_times, end_times, queues, consumers, numbers, outcomes), offset = types.read_columns(
         _COLUMNS, key, value, offset, count
     )
     if max(max(queues), max(consumers)) >= len(names):
@@ -285,7 +285,7 @@ def _read_attempts(
     fields: list[Sequence[Any]] = [ids, queue_names, consumer_names, claim_times, end_times, numbers, outcomes]
     if version == 2:
         start = offset
-        (states, runtimes, pids, exceptions), offset = columns.read_all(_REPORTS, key, value, offset, count)
+        (states, runtimes, pids, exceptions), offset = types.read_columns(_REPORTS, key, value, offset, count)
         _check_state(key, start, max(state & ~DETAILED for state in states))
         if max(exceptions) >= len(names):
             raise types.corrupt(key, start, f"an exception with a name above {len(names)}")

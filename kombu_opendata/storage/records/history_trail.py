@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import NamedTuple
 
-from . import columns, types
+from . import types
 
 BLOCK_BITS = 8
 _LOW = (1 << BLOCK_BITS) - 1
@@ -35,7 +35,7 @@ LEFT = 65
 _HEAD = struct.Struct("<BHI")
 _COLUMNS = "BBHHqQ"
 #: the starts of the second and the following columns, and the end of the last one, in bytes per event
-_STARTS = tuple(accumulate(columns.SIZES[code] for code in _COLUMNS))
+_STARTS = tuple(accumulate(types.COLUMN_BYTES[code] for code in _COLUMNS))
 _SHORT, _TIME, _NUMBER = struct.Struct("<H"), struct.Struct("<q"), struct.Struct("<Q")
 
 
@@ -58,13 +58,13 @@ def encode(events: list[TrailEvent]) -> bytes:
     queue_numbers = [names.setdefault(queue, len(names)) for queue in queues]
     in_order = (low, whats, numbers, queue_numbers, times, attempts)
     head = types.pack_versioned(_HEAD, "names, events", len(names), len(events))
-    return b"".join([head, *map(types.utf8_escaped, names), columns.pack_all(_COLUMNS, in_order)])
+    return b"".join([head, *map(types.utf8_escaped, names), types.pack_columns(_COLUMNS, in_order)])
 
 
 def decode(key: bytes, value: bytes) -> list[TrailEvent]:
     """Decode the events in ``value``."""
     names, start, count = _names(key, value)
-    (low, whats, numbers, queues, times, attempts), end = columns.read_all(_COLUMNS, key, value, start, count)
+    (low, whats, numbers, queues, times, attempts), end = types.read_columns(_COLUMNS, key, value, start, count)
     types.check_end(key, value, end)
     if count and max(queues) >= len(names):
         raise types.corrupt(key, start, f"an event in queue {max(queues)} of {len(names)}")

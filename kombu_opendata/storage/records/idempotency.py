@@ -24,7 +24,7 @@ import struct
 from typing import NamedTuple
 
 from ...errors import RequestError
-from . import columns, types
+from . import types
 
 DIGEST_BYTES = 16
 HASH_BYTES = 16
@@ -56,7 +56,7 @@ def encode(sending: Sending) -> bytes:
     parts = [fixed, types.array_count(len(sending.queues), "destinations")]
     for names in sending.queues:
         parts += types.array_count(len(names), "queues"), *map(types.utf8, names)
-    return b"".join(parts) + columns.pack("q", sending.ids)
+    return b"".join(parts) + types.pack_column("q", sending.ids)
 
 
 def decode(key: bytes, value: bytes) -> Sending:
@@ -64,6 +64,6 @@ def decode(key: bytes, value: bytes) -> Sending:
     messages, expires_at, digest = types.read_versioned(_FIXED, key, value)
     (count,) = types.read(types.COUNT, key, value, _FIXED.size)
     queues, offset = types.read_many(types.read_texts, key, value, _FIXED.size + types.COUNT.size, count)
-    ids, end = columns.read("q", key, value, offset, messages)
+    ids, end = types.read_column("q", key, value, offset, messages)
     types.check_end(key, value, end)
     return Sending(tuple(ids), expires_at, digest, tuple(map(tuple, queues)))

@@ -1,26 +1,19 @@
-"""The keys of all records. Integers are big endian, so keys sort by queue, bucket and message id.
-
-docs/rfcs/0001-records.md has the table of all keys: each begins with the bytes of its :class:`RecordKind`. A bucket
-suffix is written for buckets above 0 only, so bucket 0 has exactly the RFC's key.
-
-Payload and metadata keys have the same prefix. They differ because message ids are below ``6f 00 …``, and ``6f`` is the
-``o`` of a metadata key in that place; so all payloads sort before all metadata.
-
-A name that is not UTF-8 (another program may have written it) is a str with surrogate escapes.
-"""
+"""Builders of the keys of all records, and ranges of keys. :mod:`.kinds` has the fields of each kind's keys."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
+from typing import Protocol
 
 from ...errors import RequestError
 from . import types
-from .key_parser import ParsedKey as ParsedKey
-from .key_parser import parse as parse
 from .kinds import DIGEST_BYTES, HASH_BYTES, U16, U32, U64
 from .kinds import MAX_MESSAGE_ID as MAX_MESSAGE_ID
 from .kinds import SESSION_BYTES as SESSION_BYTES
+from .kinds import ParsedKey as ParsedKey
 from .kinds import RecordKind as RecordKind
+from .kinds import parse as parse
 
 SEQ_BLOCK_KEY = RecordKind.SEQ_BLOCK.prefix
 STORE_HEADER_KEY = RecordKind.STORE_HEADER.prefix
@@ -33,7 +26,78 @@ LOG_RETENTION_KEY = RecordKind.LOG_RETENTION.prefix
 _PAYLOAD, _METADATA = RecordKind.PAYLOAD.prefix, RecordKind.METADATA.prefix
 
 
-# ---- building. A list's key without a bucket is that of bucket 0, and the prefix of those of all other buckets.
+# ---- fields
+def _id(message_id: int) -> bytes:
+    if not 0 <= message_id < MAX_MESSAGE_ID:
+        raise RequestError(f"message id {message_id} is not in 0 … {MAX_MESSAGE_ID - 1}", message_id=message_id)
+    return U64.pack(message_id)
+
+
+def _bucket(bucket: int) -> bytes:
+    return types.pack(U64, "bucket", bucket) if bucket else b""
+
+
+def _name(name: str) -> bytes:
+    try:
+        return types.terminated(name.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError as error:
+        raise RequestError(f"a name that has no UTF-8 form: {name[:40]!a}") from error
+
+
+def _session(session: bytes) -> bytes:
+    if len(session) != SESSION_BYTES:
+        raise RequestError(f"a session id has {SESSION_BYTES} bytes, not {len(session)}")
+    return session
+
+
+# ---- builders of keys with one field, or a name and a bucket
+class _BucketKey(Protocol):
+    """Without a bucket, the key is that of bucket 0, and the prefix of those of all other buckets."""
+
+    def __call__(self, queue: str, bucket: int = 0) -> bytes: ...
+
+
+def _of_bucket(kind: RecordKind) -> _BucketKey:
+    def key(queue: str, bucket: int = 0) -> bytes:
+        return kind.prefix + _name(queue) + _bucket(bucket)
+
+    return key
+
+
+def _of_name(kind: RecordKind) -> Callable[[str], bytes]:
+    return lambda name: kind.prefix + _name(name)
+
+
+def _of_session(kind: RecordKind) -> Callable[[bytes], bytes]:
+    return lambda session: kind.prefix + _session(session)
+
+
+def _of_raw(kind: RecordKind) -> Callable[[bytes], bytes]:
+    return lambda raw: kind.prefix + types.terminated(raw)
+
+
+active_key = _of_bucket(RecordKind.ACTIVE)
+done_key = _of_bucket(RecordKind.DONE)
+failed_key = _of_bucket(RecordKind.FAILED)
+archived_failed_key = _of_bucket(RecordKind.ARCHIVED_FAILED)
+config_key = _of_name(RecordKind.CONFIG)
+options_key = _of_name(RecordKind.OPTIONS)
+overrides_key = _of_name(RecordKind.OVERRIDES)
+queue_counts_key = _of_name(RecordKind.QUEUE_COUNTS)
+cursor_key = _of_name(RecordKind.CURSOR)
+exchange_key = _of_name(RecordKind.EXCHANGE)
+staged_job_key = _of_name(RecordKind.STAGED_JOB)
+producer_key = _of_session(RecordKind.PRODUCER)
+session_key = _of_session(RecordKind.LEASES)
+removal_key = _of_session(RecordKind.REMOVAL)
+running_tasks_key = _of_session(RecordKind.RUNNING_TASKS)
+result_key = _of_raw(RecordKind.RESULT)
+chord_key = _of_raw(RecordKind.CHORD)
+chord_part_prefix = _of_raw(RecordKind.CHORD_PART)
+large_value_key = _of_raw(RecordKind.LARGE_VALUE)
+
+
+# ---- builders of the other keys
 def payload_key(message_id: int) -> bytes:
     return _PAYLOAD + _id(message_id)
 
@@ -42,66 +106,14 @@ def metadata_key(message_id: int) -> bytes:
     return _METADATA + _id(message_id)
 
 
-def active_key(queue: str, bucket: int = 0) -> bytes:
-    return RecordKind.ACTIVE.prefix + _name(queue) + _bucket(bucket)
-
-
-def done_key(queue: str, bucket: int = 0) -> bytes:
-    return RecordKind.DONE.prefix + _name(queue) + _bucket(bucket)
-
-
-def failed_key(queue: str, bucket: int = 0) -> bytes:
-    return RecordKind.FAILED.prefix + _name(queue) + _bucket(bucket)
-
-
-def archived_failed_key(queue: str, bucket: int = 0) -> bytes:
-    return RecordKind.ARCHIVED_FAILED.prefix + _name(queue) + _bucket(bucket)
-
-
 def attempts_key(message_id: int) -> bytes:
     return RecordKind.ATTEMPTS.prefix + _id(message_id)
-
-
-def config_key(queue: str) -> bytes:
-    return RecordKind.CONFIG.prefix + _name(queue)
-
-
-def exchange_key(name: str) -> bytes:
-    return RecordKind.EXCHANGE.prefix + _name(name)
 
 
 def binding_key(exchange: str, queue: str, routing_key: str, identity: str = "") -> bytes:
     """Return the key of a binding; `identity` distinguishes bindings with the same routing key."""
     digest = hashlib.blake2b(identity.encode(), digest_size=DIGEST_BYTES).digest() if identity else b""
     return RecordKind.BINDING.prefix + _name(exchange) + _name(queue) + _name(routing_key) + digest
-
-
-def options_key(queue: str) -> bytes:
-    return RecordKind.OPTIONS.prefix + _name(queue)
-
-
-def queue_counts_key(queue: str) -> bytes:
-    return RecordKind.QUEUE_COUNTS.prefix + _name(queue)
-
-
-def overrides_key(queue: str) -> bytes:
-    return RecordKind.OVERRIDES.prefix + _name(queue)
-
-
-def producer_key(session: bytes) -> bytes:
-    return RecordKind.PRODUCER.prefix + _session(session)
-
-
-def session_key(session: bytes) -> bytes:
-    return RecordKind.LEASES.prefix + _session(session)
-
-
-def removal_key(session: bytes) -> bytes:
-    return RecordKind.REMOVAL.prefix + _session(session)
-
-
-def running_tasks_key(session: bytes) -> bytes:
-    return RecordKind.RUNNING_TASKS.prefix + _session(session)
 
 
 def task_failure_key(attempt: int) -> bytes:
@@ -117,36 +129,16 @@ def routes_block_key(message_id: int) -> bytes:
     return RecordKind.ROUTES_BLOCK.prefix + b"\0" + _id(message_id)[:-1]
 
 
-def result_key(name: bytes) -> bytes:
-    return RecordKind.RESULT.prefix + types.terminated(name)
-
-
 def result_expiry_key(expires_at_ms: int, name: bytes) -> bytes:
     return RecordKind.RESULT_EXPIRY.prefix + types.pack(U64, "expires at", expires_at_ms) + types.terminated(name)
-
-
-def chord_key(group: bytes) -> bytes:
-    return RecordKind.CHORD.prefix + types.terminated(group)
-
-
-def chord_part_prefix(group: bytes) -> bytes:
-    return RecordKind.CHORD_PART.prefix + types.terminated(group)
 
 
 def chord_part_key(group: bytes, index: int, member: bytes) -> bytes:
     return chord_part_prefix(group) + types.pack(U32, "index", index) + types.terminated(member)
 
 
-def large_value_key(owner: bytes) -> bytes:
-    return RecordKind.LARGE_VALUE.prefix + types.terminated(owner)
-
-
 def value_chunk_key(owner: bytes, number: int) -> bytes:
     return RecordKind.VALUE_CHUNK.prefix + types.terminated(owner) + types.pack(U32, "chunk number", number)
-
-
-def cursor_key(queue: str) -> bytes:
-    return RecordKind.CURSOR.prefix + _name(queue)
 
 
 def dead_letter_key(message_id: int, queue: str) -> bytes:
@@ -158,10 +150,6 @@ def idempotency_key(name: bytes) -> bytes:
     if len(name) != HASH_BYTES:
         raise RequestError(f"an idempotency key's hash has {HASH_BYTES} bytes, not {len(name)}")
     return RecordKind.IDEMPOTENCY.prefix + name
-
-
-def staged_job_key(job_id: str) -> bytes:
-    return RecordKind.STAGED_JOB.prefix + _name(job_id)
 
 
 def staged_object_key(first_id: int) -> bytes:
@@ -212,29 +200,6 @@ def history_headers_key(attempt: int, message_id: int) -> bytes:
 def handled_failures_key(block: int) -> bytes:
     """Return the key of the handled ones among 256 attempts, the first of which is `block` × 256."""
     return RecordKind.HANDLED_FAILURES.prefix + types.pack(U64, "block", block)
-
-
-def _id(message_id: int) -> bytes:
-    if not 0 <= message_id < MAX_MESSAGE_ID:
-        raise RequestError(f"message id {message_id} is not in 0 … {MAX_MESSAGE_ID - 1}", message_id=message_id)
-    return U64.pack(message_id)
-
-
-def _bucket(bucket: int) -> bytes:
-    return types.pack(U64, "bucket", bucket) if bucket else b""
-
-
-def _name(name: str) -> bytes:
-    try:
-        return types.terminated(name.encode("utf-8", "surrogateescape"))
-    except UnicodeEncodeError as error:
-        raise RequestError(f"a name that has no UTF-8 form: {name[:40]!a}") from error
-
-
-def _session(session: bytes) -> bytes:
-    if len(session) != SESSION_BYTES:
-        raise RequestError(f"a session id has {SESSION_BYTES} bytes, not {len(session)}")
-    return session
 
 
 # ---- scanning

@@ -1,10 +1,21 @@
-"""The kinds of records, and the prefix of the keys of each kind (see docs/rfcs/0001-records.md)."""
+"""The kinds of records, and the keys of each kind: a prefix, then fields (see docs/rfcs/0001-records.md).
+
+Integers are big endian, so keys sort by queue, bucket and message id. A bucket suffix is written for buckets above 0
+only, so bucket 0 has exactly the RFC's key.
+
+Payload and metadata keys have the same prefix. They differ because message ids are below ``6f 00 …``, and ``6f`` is the
+``o`` of a metadata key in that place; so all payloads sort before all metadata.
+
+A name that is not UTF-8 (another program may have written it) is a str with surrogate escapes.
+"""
 
 from __future__ import annotations
 
 import enum
 import struct
-from typing import Self
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple, Self
 
 from . import types
 
@@ -24,58 +35,196 @@ U32 = struct.Struct(">I")  # chunk number
 U64 = struct.Struct(">Q")  # message id or bucket
 
 
+# ---- readers of fields: (key, offset) → (value, offset of the next field)
+def _name(key: bytes, offset: int) -> tuple[str, int]:
+    raw, end = types.read_terminated(key, offset)
+    return raw.decode("utf-8", "surrogateescape"), end
+
+
+def _number(layout: struct.Struct, key: bytes, offset: int) -> tuple[int, int]:
+    return types.read(layout, key, key, offset)[0], offset + layout.size
+
+
+def _id(key: bytes, offset: int) -> tuple[int, int]:
+    message_id, end = _number(U64, key, offset)
+    if message_id >= MAX_MESSAGE_ID:
+        raise types.corrupt(key, offset, "a message id out of range")
+    return message_id, end
+
+
+def _bucket(key: bytes, offset: int) -> tuple[int, int]:
+    if offset == len(key):
+        return 0, offset
+    bucket, end = _number(U64, key, offset)
+    if not bucket:
+        raise types.corrupt(key, offset, "a bucket suffix of 0")
+    return bucket, end
+
+
+def _bytes(size: int, what: str, key: bytes, offset: int) -> tuple[bytes, int]:
+    end = offset + size
+    if len(key) < end:
+        raise types.corrupt(key, offset, f"{what} of {len(key) - offset} bytes")
+    return key[offset:end], end
+
+
+def _digest(key: bytes, offset: int) -> tuple[bytes | None, int]:
+    return (None, offset) if offset == len(key) else _bytes(DIGEST_BYTES, "a digest", key, offset)
+
+
+def _block(key: bytes, offset: int) -> tuple[tuple[int], int]:
+    block, end = _number(U64, key, offset)
+    if block >= MAX_MESSAGE_ID >> 8:
+        raise types.corrupt(key, offset, "a block of message ids out of range")
+    return (block,), end
+
+
+def _numbers(layouts: tuple[struct.Struct, ...], key: bytes, offset: int) -> tuple[tuple[int, ...], int]:
+    numbers = []
+    for layout in layouts:
+        number, offset = _number(layout, key, offset)
+        numbers.append(number)
+    return tuple(numbers), offset
+
+
+#: the name of a field in :class:`ParsedKey`, and its reader
+_Field = tuple[str, Callable[[bytes, int], tuple[Any, int]]]
+
+
+def _history(*layouts: struct.Struct) -> _Field:
+    return "numbers", partial(_numbers, layouts)
+
+
+_NAME: _Field = ("name", _name)
+_BUCKET: _Field = ("bucket", _bucket)
+_ID: _Field = ("id", _id)
+_SESSION: _Field = ("session", partial(_bytes, SESSION_BYTES, "a session id"))
+_CHUNK: _Field = ("chunk", partial(_number, U32))
+_RESULT: _Field = ("result", types.read_terminated)
+_EXPIRES_AT: _Field = ("expires_at_ms", partial(_number, U64))
+_CHORD: _Field = ("chord", types.read_terminated)
+_OWNER: _Field = ("owner", types.read_terminated)
+
+
 class RecordKind(enum.Enum):
-    """A kind of record: its name, and the prefix of its keys (or the whole key)."""
+    """A kind of record: its name, the prefix of its keys (or the whole key), and the fields after the prefix."""
 
     prefix: bytes
+    fields: tuple[_Field, ...]
 
-    def __new__(cls, name: str, prefix: bytes) -> Self:
+    def __new__(cls, name: str, prefix: bytes, *fields: _Field) -> Self:
         kind = object.__new__(cls)
-        kind._value_, kind.prefix = name, prefix
+        kind._value_, kind.prefix, kind.fields = name, prefix, fields
         return kind
 
-    PAYLOAD = "payload", b"\x01\x01"
-    METADATA = "metadata", b"\x01\x01" + types.terminated(b"opendata-queue/messages/metadata")
+    PAYLOAD = "payload", b"\x01\x01", _ID
+    METADATA = "metadata", b"\x01\x01" + types.terminated(b"opendata-queue/messages/metadata"), _ID
     SEQ_BLOCK = "sequence block", b"\x01\x02"
-    ACTIVE = "active", b"\x01\x02"
-    DONE = "done", b"\x01\x03"
-    FAILED = "failed", b"\x01\x04"
-    ATTEMPTS = "attempts", b"\x01\x05"
-    CONFIG = "config", b"\x01\x06"
+    ACTIVE = "active", b"\x01\x02", _NAME, _BUCKET
+    DONE = "done", b"\x01\x03", _NAME, _BUCKET
+    FAILED = "failed", b"\x01\x04", _NAME, _BUCKET
+    ATTEMPTS = "attempts", b"\x01\x05", _ID
+    CONFIG = "config", b"\x01\x06", _NAME
     STORE_HEADER = "store header", b"\x01\x10"
-    EXCHANGE = "exchange", b"\x01\x11"
-    BINDING = "binding", b"\x01\x12"
-    OPTIONS = "options", b"\x01\x13"
-    PRODUCER = "producer", b"\x01\x14"
-    LEASES = "leases", b"\x01\x15"
-    CHUNK = "chunk", b"\x01\x16"
-    ROUTES_BLOCK = "routes block", b"\x01\x29"
+    EXCHANGE = "exchange", b"\x01\x11", _NAME
+    BINDING = "binding", b"\x01\x12", _NAME, ("queue", _name), ("routing_key", _name), ("digest", _digest)
+    OPTIONS = "options", b"\x01\x13", _NAME
+    PRODUCER = "producer", b"\x01\x14", _SESSION
+    LEASES = "leases", b"\x01\x15", _SESSION
+    CHUNK = "chunk", b"\x01\x16", _ID, _CHUNK
+    ROUTES_BLOCK = "routes block", b"\x01\x29", ("numbers", _block)
     JOURNAL_POSITION = "journal position", b"\x01\x18"
-    RESULT = "result", b"\x01\x19"
-    RESULT_EXPIRY = "result expiry", b"\x01\x1a"
-    CHORD = "chord", b"\x01\x1e"
-    CHORD_PART = "chord part", b"\x01\x1f"
-    DEAD_LETTER = "dead letter", b"\x01\x1b"
-    CURSOR = "routing cursor", b"\x01\x1c"
-    IDEMPOTENCY = "idempotency", b"\x01\x1d"
-    STAGED_JOB = "staged job", b"\x01\x26"
-    STAGED_OBJECT = "staged object", b"\x01\x27"
-    STAGED_EXPIRY = "staged job expiry", b"\x01\x28"
-    HISTORY_LOG = "history log", b"\x01\x20"
-    HISTORY_POSTINGS = "history postings", b"\x01\x21"
-    HISTORY_SEGMENT = "history segment", b"\x01\x22"
-    HISTORY_TRAIL = "history trail", b"\x01\x23"
-    HISTORY_PAGE = "history page", b"\x01\x24"
+    RESULT = "result", b"\x01\x19", _RESULT
+    RESULT_EXPIRY = "result expiry", b"\x01\x1a", _EXPIRES_AT, _RESULT
+    CHORD = "chord", b"\x01\x1e", _CHORD
+    CHORD_PART = "chord part", b"\x01\x1f", _CHORD, ("header_index", partial(_number, U32)), _RESULT
+    DEAD_LETTER = "dead letter", b"\x01\x1b", _ID, _NAME
+    CURSOR = "routing cursor", b"\x01\x1c", _NAME
+    IDEMPOTENCY = "idempotency", b"\x01\x1d", ("hash", partial(_bytes, HASH_BYTES, "a hash"))
+    STAGED_JOB = "staged job", b"\x01\x26", _NAME
+    STAGED_OBJECT = "staged object", b"\x01\x27", _ID
+    STAGED_EXPIRY = "staged job expiry", b"\x01\x28", _EXPIRES_AT, _NAME
+    HISTORY_LOG = "history log", b"\x01\x20", _history(U64, U64)
+    HISTORY_POSTINGS = "history postings", b"\x01\x21", _history(U8, U64, U64, U64)
+    HISTORY_SEGMENT = "history segment", b"\x01\x22", _history(U8, U64, U64)
+    HISTORY_TRAIL = "history trail", b"\x01\x23", _history(U64, U64)
+    HISTORY_PAGE = "history page", b"\x01\x24", _history(U8, U64, U16)
     HISTORY_HEAD = "history head", b"\x01\x25"
-    HISTORY_HEADERS = "history headers", b"\x01\x2a"
+    HISTORY_HEADERS = "history headers", b"\x01\x2a", _history(U64, U64)
     NEWEST_TIME = "newest time", b"\x01\x2b"
-    QUEUE_COUNTS = "queue counts", b"\x01\x2c"
-    ARCHIVED_FAILED = "archived failed", b"\x01\x2d"
-    REMOVAL = "removal", b"\x01\x2e"
+    QUEUE_COUNTS = "queue counts", b"\x01\x2c", _NAME
+    ARCHIVED_FAILED = "archived failed", b"\x01\x2d", _NAME, _BUCKET
+    REMOVAL = "removal", b"\x01\x2e", _SESSION
     LOG_RETENTION = "log retention", b"\x01\x2f"
-    LARGE_VALUE = "large value", b"\x01\x30"
-    VALUE_CHUNK = "value chunk", b"\x01\x31"
-    RUNNING_TASKS = "running tasks", b"\x01\x32"
-    TASK_FAILURE = "task failure", b"\x01\x33"
-    HANDLED_FAILURES = "handled failures", b"\x01\x34"
-    OVERRIDES = "overrides", b"\x01\x35"
+    LARGE_VALUE = "large value", b"\x01\x30", _OWNER
+    VALUE_CHUNK = "value chunk", b"\x01\x31", _OWNER, _CHUNK
+    RUNNING_TASKS = "running tasks", b"\x01\x32", _SESSION
+    TASK_FAILURE = "task failure", b"\x01\x33", _history(U64)
+    HANDLED_FAILURES = "handled failures", b"\x01\x34", _history(U64)
+    OVERRIDES = "overrides", b"\x01\x35", _NAME
+
+
+_SEQ_BLOCK = RecordKind.SEQ_BLOCK.prefix
+_PAYLOAD, _METADATA = RecordKind.PAYLOAD.prefix, RecordKind.METADATA.prefix
+# The two kinds that share their prefix with another are distinguished in _kind.
+_KINDS = {kind.prefix: kind for kind in RecordKind if kind not in (RecordKind.METADATA, RecordKind.ACTIVE)}
+
+
+class ParsedKey(NamedTuple):
+    """A parsed key; a field that the kind does not have is None."""
+
+    kind: RecordKind
+    #: the queue; of exchanges and bindings the exchange; of a dead letter the queue that it left; or the staged job
+    name: str | None = None
+    bucket: int | None = None
+    #: the message id
+    id: int | None = None
+    #: of a binding
+    queue: str | None = None
+    routing_key: str | None = None
+    #: of the arguments of a binding to a headers exchange
+    digest: bytes | None = None
+    session: bytes | None = None
+    #: the number of a chunk
+    chunk: int | None = None
+    #: the name of a result, or of a chord's part
+    result: bytes | None = None
+    #: the expiry of a result; of a staged job's expiry, the time at which the job was settled
+    expires_at_ms: int | None = None
+    #: of a chord and its parts
+    chord: bytes | None = None
+    #: of a chord's part
+    header_index: int | None = None
+    #: of an idempotency key
+    hash: bytes | None = None
+    #: of history and of a routes block: the numbers after its prefix, in their order
+    numbers: tuple[int, ...] | None = None
+    #: of a large value and its chunks: the key of the result or of the chord's part
+    owner: bytes | None = None
+
+
+def parse(key: bytes) -> ParsedKey:
+    """Return the kind and the fields of `key`.
+
+    Raises:
+        CorruptRecord: it is not a key of this store.
+    """
+    kind = _kind(key)
+    fields: dict[str, Any] = {}
+    offset = len(kind.prefix)
+    for name, read in kind.fields:
+        fields[name], offset = read(key, offset)
+    types.check_end(key, key, offset)
+    return ParsedKey(kind, **fields)
+
+
+def _kind(key: bytes) -> RecordKind:
+    prefix = key[:2]
+    if prefix == _PAYLOAD and key[2:3] >= _METADATA[2:3]:
+        if key.startswith(_METADATA):
+            return RecordKind.METADATA
+    elif prefix == _SEQ_BLOCK:
+        return RecordKind.ACTIVE if len(key) > len(prefix) else RecordKind.SEQ_BLOCK
+    elif prefix in _KINDS:
+        return _KINDS[prefix]
+    raise types.corrupt(key, 0, "a key of unknown kind")

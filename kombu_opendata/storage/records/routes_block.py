@@ -22,7 +22,7 @@ import struct
 from array import array
 from itertools import pairwise
 
-from . import columns, types
+from . import types
 
 BLOCK_BITS = 8
 #: number of messages of a block
@@ -48,23 +48,23 @@ def encode(counts: array[int]) -> bytes:
     """Encode a block's 256 counts, at least one of which is not 0."""
     entries = SIZE - counts.count(0)
     if entries > _MAX_SPARSE:
-        return types.pack_versioned(_HEAD, "entries", 0) + columns.pack("H", counts)
+        return types.pack_versioned(_HEAD, "entries", 0) + types.pack_column("H", counts)
     places = [place for place, count in enumerate(counts) if count]
     head = types.pack_versioned(_HEAD, "entries", entries)
-    return head + bytes(places) + columns.pack("H", [counts[place] for place in places])
+    return head + bytes(places) + types.pack_column("H", [counts[place] for place in places])
 
 
 def read(key: bytes, value: bytes) -> array[int]:
     """Decode the block's 256 counts, 0 for a message without an entry."""
     (entries,) = types.read_versioned(_HEAD, key, value)
     if entries == 0:
-        counts, end = columns.read("H", key, value, _HEAD.size, SIZE)
+        counts, end = types.read_column("H", key, value, _HEAD.size, SIZE)
         types.check_end(key, value, end)
         if not any(counts):
             raise types.corrupt(key, 1, "a block without entries")
         return counts
-    places, offset = columns.read("B", key, value, _HEAD.size, entries)
-    entry_counts, end = columns.read("H", key, value, offset, entries)
+    places, offset = types.read_column("B", key, value, _HEAD.size, entries)
+    entry_counts, end = types.read_column("H", key, value, offset, entries)
     types.check_end(key, value, end)
     if entries > _MAX_SPARSE:
         raise types.corrupt(key, 1, f"{entries} entries with a place each; at most {_MAX_SPARSE} are allowed")

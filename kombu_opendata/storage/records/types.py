@@ -1,4 +1,4 @@
-"""Building blocks of the formats: names, texts, arrays, JSON, versions; checks and their errors.
+"""Building blocks of the formats: names, texts, arrays, columns, JSON, versions; checks and their errors.
 
 ====================  =====================================================================================
 type                  bytes
@@ -7,9 +7,11 @@ type                  bytes
 ``Utf8``              length u16 little endian, then that many bytes of UTF-8
 ``Array<T>``          count u16 little endian, then that many ``T`` without padding
 JSON                  ``Utf8`` whose text is one JSON object
+column                integers of one size, without a count; always little endian
 ====================  =====================================================================================
 
 Sources: OpenData-Log (``TerminatedBytes``) and OpenData-Timeseries (``Utf8``, ``Array``), as RFC 0001 names them.
+A column is packed and read by one call: a Python call per integer would cost more than all other work of the history.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Callable
+import sys
+from array import array
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from ...errors import CorruptRecord, InvalidMessage, RequestError
@@ -29,6 +33,10 @@ COUNT = struct.Struct("<H")
 #: the version of each format of this package that begins with one; also the whole value of a record without fields
 VERSION = 1
 VERSION_ONLY = bytes((VERSION,))
+
+#: bytes of one integer of a column, by the code of :mod:`array`
+COLUMN_BYTES = {"B": 1, "H": 2, "I": 4, "Q": 8, "q": 8}
+_SWAPS = sys.byteorder == "big"
 
 T = TypeVar("T")
 
@@ -160,6 +168,56 @@ def read_json(key: bytes, value: bytes, offset: int) -> tuple[dict[str, Any], in
     return arguments, end
 
 
+def read_last_json(key: bytes, value: bytes, offset: int) -> dict[str, Any]:
+    """Decode the JSON field at `offset`, which is the last field of `value`."""
+    arguments, end = read_json(key, value, offset)
+    check_end(key, value, end)
+    return arguments
+
+
+# ---- columns
+def pack_column(code: str, values: Iterable[int]) -> bytes:
+    """Pack the column of these integers.
+
+    Raises:
+        RequestError: an integer does not fit.
+    """
+    try:
+        column = array(code, values)
+    except (OverflowError, TypeError) as error:
+        raise RequestError(f"an integer that does not fit its column: {error}") from error
+    if _SWAPS:
+        column.byteswap()
+    return column.tobytes()
+
+
+def pack_columns(codes: str, columns: Iterable[Iterable[int]]) -> bytes:
+    """Pack these columns, one after the other; a code each."""
+    return b"".join(pack_column(code, values) for code, values in zip(codes, columns, strict=True))
+
+
+def read_column(code: str, key: bytes, value: bytes, offset: int, count: int) -> tuple[array[int], int]:
+    """Return the column of ``count`` integers at ``offset``, and the offset of the next field."""
+    end = offset + count * COLUMN_BYTES[code]
+    if end > len(value):
+        raise corrupt(key, offset, f"a column of {count} integers where {len(value) - offset} bytes are left")
+    column = array(code)
+    column.frombytes(value[offset:end])
+    if _SWAPS:
+        column.byteswap()
+    return column, end
+
+
+def read_columns(codes: str, key: bytes, value: bytes, offset: int, count: int) -> tuple[list[array[int]], int]:
+    """Return the columns of ``count`` integers each from ``offset`` on, and the offset of the next field."""
+    columns = []
+    for code in codes:
+        column, offset = read_column(code, key, value, offset, count)
+        columns.append(column)
+    return columns, offset
+
+
+# ---- fixed layouts, versions, ends
 def pack(layout: struct.Struct, fields: str, *values: int | bytes) -> bytes:
     """Pack `values` by `layout`; `fields` names them in the error.
 
@@ -215,6 +273,12 @@ def check_version(key: bytes, version: int) -> None:
     """Check the version of a record."""
     if version != VERSION:
         raise corrupt(key, 0, f"record version {version}")
+
+
+def check_flags(key: bytes, offset: int, flags: int, known: int) -> None:
+    """Check that no unknown flag is set."""
+    if flags & ~known:
+        raise corrupt(key, offset, f"unknown flags {flags:#04x}")
 
 
 def array_count(entries: int, what: str) -> bytes:

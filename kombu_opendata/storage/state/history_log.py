@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 from ...protocol.task_reports import TaskReport
-from ..records import history_log, keys, task_failure
+from ..records import failures, history_log, keys
+from ..records.failures import TaskFailure
 from ..records.history_log import ACKED, DETAILED, MANUAL, REASONS, REDRIVEN, Attempt, ChunkRows, Left
 from ..records.history_trail import BLOCK_BITS
-from ..records.running_tasks import RunningTask
-from ..records.task_failure import TaskFailure
+from ..records.session_records import RunningTask
 from ..slatedb.ffi import WriteBatch
 from .queue_buckets import QueueEntry
 
@@ -218,7 +218,7 @@ class HistoryLog:
         for chunk in unsaved:
             batch.put(keys.history_log_key(*chunk.place), history_log.encode(chunk.rows()))
             for number, failure in chunk.failures.items():
-                batch.put(keys.task_failure_key(number), task_failure.encode(failure))
+                batch.put(keys.task_failure_key(number), failures.encode_task_failure(failure))
         return unsaved
 
     def saved(self, chunks: Iterable[LogChunk]) -> None:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ..records import idempotency, keys, log_retention
+from ..records import idempotency, keys, store_records
 from ..records.dead_letter import REVOKED, DeadLetter
+from ..records.definitions import NO_OVERRIDES, QueueOverrides
 from ..records.idempotency import Sending
-from ..records.log_retention import FOREVER, LogRetention
-from ..records.overrides import NO_OVERRIDES, QueueOverrides
-from ..records.producer import Producer
-from ..records.removal import Removal
 from ..records.routing_cursor import Cursor
+from ..records.session_records import Producer, Removal
+from ..records.store_records import FOREVER, LogRetention
 from ..routing.queue_filters import have_same_filter
 from ..routing.topology import Topology
 from ..slatedb.ffi import WriteBatch
@@ -217,7 +216,7 @@ class LogState:
         if self.record is None:
             batch.delete(keys.LOG_RETENTION_KEY)
         else:
-            batch.put(keys.LOG_RETENTION_KEY, log_retention.encode(self.record))
+            batch.put(keys.LOG_RETENTION_KEY, store_records.encode_log_retention(self.record))
 
 
 class StoreState:

@@ -13,10 +13,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 
-from ..records import handled_failures as records
-from ..records import keys, running_tasks
-from ..records.handled_failures import BLOCK_BITS, Handled
-from ..records.running_tasks import RunningTask
+from ..records import failures as records
+from ..records import keys, session_records
+from ..records.failures import BLOCK_BITS, Handled
+from ..records.session_records import RunningTask
 from ..slatedb.ffi import WriteBatch
 from ..slatedb.store_reads import Reads
 
@@ -104,7 +104,7 @@ class RunningTasks:
         async for rows in store.scan_batches(*keys.kind_range(keys.RecordKind.RUNNING_TASKS)):
             for key, value in rows:
                 session = keys.parse(key).session or b""
-                for queue, tasks in running_tasks.decode(key, value).items():
+                for queue, tasks in session_records.decode_running_tasks(key, value).items():
                     for task in tasks:
                         self.start(session, queue, task)
                 self._stored.add(session)
@@ -118,7 +118,7 @@ class RunningTasks:
                 by_queue: dict[str, list[RunningTask]] = {}
                 for lease, task in tasks.items():
                     by_queue.setdefault(lease[0], []).append(task)
-                batch.put(keys.running_tasks_key(session), running_tasks.encode(by_queue))
+                batch.put(keys.running_tasks_key(session), session_records.encode_running_tasks(by_queue))
                 self._stored.add(session)
             elif session in self._stored:
                 batch.delete(keys.running_tasks_key(session))
@@ -154,7 +154,7 @@ class HandledFailures:
         kind = keys.kind_range(keys.RecordKind.HANDLED_FAILURES)
         async for rows in store.scan_batches(*kind, batch=64):
             for key, value in rows:
-                self._add(records.decode(key, value))
+                self._add(records.decode_handled(key, value))
 
     def _add(self, rows: Iterable[Handled]) -> None:
         for row in rows:
@@ -162,7 +162,7 @@ class HandledFailures:
                 continue
             block = self._blocks.setdefault(row.number >> BLOCK_BITS, _Block())
             block.mask |= 1 << (row.number & _LOW)
-            block.packed += records.pack(row)
+            block.packed += records.pack_handled(row)
 
     # ------------------------------------------------------------------ reading
     def __contains__(self, number: int) -> bool:
@@ -180,7 +180,11 @@ class HandledFailures:
 
     def _rows(self, number: int) -> list[Handled]:
         block = self._blocks.get(number)
-        return [] if block is None else records.decode(keys.handled_failures_key(number), records.join(block.packed))
+        return (
+            []
+            if block is None
+            else records.decode_handled(keys.handled_failures_key(number), records.join_handled(block.packed))
+        )
 
     # ------------------------------------------------------------------ changes
     def handled(self, rows: Iterable[Handled]) -> None:
@@ -209,5 +213,5 @@ class HandledFailures:
             if block is None:
                 batch.delete(key)
             else:
-                batch.put(key, records.join(block.packed))
+                batch.put(key, records.join_handled(block.packed))
         self._dirty.clear()

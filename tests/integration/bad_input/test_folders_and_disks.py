@@ -15,7 +15,7 @@ import amqp.exceptions as amqp
 import pytest
 
 from kombu_opendata import errors
-from kombu_opendata.storage.records import header, keys
+from kombu_opendata.storage.records import keys, store_records
 from kombu_opendata.storage.slatedb.disk_cache import DiskCache
 from kombu_opendata.storage.slatedb.store_writer import SlateStore
 
@@ -188,7 +188,9 @@ def _make_newer(folder: Path, instance: str) -> None:
     async def write() -> None:
         store = await SlateStore.open(f"file://{folder}", instance)
         batch = store.batch()
-        batch.put(keys.STORE_HEADER_KEY, header.encode(header.StoreHeader(1, instance, format_version=3)))
+        batch.put(
+            keys.STORE_HEADER_KEY, store_records.encode_header(store_records.StoreHeader(1, instance, format_version=3))
+        )
         await store.write(batch)
         await store.flush_wal()
         await store.close()

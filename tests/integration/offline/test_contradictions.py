@@ -11,37 +11,27 @@ from kombu_opendata.errors import CorruptRecord
 from kombu_opendata.offline import Finding, Severity, VerifyStatus
 from kombu_opendata.storage.records import (
     active,
-    attempts,
-    checkpoint_marks,
-    config,
     dead_letter,
-    handled_failures,
-    header,
+    definitions,
+    failures,
     history_headers,
     idempotency,
     keys,
-    leases,
     metadata,
-    options,
-    overrides,
     payload,
-    producer,
     results,
     routes_block,
     routing_cursor,
-    running_tasks,
-    seq_block,
+    session_records,
     settled,
     staged,
-    task_failure,
-    topology,
+    store_records,
 )
+from kombu_opendata.storage.records.definitions import QueueOverrides
+from kombu_opendata.storage.records.failures import TaskFailure
 from kombu_opendata.storage.records.keys import RecordKind
-from kombu_opendata.storage.records.leases import SessionLeases
-from kombu_opendata.storage.records.overrides import QueueOverrides
 from kombu_opendata.storage.records.payload import CHUNK_BYTES
-from kombu_opendata.storage.records.running_tasks import RunningTask
-from kombu_opendata.storage.records.task_failure import TaskFailure
+from kombu_opendata.storage.records.session_records import RunningTask, SessionLeases
 from tests.support.engine import OTHER, SESSION
 from tests.support.rich_store import edit
 from tests.support.verified import describe, verify
@@ -111,18 +101,24 @@ BROKEN: dict[str, tuple[str, Break]] = {
     "no header": ("header-damaged", lambda _: {keys.STORE_HEADER_KEY: None}),
     "another instance's header": (
         "header-instance",
-        lambda _: {keys.STORE_HEADER_KEY: header.encode(header.StoreHeader(NOW, "other"))},
+        lambda _: {keys.STORE_HEADER_KEY: store_records.encode_header(store_records.StoreHeader(NOW, "other"))},
     ),
     "header of the future": (
         "time-implausible",
-        lambda _: {keys.STORE_HEADER_KEY: header.encode(header.StoreHeader(AHEAD, "default"))},
+        lambda _: {keys.STORE_HEADER_KEY: store_records.encode_header(store_records.StoreHeader(AHEAD, "default"))},
     ),
     "no sequence block": ("sequence-missing", lambda _: {keys.SEQ_BLOCK_KEY: None}),
-    "a sequence block behind": ("sequence-behind", lambda _: {keys.SEQ_BLOCK_KEY: seq_block.encode(0, 10)}),
-    "an empty sequence block": ("sequence-behind", lambda _: {keys.SEQ_BLOCK_KEY: seq_block.encode(0, 0)}),
+    "a sequence block behind": (
+        "sequence-behind",
+        lambda _: {keys.SEQ_BLOCK_KEY: store_records.encode_seq_block(0, 10)},
+    ),
+    "an empty sequence block": (
+        "sequence-behind",
+        lambda _: {keys.SEQ_BLOCK_KEY: store_records.encode_seq_block(0, 0)},
+    ),
     "a position behind the journal": (
         "journal-behind",
-        lambda _: {keys.JOURNAL_POSITION_KEY: checkpoint_marks.encode_journal_position(1_000_000)},
+        lambda _: {keys.JOURNAL_POSITION_KEY: store_records.encode_journal_position(1_000_000)},
     ),
     "a position that does not decode": ("journal-position", lambda _: {keys.JOURNAL_POSITION_KEY: b"123"}),
     "a key of an unknown kind": ("key-unknown", lambda _: {b"\x01\x7fnew": b"1"}),
@@ -138,11 +134,15 @@ BROKEN: dict[str, tuple[str, Break]] = {
     "records of no queue": ("queue-unknown", lambda _: {keys.active_key("nobody"): active.encode([], [])}),
     "overrides of no queue": (
         "queue-unknown",
-        lambda _: {keys.overrides_key("nobody"): overrides.encode(QueueOverrides(0, 0, {"x-max-length": 1}))},
+        lambda _: {
+            keys.overrides_key("nobody"): definitions.encode_overrides(QueueOverrides(0, 0, {"x-max-length": 1}))
+        },
     ),
     "overrides with another filter": (
         "filter-differs",
-        lambda _: {keys.overrides_key("c"): overrides.encode(QueueOverrides(0, 0, {"x-filter": "a = 'other'"}))},
+        lambda _: {
+            keys.overrides_key("c"): definitions.encode_overrides(QueueOverrides(0, 0, {"x-filter": "a = 'other'"}))
+        },
     ),
     "a bucket that is empty in the middle": (
         "bucket-empty",
@@ -157,47 +157,55 @@ BROKEN: dict[str, tuple[str, Break]] = {
     "options that do not decode": ("record-corrupt", lambda _: {keys.options_key("a"): b"\1\0"}),
     "another filter": (
         "filter-differs",
-        lambda _: {keys.config_key("a"): config.encode(config.QueueConfig("exchange = 'y'", 2, 86_400))},
+        lambda _: {
+            keys.config_key("a"): definitions.encode_config(definitions.QueueConfig("exchange = 'y'", 2, 86_400))
+        },
     ),
     "a filter that lacks a binding": (
         "filter-differs",
-        lambda rich: {keys.binding_key("amq.topic", "a", "more.#"): topology.encode_binding({})},
+        lambda rich: {keys.binding_key("amq.topic", "a", "more.#"): definitions.encode_binding({})},
     ),
     "no attempts": (
         "settings-implausible",
         lambda rich: {
-            keys.config_key("c"): config.encode(rich.plain.of[RecordKind.CONFIG]["c"]._replace(max_attempts=0))
+            keys.config_key("c"): definitions.encode_config(
+                rich.plain.of[RecordKind.CONFIG]["c"]._replace(max_attempts=0)
+            )
         },
     ),
     "a lease of 0 s": (
         "settings-implausible",
         lambda rich: {
-            keys.options_key("c"): options.encode(rich.plain.of[RecordKind.OPTIONS]["c"]._replace(lease_seconds=0))
+            keys.options_key("c"): definitions.encode_options(
+                rich.plain.of[RecordKind.OPTIONS]["c"]._replace(lease_seconds=0)
+            )
         },
     ),
     # ---- topology
     "a binding to no exchange": (
         "binding-orphan",
-        lambda _: {keys.binding_key("no", "a", "k"): topology.encode_binding({})},
+        lambda _: {keys.binding_key("no", "a", "k"): definitions.encode_binding({})},
     ),
     "a binding of no queue": (
         "binding-orphan",
-        lambda _: {keys.binding_key("x", "no", "k", "{}"): topology.encode_binding({})},
+        lambda _: {keys.binding_key("x", "no", "k", "{}"): definitions.encode_binding({})},
     ),
     "a headers binding under another's key": (
         "key-value-mismatch",
-        lambda _: {keys.binding_key("x", "b", "", '{"k":1}'): topology.encode_binding({"k": 2})},
+        lambda _: {keys.binding_key("x", "b", "", '{"k":1}'): definitions.encode_binding({"k": 2})},
     ),
     "an exchange of no type": (
         "exchange-implausible",
         lambda _: {
-            keys.exchange_key("odd"): topology.encode_exchange(topology.ExchangeRecord("strange", True, False, {}))
+            keys.exchange_key("odd"): definitions.encode_exchange(
+                definitions.ExchangeRecord("strange", True, False, {})
+            )
         },
     ),
     "an exchange that is not durable": (
         "exchange-implausible",
         lambda _: {
-            keys.exchange_key("odd"): topology.encode_exchange(topology.ExchangeRecord("topic", False, False, {}))
+            keys.exchange_key("odd"): definitions.encode_exchange(definitions.ExchangeRecord("topic", False, False, {}))
         },
     ),
     # ---- messages
@@ -240,7 +248,7 @@ BROKEN: dict[str, tuple[str, Break]] = {
         "message-orphan",
         lambda _: {keys.metadata_key(4000): metadata.encode(4000, NOW, NOW, NOW, 0, {})},
     ),
-    "attempts of no message": ("message-orphan", lambda _: {keys.attempts_key(4000): attempts.encode(["a"])}),
+    "attempts of no message": ("message-orphan", lambda _: {keys.attempts_key(4000): active.encode_attempts(["a"])}),
     "routes of no message": ("message-orphan", lambda rich: counted(rich, 4000, 1)),
     "kept by the log, and not there": (
         "payload-missing",
@@ -303,45 +311,59 @@ BROKEN: dict[str, tuple[str, Break]] = {
     # ---- leases, producers, dead letters
     "in flight and no lease": (
         "lease-missing",
-        lambda rich: {keys.session_key(OTHER): leases.encode(SessionLeases("other", NOW, {}))},
+        lambda rich: {keys.session_key(OTHER): session_records.encode_leases(SessionLeases("other", NOW, {}))},
     ),
     "a lease of what waits": (
         "lease-stale",
         lambda rich: {
-            keys.session_key(OTHER): leases.encode(SessionLeases("other", NOW, {"many": [rich.ids.waiting]}))
+            keys.session_key(OTHER): session_records.encode_leases(
+                SessionLeases("other", NOW, {"many": [rich.ids.waiting]})
+            )
         },
     ),
     "leased twice": (
         "lease-twice",
         lambda rich: {
-            keys.session_key(b"3" * 16): leases.encode(SessionLeases("third", NOW, {"held": [rich.ids.held]}))
+            keys.session_key(b"3" * 16): session_records.encode_leases(
+                SessionLeases("third", NOW, {"held": [rich.ids.held]})
+            )
         },
     ),
     "leased twice by one": (
         "lease-twice",
         lambda rich: {
-            keys.session_key(OTHER): leases.encode(SessionLeases("other", NOW, {"held": [rich.ids.held] * 2}))
+            keys.session_key(OTHER): session_records.encode_leases(
+                SessionLeases("other", NOW, {"held": [rich.ids.held] * 2})
+            )
         },
     ),
     "leases of the future": (
         "time-implausible",
-        lambda rich: {keys.session_key(b"3" * 16): leases.encode(SessionLeases("third", AHEAD, {}))},
+        lambda rich: {keys.session_key(b"3" * 16): session_records.encode_leases(SessionLeases("third", AHEAD, {}))},
     ),
     "a publish that was not yet": (
         "producer-implausible",
-        lambda _: {keys.producer_key(SESSION): producer.encode(producer.Producer(5, 99_999, 1, NOW))},
+        lambda _: {
+            keys.producer_key(SESSION): session_records.encode_producer(session_records.Producer(5, 99_999, 1, NOW))
+        },
     ),
     "holes before the first number": (
         "producer-implausible",
-        lambda _: {keys.producer_key(SESSION): producer.encode(producer.Producer(2, 1, 1, NOW, 0b1100))},
+        lambda _: {
+            keys.producer_key(SESSION): session_records.encode_producer(session_records.Producer(2, 1, 1, NOW, 0b1100))
+        },
     ),
     "the last number as a hole": (
         "producer-implausible",
-        lambda _: {keys.producer_key(SESSION): producer.encode(producer.Producer(5, 1, 1, NOW, 0b1))},
+        lambda _: {
+            keys.producer_key(SESSION): session_records.encode_producer(session_records.Producer(5, 1, 1, NOW, 0b1))
+        },
     ),
     "a publish of the future": (
         "producer-implausible",
-        lambda _: {keys.producer_key(SESSION): producer.encode(producer.Producer(5, 1, 1, AHEAD))},
+        lambda _: {
+            keys.producer_key(SESSION): session_records.encode_producer(session_records.Producer(5, 1, 1, AHEAD))
+        },
     ),
     "a letter for no reason": (
         "dead-letter-wrong",
@@ -399,7 +421,7 @@ BROKEN: dict[str, tuple[str, Break]] = {
     # ---- history
     "an error of no attempt": (
         "history-wrong",
-        lambda _: {keys.task_failure_key(99_999): task_failure.encode(TaskFailure("no", ""))},
+        lambda _: {keys.task_failure_key(99_999): failures.encode_task_failure(TaskFailure("no", ""))},
     ),
     "a failed attempt without its error": ("history-wrong", lambda _: {keys.task_failure_key(1): None}),
     "a failure handled before it happened": ("history-wrong", lambda _: handled(99_999, 1)),
@@ -454,13 +476,17 @@ def a_send(ids: tuple[int, ...], queues: tuple[tuple[str, ...], ...]) -> Changes
 
 def running(session: bytes, id: int, *, started_at: int = NOW) -> Changes:
     """A running task."""
-    return {keys.running_tasks_key(session): running_tasks.encode({"a": [RunningTask(id, 1, started_at, 0, 1)]})}
+    return {
+        keys.running_tasks_key(session): session_records.encode_running_tasks(
+            {"a": [RunningTask(id, 1, started_at, 0, 1)]}
+        )
+    }
 
 
 def handled(number: int, id: int) -> Changes:
     """A failed attempt that was run again as a message."""
-    row = handled_failures.pack(handled_failures.Handled(number, handled_failures.RETRIED, 1, id))
-    return {keys.handled_failures_key(number >> 8): handled_failures.join(row)}
+    row = failures.pack_handled(failures.Handled(number, failures.RETRIED, 1, id))
+    return {keys.handled_failures_key(number >> 8): failures.join_handled(row)}
 
 
 def kept(attempt: int, id: int) -> Changes:
@@ -475,7 +501,11 @@ def letter(rich: Rich, **changes: object) -> Changes:
 
 def first_bucket(rich: Rich, queue: str, done: int = 0, failed: int = 0) -> Changes:
     found = rich.plain.of[RecordKind.OPTIONS][queue]
-    return {keys.options_key(queue): options.encode(found._replace(first_done_bucket=done, first_failed_bucket=failed))}
+    return {
+        keys.options_key(queue): definitions.encode_options(
+            found._replace(first_done_bucket=done, first_failed_bucket=failed)
+        )
+    }
 
 
 def test_a_good_store_is_clean(rich: Rich, killed: Rich) -> None:

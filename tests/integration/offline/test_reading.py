@@ -32,7 +32,7 @@ from kombu_opendata.offline.records import message_facts, message_scan
 from kombu_opendata.offline.records.message_facts import MessageFacts
 from kombu_opendata.offline.records.message_scan import MessageScan
 from kombu_opendata.storage.engine import Engine
-from kombu_opendata.storage.records import checkpoint_marks, keys
+from kombu_opendata.storage.records import keys, store_records
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.clock import ManualClock
@@ -173,7 +173,7 @@ def test_what_is_in_the_journal_only_is_shown(rich: Rich, killed: Rich) -> None:
 
 def test_a_damaged_journal_is_an_error(killed: Rich, copy_of: Callable[[Rich], Path]) -> None:
     root = copy_of(killed)
-    edit(root, {keys.JOURNAL_POSITION_KEY: checkpoint_marks.encode_journal_position(0)})
+    edit(root, {keys.JOURNAL_POSITION_KEY: store_records.encode_journal_position(0)})
     with pytest.raises(CorruptRecord, match="are missing"):
         look(root, listed)
 

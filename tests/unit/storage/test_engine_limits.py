@@ -14,7 +14,7 @@ from kombu_opendata.errors import InvalidMessage, NewerFormat, RequestError, Sto
 from kombu_opendata.storage.commit import commits
 from kombu_opendata.storage.commit.journal import Journal
 from kombu_opendata.storage.engine_settings import EngineSettings
-from kombu_opendata.storage.records import header, keys
+from kombu_opendata.storage.records import keys, store_records
 from kombu_opendata.storage.records.keys import RecordKind
 from tests.support.engine import World, nothing, run, small_buckets
 from tests.support.plain_store import PlainStore
@@ -24,7 +24,7 @@ def test_a_newer_store_is_refused(tmp_path: Path) -> None:
     async def newer(world: World) -> None:
         value = await world.engine.store.get(keys.STORE_HEADER_KEY)
         assert value is not None
-        header.decode(keys.STORE_HEADER_KEY, value)
+        store_records.decode_header(keys.STORE_HEADER_KEY, value)
         batch = world.engine.store.batch()
         batch.put(keys.STORE_HEADER_KEY, b"\xff\xff" + value[2:])
         await world.engine.store.write(batch)
@@ -37,7 +37,10 @@ def test_a_newer_store_is_refused(tmp_path: Path) -> None:
 def test_a_store_of_format_1_is_refused(tmp_path: Path) -> None:
     async def older(world: World) -> None:
         batch = world.engine.store.batch()
-        batch.put(keys.STORE_HEADER_KEY, header.encode(header.StoreHeader(1, "default", format_version=1)))
+        batch.put(
+            keys.STORE_HEADER_KEY,
+            store_records.encode_header(store_records.StoreHeader(1, "default", format_version=1)),
+        )
         await world.engine.store.write(batch)
 
     root = run(tmp_path / "s", older).root

@@ -21,7 +21,7 @@ from ....storage.history.failures.view import FailureView
 from ....storage.messages.payloads import Payloads
 from ....storage.operations.archive_and_delete import Selection, SettledMoves
 from ....storage.operations.moves import MoveCounts, Moves, MoveTarget
-from ....storage.records.handled_failures import DISMISSED, RETRIED
+from ....storage.records.failures import DISMISSED, RETRIED
 from ....storage.state.store_state import StoreState
 from ...delivery.outbox import Outbox
 from ...delivery.queues import Queues

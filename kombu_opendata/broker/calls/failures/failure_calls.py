@@ -12,8 +12,7 @@ from ....storage.clock import Clock
 from ....storage.history.failures import failure
 from ....storage.history.failures.failure import Failure, FailureFilterValues
 from ....storage.history.failures.view import FailureView
-from ....storage.records.handled_failures import HOW
-from ....storage.records.task_failure import NONE, TaskFailure
+from ....storage.records.failures import HOW, NO_FAILURE, TaskFailure
 from ....storage.state.store_state import StoreState
 from ...access.rights import Rights
 from ..dispatch import required_rights as needs
@@ -41,7 +40,8 @@ class FailureCalls:
         after = failure.read_cursor(msg.next, filters, descending=descending) if msg.next else None
         page = await self._view.page(filters, _shows(rights), msg.limit, after, descending=descending)
         infos = (
-            self._info(failure, page.texts.get(failure.facts.number, NONE), msg.tracebacks) for failure in page.items
+            self._info(failure, page.texts.get(failure.facts.number, NO_FAILURE), msg.tracebacks)
+            for failure in page.items
         )
         items = tuple(shown_failure(rights, info) for info in infos)
         next_cursor = None if page.next is None else failure.make_cursor(filters, page.next, descending=descending)

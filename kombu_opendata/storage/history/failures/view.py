@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ...read.settled_buckets import SettledBuckets
 from ...read.stored_messages import matching
-from ...records.task_failure import TaskFailure
+from ...records.failures import TaskFailure
 from ...state.store_state import StoreState
 from ..lists.pages import PAGE_BYTES
 from ..lists.reader import ListReader

@@ -11,10 +11,10 @@ from contextlib import aclosing
 from typing import NamedTuple
 
 from ....protocol.task_reports import STATES
+from ...records.failures import TaskFailure
 from ...records.history_index import ATTEMPTS, MESSAGES
 from ...records.history_log import DETAILED, MANUAL, OUTCOMES, REJECTED, Attempt
 from ...records.metadata import Metadata
-from ...records.task_failure import TaskFailure
 from ..index import value_hashes
 from .live_messages import AVAILABLE, IN_FLIGHT, RUNNING, Live
 from .query import ListFilters, ListPosition

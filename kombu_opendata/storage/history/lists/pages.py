@@ -11,8 +11,8 @@ from itertools import chain
 from typing import Generic, NamedTuple, TypeVar
 
 from ....errors import CorruptRecord
+from ...records.failures import TaskFailure
 from ...records.metadata import Metadata
-from ...records.task_failure import TaskFailure
 from . import query
 from .candidates import MAX_BATCH, AttemptRecord, MessageEvent, MessageRecord, NumberRange, attempts, messages
 from .query import ListFilters, Paging, TimeBuckets

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from ...messages.payloads import Payloads
 from ...read.stored_messages import first_received_from, read_metadata
-from ...records import history_log, history_trail, keys, metadata, task_failure
+from ...records import failures, history_log, history_trail, keys, metadata
+from ...records.failures import TaskFailure
 from ...records.history_log import MANUAL, REASONS, SETTLED_BY, Attempt
 from ...records.history_trail import BLOCK_BITS, LEFT, TrailEvent
 from ...records.kinds import MAX_MESSAGE_ID
 from ...records.metadata import Metadata
-from ...records.task_failure import TaskFailure
 from ...slatedb.rows import Pair
 from ...slatedb.store_writer import SlateStore
 from ...state.history_log import HistoryLog
@@ -200,7 +200,7 @@ class ListReader:
             records = [keys.task_failure_key(number) for number in batch]
             for number, key, value in zip(batch, records, await self.store.get_many(records), strict=True):
                 if value is not None:
-                    results[number] = task_failure.decode(key, value)
+                    results[number] = failures.decode_task_failure(key, value)
         return results
 
     async def _stored_attempt(self, number: int) -> Attempt | None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata.broker.delivery.lease_expiry import LeaseExpiry
-from kombu_opendata.storage.records.running_tasks import RunningTask
+from kombu_opendata.storage.records.session_records import RunningTask
 from kombu_opendata.storage.state.task_state import RunningTasks
 
 GRACE_MS = 2000

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kombu_opendata.errors import RequestError
-from kombu_opendata.storage.records.overrides import DELIVERIES, NO_OVERRIDES, QueueOverrides
+from kombu_opendata.storage.records.definitions import DELIVERIES, NO_OVERRIDES, QueueOverrides
 from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import World, run
 

@@ -12,8 +12,8 @@ from kombu_opendata.storage.effects.deliveries import AckEffect
 from kombu_opendata.storage.effects.effect import Effect
 from kombu_opendata.storage.effects.tasks import FinishEffect, StartEffect
 from kombu_opendata.storage.operations import task_runs
+from kombu_opendata.storage.records.failures import TaskFailure
 from kombu_opendata.storage.records.history_log import Attempt
-from kombu_opendata.storage.records.task_failure import TaskFailure
 from kombu_opendata.storage.state.queue_buckets import QueueEntry
 from tests.support.engine import World, run
 

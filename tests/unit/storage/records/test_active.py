@@ -1,10 +1,13 @@
+"""Active messages, and the claims of a message."""
+
 from __future__ import annotations
 
 import pytest
 
-from kombu_opendata.errors import CorruptRecord, RequestError
+from kombu_opendata.errors import CorruptRecord, InvalidMessage, RequestError
 from kombu_opendata.storage.records import active, keys
 
+# ---- active
 KEY = keys.active_key("q", 1)
 
 
@@ -51,3 +54,18 @@ def test_columns_are_refused_as_rows_are(value: bytes) -> None:
     with pytest.raises(CorruptRecord) as caught:
         active.decode_columns(KEY, value)
     assert caught.value.values["key"] == KEY
+
+
+# ---- attempts
+def test_order_and_repeats_are_kept() -> None:
+    consumers = ["b", "a", "b", ""]
+    assert active.decode_attempts(keys.attempts_key(1), active.encode_attempts(consumers)) == consumers
+
+
+def test_refuses() -> None:
+    with pytest.raises(RequestError):
+        active.encode_attempts(["a"] * 65536)
+    with pytest.raises(InvalidMessage):
+        active.encode_attempts(["a" * 65536])
+    with pytest.raises(CorruptRecord):
+        active.decode_attempts(keys.attempts_key(1), b"\x02\x00\x00\x00")

@@ -1,9 +1,13 @@
+"""Kinds of records and the parser of keys."""
+
 from __future__ import annotations
 
 from pathlib import Path
 
-from kombu_opendata.storage.records.kinds import RecordKind
+from kombu_opendata.storage.records import keys
+from kombu_opendata.storage.records.kinds import ParsedKey, RecordKind, parse
 
+# ---- kinds
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "rfcs" / "0001-records.md"
 
 
@@ -22,3 +26,16 @@ def test_the_page_has_every_kind() -> None:
     table = PAGE.read_text().split("## Keys and values")[1].split("\n## ")[0]
     shown = {line[3:8] for line in table.splitlines() if line.startswith("| `01 ")}
     assert shown == {kind.prefix[:2].hex(" ") for kind in RecordKind}
+
+
+# ---- key parser
+def test_binding_has_three_names() -> None:
+    parsed = parse(keys.binding_key("e\x00", "q\x01", "k.ÿ"))
+    assert parsed == ParsedKey(keys.RecordKind.BINDING, "e\x00", queue="q\x01", routing_key="k.ÿ")
+
+
+def test_name_that_is_not_utf8_comes_back_to_the_same_key() -> None:
+    stored = bytes.fromhex("01027101037800")
+    name = parse(stored).name
+    assert name == "q\udcffx"
+    assert keys.active_key(name) == stored

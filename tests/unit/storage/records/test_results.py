@@ -4,7 +4,7 @@ import pytest
 
 from kombu_opendata.errors import CorruptRecord
 from kombu_opendata.storage.records import decode_any, keys, results, types
-from kombu_opendata.storage.records.key_parser import ParsedKey
+from kombu_opendata.storage.records.kinds import ParsedKey
 
 RESULT = results.Result(results.FINAL, 1769385600000, b"\x00value\xff")
 CHORD = results.Chord(0, -1, 2, b"header")

@@ -4,7 +4,7 @@ import pytest
 
 from kombu_opendata.errors import CorruptRecord, RequestError
 from kombu_opendata.storage.records import decode_any, keys, staged, types
-from kombu_opendata.storage.records.key_parser import ParsedKey
+from kombu_opendata.storage.records.kinds import ParsedKey
 
 JOB = staged.JobRecord(4096, 300, 2, 70_000, 1769385600000, 256, 5, 1, 0, {"celery": (250, 3, 2, 1)})
 OBJECT = staged.Object(300, 299, 70_000, 0xCAFEBABE, "ab/0-0-cd.batch", "job")

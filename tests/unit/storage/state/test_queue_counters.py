@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kombu_opendata.storage.records import keys, queue_counts
+from kombu_opendata.storage.records import definitions, keys
 from kombu_opendata.storage.state.queue_buckets import QueueEntry
 from kombu_opendata.storage.state.store_state import QueueSettings
 
@@ -136,7 +136,7 @@ def test_counters_are_written_for_queues_in_which_something_happened(tmp_path: P
         await world.engine.commits.checkpoint()
         value = await world.engine.store.get(keys.queue_counts_key("q"))
         assert value is not None
-        assert queue_counts.decode(b"", value).values[:4] == (1, 1, 0, 1)
+        assert definitions.decode_counts(b"", value).values[:4] == (1, 1, 0, 1)
         assert await world.engine.store.get(keys.queue_counts_key("idle")) is None
 
     run(tmp_path / "store", steps)

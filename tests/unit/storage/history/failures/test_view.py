@@ -15,7 +15,7 @@ from kombu_opendata.storage.effects.tasks import HandleFailuresEffect
 from kombu_opendata.storage.history.failures import facts, failure, view
 from kombu_opendata.storage.history.failures.failure import Failure
 from kombu_opendata.storage.operations.archive_and_delete import Selection
-from kombu_opendata.storage.records.handled_failures import DISMISSED, RETRIED
+from kombu_opendata.storage.records.failures import DISMISSED, RETRIED
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import SETTINGS, World, run
