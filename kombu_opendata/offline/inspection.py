@@ -13,7 +13,7 @@ from ..protocol.envelope import decode as decode_envelope
 from ..staging.folder_url import StagedFolder
 from ..storage import records as stored
 from ..storage.messages.payload_reader import PayloadReader, locate
-from ..storage.records import keys, payload, routes_block
+from ..storage.records import keys, payload, routes_block, session_records
 from ..storage.records.keys import RecordKind
 from .findings import OnProgress, Progress
 from .records.message_facts import BUCKETS, IN_FLIGHT, entries_of
@@ -195,7 +195,7 @@ async def _holders(store: OfflineStore, found: MessageDetails) -> None:
         return
     async for rows in store.scan_batches(*keys.kind_range(RecordKind.LEASES)):
         for key, value in rows:
-            leases = stored.leases.decode(key, value)
+            leases = session_records.decode_leases(key, value)
             for queue in held.keys() & leases.held.keys():
                 if found.id in leases.held[queue]:
                     held[queue].holder, held[queue].consumer = key[2:].hex(), leases.consumer
