@@ -14,20 +14,32 @@ frame      bytes  any number of them in either direction
 length     4      u32 little endian, of the body
 body       n      one msgpack array, see :mod:`kombu_opendata.protocol.messages`
 =========  =====  =========================================================
+
+Decoding takes time for each item, not for each byte: three million headers take seconds, during which the broker serves
+no client. The types of the messages therefore limit the length of maps and lists, which msgspec checks before it
+decodes them. In addition, large frames are examined first: only some kinds of messages may be large, and the number of
+headers in a batch is limited.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Generator
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 
-from ..errors import FrameTooLarge, ProtocolError, VersionMismatch
-from .envelope import DEFAULT_MAX_MESSAGE_BYTES
-from .frame_limits import SMALL_FRAME_BYTES, check_large, too_long
-from .messages import BrokerMessage, ClientMessage
+from ..errors import (
+    FrameTooLarge,
+    InvalidMessage,
+    OpenDataError,
+    ProtocolError,
+    RequestError,
+    VersionMismatch,
+)
+from .envelope import DEFAULT_MAX_MESSAGE_BYTES, MAX_HEADERS
+from .messages import OPERATIONS, BrokerMessage, ClientMessage, Resume, Send
+from .messages.message_base import MAX_ITEMS, Numbered, WireMessage
 
 MAJOR = 1
 MINOR = 0
@@ -83,13 +95,126 @@ def frame(message: Any) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
+# ---------------------------------------------------------------------- limits of clients' frames
+def _tag_of(message: type[WireMessage]) -> int:
+    tag = message.__struct_config__.tag
+    assert isinstance(tag, int), message
+    return tag
+
+
+#: limit for the headers of all messages of a batch together
+MAX_BATCH_HEADERS = 250_000
+#: frames up to this size are decoded without a check before
+SMALL_FRAME_BYTES = 256 << 10
+#: numbers of the messages that may be larger, and of those without a reply
+LARGE = frozenset(_tag_of(message) for message in OPERATIONS if message.operation.may_be_large) | {_tag_of(Resume)}
+_UNANSWERED = frozenset(_tag_of(message) for message in OPERATIONS if not issubclass(message, Numbered))
+_SEND = _tag_of(Send)
+
+
+class _FrameHead(msgspec.Struct, array_like=True):
+    """First fields of any message."""
+
+    tag: int
+    rid: Any = 0
+
+
+class _Batch(msgspec.Struct, array_like=True):
+    """Send message with undecoded headers."""
+
+    tag: int
+    rid: int
+    seq: int
+    exchange: str
+    routing_key: str
+    messages: Annotated[list[tuple[msgspec.Raw, msgspec.Raw, Any, Any, Any]], msgspec.Meta(max_length=MAX_ITEMS)]
+
+
+class Refused(msgspec.Struct):
+    """Placeholder for a message that is not decoded because it exceeds a limit."""
+
+    rid: int
+    error: OpenDataError
+
+
+_head = msgspec.msgpack.Decoder(_FrameHead).decode
+_batch = msgspec.msgpack.Decoder(_Batch).decode
+
+
+def check_large(body: Any) -> Refused | None:
+    """Check a large frame; return its refusal if it must not be decoded, else None.
+
+    Raises:
+        msgspec.MsgspecError: the frame is not a message.
+    """
+    tag = _tag(body)
+    if tag not in LARGE:
+        size = len(body)
+        text = f"a call of this kind (number {tag}) may have at most {SMALL_FRAME_BYTES} bytes, not {size}"
+        return _refusal(body, RequestError(text, size=size, limit=SMALL_FRAME_BYTES))
+    if tag == _SEND:
+        batch = _batch(body)
+        count = sum(_map_length(headers) for _envelope, headers, *_rest in batch.messages)
+        if count > MAX_BATCH_HEADERS:
+            text = f"a batch may have at most {MAX_BATCH_HEADERS} headers in all, not {count}: send several"
+            return Refused(batch.rid, InvalidMessage(text, count=count, limit=MAX_BATCH_HEADERS))
+    return None
+
+
+def too_long(body: Any, exc: msgspec.ValidationError) -> Refused | None:
+    """Return the refusal for a decoder's error about a map or list that is too long; None for any other error."""
+    _text, _, limit = str(exc).partition(" of length <= ")
+    if not limit:
+        return None
+    number = int(limit.partition(" ")[0])
+    if number == MAX_HEADERS:
+        text = f"a message may have at most {MAX_HEADERS} headers (four of them are the broker's own)"
+        return _refusal(body, InvalidMessage(text, limit=MAX_HEADERS))
+    return _refusal(body, RequestError(f"a list in this call has more than {number} items: send several", limit=number))
+
+
+def _refusal(body: Any, error: OpenDataError) -> Refused:
+    """Return the error as a reply to the message.
+
+    Raises:
+        ProtocolError: the message is incomplete, or has no request number for a reply.
+    """
+    try:
+        head = _head(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+        raise ProtocolError(f"{error.text}; the rest of the message does not decode: {exc}") from exc
+    if head.tag in _UNANSWERED or type(head.rid) is not int or not head.rid:
+        raise ProtocolError(error.text)
+    return Refused(head.rid, error)
+
+
+def _tag(body: Any) -> int:
+    """Return the message's number, read from the first bytes; -1 if it has none."""
+    first = body[0]
+    at = 1 if 0x90 <= first <= 0x9F else 3 if first == 0xDC else 5 if first == 0xDD else 0
+    if not at:
+        return -1
+    return body[at + 1] if body[at] == 0xCC else body[at] if body[at] < 0x80 else -1
+
+
+def _map_length(data: Any) -> int:
+    """Return the number of pairs of a msgpack map; 0 for anything else, which the decoder refuses."""
+    view = memoryview(data)
+    first = view[0]
+    if 0x80 <= first <= 0x8F:
+        return first & 0x0F
+    size = {0xDE: 2, 0xDF: 4}.get(first, 0)
+    return int.from_bytes(view[1 : 1 + size], "big")
+
+
+# ---------------------------------------------------------------------- reading
 class FrameReader(Generic[M]):
     """Reader that splits a byte stream into messages.
 
     Args:
         decoder: ``client_messages`` or ``broker_messages``.
         max_frame_bytes: a longer frame raises FrameTooLarge as soon as its length is known.
-        bounded: turns a frame that breaks a limit of :mod:`.frame_limits` into a :class:`Refused`.
+        bounded: turns a frame that breaks a limit of clients' messages into a :class:`Refused`.
 
     Attributes:
         rest: the received bytes of an incomplete frame.

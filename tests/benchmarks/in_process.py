@@ -10,12 +10,10 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
-from types import SimpleNamespace
 from typing import Any
 
 from kombu_opendata.broker.access.file_format import Patterns
 from kombu_opendata.broker.access.rights import Rights
-from kombu_opendata.broker.calls.dispatch.required_rights import publish
 from kombu_opendata.cli.administration.users import celery_pattern
 from kombu_opendata.protocol.messages import Publish
 from kombu_opendata.storage.routing.topology import Topology
@@ -105,8 +103,8 @@ def measure_permissions(sizes: Sizes, results: Results, _folder: Path, _step: St
 
     def check(pattern: str, names: list[str], calls: int) -> float:
         rights = Rights("user", "default", Patterns(pattern, pattern, pattern))
-        call: Any = SimpleNamespace(session=SimpleNamespace(rights=rights))
-        return microseconds(lambda p: publish(call, p), [Publish(0, 1, "", n, b"", {}, 0, 1) for n in names], calls)
+        publish = Publish.operation.permission.check
+        return microseconds(lambda p: publish(rights, p), [Publish(0, 1, "", n, b"", {}, 0, 1) for n in names], calls)
 
     names = [f"queue-{number}" for number in range(100)]
     new = [f"new-{number}" for number in range(NEW_NAMES)]

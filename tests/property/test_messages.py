@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import types
 import typing
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, ClassVar, get_args, get_origin
 
 import msgspec
 import pytest
@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kombu_opendata.errors import ProtocolError
-from kombu_opendata.protocol.frame_limits import Refused
-from kombu_opendata.protocol.framing import FrameReader, broker_messages, client_messages, frame
+from kombu_opendata.protocol.framing import FrameReader, Refused, broker_messages, client_messages, frame
 from kombu_opendata.protocol.messages import BrokerMessage, ClientMessage
 from kombu_opendata.protocol.messages.message_base import WireMessage
 
@@ -57,7 +56,7 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return st.sampled_from(kind)
     fields = typing.get_type_hints(kind, include_extras=True)  # of a struct, a named tuple or a dataclass
-    return st.builds(kind, **{name: values(of) for name, of in fields.items()})
+    return st.builds(kind, **{name: values(of) for name, of in fields.items() if get_origin(of) is not ClassVar})
 
 
 def reader(kind: type[WireMessage]) -> FrameReader[Any]:

@@ -44,7 +44,7 @@ class Caller:
 
     def __call__(self, message: WireMessage) -> None:
         handler = self.handlers[type(message)]
-        handler.needs(self._context, message)
+        handler.check(self.session.rights, message)
         handler.run(self._context, message)
 
     async def done(self) -> None:

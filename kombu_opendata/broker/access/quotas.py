@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 from ...errors import ConnectionLimitExceeded, LimitExceeded
+from ...protocol import messages as m
 from .file_format import InstanceTable, LimitsTable
 from .user import User
 
@@ -121,6 +122,28 @@ class SessionQuotas(NamedTuple):
     user: Quota
     instance: Quota
     connection: Quota
+
+
+def messages_of(message: m.WireMessage) -> int:
+    """Return the number of messages that a call counts as."""
+    return len(message.messages) if isinstance(message, m.Send) else 1
+
+
+def check_size(quotas: SessionQuotas, message: m.WireMessage) -> None:
+    """Check the size of a call's messages or result.
+
+    Raises:
+        LimitExceeded: a message is larger than its user or its instance may publish.
+    """
+    size = 0
+    if isinstance(message, m.Publish):
+        size = len(message.envelope)
+    elif isinstance(message, m.Send):
+        size = max((len(envelope) for envelope, *_rest in message.messages), default=0)
+    elif isinstance(message, m.StoreResult):
+        size = len(message.value)
+    for quota in quotas:
+        quota.check("message_bytes", size)
 
 
 class Quotas:

@@ -12,16 +12,9 @@ from typing import Any
 import re2
 
 from ...errors import AccessRefused
+from ...protocol.permissions import ALL_EXCHANGES, DEFAULT_EXCHANGE, RESULTS, STAGED_JOBS
 from .file_format import Patterns, Role
 
-#: the default exchange in patterns; its name is empty
-DEFAULT_EXCHANGE = "amq.default"
-#: all exchanges together, in patterns: all messages of an instance
-ALL_EXCHANGES = "amq.all"
-#: the results of tasks, and chords, in patterns
-RESULTS = "amq.results"
-#: staged jobs, whose messages may go to any exchange, in patterns
-STAGED_JOBS = "amq.staged"
 #: each role includes those before it
 ROLES: tuple[Role, ...] = ("monitor", "operator", "admin")
 #: the pattern that permits every name

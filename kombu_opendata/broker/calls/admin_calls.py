@@ -10,7 +10,6 @@ from ...protocol import messages as m
 from ..access.rights import ROLES
 from ..access.users_file import UsersFileChanges
 from ..instance.maintenance import Maintenance
-from .dispatch import required_rights as needs
 from .dispatch.context import Context
 from .dispatch.registry import handles
 
@@ -54,25 +53,25 @@ class AdminCalls:
     _maintenance: Maintenance
     _directory: Directory
 
-    @handles(m.GetStatus, needs=needs.role("monitor", "see the broker's status"), query=True)
+    @handles(m.GetStatus)
     async def get_status(self, call: Context, msg: m.GetStatus) -> m.Status:
         report, user = await self._directory.status(), call.session.user
         if "instances" in report:
             report["instances"] = {name: status for name, status in report["instances"].items() if user.may_enter(name)}
         return m.Status(msg.rid, report)
 
-    @handles(m.Maintain, needs=needs.role("operator", "run the broker's maintenance"))
+    @handles(m.Maintain)
     async def maintain(self, call: Context, msg: m.Maintain) -> m.Maintained:
         """Run maintenance duties; replies when they are done."""
         name, again = call.session.name, msg.again_in_seconds
         return m.Maintained(msg.rid, await self._maintenance.run(msg.duties, name, again_in_seconds=again))
 
-    @handles(m.Reload, needs=needs.role("admin", "reload the broker's files"))
+    @handles(m.Reload)
     def reload(self, call: Context, msg: m.Reload) -> None:
         report = self._directory.reload(f"user {call.session.user.name!r}")
         call.reply(m.Reloaded(msg.rid, *(report.users or UsersFileChanges([], [], [])), report.certificates))
 
-    @handles(m.WhoAmI, needs=needs.entry)
+    @handles(m.WhoAmI)
     def who_am_i(self, call: Context, msg: m.WhoAmI) -> None:
         session = call.session
         rights = session.rights
@@ -80,21 +79,21 @@ class AdminCalls:
         patterns = (names.pattern for names in (rights.configure, rights.write, rights.read))
         call.reply(m.Identity(msg.rid, session.user.name, session.login, rights.instance, roles, *patterns))
 
-    @handles(m.ListInstances, needs=needs.entry, query=True)
+    @handles(m.ListInstances)
     def list_instances(self, call: Context, msg: m.ListInstances) -> None:
         user, listing = call.session.user, self._directory.listing()
         call.reply(
             m.InstanceList(msg.rid, {name: is_open for name, is_open in listing.items() if user.may_enter(name)})
         )
 
-    @handles(m.CreateInstance, needs=needs.role("admin", "create instances"), query=True)
+    @handles(m.CreateInstance)
     async def create_instance(self, call: Context, msg: m.CreateInstance) -> m.InstanceCreated:
         created = await self._directory.create(msg.name)
         if created:
             call.audit("created instance %r", msg.name)
         return m.InstanceCreated(msg.rid, created)
 
-    @handles(m.HandOver, needs=needs.role("admin", "move the service to the standby"), query=True)
+    @handles(m.HandOver)
     def hand_over(self, call: Context, msg: m.HandOver) -> None:
         """Hand over to a standby; replies before this broker ends."""
         addresses = self._directory.hand_over()

@@ -9,14 +9,13 @@ from typing import Any
 
 from ...errors import PreconditionFailed
 from ...protocol import messages as m
+from ...protocol.permissions import ALL_EXCHANGES, check_alteration
 from ...storage.clock import Clock
 from ...storage.records.definitions import DELIVERIES, PUBLISHES
-from ..access.rights import ALL_EXCHANGES
 from ..delivery.queue_policies import QueuePolicies
 from ..delivery.queues import Queues
 from ..instance.queue_alterations import Alteration, AlteredMessages, Wanted, alteration
 from ..model.queue import BrokerQueue
-from .dispatch import required_rights as needs
 from .dispatch.context import Context
 from .dispatch.registry import handles
 
@@ -31,13 +30,13 @@ class AlterCalls:
     _clock: Clock
     _altering: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    @handles(m.AlterQueue, needs=needs.on_queue("configure", or_role="operator"), query=True)
+    @handles(m.AlterQueue)
     async def alter_queue(self, call: Context, msg: m.AlterQueue) -> m.QueueAltered:
         request = Wanted(msg.arguments, msg.unset, msg.reset)
         async with self._altering:
             queue = call.queue(msg.queue)
             after = alteration(queue, request)
-            needs.alter_queue(call, queue.name, queue.effective, after.effective)
+            check_alteration(call.session.rights, queue.name, queue.effective, after.effective)
             if not call.session.rights.permits_all:
                 self._queues.check_filter(queue.creator, queue.name, after.effective)
             read = call.session.rights.read
@@ -67,12 +66,12 @@ class AlterCalls:
         self._queues.wake(queue)
         call.audit("altered queue %r: %s", queue.name, text, queue=queue.name)
 
-    @handles(m.PauseQueue, needs=needs.on_queue("configure", or_role="operator"), once=True)
+    @handles(m.PauseQueue)
     def pause_queue(self, call: Context, msg: m.PauseQueue) -> None:
         queue = call.queue(msg.queue)
         self._pause(call, msg.rid, queue, queue.overrides.paused | DELIVERIES | PUBLISHES * msg.publishes)
 
-    @handles(m.ResumeQueue, needs=needs.on_queue("configure", or_role="operator"), once=True)
+    @handles(m.ResumeQueue)
     def resume_queue(self, call: Context, msg: m.ResumeQueue) -> None:
         queue = call.queue(msg.queue)
         self._pause(call, msg.rid, queue, queue.overrides.paused & DELIVERIES * msg.publishes_only)

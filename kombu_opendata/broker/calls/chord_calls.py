@@ -19,7 +19,6 @@ from ...storage.records.results import NO_INDEX
 from ...storage.state.result_state import ChordState
 from ..delivery.result_watches import MAX_NAME_BYTES, MAX_TTL_MS
 from ..model.sessions import Session
-from .dispatch import required_rights as needs
 from .dispatch.context import Context
 from .dispatch.registry import handles
 
@@ -48,7 +47,7 @@ class ChordCalls:
         chord.sender = session.id
         return True
 
-    @handles(m.OpenChord, needs=needs.on_results("write"))
+    @handles(m.OpenChord)
     def open_chord(self, call: Context, msg: m.OpenChord) -> None:
         check_name(msg.chord, "chord")
         check_ttl(msg.ttl_ms)
@@ -62,7 +61,7 @@ class ChordCalls:
         self._results.open_chord(msg.chord, msg.ttl_ms, msg.size, msg.added, msg.header, again=msg.again, body=msg.body)
         call.reply(m.Ok(msg.rid))
 
-    @handles(m.GetChord, needs=needs.on_results("read"), query=True)
+    @handles(m.GetChord)
     async def get_chord(self, call: Context, msg: m.GetChord) -> m.ChordParts:
         check_name(msg.chord, "chord")
         chord = self._chords.get(msg.chord)
@@ -82,7 +81,7 @@ class ChordCalls:
                 break
         return m.ChordParts(msg.rid, chord.header, parts, len(order))
 
-    @handles(m.CloseChord, needs=needs.on_results("write"))
+    @handles(m.CloseChord)
     def close_chord(self, call: Context, msg: m.CloseChord) -> None:
         check_name(msg.chord, "chord")
         self._results.close_chord(msg.chord)

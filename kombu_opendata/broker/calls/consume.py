@@ -17,7 +17,6 @@ from ..model import queue_arguments
 from ..model.argument_table import CONSUMER_PRIORITY
 from ..model.name_checks import MAX_NAME_BYTES
 from ..model.sessions import ConsumedQueue, Consumer, Session, SessionChannel
-from .dispatch import required_rights as needs
 from .dispatch.context import Context
 from .dispatch.registry import handles
 
@@ -70,7 +69,7 @@ class ConsumeCalls:
     _outbox: Outbox
     _clock: Clock
 
-    @handles(m.Consume, needs=needs.on_queue("read"), definition=True)
+    @handles(m.Consume)
     def consume(self, call: Context, msg: m.Consume) -> None:
         queue = call.queue(msg.queue)
         if len(msg.tag.encode()) > MAX_NAME_BYTES:  # every delivery contains the tag
@@ -90,7 +89,7 @@ class ConsumeCalls:
         self._queues.wake(queue)
         call.reply(m.Ok(msg.rid))
 
-    @handles(m.Cancel, needs=needs.entry)
+    @handles(m.Cancel)
     def cancel(self, call: Context, msg: m.Cancel) -> None:
         channel = call.session.channels.get(msg.channel)
         consumer = channel.consumers.get(msg.tag) if channel is not None else None
@@ -98,7 +97,7 @@ class ConsumeCalls:
             self._queues.remove_consumer(consumer)
         call.reply(m.Ok(msg.rid))
 
-    @handles(m.Qos, needs=needs.entry)
+    @handles(m.Qos)
     def qos(self, call: Context, msg: m.Qos) -> None:
         channel = call.session.channel(msg.channel)
         channel.prefetch = max(msg.prefetch, 0)
@@ -106,13 +105,13 @@ class ConsumeCalls:
         if msg.rid:
             call.reply(m.Ok(msg.rid))
 
-    @handles(m.Credit, needs=needs.entry)
+    @handles(m.Credit)
     def credit(self, call: Context, msg: m.Credit) -> None:
         channel = call.session.channel(msg.channel)
         channel.credit = max(msg.count, 0)
         self._queues.wake_channel(channel)
 
-    @handles(m.Get, needs=needs.on_queue("read"), definition=True)
+    @handles(m.Get)
     def get(self, call: Context, msg: m.Get) -> None:
         queue = call.queue(msg.queue)
         queue.used_at_ms = self._clock.now_ms()
@@ -120,13 +119,13 @@ class ConsumeCalls:
         queue.getters.append(GetOne(call.session, channel, msg.rid, msg.no_ack, self._outbox.reply))
         self._queues.wake(queue)
 
-    @handles(m.Settle, needs=needs.entry)
+    @handles(m.Settle)
     def settle(self, call: Context, msg: m.Settle) -> None:
         if msg.outcome not in _OUTCOMES:
             raise RequestError(f"settle outcome {msg.outcome} is unknown")
         self._leases.settle(call.session, msg.outcome, msg.leases)
 
-    @handles(m.ReportTasks, needs=needs.entry)
+    @handles(m.ReportTasks)
     def report_tasks(self, call: Context, msg: m.ReportTasks) -> None:
         for outcome, _queue, _id, _token, report in msg.items:
             if outcome not in _REPORTED or (report is None) != (outcome == _START):
@@ -137,7 +136,7 @@ class ConsumeCalls:
             self._leases.note_running(call.session, msg.running)
         self._leases.report(call.session, msg.items)
 
-    @handles(m.CloseChannel, needs=needs.entry)
+    @handles(m.CloseChannel)
     def close_channel(self, call: Context, msg: m.CloseChannel) -> None:
         self._leases.close_channel(call.session, msg.channel)
         call.reply(m.Ok(msg.rid))

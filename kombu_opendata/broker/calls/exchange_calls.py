@@ -19,7 +19,6 @@ from ..instance.replay_scheduler import ReplayScheduler
 from ..model import queue_arguments
 from ..model.name_checks import MAX_NAME_BYTES, check_name, check_short, check_storable
 from ..model.sessions import Session
-from .dispatch import required_rights as needs
 from .dispatch.context import Context
 from .dispatch.registry import handles
 from .publish import PublishCalls
@@ -39,7 +38,7 @@ class ExchangeCalls:
     _warnings: WarnOnce
 
     # ------------------------------------------------------------------ exchanges
-    @handles(m.DeclareExchange, needs=needs.declare_exchange, definition=True)
+    @handles(m.DeclareExchange)
     def declare_exchange(self, call: Context, msg: m.DeclareExchange) -> None:
         if msg.passive or msg.again:
             self._topology.get(msg.exchange)
@@ -68,7 +67,7 @@ class ExchangeCalls:
         check_storable(msg.arguments, f"exchange {msg.exchange!r}")
         return self._topology.check_declare(msg.exchange, msg.type, msg.durable, msg.auto_delete, msg.arguments)
 
-    @handles(m.DeleteExchange, needs=needs.on_exchange("configure"), definition=True)
+    @handles(m.DeleteExchange)
     def delete_exchange(self, call: Context, msg: m.DeleteExchange) -> None:
         exchange = self._topology.exchanges.get(msg.exchange)
         if msg.exchange == "" or msg.exchange.startswith(_RESERVED_PREFIX):
@@ -81,7 +80,7 @@ class ExchangeCalls:
         call.reply(m.Ok(msg.rid))
 
     # ------------------------------------------------------------------ bindings
-    @handles(m.Bind, needs=needs.bind, definition=True)
+    @handles(m.Bind)
     def bind(self, call: Context, msg: m.Bind) -> None:
         queue = call.queue(msg.queue)
         if msg.exchange == "":
@@ -111,7 +110,7 @@ class ExchangeCalls:
             user.check("bindings", 1 + sum(topology.bindings_of[name] for name in created))
         session.quotas.instance.check("bindings", 1 + topology.binding_count)
 
-    @handles(m.Unbind, needs=needs.bind, definition=True)
+    @handles(m.Unbind)
     def unbind(self, call: Context, msg: m.Unbind) -> None:
         queue = self._queues.get(msg.queue)
         exchange = self._topology.exchanges.get(msg.exchange)
@@ -125,7 +124,7 @@ class ExchangeCalls:
         call.reply(m.Ok(msg.rid))
 
     # ------------------------------------------------------------------ listing and testing
-    @handles(m.ListBindings, needs=needs.entry, query=True)
+    @handles(m.ListBindings)
     async def list_bindings(self, call: Context, msg: m.ListBindings) -> m.Bindings:
         pace, answer, may_see = TimeSlice(), m.Bindings(msg.rid, []), call.session.rights.may_see
         async for queue, exchange, key, arguments in pace.over(self._topology.bindings()):
@@ -137,7 +136,7 @@ class ExchangeCalls:
                 answer.exchanges.append(encoded((e.name, e.type, e.durable, e.auto_delete, e.arguments)))
         return answer
 
-    @handles(q.AskRoutes, needs=needs.ask_routes)
+    @handles(q.AskRoutes)
     def ask_routes(self, call: Context, msg: q.AskRoutes) -> None:
         """Route a message without storing it."""
         check_short(msg.routing_key, "routing key")

@@ -10,6 +10,7 @@ from typing import Any
 from ...errors import NotFound, RequestError, StoreError
 from ...protocol import messages as m
 from ...protocol.envelope import open_envelope
+from ...protocol.permissions import check_stored_message
 from ...selectors import Explanation, Selector, compile_selector
 from ...selectors.selector import explain as explain_condition
 from ...storage.commit.commits import Commits
@@ -20,7 +21,6 @@ from ...storage.routing import header_match
 from ...storage.routing.queue_filters import QueueDefinition, RouteBinding
 from ...storage.state.store_state import StoreState
 from ..model.name_checks import MAX_NAME_BYTES
-from .dispatch import required_rights as needs
 from .dispatch.context import Context
 from .dispatch.registry import handles
 
@@ -41,7 +41,7 @@ class ExplainCalls:
     _payloads: Payloads
     _pages: QueuePages
 
-    @handles(m.Explain, needs=needs.explain, query=True, filter_of=lambda _self, msg: msg.filter)
+    @handles(m.Explain)
     async def explain(self, call: Context, msg: m.Explain) -> m.Explained:
         if not msg.queue:
             if not msg.filter:
@@ -55,7 +55,7 @@ class ExplainCalls:
         if msg.message_id >= keys.MAX_MESSAGE_ID:
             raise RequestError(f"there is no message id {msg.message_id}", message_id=msg.message_id)
         headers = await self._metadata(msg.message_id)
-        needs.of_message(call, headers)
+        check_stored_message(call.session.rights, headers)
         typed = await self._typed_headers(msg.message_id)
         return m.Explained(msg.rid, await self._report(call, msg, headers, typed))
 

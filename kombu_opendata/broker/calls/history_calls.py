@@ -12,7 +12,6 @@ from ...storage.history.lists import query
 from ...storage.history.lists.candidates import AttemptRecord, MessageRecord
 from ...storage.history.service import History
 from ...storage.records import failures
-from .dispatch import required_rights as needs
 from .dispatch.contents import shown_attempt, shown_message
 from .dispatch.context import Context
 from .dispatch.registry import handles
@@ -34,7 +33,7 @@ class HistoryCalls:
         return self._all
 
     # ------------------------------------------------------------------ lists
-    @handles(m.ListMessages, needs=needs.history, query=True)
+    @handles(m.ListMessages)
     async def list_messages(self, call: Context, msg: m.ListMessages) -> m.MessagePage:
         history = self._history
         filters = query.check_filters(
@@ -49,7 +48,7 @@ class HistoryCalls:
         items = [info for item in page.items if (info := shown_message(rights, stored_message(item))) is not None]
         return m.MessagePage(msg.rid, tuple(items), page.next, page.prev)
 
-    @handles(m.ListAttempts, needs=needs.history, query=True)
+    @handles(m.ListAttempts)
     async def list_attempts(self, call: Context, msg: m.ListAttempts) -> m.AttemptPage:
         history = self._history
         filters = query.check_filters(
@@ -66,7 +65,7 @@ class HistoryCalls:
         return m.AttemptPage(msg.rid, tuple(items), page.next, page.prev)
 
     # ------------------------------------------------------------------ single records
-    @handles(m.RetrieveMessage, needs=needs.entry, query=True)
+    @handles(m.RetrieveMessage)
     async def retrieve_message(self, call: Context, msg: m.RetrieveMessage) -> m.MessagePage:
         history = self._history
         if not 0 <= msg.id < 1 << 63:
@@ -75,14 +74,14 @@ class HistoryCalls:
         info = shown_message(call.session.rights, stored_message(record)) if record is not None else None
         return m.MessagePage(msg.rid, () if info is None else (info,))
 
-    @handles(m.RetrieveAttempt, needs=needs.entry, query=True)
+    @handles(m.RetrieveAttempt)
     async def retrieve_attempt(self, call: Context, msg: m.RetrieveAttempt) -> m.AttemptPage:
         record = await self._history.attempt(attempt_number(msg.id), bodies=msg.bodies)
         info = shown_attempt(call.session.rights, stored_attempt(record)) if record is not None else None
         return m.AttemptPage(msg.rid, () if info is None else (info,))
 
     # ------------------------------------------------------------------ counts
-    @handles(m.CountMessages, needs=needs.history, query=True)
+    @handles(m.CountMessages)
     async def count_messages(self, call: Context, msg: m.CountMessages) -> m.Counts:
         history, buckets = self._history, query.check_buckets(msg.gte, msg.lt, msg.bucket_ms)
         filters = query.check_filters(
@@ -90,7 +89,7 @@ class HistoryCalls:
         )
         return m.Counts(msg.rid, *buckets[:2], await history.count_messages(filters, buckets))
 
-    @handles(m.CountAttempts, needs=needs.history, query=True)
+    @handles(m.CountAttempts)
     async def count_attempts(self, call: Context, msg: m.CountAttempts) -> m.Counts:
         history, buckets = self._history, query.check_buckets(msg.gte, msg.lt, msg.bucket_ms)
         filters = query.check_filters(

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 from ...errors import InvalidMessage, MessageTooLarge, Unroutable
 from ...protocol import messages as m
-from ...protocol.envelope import broker_headers, headers_of
+from ...protocol.envelope import broker_headers, headers_of, open_properties
+from ...protocol.permissions import RESULTS
+from ...protocol.revocation import PROPERTY
 from ...storage.clock import Clock
 from ...storage.commit.commits import Commits
 from ...storage.operations.message_operations import Operations
@@ -22,9 +24,10 @@ from ..model.queue import BrokerQueue
 from ..model.sessions import Session
 from ..model.stored_queue import stored_in
 from ..model.transient_queue import TransientQueue
-from .dispatch import required_rights as needs
 from .dispatch.context import Context
 from .dispatch.registry import handles
+
+_CHECKED_PROPERTIES = (PROPERTY.encode(), b"user_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ class PublishCalls:
     _periodic: PeriodicTaskTracker
     _clock: Clock
 
-    @handles(m.Publish, needs=needs.publish)
+    @handles(m.Publish)
     def publish(self, call: Context, msg: m.Publish) -> None:
         session = call.session
         before = self._operations.published(session.id, msg.seq)
@@ -87,7 +90,7 @@ class PublishCalls:
         for value in (msg.created_at_ms, msg.visible_at_ms, msg.ttl_ms):
             if not -1 <= value < 1 << 53:
                 raise InvalidMessage(f"a time of {value} ms is out of range", value=value)
-        needs.properties(session, msg.envelope)
+        _check_properties(session, msg.envelope)
         msg.headers, msg.envelope = broker_headers(
             msg.envelope, msg.exchange, msg.routing_key, msg.priority, session.rights.permits_publish
         )
@@ -164,3 +167,20 @@ class PublishCalls:
                 policies.added(queue, id)
         self._traffic.published += 1
         return id
+
+
+def _check_properties(session: Session, envelope: bytes) -> None:
+    """Check the properties of a message.
+
+    A result that the broker stores when the message expires needs write on the results. The property ``user_id``, as in
+    RabbitMQ, must be the user's name; only the role admin may give another name.
+    """
+    if session.rights.permits_all:
+        return
+    properties = open_properties(envelope, _CHECKED_PROPERTIES)
+    if PROPERTY in properties:
+        session.rights.check("write", "exchange", RESULTS)
+    user, claimed = session.user.name, properties.get("user_id")
+    if claimed is not None and claimed != user:
+        text = f"the property user_id is {str(claimed)[:80]!r}, and the publisher is {user!r}: leave user_id out"
+        raise InvalidMessage(text, name="user_id")

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from ...errors import NotFound, PreconditionFailed, RequestError
 from ...protocol import messages as m
+from ...protocol.argument_names import FILTER
 from ...protocol.messages import queue_messages as q
+from ...protocol.permissions import check_declaration
 from ...storage.clock import Clock
 from ...storage.operations.repeated_requests import Call, RepeatedCalls
-from ...storage.routing.queue_filters import FILTER
 from ..delivery.queues import Queues
 from ..delivery.rate_limited_log import WarnOnce
 from ..delivery.time_slices import TimeSlice, encoded
@@ -19,7 +20,6 @@ from ..model.name_checks import check_name, check_storable
 from ..model.queue import BrokerQueue, QueueProperties
 from ..model.queue_kinds import QueueMaker
 from ..model.sessions import Session
-from .dispatch import required_rights as needs
 from .dispatch.context import Context
 from .dispatch.registry import handles
 
@@ -40,7 +40,7 @@ class QueueCalls:
         text = None if msg.passive or msg.queue in self._queues else msg.arguments.get(FILTER)
         return text if isinstance(text, str) else None
 
-    @handles(m.DeclareQueue, needs=needs.declare_queue, definition=True, filter_of=_filter_of)
+    @handles(m.DeclareQueue, filter_of=_filter_of)
     def declare_queue(self, call: Context, msg: m.DeclareQueue) -> None:
         name = msg.queue
         if msg.passive:
@@ -50,7 +50,7 @@ class QueueCalls:
             if msg.durable:
                 raise RequestError("a durable queue needs a name, or it could not be found again")
             name = f"amq.gen-{uuid.uuid4().hex}"
-            needs.check_declaration(call, name, msg.arguments)
+            check_declaration(call.session.rights, name, msg.arguments)
         check_name(name, "queue")
         check_storable(msg.arguments, f"queue {name!r}")
         if msg.strict:
@@ -93,7 +93,7 @@ class QueueCalls:
         call.reply(m.QueueDeclared(rid, queue.name, len(queue.messages), len(queue.consumers), warnings))
 
     # ------------------------------------------------------------------ deleting
-    @handles(m.DeleteQueue, needs=needs.on_queue("configure"))
+    @handles(m.DeleteQueue)
     async def delete_queue(self, call: Context, msg: m.DeleteQueue) -> m.Count:
         async with self._queues.lock:
             queue, removal = self._queues.get(msg.queue), Call(call.session.id, msg.rid)
@@ -111,7 +111,7 @@ class QueueCalls:
             call.audit("deleted queue %r, with %d messages", queue.name, count, queue=queue.name)
             return m.Count(msg.rid, count)
 
-    @handles(m.PurgeQueue, needs=needs.on_queue("read", or_role="operator"))
+    @handles(m.PurgeQueue)
     async def purge_queue(self, call: Context, msg: m.PurgeQueue) -> m.Count:
         async with self._queues.lock:
             count = await call.queue(msg.queue).purge(Call(call.session.id, msg.rid))
@@ -119,7 +119,7 @@ class QueueCalls:
             return m.Count(msg.rid, count)
 
     # ------------------------------------------------------------------ listing
-    @handles(q.ListQueues, needs=needs.entry, query=True)
+    @handles(q.ListQueues)
     async def list_queues(self, call: Context, msg: q.ListQueues) -> q.QueueList:
         reply, rights = q.QueueList(msg.rid, [], []), call.session.rights
         async for queue in TimeSlice().over(list(self._queues.values())):

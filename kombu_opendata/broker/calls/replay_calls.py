@@ -13,7 +13,6 @@ from ...storage.state.store_state import StoreState
 from ..instance.replay_scheduler import ReplayScheduler
 from ..model import log_positions
 from ..model.queue import BrokerQueue
-from .dispatch import required_rights as needs
 from .dispatch.context import Context
 from .dispatch.registry import handles
 
@@ -27,7 +26,7 @@ class ReplayCalls:
     _state: StoreState
     _clock: Clock
 
-    @handles(m.Cursors, needs=needs.on_queues("read", or_role="monitor"), query=True)
+    @handles(m.Cursors)
     def cursors(self, call: Context, msg: m.Cursors) -> None:
         for name in msg.queues:
             call.queue(name)
@@ -35,7 +34,7 @@ class ReplayCalls:
         reports = [self._replays.report(name) for name in names]
         call.reply(m.CursorList(msg.rid, [report for report in reports if report is not None]))
 
-    @handles(m.Replay, needs=needs.replay, filter_of=lambda _self, msg: msg.selector)
+    @handles(m.Replay)
     def replay(self, call: Context, msg: m.Replay) -> None:
         queue, replays = stored_queue(call, msg.queue), self._replays
         if msg.stop:

@@ -15,7 +15,6 @@ from ...storage.operations.task_results import ResultStore
 from ...storage.records.results import FINAL, INTERIM, NO_INDEX, Result
 from ..delivery.result_watches import ResultWatches
 from .chord_calls import PAGE_BYTES, READS, ChordCalls, check_name, check_ttl
-from .dispatch import required_rights as needs
 from .dispatch.context import Context
 from .dispatch.registry import handles
 
@@ -33,7 +32,7 @@ class ResultCalls:
     _watches: ResultWatches
     _max_message_bytes: int
 
-    @handles(m.StoreResult, needs=needs.on_results("write"))
+    @handles(m.StoreResult)
     def store_result(self, call: Context, msg: m.StoreResult) -> None:
         size, limit = len(msg.value), self._max_message_bytes
         if size > limit:
@@ -70,7 +69,7 @@ class ResultCalls:
         complete = bool(msg.chord) and self._chords.claim_callback(call.session, msg.chord)
         return m.ResultStored(msg.rid, stored, complete)
 
-    @handles(m.GetResults, needs=needs.on_results("read"), query=True)
+    @handles(m.GetResults)
     def get_results(self, call: Context, msg: m.GetResults) -> None:
         _check_names(msg.names)
         values: list[bytes | None] = []
@@ -98,7 +97,7 @@ class ResultCalls:
                 break
         return m.Results(msg.rid, values)
 
-    @handles(m.WatchResults, needs=needs.on_results("read"))
+    @handles(m.WatchResults)
     def watch_results(self, call: Context, msg: m.WatchResults) -> None:
         _check_names(msg.names)
         watches, unknown = self._watches, []
@@ -129,14 +128,14 @@ class ResultCalls:
                 elif result is not None and watches.is_waiting(call.session, name):
                     watches.push(call.session, name, result)
 
-    @handles(m.UnwatchResults, needs=needs.entry)
+    @handles(m.UnwatchResults)
     def unwatch_results(self, call: Context, msg: m.UnwatchResults) -> None:
         for name in msg.names:
             self._watches.unwatch(call.session, name)
         if msg.rid:
             call.reply(m.Ok(msg.rid))
 
-    @handles(m.ForgetResults, needs=needs.on_results("write"))
+    @handles(m.ForgetResults)
     def forget_results(self, call: Context, msg: m.ForgetResults) -> None:
         _check_names(msg.names)
         self._results.forget(msg.names)

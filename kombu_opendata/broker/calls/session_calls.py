@@ -10,7 +10,6 @@ from ...storage.commit.commits import Commits
 from ..delivery.background import Background
 from ..delivery.outbox import Outbox
 from ..delivery.session_lifecycle import SessionLifecycle
-from .dispatch import required_rights as needs
 from .dispatch.context import Context
 from .dispatch.registry import handles
 
@@ -24,17 +23,17 @@ class SessionCalls:
     _background: Background
     _commits: Commits
 
-    @handles(m.Heartbeat, needs=needs.entry)
+    @handles(m.Heartbeat)
     def heartbeat(self, call: Context, msg: m.Heartbeat) -> None:
         """Do nothing: receiving the message is sufficient."""
 
-    @handles(q.Ping, needs=needs.entry)
+    @handles(q.Ping)
     def ping(self, call: Context, msg: q.Ping) -> None:
         """Reply after a commit."""
         self._commits.needs_sync = True
         call.reply(m.Ok(msg.rid))
 
-    @handles(m.Goodbye, needs=needs.entry)
+    @handles(m.Goodbye)
     def goodbye(self, call: Context, msg: m.Goodbye) -> None:
         """End the session; its connection closes after the reply."""
         connection = call.session.connection

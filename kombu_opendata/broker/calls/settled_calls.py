@@ -16,7 +16,6 @@ from ...storage.state.settled_list import list_name
 from ..delivery.outbox import Outbox
 from ..instance.replay_scheduler import ReplayScheduler, room
 from ..model.queue import BrokerQueue
-from .dispatch import required_rights as needs
 from .dispatch.context import Context
 from .dispatch.registry import handles
 from .replay_calls import selector_of, stored_queue
@@ -36,7 +35,7 @@ class SettledCalls:
     _clock: Clock
     _outbox: Outbox
 
-    @handles(m.Redrive, needs=needs.redrive, query=True, filter_of=lambda _self, msg: msg.selector)
+    @handles(m.Redrive)
     async def redrive(self, call: Context, msg: m.Redrive) -> m.Redriven:
         source = stored_queue(call, msg.queue)
         target = stored_queue(call, msg.target) if msg.target else source
@@ -52,7 +51,7 @@ class SettledCalls:
             msg.rid, counts.count, counts.already, counts.expired, counts.waiting, counts.is_full, counts.unmatched
         )  # fmt: skip
 
-    @handles(m.MoveMessages, needs=needs.redrive, query=True, filter_of=lambda _self, msg: msg.selector)
+    @handles(m.MoveMessages)
     async def move_messages(self, call: Context, msg: m.MoveMessages) -> m.Moved:
         source, target = stored_queue(call, msg.queue), stored_queue(call, msg.target)
         if source is target:
@@ -84,7 +83,7 @@ class SettledCalls:
 
         return MoveTarget(target.state(), room(target, always=True), on_step, Call(session.id, rid))
 
-    @handles(m.DeleteSettled, needs=needs.on_queue("configure", or_role="operator"), query=True)
+    @handles(m.DeleteSettled)
     async def delete_settled(self, call: Context, msg: m.DeleteSettled) -> m.SettledDeleted:
         queue, which = stored_queue(call, msg.queue), list_name(msg.which)
         before = self._before(msg.older_than_ms)
@@ -95,7 +94,7 @@ class SettledCalls:
         call.audit("deleted %d %s messages of queue %r", deleted, which, queue.name, queue=queue.name)
         return m.SettledDeleted(msg.rid, deleted)
 
-    @handles(m.ArchiveFailed, needs=needs.archive, query=True)
+    @handles(m.ArchiveFailed)
     async def archive_failed(self, call: Context, msg: m.ArchiveFailed) -> m.Count:
         queue = stored_queue(call, msg.queue)
         _check_limit(msg.limit)

@@ -15,7 +15,6 @@ from ...storage.state.staged_state import StagedJob
 from ...storage.state.task_state import RunningTasks
 from ..access.rights import Rights
 from ..instance.staged_job_commits import StagingService
-from .dispatch import required_rights as needs
 from .dispatch.context import Context
 from .dispatch.registry import handles
 
@@ -38,7 +37,7 @@ class StagingCalls:
     _running: RunningTasks
     _max_message_bytes: int
 
-    @handles(m.GetStagingTarget, needs=needs.on_staged_jobs())
+    @handles(m.GetStagingTarget)
     def get_staging_target(self, call: Context, msg: m.GetStagingTarget) -> None:
         """Return the location where executors write batches; an error if the store can't hold them."""
         self._staging.folder.open()
@@ -50,7 +49,7 @@ class StagingCalls:
         limits = self._max_message_bytes, INLINE_BYTES, INLINE_ROWS
         call.reply(m.StagingInfo(msg.rid, url, self._instance_name, options, *limits))
 
-    @handles(m.CommitJob, needs=needs.on_staged_jobs())
+    @handles(m.CommitJob)
     async def commit_job(self, call: Context, msg: m.CommitJob) -> m.JobReport:
         check_job_id(msg.job_id)
         batches = [BatchInfo(uri, rows, size, crc, data=data) for uri, rows, size, crc, data in msg.batches]
@@ -63,12 +62,12 @@ class StagingCalls:
         (report,) = self._reports([job], call.session.rights)
         return m.JobReport(msg.rid, report, added, same, self._blocked(job.id, call.session.rights))
 
-    @handles(m.AbortJob, needs=needs.on_staged_jobs())
+    @handles(m.AbortJob)
     async def abort_job(self, call: Context, msg: m.AbortJob) -> m.Count:
         check_job_id(msg.job_id)
         return m.Count(msg.rid, await self._service.abort(msg.job_id, msg.uris))
 
-    @handles(m.GetJob, needs=needs.on_staged_jobs(or_role="monitor"))
+    @handles(m.GetJob)
     async def get_job(self, call: Context, msg: m.GetJob) -> m.JobReport:
         check_job_id(msg.job_id)
         job = await self._staging.find(msg.job_id)
@@ -76,7 +75,7 @@ class StagingCalls:
         (report,) = [Job(msg.job_id)] if job is None else self._reports([job], rights)
         return m.JobReport(msg.rid, report, blocked=self._blocked(msg.job_id, rights))
 
-    @handles(m.ListJobs, needs=needs.on_staged_jobs(or_role="monitor"))
+    @handles(m.ListJobs)
     async def list_jobs(self, call: Context, msg: m.ListJobs) -> m.Jobs:
         if msg.after:
             check_job_id(msg.after)

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from ...errors import AccessRefused
 from ...protocol.declared import Declared
 from ...protocol.messages import Cancelled, Hello, Outcome, Resume
+from ...protocol.permissions import RESULTS
 from ...storage.operations.message_operations import Operations
 from ...storage.state.store_state import StoreState
 from ..access.quotas import UNLIMITED, SessionQuotas
-from ..access.rights import RESULTS
 from ..access.user import User
 from ..model.sessions import Session, SessionConnection
 from .core import Core

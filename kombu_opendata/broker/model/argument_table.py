@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ...errors import RequestError
+from ...protocol.argument_names import DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY
 from ...storage.routing.queue_filters import MODES
 from ...storage.state.message_deadlines import DEFAULT_RETRY_MAX_DELAY_MS
 from ...storage.state.store_state import (
@@ -21,9 +22,6 @@ MAX_MS = (1 << 53) - 1
 MAX_SECONDS = 0xFFFF_FFFF
 MIN_LEASE_SECONDS = 30
 MAX_LEASE_SECONDS = 86_400
-
-DEAD_LETTER_EXCHANGE = "x-dead-letter-exchange"
-DEAD_LETTER_ROUTING_KEY = "x-dead-letter-routing-key"
 
 DROP_HEAD = "drop-head"
 REJECT_PUBLISH = "reject-publish"

@@ -7,7 +7,8 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from ...errors import RequestError, SelectorError
-from ...storage.routing.queue_filters import ANY, FILTER, FILTER_MODE, filter_of
+from ...protocol.argument_names import ANY, FILTER, FILTER_MODE
+from ...storage.routing.queue_filters import filter_of
 from ...storage.state.store_state import (
     DEFAULT_DONE_RETENTION_SECONDS,
     DEFAULT_FAILED_RETENTION_SECONDS,

@@ -16,8 +16,7 @@ from ...errors import (
     VersionMismatch,
 )
 from ...protocol import messages as m
-from ...protocol.frame_limits import Refused
-from ...protocol.framing import PREAMBLE, frame
+from ...protocol.framing import PREAMBLE, Refused, frame
 from ...protocol.messages.message_base import WireMessage
 from ...protocol.tcp import is_tcp, set_tcp_options
 from ...selectors.selector import precompile
@@ -146,8 +145,9 @@ class ConnectionProtocol(asyncio.Protocol):
             handler = self._inbox.handlers.get(type(message))
             if handler is None:
                 raise message.error if type(message) is Refused else ProtocolError("a second Hello")
-            if not context.session.rights.permits_all:
-                handler.needs(context, message)  # first, so that a refused call does not count for a rate limit
+            rights = context.session.rights
+            if not rights.permits_all:
+                handler.check(rights, message)  # first, so that a refused call does not count for a rate limit
             if handler.is_plain or self._is_ready(handler, message):
                 handler.run(context, message)
         except ProtocolError:

@@ -15,8 +15,7 @@ from typing import Any
 from ...errors import OpenDataError, ProtocolError
 from ...protocol.framing import HELLO_MAX_FRAME_BYTES, FrameReader, client_messages
 from ...protocol.messages.message_base import WireMessage
-from ..access.quotas import SessionQuotas
-from ..calls.dispatch.overload import check_size, messages_of
+from ..access.quotas import SessionQuotas, check_size, messages_of
 from ..calls.dispatch.registry import Handler
 from ..delivery.flow import Flow
 

@@ -12,7 +12,7 @@ from typing import Self
 from msgspec.structs import asdict
 
 from ...errors import RequestError
-from ...protocol.frame_limits import MAX_ITEMS
+from ...protocol.messages.message_base import MAX_ITEMS
 from ...protocol.messages.staging_messages import (
     AbortJob,
     CommitJob,

@@ -34,6 +34,7 @@ from ...protocol.messages import (
     Qos,
     RunningLate,
 )
+from ...protocol.messages.message_base import Reply, Request
 from ...protocol.task_reports import TaskReport, TaskState
 from ...url import Address
 from ..clock import SYSTEM, ClientClock
@@ -134,10 +135,11 @@ class BrokerConnection:
             return self.link.ensure_open().fd
 
     # ------------------------------------------------------------ requests
-    def call(self, message: Any, timeout: float | None = None) -> Any:
+    def call(self, message: Request[Reply], timeout: float | None = None) -> Reply:
         """Send a request and wait for its reply; deliveries that arrive in the meantime are kept in ``events``.
 
         Raises:
+            ProtocolError: the reply has another type than the message declares.
             OpenDataError: the broker's reply was an error, or the connection could not be resumed.
             ConnectionInUse: it interrupted another call and concerns an exclusive queue of this session.
             socket.timeout: no reply in time; the broker may still execute the request.
@@ -150,11 +152,12 @@ class BrokerConnection:
         with link.reentrance, link.lock:
             return self._call(message, timeout)
 
-    def _call(self, message: Any, timeout: float | None = None) -> Any:
+    def _call(self, message: Request[Reply], timeout: float | None = None) -> Reply:
         try:
-            return self.io.exchange(message, self.session.start_call, timeout)
+            reply = self.io.exchange(message, self.session.start_call, timeout)
         finally:
             self.session.calls.pop(message.rid, None)
+        return message.reply(reply)
 
     def publish(self, message: Publish, timeout: float | None = None) -> PublishConfirm:
         """Store a message, see :meth:`.SessionIO.publish`; also works in code that interrupted a call."""

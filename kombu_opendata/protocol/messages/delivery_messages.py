@@ -5,9 +5,10 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
-from ..frame_limits import Many, Texts
+from ..permissions import PUBLISH, entry, on_queue
 from ..task_reports import TaskReport
-from .message_base import Numbered, WireMessage
+from .message_base import Many, Numbered, Request, Texts, WireMessage, operation
+from .session_messages import Ok
 
 #: (queue, message id, lease token), represented by a delivery tag. The token is the time of the lease in ms.
 Lease = tuple[str, int, int]
@@ -29,111 +30,6 @@ class Outcome(IntEnum):
     RELEASE = 3  # returned unstarted: counts no attempt
     START = 4  # as ACK; its task is running, and a REPORT follows
     REPORT = 5  # in ReportTasks only: a started task has ended
-
-
-# ------------------------------------------------------------------ client → broker
-class Publish(Numbered, tag=3):
-    """Request to store a message in every queue that it is routed to.
-
-    Reply: PublishConfirm or Failed, after it is durable.
-
-    ``seq`` numbers the session's publishes from 1. A repeated number gets its reply again but is not stored again.
-    Several publishes may be in flight: at most 1,024 numbers from the oldest unanswered publish to the newest.
-
-    ``headers`` are the message's metadata headers. A ``visible_at_ms`` of 0 means immediately; a ``ttl_ms`` of -1 means
-    no TTL. A message is ``revocable`` if its envelope names the result to store when it expires in a queue; see
-    :mod:`kombu_opendata.protocol.revocation`.
-    """
-
-    seq: int
-    exchange: str
-    routing_key: str
-    envelope: bytes
-    headers: Texts
-    priority: int  # 0–255, higher first as in Kombu
-    created_at_ms: int
-    visible_at_ms: int = 0
-    ttl_ms: int = -1
-    mandatory: bool = False
-    revocable: bool = False
-
-
-class Consume(Numbered, tag=11):
-    """Request to start a consumer. Reply: Ok. Deliveries follow as Deliver."""
-
-    channel: int
-    tag: str
-    queue: str
-    no_ack: bool
-    exclusive: bool
-    arguments: dict[str, Any]
-
-
-class Cancel(Numbered, tag=12):
-    """Request to cancel a consumer; its deliveries stay leased. Reply: Ok."""
-
-    channel: int
-    tag: str
-
-
-class Qos(Numbered, tag=13):
-    """Request to limit the unsettled deliveries that a channel's consumers may hold together; 0 means no limit.
-
-    Reply: Ok if rid.
-    """
-
-    channel: int
-    prefetch: int
-
-
-class Get(Numbered, tag=14):
-    """Request to lease one message. Reply: Got."""
-
-    channel: int
-    queue: str
-    no_ack: bool
-
-
-class Settle(WireMessage, tag=15):
-    """End leases, without a reply; ``settled`` in Deliver and SettleConfirm confirms them in bulk.
-
-    ``seq`` counts the leases that the session has settled on this connection, those of this message included.
-    """
-
-    seq: int
-    outcome: int
-    channel: int
-    leases: Many[Lease]
-
-
-class ReportTasks(WireMessage, tag=200):
-    """Settle messages with the outcomes of their tasks, or report started tasks; confirmed as Settle.
-
-    ``seq`` counts these as Settle's does. ``running`` lists the session's tasks that have run for a second or more and
-    whose messages it will acknowledge at their end; it replaces the previous list, and None keeps that.
-    """
-
-    seq: int
-    items: Many[Reported]
-    running: Many[RunningLate] | None = None
-
-
-class CloseChannel(Numbered, tag=16):
-    """Request to cancel a channel's consumers and release its leases. Reply: Ok."""
-
-    channel: int
-
-
-class Credit(WireMessage, tag=40):
-    """Set the number of further deliveries to a channel's consumers, besides the prefetch limit.
-
-    Each delivery uses one.
-
-    A channel has no such limit before its first Credit. It gets no reply.
-    """
-
-    channel: int
-    count: int
 
 
 # ------------------------------------------------------------------ broker → client
@@ -186,3 +82,117 @@ class Cancelled(WireMessage, tag=110):
     channel: int
     tag: str
     reason: str
+
+
+# ------------------------------------------------------------------ client → broker
+@operation("publish a message", PUBLISH, stores=True, large=True)
+class Publish(Request[PublishConfirm], tag=3):
+    """Request to store a message in every queue that it is routed to.
+
+    Reply: PublishConfirm or Failed, after it is durable.
+
+    ``seq`` numbers the session's publishes from 1. A repeated number gets its reply again but is not stored again.
+    Several publishes may be in flight: at most 1,024 numbers from the oldest unanswered publish to the newest.
+
+    ``headers`` are the message's metadata headers. A ``visible_at_ms`` of 0 means immediately; a ``ttl_ms`` of -1 means
+    no TTL. A message is ``revocable`` if its envelope names the result to store when it expires in a queue; see
+    :mod:`kombu_opendata.protocol.revocation`.
+    """
+
+    seq: int
+    exchange: str
+    routing_key: str
+    envelope: bytes
+    headers: Texts
+    priority: int  # 0–255, higher first as in Kombu
+    created_at_ms: int
+    visible_at_ms: int = 0
+    ttl_ms: int = -1
+    mandatory: bool = False
+    revocable: bool = False
+
+
+@operation("consume from a queue", on_queue("read"), definition=True)
+class Consume(Request[Ok], tag=11):
+    """Request to start a consumer. Reply: Ok. Deliveries follow as Deliver."""
+
+    channel: int
+    tag: str
+    queue: str
+    no_ack: bool
+    exclusive: bool
+    arguments: dict[str, Any]
+
+
+@operation("cancel a consumer", entry(), overtakes=True)
+class Cancel(Request[Ok], tag=12):
+    """Request to cancel a consumer; its deliveries stay leased. Reply: Ok."""
+
+    channel: int
+    tag: str
+
+
+@operation("limit a channel's unsettled deliveries", entry(), overtakes=True)
+class Qos(Request[Ok], tag=13):
+    """Request to limit the unsettled deliveries that a channel's consumers may hold together; 0 means no limit.
+
+    Reply: Ok if rid.
+    """
+
+    channel: int
+    prefetch: int
+
+
+@operation("get a message of a queue", on_queue("read"), definition=True)
+class Get(Request[Got], tag=14):
+    """Request to lease one message. Reply: Got."""
+
+    channel: int
+    queue: str
+    no_ack: bool
+
+
+@operation("settle the client's deliveries", entry(), overtakes=True, large=True)
+class Settle(WireMessage, tag=15):
+    """End leases, without a reply; ``settled`` in Deliver and SettleConfirm confirms them in bulk.
+
+    ``seq`` counts the leases that the session has settled on this connection, those of this message included.
+    """
+
+    seq: int
+    outcome: int
+    channel: int
+    leases: Many[Lease]
+
+
+@operation("report the client's tasks", entry(), overtakes=True, large=True)
+class ReportTasks(WireMessage, tag=200):
+    """Settle messages with the outcomes of their tasks, or report started tasks; confirmed as Settle.
+
+    ``seq`` counts these as Settle's does. ``running`` lists the session's tasks that have run for a second or more and
+    whose messages it will acknowledge at their end; it replaces the previous list, and None keeps that.
+    """
+
+    seq: int
+    items: Many[Reported]
+    running: Many[RunningLate] | None = None
+
+
+@operation("close a channel", entry())
+class CloseChannel(Request[Ok], tag=16):
+    """Request to cancel a channel's consumers and release its leases. Reply: Ok."""
+
+    channel: int
+
+
+@operation("grant credit to a channel", entry(), overtakes=True)
+class Credit(WireMessage, tag=40):
+    """Set the number of further deliveries to a channel's consumers, besides the prefetch limit.
+
+    Each delivery uses one.
+
+    A channel has no such limit before its first Credit. It gets no reply.
+    """
+
+    channel: int
+    count: int

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
-from ..frame_limits import Many
-from .message_base import Numbered
+from ..permissions import DELETE_FAILURES, FAILURES, RETRY_FAILURES
+from .message_base import Many, Numbered, Reply, Request, operation
 
 
 class FailureInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -73,7 +73,7 @@ class FailureGroup(msgspec.Struct, array_like=True, frozen=True, gc=False):
     over_time: dict[int, int] = {}
 
 
-class FailureQuery(Numbered, kw_only=True):
+class FailureQuery(Request[Reply], kw_only=True):
     """Filters for failures: a failure must have one value of each list that is not empty.
 
     ``kinds`` are as in FailureInfo; none mean ``failed`` and ``acknowledged``. ``ids`` are message ids. The metadata
@@ -91,58 +91,6 @@ class FailureQuery(Numbered, kw_only=True):
     selector: str = ""
     gte: int | None = None
     lte: int | None = None
-
-
-# ------------------------------------------------------------------ client → broker
-class ListFailures(FailureQuery, tag=210, kw_only=True):
-    """Request to list a page of failures by time. Reply: FailurePage.
-
-    ``order`` is ``desc`` or ``asc``, ``next`` the cursor of an earlier page. ``tracebacks`` requests these. ``handled``
-    lists acknowledged failures that were handled, instead of open ones.
-    """
-
-    order: str = "desc"
-    limit: int = 100
-    next: str | None = None
-    tracebacks: bool = False
-    handled: bool = False
-
-
-class GroupFailures(FailureQuery, tag=211, kw_only=True):
-    """Request to count failures by any of task, exception, queue, reason and worker. Reply: FailureGroups.
-
-    ``bucket_ms`` also counts them in buckets of time, which are multiples of it since the epoch; 0 means no buckets.
-    """
-
-    by: Many[str] = msgspec.field(default_factory=list)
-    bucket_ms: int = 0
-
-
-class RetryFailures(FailureQuery, tag=212, kw_only=True):
-    """Request to retry failures, the oldest first, for about half a second. Reply: FailuresRetried.
-
-    A failed message becomes available again, with no attempts. The task of an acknowledged message is published again
-    as a new message. Both go to ``target``, or to their own queues if that is empty. At most ``limit`` are retried (0:
-    all). A call with the ``next`` and the ``until_ms`` of a reply continues after it.
-    """
-
-    target: str = ""
-    limit: int = 0
-    next: str | None = None
-    until_ms: int = 0
-
-
-class DismissFailures(FailureQuery, tag=213, kw_only=True):
-    """Request to delete failed messages, and mark acknowledged failures as handled.
-
-    The other fields are as in RetryFailures.
-
-    Reply: FailuresDismissed.
-    """
-
-    limit: int = 0
-    next: str | None = None
-    until_ms: int = 0
 
 
 # ------------------------------------------------------------------ broker → client
@@ -195,3 +143,59 @@ class FailuresDismissed(Numbered, tag=217):
     dismissed: int
     next: str | None
     until_ms: int
+
+
+# ------------------------------------------------------------------ client → broker
+@operation("list failures", FAILURES, query=True, large=True, filter="selector")
+class ListFailures(FailureQuery[FailurePage], tag=210, kw_only=True):
+    """Request to list a page of failures by time. Reply: FailurePage.
+
+    ``order`` is ``desc`` or ``asc``, ``next`` the cursor of an earlier page. ``tracebacks`` requests these. ``handled``
+    lists acknowledged failures that were handled, instead of open ones.
+    """
+
+    order: str = "desc"
+    limit: int = 100
+    next: str | None = None
+    tracebacks: bool = False
+    handled: bool = False
+
+
+@operation("group failures", FAILURES, query=True, large=True, filter="selector")
+class GroupFailures(FailureQuery[FailureGroups], tag=211, kw_only=True):
+    """Request to count failures by any of task, exception, queue, reason and worker. Reply: FailureGroups.
+
+    ``bucket_ms`` also counts them in buckets of time, which are multiples of it since the epoch; 0 means no buckets.
+    """
+
+    by: Many[str] = msgspec.field(default_factory=list)
+    bucket_ms: int = 0
+
+
+@operation("retry failures", RETRY_FAILURES, query=True, stores=True, large=True, filter="selector")
+class RetryFailures(FailureQuery[FailuresRetried], tag=212, kw_only=True):
+    """Request to retry failures, the oldest first, for about half a second. Reply: FailuresRetried.
+
+    A failed message becomes available again, with no attempts. The task of an acknowledged message is published again
+    as a new message. Both go to ``target``, or to their own queues if that is empty. At most ``limit`` are retried (0:
+    all). A call with the ``next`` and the ``until_ms`` of a reply continues after it.
+    """
+
+    target: str = ""
+    limit: int = 0
+    next: str | None = None
+    until_ms: int = 0
+
+
+@operation("delete failures", DELETE_FAILURES, query=True, large=True, filter="selector")
+class DismissFailures(FailureQuery[FailuresDismissed], tag=213, kw_only=True):
+    """Request to delete failed messages, and mark acknowledged failures as handled.
+
+    The other fields are as in RetryFailures.
+
+    Reply: FailuresDismissed.
+    """
+
+    limit: int = 0
+    next: str | None = None
+    until_ms: int = 0

@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from .message_base import Numbered
+from ..permissions import HISTORY, entry
+from .message_base import Numbered, Request, operation
 
 
 class QueueStatus(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -126,8 +127,34 @@ class AttemptInfo(msgspec.Struct, array_like=True, frozen=True, gc=False):
     traceback: str = ""
 
 
+# ------------------------------------------------------------------ broker → client
+class MessagePage(Numbered, tag=162):
+    """Page of messages, and the cursors of the next and the previous page, if any."""
+
+    items: tuple[MessageInfo, ...]
+    next: str | None = None
+    prev: str | None = None
+
+
+class AttemptPage(Numbered, tag=163):
+    """Page of attempts, and the cursors of the next and the previous page, if any."""
+
+    items: tuple[AttemptInfo, ...]
+    next: str | None = None
+    prev: str | None = None
+
+
+class Counts(Numbered, tag=166):
+    """Counts of all buckets, including empty ones; the first bucket begins at ``start_ms``."""
+
+    start_ms: int
+    bucket_ms: int
+    counts: list[int]
+
+
 # ------------------------------------------------------------------ client → broker
-class ListMessages(Numbered, tag=62, kw_only=True):
+@operation("list messages of the history", HISTORY, query=True)
+class ListMessages(Request[MessagePage], tag=62, kw_only=True):
     """Request to list a page of messages. Reply: MessagePage.
 
     An empty filter matches everything. ``order`` is ``desc`` or ``asc``; ``next`` and ``prev`` are cursors of an
@@ -148,7 +175,8 @@ class ListMessages(Numbered, tag=62, kw_only=True):
     prev: str | None = None
 
 
-class ListAttempts(Numbered, tag=63, kw_only=True):
+@operation("list attempts", HISTORY, query=True)
+class ListAttempts(Request[AttemptPage], tag=63, kw_only=True):
     """Request to list a page of attempts. Reply: AttemptPage.
 
     ``ids`` are message ids; ``bodies`` requests the messages' envelopes, ``tracebacks`` those of failed tasks; the
@@ -175,13 +203,19 @@ class ListAttempts(Numbered, tag=63, kw_only=True):
     tracebacks: bool = False
 
 
-class RetrieveMessage(Numbered, tag=64):
+@operation(
+    "retrieve a message of the history",
+    entry("the reply has what `read` on the queues, or `monitor`, shows"),
+    query=True,
+)
+class RetrieveMessage(Request[MessagePage], tag=64):
     """Request to get a message. Reply: MessagePage, with one message or none."""
 
     id: int
 
 
-class RetrieveAttempt(Numbered, tag=65):
+@operation("retrieve an attempt", entry("the reply has what `read` on the queues, or `monitor`, shows"), query=True)
+class RetrieveAttempt(Request[AttemptPage], tag=65):
     """Request to get an attempt; ``bodies`` requests the message's envelope.
 
     Reply: AttemptPage, with one attempt or none.
@@ -191,7 +225,8 @@ class RetrieveAttempt(Numbered, tag=65):
     bodies: bool = False
 
 
-class CountAttempts(Numbered, tag=66, kw_only=True):
+@operation("count attempts", HISTORY, query=True)
+class CountAttempts(Request[Counts], tag=66, kw_only=True):
     """Request to count the attempts that ended, by time. Reply: Counts. The filters are as in ListAttempts.
 
     The time from ``gte`` to ``lt`` is divided into at most 1,000 buckets of ``bucket_ms``, aligned to the epoch.
@@ -210,7 +245,8 @@ class CountAttempts(Numbered, tag=66, kw_only=True):
     exceptions: list[str] = msgspec.field(default_factory=list)
 
 
-class CountMessages(Numbered, tag=67, kw_only=True):
+@operation("count messages", HISTORY, query=True)
+class CountMessages(Request[Counts], tag=67, kw_only=True):
     """Request to count the stored messages by the time of receipt.
 
     Reply: Counts. The other fields are as in CountAttempts.
@@ -223,28 +259,3 @@ class CountMessages(Numbered, tag=67, kw_only=True):
     statuses: list[str] = msgspec.field(default_factory=list)
     headers: dict[str, list[str]] = msgspec.field(default_factory=dict)
     ids: list[int] = msgspec.field(default_factory=list)
-
-
-# ------------------------------------------------------------------ broker → client
-class MessagePage(Numbered, tag=162):
-    """Page of messages, and the cursors of the next and the previous page, if any."""
-
-    items: tuple[MessageInfo, ...]
-    next: str | None = None
-    prev: str | None = None
-
-
-class AttemptPage(Numbered, tag=163):
-    """Page of attempts, and the cursors of the next and the previous page, if any."""
-
-    items: tuple[AttemptInfo, ...]
-    next: str | None = None
-    prev: str | None = None
-
-
-class Counts(Numbered, tag=166):
-    """Counts of all buckets, including empty ones; the first bucket begins at ``start_ms``."""
-
-    start_ms: int
-    bucket_ms: int
-    counts: list[int]

@@ -1,15 +1,114 @@
-"""Base classes of all messages: a msgpack array whose first element is the message's number."""
+"""Base classes of all messages, and the declaration of a client's operations.
+
+A message is a msgpack array whose first element is its number, ``tag``. A message that a client sends to have something
+done is an operation: :func:`operation` declares its permission and how the broker runs it, and ``Request[Reply]`` its
+reply. The broker's dispatch, the clients, the web UI and docs/permissions.md follow from that.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Generic, TypeVar, cast, get_args
+
 import msgspec
+
+from ...errors import ProtocolError
+from ..envelope import MAX_HEADERS
+from ..permissions import Permission
+
+T = TypeVar("T")
+
+#: metadata headers of a message
+Texts = Annotated[dict[str, str], msgspec.Meta(max_length=MAX_HEADERS)]
+MAX_ITEMS = 100_000
+#: list of names, ids or similar items
+Many = Annotated[list[T], msgspec.Meta(max_length=MAX_ITEMS)]
+#: limit for the leases and settlements with which one session may resume
+MAX_HELD = 1_000_000
+Held = Annotated[list[T], msgspec.Meta(max_length=MAX_HELD)]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """Declaration of an operation.
+
+    Attributes:
+        title: the operation as in "the user may not …", with a verb.
+        permission: what the client's user needs.
+        reply: the type of a successful reply; None if the message has no reply.
+        is_query: its reply may be far larger than the message, so the number of such calls in progress is limited.
+        is_definition: it waits while a queue is being deleted, and keeps its order among the client's definitions.
+        runs_once: it changes something, so a client that repeats it after a reconnect gets the same reply.
+        stores: it puts messages or results into memory, so it waits while that is full.
+        overtakes: it runs while publishes of its connection wait for memory, because it frees memory, only reads, or
+            shows that the client is alive.
+        may_be_large: its frame may exceed :data:`.SMALL_FRAME_BYTES`: it has a body, or a list with a limit.
+        filter_field: the field with a filter, which is compiled in a thread before the call runs.
+    """
+
+    title: str
+    permission: Permission
+    reply: type[WireMessage] | None
+    is_query: bool
+    is_definition: bool
+    runs_once: bool
+    stores: bool
+    overtakes: bool
+    may_be_large: bool
+    filter_field: str
 
 
 class WireMessage(msgspec.Struct, array_like=True, gc=False, tag_field="op"):
     """Message of the wire protocol, in either direction."""
+
+    #: the declaration; only messages that :func:`operation` decorates have one
+    operation: ClassVar[Operation]
 
 
 class Numbered(WireMessage):
     """Request, or a message about one; ``rid`` is the request's number, or 0 for the connection as a whole."""
 
     rid: int
+
+
+Reply = TypeVar("Reply", bound=Numbered)
+Message = TypeVar("Message", bound=WireMessage)
+
+
+class Request(Numbered, Generic[Reply]):
+    """Request of a client for an operation, whose reply is a ``Reply``, or ``Failed``."""
+
+    def reply(self, message: object) -> Reply:
+        """Return a message as the reply of this request.
+
+        Raises:
+            ProtocolError: it has another type.
+        """
+        if type(message) is not self.operation.reply:
+            raise ProtocolError(f"the broker's reply to {type(self).__name__} is a {type(message).__name__}")
+        return cast(Reply, message)
+
+
+def operation(
+    title: str,
+    permission: Permission,
+    *,
+    query: bool = False,
+    definition: bool = False,
+    once: bool = False,
+    stores: bool = False,
+    overtakes: bool = False,
+    large: bool = False,
+    filter: str = "",
+) -> Callable[[type[Message]], type[Message]]:
+    """Declare a message as an operation; see :class:`Operation`."""
+
+    def declare(message: type[Message]) -> type[Message]:
+        replies = (argument for base in getattr(message, "__orig_bases__", ()) for argument in get_args(base))
+        message.operation = Operation(
+            title, permission, next(replies, None), query, definition, once, stores, overtakes, large, filter
+        )
+        return message
+
+    return declare

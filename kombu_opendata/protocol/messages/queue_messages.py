@@ -11,8 +11,10 @@ from typing import Any
 
 import msgspec
 
-from ..frame_limits import Many, Texts
-from .message_base import Numbered, WireMessage
+from ..permissions import GET_MESSAGE, PUBLISH, TEST_ROUTING, entry, on_queue, on_queues, role
+from .message_base import Many, Numbered, Request, Texts, WireMessage, operation
+from .session_messages import Ok
+from .topology_messages import Count
 
 #: envelope, metadata headers, priority (0–255, higher first), visible at ms (0: immediately), TTL in ms (-1: no TTL)
 Outgoing = tuple[bytes, Texts, int, int, int]
@@ -35,162 +37,6 @@ class Ending(IntEnum):
     REJECT = 3  # to the failed list, and to the dead-letter exchange if there is one
     RELEASE = 4  # returned unstarted: counts no attempt
     SET_VT = 5  # sets the end of its lease, or its due time, in ms from now
-
-
-# ------------------------------------------------------------------ client → broker
-class Send(Numbered, tag=70):
-    """Request to store messages, all or none, in one commit. Reply: Sent or Failed, after they are durable.
-
-    ``seq`` is one number of the session's publishes, as in Publish. Each message is routed by exchange, routing key and
-    the queues' filters. With ``to_queue``, the queue that the routing key names must receive all of them.
-
-    ``key`` is an idempotency key for the batch (empty: no key), and ``digest`` identifies its content. Within
-    ``key_ttl_ms``, a second Send with the same key and digest to the same exchange and routing key stores nothing and
-    gets the reply of the first one; with another digest it is refused.
-
-    ``keys`` and ``digests`` instead apply to each message (an empty key: no key). Messages whose keys are known are not
-    stored again; the others are stored in one commit. A key that occurs twice in the batch stores its message once.
-    """
-
-    seq: int
-    exchange: str
-    routing_key: str
-    messages: Many[Outgoing]
-    created_at_ms: int
-    to_queue: bool = False
-    key: str = ""
-    digest: bytes = b""
-    key_ttl_ms: int = 0
-    keys: Many[str] = msgspec.field(default_factory=list)
-    digests: Many[bytes] = msgspec.field(default_factory=list)
-
-
-class Read(Numbered, tag=71):
-    """Request to lease up to ``quantity`` messages for ``vt_ms``; the lease outlives the connection.
-
-    Reply: ReadMessages.
-
-    If no message is ready, the reply waits up to ``wait_ms``. ``pop`` acknowledges the messages in the same commit.
-    ``selector`` (a filter) or ``equal`` (header values) restrict the choice; in a long queue, only the first ready
-    messages are examined. ``grouped`` (fill, round_robin, head) delivers messages with the same text in
-    ``group_header`` in the order of their ids, and none from a group that has a message in flight.
-    """
-
-    queue: str
-    quantity: int
-    vt_ms: int
-    wait_ms: int = 0
-    pop: bool = False
-    selector: str = ""
-    equal: dict[str, str] = msgspec.field(default_factory=dict)
-    grouped: str = ""
-    group_header: str = ""
-
-
-class StopReading(WireMessage, tag=72):
-    """Request an immediate reply to the waiting Read with this number; it gets no reply of this kind."""
-
-    read_rid: int
-
-
-class SettleMessages(Numbered, tag=73):
-    """Request to settle messages by their ids. Reply: SettledMessages. ``delay_ms`` is for RELEASE and SET_VT."""
-
-    queue: str
-    ending: int
-    items: Many[Item]
-    delay_ms: int = 0
-
-
-class Peek(Numbered, tag=74):
-    """Request to show ready and delayed messages with ids above ``after``, without leasing them. Reply: Peeked."""
-
-    queue: str
-    after: int
-    limit: int
-
-
-class GetMessage(Numbered, tag=75):
-    """Request to show a message in one queue, or in all queues if none is named. Reply: FoundMessage."""
-
-    id: int
-    queue: str = ""
-
-
-class ListByState(Numbered, tag=76):
-    """Request to list the messages of a queue in one state. Reply: MessageStatePage.
-
-    ``state`` is available, in_flight, delayed, done, failed or archived_failed. The first three are ordered by id, and
-    ``after`` is the last id of the previous page. The others are ordered by the time of settlement, and ``after`` is
-    the end position of the previous page.
-    """
-
-    queue: str
-    state: str
-    after: int
-    limit: int
-
-
-class GetMetrics(Numbered, tag=77):
-    """Request to get the metrics of these queues, or of all if none is named. Reply: Metrics.
-
-    ``since`` is the mark of an earlier reply about all queues, to get only the changes since then; 0 requests all
-    queues and a mark; -1 requests no mark.
-    """
-
-    queues: Many[str]
-    since: int = -1
-
-
-class GetFigures(Numbered, tag=85):
-    """Request to get the recent metrics of these queues after a time, and the sums of all queues. Reply: Figures."""
-
-    queues: list[str]
-    since_ms: int = 0
-
-
-class ListQueues(Numbered, tag=78):
-    """Request to list all queues. Reply: QueueList."""
-
-
-class AskRoutes(Numbered, tag=79):
-    """Request to get the queues that would receive such a message. Reply: Routed."""
-
-    exchange: str
-    routing_key: str
-    envelope: bytes  # for a headers exchange
-    texts: Texts  # the metadata headers
-
-
-class ListWorkers(Numbered, tag=80):
-    """Request to list the clients that are connected or hold messages. Reply: Workers."""
-
-
-class WorkerMessages(Numbered, tag=81):
-    """Request to list up to ``limit`` messages that a worker holds. Reply: HeldMessages."""
-
-    session: bytes
-    limit: int
-
-
-class ControlWorker(Numbered, tag=82):
-    """Request to suspend, resume or shut down a worker, or release its messages.
-
-    Reply: Count (of consumers, or of messages).
-    """
-
-    session: bytes
-    action: str
-
-
-class Reclaim(Numbered, tag=83):
-    """Request to release the messages of lost sessions, in one queue or in all if none is named. Reply: Count."""
-
-    queue: str = ""
-
-
-class Ping(Numbered, tag=84):
-    """Request to check that the broker is alive and its store accepts writes. Reply: Ok, after the next commit."""
 
 
 # ------------------------------------------------------------------ broker → client
@@ -317,3 +163,175 @@ class HeldMessages(Numbered, tag=181):
     """Messages that a worker holds, with their queues."""
 
     messages: list[tuple[str, StateRow]]
+
+
+# ------------------------------------------------------------------ client → broker
+@operation("send messages", PUBLISH, once=True, stores=True, large=True)
+class Send(Request[Sent], tag=70):
+    """Request to store messages, all or none, in one commit. Reply: Sent or Failed, after they are durable.
+
+    ``seq`` is one number of the session's publishes, as in Publish. Each message is routed by exchange, routing key and
+    the queues' filters. With ``to_queue``, the queue that the routing key names must receive all of them.
+
+    ``key`` is an idempotency key for the batch (empty: no key), and ``digest`` identifies its content. Within
+    ``key_ttl_ms``, a second Send with the same key and digest to the same exchange and routing key stores nothing and
+    gets the reply of the first one; with another digest it is refused.
+
+    ``keys`` and ``digests`` instead apply to each message (an empty key: no key). Messages whose keys are known are not
+    stored again; the others are stored in one commit. A key that occurs twice in the batch stores its message once.
+    """
+
+    seq: int
+    exchange: str
+    routing_key: str
+    messages: Many[Outgoing]
+    created_at_ms: int
+    to_queue: bool = False
+    key: str = ""
+    digest: bytes = b""
+    key_ttl_ms: int = 0
+    keys: Many[str] = msgspec.field(default_factory=list)
+    digests: Many[bytes] = msgspec.field(default_factory=list)
+
+
+@operation("read messages of a queue", on_queue("read"), once=True, overtakes=True, filter="selector")
+class Read(Request[ReadMessages], tag=71):
+    """Request to lease up to ``quantity`` messages for ``vt_ms``; the lease outlives the connection.
+
+    Reply: ReadMessages.
+
+    If no message is ready, the reply waits up to ``wait_ms``. ``pop`` acknowledges the messages in the same commit.
+    ``selector`` (a filter) or ``equal`` (header values) restrict the choice; in a long queue, only the first ready
+    messages are examined. ``grouped`` (fill, round_robin, head) delivers messages with the same text in
+    ``group_header`` in the order of their ids, and none from a group that has a message in flight.
+    """
+
+    queue: str
+    quantity: int
+    vt_ms: int
+    wait_ms: int = 0
+    pop: bool = False
+    selector: str = ""
+    equal: dict[str, str] = msgspec.field(default_factory=dict)
+    grouped: str = ""
+    group_header: str = ""
+
+
+@operation("stop a waiting read", entry(), overtakes=True)
+class StopReading(WireMessage, tag=72):
+    """Request an immediate reply to the waiting Read with this number; it gets no reply of this kind."""
+
+    read_rid: int
+
+
+@operation("settle messages by their ids", on_queue("read", or_role="operator"), once=True, overtakes=True, large=True)
+class SettleMessages(Request[SettledMessages], tag=73):
+    """Request to settle messages by their ids. Reply: SettledMessages. ``delay_ms`` is for RELEASE and SET_VT."""
+
+    queue: str
+    ending: int
+    items: Many[Item]
+    delay_ms: int = 0
+
+
+@operation("peek at messages", on_queue("read", or_role="monitor"), query=True)
+class Peek(Request[Peeked], tag=74):
+    """Request to show ready and delayed messages with ids above ``after``, without leasing them. Reply: Peeked."""
+
+    queue: str
+    after: int
+    limit: int
+
+
+@operation("get a message by its id", GET_MESSAGE, query=True)
+class GetMessage(Request[FoundMessage], tag=75):
+    """Request to show a message in one queue, or in all queues if none is named. Reply: FoundMessage."""
+
+    id: int
+    queue: str = ""
+
+
+@operation("list messages by state", on_queue("read", or_role="monitor"), query=True)
+class ListByState(Request[MessageStatePage], tag=76):
+    """Request to list the messages of a queue in one state. Reply: MessageStatePage.
+
+    ``state`` is available, in_flight, delayed, done, failed or archived_failed. The first three are ordered by id, and
+    ``after`` is the last id of the previous page. The others are ordered by the time of settlement, and ``after`` is
+    the end position of the previous page.
+    """
+
+    queue: str
+    state: str
+    after: int
+    limit: int
+
+
+@operation("get metrics of queues", on_queues("read", or_role="monitor"), query=True, overtakes=True, large=True)
+class GetMetrics(Request[Metrics], tag=77):
+    """Request to get the metrics of these queues, or of all if none is named. Reply: Metrics.
+
+    ``since`` is the mark of an earlier reply about all queues, to get only the changes since then; 0 requests all
+    queues and a mark; -1 requests no mark.
+    """
+
+    queues: Many[str]
+    since: int = -1
+
+
+@operation("get recent metrics of queues", on_queues("read", or_role="monitor"), query=True, overtakes=True)
+class GetFigures(Request[Figures], tag=85):
+    """Request to get the recent metrics of these queues after a time, and the sums of all queues. Reply: Figures."""
+
+    queues: list[str]
+    since_ms: int = 0
+
+
+@operation("list queues", entry("lists those that the user has any right on, with `monitor` all"), query=True)
+class ListQueues(Request[QueueList], tag=78):
+    """Request to list all queues. Reply: QueueList."""
+
+
+@operation("test where a message would go", TEST_ROUTING, large=True)
+class AskRoutes(Request[Routed], tag=79):
+    """Request to get the queues that would receive such a message. Reply: Routed."""
+
+    exchange: str
+    routing_key: str
+    envelope: bytes  # for a headers exchange
+    texts: Texts  # the metadata headers
+
+
+@operation("see the workers", role("monitor"), query=True)
+class ListWorkers(Request[Workers], tag=80):
+    """Request to list the clients that are connected or hold messages. Reply: Workers."""
+
+
+@operation("see the messages of workers", role("monitor"))
+class WorkerMessages(Request[HeldMessages], tag=81):
+    """Request to list up to ``limit`` messages that a worker holds. Reply: HeldMessages."""
+
+    session: bytes
+    limit: int
+
+
+@operation("control workers", role("operator"), once=True)
+class ControlWorker(Request[Count], tag=82):
+    """Request to suspend, resume or shut down a worker, or release its messages.
+
+    Reply: Count (of consumers, or of messages).
+    """
+
+    session: bytes
+    action: str
+
+
+@operation("take messages from lost workers", role("operator"), once=True)
+class Reclaim(Request[Count], tag=83):
+    """Request to release the messages of lost sessions, in one queue or in all if none is named. Reply: Count."""
+
+    queue: str = ""
+
+
+@operation("test the connection", entry(), overtakes=True)
+class Ping(Request[Ok], tag=84):
+    """Request to check that the broker is alive and its store accepts writes. Reply: Ok, after the next commit."""

@@ -6,92 +6,9 @@ from typing import Any
 
 import msgspec
 
-from ..frame_limits import Many
-from .message_base import Numbered
-
-
-# ------------------------------------------------------------------ client → broker
-class Cursors(Numbered, tag=91):
-    """Request to get the progress of background routing, in these queues or in all that have a cursor.
-
-    Reply: CursorList.
-    """
-
-    queues: Many[str] = msgspec.field(default_factory=list)
-
-
-class Replay(Numbered, tag=92):
-    """Request to route stored messages to a queue again, or cancel the running replay. Reply: ReplayStarted.
-
-    ``start`` and ``until`` are "now", "first", an ISO 8601 time with its offset, or a message id; ``until`` is
-    exclusive. A message must match ``selector``, unless that is empty, in addition to the queue's filter.
-    """
-
-    queue: str
-    start: str | int
-    until: str | int = "now"
-    selector: str = ""
-    stop: bool = False
-
-
-class Redrive(Numbered, tag=93):
-    """Request to redrive failed messages, with no attempts, to ``target`` (empty: their own queue). Reply: Redriven.
-
-    ``which`` is "failed" or "archived_failed". Only messages that match ``selector`` (empty: all) and are in ``ids``
-    (None: all) are moved, at most ``limit`` of them (0: all). The work stops if the connection ends.
-    """
-
-    queue: str
-    target: str = ""
-    selector: str = ""
-    ids: Many[int] | None = None
-    limit: int = 0
-    which: str = "failed"
-
-
-class DeleteSettled(Numbered, tag=94):
-    """Request to delete settled messages. Reply: SettledDeleted.
-
-    ``which`` is "done", "failed" or "archived_failed". Exactly one of these selects the messages: ``older_than_ms``
-    (settled at least this long ago; -1: not by age), ``ids``, or ``all``.
-    """
-
-    queue: str
-    which: str
-    older_than_ms: int = -1
-    ids: Many[int] | None = None
-    all: bool = False
-
-
-class ArchiveFailed(Numbered, tag=100):
-    """Request to archive failed messages, which keep all their data. Reply: Count.
-
-    Only messages that failed at least ``older_than_ms`` ago (-1: any), are in ``ids`` (None: any) and match
-    ``selector`` (empty: any) are archived, at most ``limit`` of them (0: all). The work stops if the connection ends.
-    """
-
-    queue: str
-    older_than_ms: int = -1
-    ids: Many[int] | None = None
-    selector: str = ""
-    limit: int = 0
-
-
-class MoveMessages(Numbered, tag=230):
-    """Request to move ready and delayed messages to another queue, or copy them if ``copy`` is set. Reply: Moved.
-
-    Only messages that match ``selector`` (empty: any), are in ``ids`` (None: any) and in one of the ``states``, which
-    are "available" and "delayed" (empty: both), are moved, at most ``limit`` of them (0: all). The work stops if the
-    connection ends.
-    """
-
-    queue: str
-    target: str
-    selector: str = ""
-    ids: Many[int] | None = None
-    limit: int = 0
-    states: Many[str] = msgspec.field(default_factory=list)
-    copy: bool = False
+from ..permissions import ARCHIVE_FAILED, MOVE, REDRIVE, REPLAY, on_queue, on_queues
+from .message_base import Many, Numbered, Request, operation
+from .topology_messages import Count
 
 
 # ------------------------------------------------------------------ broker → client
@@ -143,3 +60,93 @@ class Moved(Numbered, tag=231):
     waiting: int
     unmatched: int
     is_full: bool
+
+
+# ------------------------------------------------------------------ client → broker
+@operation("see the progress of replays", on_queues("read", or_role="monitor"), query=True, large=True)
+class Cursors(Request[CursorList], tag=91):
+    """Request to get the progress of background routing, in these queues or in all that have a cursor.
+
+    Reply: CursorList.
+    """
+
+    queues: Many[str] = msgspec.field(default_factory=list)
+
+
+@operation("replay messages into a queue", REPLAY, stores=True, filter="selector")
+class Replay(Request[ReplayStarted], tag=92):
+    """Request to route stored messages to a queue again, or cancel the running replay. Reply: ReplayStarted.
+
+    ``start`` and ``until`` are "now", "first", an ISO 8601 time with its offset, or a message id; ``until`` is
+    exclusive. A message must match ``selector``, unless that is empty, in addition to the queue's filter.
+    """
+
+    queue: str
+    start: str | int
+    until: str | int = "now"
+    selector: str = ""
+    stop: bool = False
+
+
+@operation("redrive failed messages", REDRIVE, query=True, stores=True, large=True, filter="selector")
+class Redrive(Request[Redriven], tag=93):
+    """Request to redrive failed messages, with no attempts, to ``target`` (empty: their own queue). Reply: Redriven.
+
+    ``which`` is "failed" or "archived_failed". Only messages that match ``selector`` (empty: all) and are in ``ids``
+    (None: all) are moved, at most ``limit`` of them (0: all). The work stops if the connection ends.
+    """
+
+    queue: str
+    target: str = ""
+    selector: str = ""
+    ids: Many[int] | None = None
+    limit: int = 0
+    which: str = "failed"
+
+
+@operation("delete settled messages", on_queue("configure", or_role="operator"), query=True, large=True)
+class DeleteSettled(Request[SettledDeleted], tag=94):
+    """Request to delete settled messages. Reply: SettledDeleted.
+
+    ``which`` is "done", "failed" or "archived_failed". Exactly one of these selects the messages: ``older_than_ms``
+    (settled at least this long ago; -1: not by age), ``ids``, or ``all``.
+    """
+
+    queue: str
+    which: str
+    older_than_ms: int = -1
+    ids: Many[int] | None = None
+    all: bool = False
+
+
+@operation("archive failed messages", ARCHIVE_FAILED, query=True, large=True)
+class ArchiveFailed(Request[Count], tag=100):
+    """Request to archive failed messages, which keep all their data. Reply: Count.
+
+    Only messages that failed at least ``older_than_ms`` ago (-1: any), are in ``ids`` (None: any) and match
+    ``selector`` (empty: any) are archived, at most ``limit`` of them (0: all). The work stops if the connection ends.
+    """
+
+    queue: str
+    older_than_ms: int = -1
+    ids: Many[int] | None = None
+    selector: str = ""
+    limit: int = 0
+
+
+@operation("move or copy messages", MOVE, query=True, large=True, filter="selector")
+class MoveMessages(Request[Moved], tag=230):
+    """Request to move ready and delayed messages to another queue, or copy them if ``copy`` is set. Reply: Moved.
+
+    Only messages that match ``selector`` (empty: any), are in ``ids`` (None: any) and in one of the ``states``, which
+    are "available" and "delayed" (empty: both), are moved, at most ``limit`` of them (0: all). The work stops if the
+    connection ends.
+    """
+
+    queue: str
+    target: str
+    selector: str = ""
+    ids: Many[int] | None = None
+    limit: int = 0
+    states: Many[str] = msgspec.field(default_factory=list)
+    copy: bool = False

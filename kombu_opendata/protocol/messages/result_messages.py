@@ -2,92 +2,9 @@
 
 from __future__ import annotations
 
-from ..frame_limits import Many
-from .message_base import Numbered, WireMessage
-
-
-# ------------------------------------------------------------------ client → broker
-class StoreResult(Numbered, tag=45):
-    """Request to store a result, count it as a part of a chord, or both. Reply: ResultStored, after the commit.
-
-    Without a ``name`` the value is only a part; without a ``chord`` only a result. ``kind`` is 0 for an intermediate
-    state, 1 for a result that may be replaced, 2 for a final one. ``check`` also searches for a final result that is
-    not in memory. A part counts once for each (index, member); an index of -1 sorts last. A TTL of 0 means no expiry.
-    """
-
-    name: bytes
-    kind: int
-    value: bytes
-    ttl_ms: int
-    check: bool = True
-    chord: bytes = b""
-    index: int = -1
-    member: bytes = b""
-    chord_ttl_ms: int = 0
-
-
-class GetResults(Numbered, tag=46):
-    """Request to get results. Reply: Results, for the first names that fit into a page.
-
-    ``age_ms`` is the maximum age of the results (-1: unknown), so that the broker need not search the store for newer
-    ones.
-    """
-
-    names: Many[bytes]
-    age_ms: int = -1
-
-
-class WatchResults(Numbered, tag=47):
-    """Request to watch results. Reply: Ok if rid. ``age_ms`` is as in GetResults.
-
-    The broker pushes ResultsChanged with the current values, then with each change, up to the first result that is not
-    an intermediate state. A watch ends with the connection.
-    """
-
-    names: Many[bytes]
-    age_ms: int = -1
-
-
-class UnwatchResults(Numbered, tag=48):
-    """Request to stop watching results. Reply: Ok if rid."""
-
-    names: Many[bytes]
-
-
-class ForgetResults(Numbered, tag=49):
-    """Request to remove results. Reply: Ok."""
-
-    names: Many[bytes]
-
-
-class OpenChord(Numbered, tag=50):
-    """Request to register a chord. Reply: Ok.
-
-    ``size`` is -1 while it is unknown, ``added`` is the number of tasks added to the chord's header, and ``header`` is
-    returned in ChordParts. ``again`` forgets an earlier chord with this name. ``body`` is the task id of the chord's
-    callback, which fails if the last part is a task that expired.
-    """
-
-    chord: bytes
-    ttl_ms: int
-    size: int = -1
-    added: int = 0
-    header: bytes = b""
-    again: bool = False
-    body: bytes = b""
-
-
-class GetChord(Numbered, tag=51):
-    """Request to get the parts of a chord from position ``start`` on, ordered by index. Reply: ChordParts."""
-
-    chord: bytes
-    start: int = 0
-
-
-class CloseChord(Numbered, tag=52):
-    """Request to forget a chord and its parts. Reply: Ok."""
-
-    chord: bytes
+from ..permissions import RESULTS, entry, on_exchange
+from .message_base import Many, Numbered, Request, WireMessage, operation
+from .session_messages import Ok
 
 
 # ------------------------------------------------------------------ broker → client
@@ -122,3 +39,95 @@ class ResultsChanged(WireMessage, tag=148):
     """
 
     results: list[tuple[bytes, bytes | None, bool]]
+
+
+# ------------------------------------------------------------------ client → broker
+@operation("store a result", on_exchange("write", RESULTS), stores=True, large=True)
+class StoreResult(Request[ResultStored], tag=45):
+    """Request to store a result, count it as a part of a chord, or both. Reply: ResultStored, after the commit.
+
+    Without a ``name`` the value is only a part; without a ``chord`` only a result. ``kind`` is 0 for an intermediate
+    state, 1 for a result that may be replaced, 2 for a final one. ``check`` also searches for a final result that is
+    not in memory. A part counts once for each (index, member); an index of -1 sorts last. A TTL of 0 means no expiry.
+    """
+
+    name: bytes
+    kind: int
+    value: bytes
+    ttl_ms: int
+    check: bool = True
+    chord: bytes = b""
+    index: int = -1
+    member: bytes = b""
+    chord_ttl_ms: int = 0
+
+
+@operation("get results", on_exchange("read", RESULTS), query=True, overtakes=True, large=True)
+class GetResults(Request[Results], tag=46):
+    """Request to get results. Reply: Results, for the first names that fit into a page.
+
+    ``age_ms`` is the maximum age of the results (-1: unknown), so that the broker need not search the store for newer
+    ones.
+    """
+
+    names: Many[bytes]
+    age_ms: int = -1
+
+
+@operation("watch results", on_exchange("read", RESULTS), overtakes=True, large=True)
+class WatchResults(Request[Ok], tag=47):
+    """Request to watch results. Reply: Ok if rid. ``age_ms`` is as in GetResults.
+
+    The broker pushes ResultsChanged with the current values, then with each change, up to the first result that is not
+    an intermediate state. A watch ends with the connection.
+    """
+
+    names: Many[bytes]
+    age_ms: int = -1
+
+
+@operation("stop watching results", entry(), overtakes=True, large=True)
+class UnwatchResults(Request[Ok], tag=48):
+    """Request to stop watching results. Reply: Ok if rid."""
+
+    names: Many[bytes]
+
+
+@operation("delete results", on_exchange("write", RESULTS), overtakes=True, large=True)
+class ForgetResults(Request[Ok], tag=49):
+    """Request to remove results. Reply: Ok."""
+
+    names: Many[bytes]
+
+
+@operation("open a chord", on_exchange("write", RESULTS), stores=True, large=True)
+class OpenChord(Request[Ok], tag=50):
+    """Request to register a chord. Reply: Ok.
+
+    ``size`` is -1 while it is unknown, ``added`` is the number of tasks added to the chord's header, and ``header`` is
+    returned in ChordParts. ``again`` forgets an earlier chord with this name. ``body`` is the task id of the chord's
+    callback, which fails if the last part is a task that expired.
+    """
+
+    chord: bytes
+    ttl_ms: int
+    size: int = -1
+    added: int = 0
+    header: bytes = b""
+    again: bool = False
+    body: bytes = b""
+
+
+@operation("read a chord", on_exchange("read", RESULTS), query=True)
+class GetChord(Request[ChordParts], tag=51):
+    """Request to get the parts of a chord from position ``start`` on, ordered by index. Reply: ChordParts."""
+
+    chord: bytes
+    start: int = 0
+
+
+@operation("close a chord", on_exchange("write", RESULTS))
+class CloseChord(Request[Ok], tag=52):
+    """Request to forget a chord and its parts. Reply: Ok."""
+
+    chord: bytes

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from .message_base import Numbered
+from ..permissions import entry, on_queues
+from .message_base import Numbered, Request, operation
 
 
 class PeriodicTaskEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -28,21 +29,6 @@ class PeriodicTaskEntry(msgspec.Struct, array_like=True, frozen=True, gc=False):
     last_message_id: int
 
 
-class CountDue(Numbered, tag=86):
-    """Request to count delayed messages of these queues, or of all, by due time. Reply: DueCountsReply.
-
-    The buckets are multiples of ``bucket_ms`` since the epoch, and the first one contains the current time.
-    """
-
-    queues: list[str]
-    bucket_ms: int
-    number: int
-
-
-class ListPeriodicTasks(Numbered, tag=87):
-    """Request to list the periodic tasks that were published. Reply: PeriodicTaskList."""
-
-
 class DueCountsReply(Numbered, tag=183):
     """Counts of messages by due time.
 
@@ -64,3 +50,20 @@ class PeriodicTaskList(Numbered, tag=184):
 
     tasks: list[PeriodicTaskEntry]
     since_ms: int
+
+
+@operation("count delayed messages by due time", on_queues("read", or_role="monitor"), query=True)
+class CountDue(Request[DueCountsReply], tag=86):
+    """Request to count delayed messages of these queues, or of all, by due time. Reply: DueCountsReply.
+
+    The buckets are multiples of ``bucket_ms`` since the epoch, and the first one contains the current time.
+    """
+
+    queues: list[str]
+    bucket_ms: int
+    number: int
+
+
+@operation("list periodic tasks", entry("lists those of queues with `read`, with `monitor` all"))
+class ListPeriodicTasks(Request[PeriodicTaskList], tag=87):
+    """Request to list the periodic tasks that were published. Reply: PeriodicTaskList."""

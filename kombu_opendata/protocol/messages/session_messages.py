@@ -6,63 +6,9 @@ from typing import Any
 
 import msgspec
 
-from ..frame_limits import Held
+from ..permissions import entry
 from ..task_reports import TaskReport
-from .message_base import Numbered, WireMessage
-
-
-# ------------------------------------------------------------------ client → broker
-class Hello(Numbered, tag=1):
-    """First message of a connection, at most 8 KiB. Reply: Welcome or Failed; the client sends nothing until then.
-
-    ``resume`` is True if the session existed before. With ``resume_follows`` as well, the reply to a successful login
-    is LoggedIn, and the client then sends its state as a Resume. A client that sets only ``resume`` sends ``held`` and
-    ``settles`` here.
-    """
-
-    session: bytes  # 16 random bytes
-    name: str  # consumer id, e.g. "celery@host:1234"
-    instance: str = "default"
-    user: str = ""
-    secret: str = ""
-    resume: bool = False
-    held: list[tuple[int, str, int, int]] = msgspec.field(default_factory=list)  # channel, queue, id, token
-    settles: list[tuple[int, str, int, int]] = msgspec.field(default_factory=list)  # outcome, queue, id, token
-    heartbeat_ms: int = 0  # requested interval of the broker's messages; 0: no preference
-    client: bytes = b""  # 16 random bytes; the sessions of one client share exclusive queues. Empty: this one only
-    resume_follows: bool = False
-    act_as: str = ""  # the user whose permissions the session has; needs the role admin
-    undeclared: bool = False  # the client supports the message Undeclared
-
-    def __repr__(self) -> str:
-        """Return a representation without the secret, for tracebacks that show variables."""
-        return f"Hello(name={self.name!r}, instance={self.instance!r}, user={self.user!r}, resume={self.resume})"
-
-
-class Heartbeat(WireMessage, tag=2):
-    """Proof that the client is alive. It gets no reply."""
-
-
-class Goodbye(Numbered, tag=18):
-    """Request to end the session: its leases are released and its publish counter is forgotten. Reply: Ok.
-
-    Started tasks without a report are lost, unless ``tasks_go_on`` is set: the client reports them in another session.
-    """
-
-    tasks_go_on: bool = False
-
-
-class Resume(Numbered, tag=20):
-    """Client's state of a resumed session; sent once, after LoggedIn. Reply: Welcome.
-
-    ``held`` lists the leases that the client still holds, with the channel of each; ``settles`` lists, in order, the
-    settlements that were sent but not confirmed. The client never received any other lease of the session, so those
-    messages return to their queues. ``reports`` has the outcomes of the tasks of some of these settlements.
-    """
-
-    held: Held[tuple[int, str, int, int]]  # channel, queue, id, token
-    settles: Held[tuple[int, str, int, int]]  # outcome, queue, id, token
-    reports: Held[tuple[int, TaskReport]] = msgspec.field(default_factory=list)  # place in ``settles``, report
+from .message_base import Held, Numbered, Request, WireMessage, operation
 
 
 # ------------------------------------------------------------------ broker → client
@@ -112,3 +58,59 @@ class BrokerGoodbye(WireMessage, tag=112):
     """Notice that the broker stops; the client reconnects later."""
 
     reason: str
+
+
+# ------------------------------------------------------------------ client → broker
+class Hello(Numbered, tag=1):
+    """First message of a connection, at most 8 KiB. Reply: Welcome or Failed; the client sends nothing until then.
+
+    ``resume`` is True if the session existed before. With ``resume_follows`` as well, the reply to a successful login
+    is LoggedIn, and the client then sends its state as a Resume. A client that sets only ``resume`` sends ``held`` and
+    ``settles`` here.
+    """
+
+    session: bytes  # 16 random bytes
+    name: str  # consumer id, e.g. "celery@host:1234"
+    instance: str = "default"
+    user: str = ""
+    secret: str = ""
+    resume: bool = False
+    held: list[tuple[int, str, int, int]] = msgspec.field(default_factory=list)  # channel, queue, id, token
+    settles: list[tuple[int, str, int, int]] = msgspec.field(default_factory=list)  # outcome, queue, id, token
+    heartbeat_ms: int = 0  # requested interval of the broker's messages; 0: no preference
+    client: bytes = b""  # 16 random bytes; the sessions of one client share exclusive queues. Empty: this one only
+    resume_follows: bool = False
+    act_as: str = ""  # the user whose permissions the session has; needs the role admin
+    undeclared: bool = False  # the client supports the message Undeclared
+
+    def __repr__(self) -> str:
+        """Return a representation without the secret, for tracebacks that show variables."""
+        return f"Hello(name={self.name!r}, instance={self.instance!r}, user={self.user!r}, resume={self.resume})"
+
+
+@operation("send a heartbeat", entry(), overtakes=True)
+class Heartbeat(WireMessage, tag=2):
+    """Proof that the client is alive. It gets no reply."""
+
+
+@operation("end the session", entry())
+class Goodbye(Request[Ok], tag=18):
+    """Request to end the session: its leases are released and its publish counter is forgotten. Reply: Ok.
+
+    Started tasks without a report are lost, unless ``tasks_go_on`` is set: the client reports them in another session.
+    """
+
+    tasks_go_on: bool = False
+
+
+class Resume(Numbered, tag=20):
+    """Client's state of a resumed session; sent once, after LoggedIn. Reply: Welcome.
+
+    ``held`` lists the leases that the client still holds, with the channel of each; ``settles`` lists, in order, the
+    settlements that were sent but not confirmed. The client never received any other lease of the session, so those
+    messages return to their queues. ``reports`` has the outcomes of the tasks of some of these settlements.
+    """
+
+    held: Held[tuple[int, str, int, int]]  # channel, queue, id, token
+    settles: Held[tuple[int, str, int, int]]  # outcome, queue, id, token
+    reports: Held[tuple[int, TaskReport]] = msgspec.field(default_factory=list)  # place in ``settles``, report

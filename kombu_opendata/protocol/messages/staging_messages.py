@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from ..frame_limits import Many
-from .message_base import Numbered
+from ..permissions import STAGED_JOBS, on_exchange
+from .message_base import Many, Numbered, Request, operation
+from .topology_messages import Count
 
 #: URI, rows, bytes, checksum, and the batch if it is sent inline
 StagedBatch = tuple[str, int, int, int, bytes]
@@ -88,44 +89,6 @@ class Job(msgspec.Struct, array_like=True, frozen=True):
     running: int = 0
 
 
-# ------------------------------------------------------------------ client → broker
-class GetStagingTarget(Numbered, tag=95):
-    """Request to get the target to which executors write. Reply: StagingInfo."""
-
-
-class CommitJob(Numbered, tag=96):
-    """Request to commit all messages of a job's batches, in this order. Reply: JobReport, after the commit.
-
-    Committing a job id again adds nothing, whatever the batches are; ``added`` in the reply is then False.
-    """
-
-    job_id: str
-    batches: Many[StagedBatch]
-
-
-class AbortJob(Numbered, tag=97):
-    """Request to remove these batches of an uncommitted job, or all its batches if none is named.
-
-    Reply: Count (of objects).
-    """
-
-    job_id: str
-    uris: Many[str]
-
-
-class GetJob(Numbered, tag=98):
-    """Request to get a job. Reply: JobReport."""
-
-    job_id: str
-
-
-class ListJobs(Numbered, tag=99):
-    """Request to list at most ``limit`` jobs after this job id, in the order of their ids' UTF-8 bytes. Reply: Jobs."""
-
-    after: str = ""
-    limit: int = 1000
-
-
 # ------------------------------------------------------------------ broker → client
 class StagingInfo(Numbered, tag=195):
     """Staging target, see :class:`kombu_opendata.staging.StagingTarget`."""
@@ -157,3 +120,46 @@ class Jobs(Numbered, tag=199):
     jobs: list[Job]
     more: bool
     blocked: dict[str, Blocked] = msgspec.field(default_factory=dict)
+
+
+# ------------------------------------------------------------------ client → broker
+@operation("stage a job", on_exchange("write", STAGED_JOBS))
+class GetStagingTarget(Request[StagingInfo], tag=95):
+    """Request to get the target to which executors write. Reply: StagingInfo."""
+
+
+@operation("commit a job", on_exchange("write", STAGED_JOBS), stores=True, large=True)
+class CommitJob(Request[JobReport], tag=96):
+    """Request to commit all messages of a job's batches, in this order. Reply: JobReport, after the commit.
+
+    Committing a job id again adds nothing, whatever the batches are; ``added`` in the reply is then False.
+    """
+
+    job_id: str
+    batches: Many[StagedBatch]
+
+
+@operation("abort a job", on_exchange("write", STAGED_JOBS), large=True)
+class AbortJob(Request[Count], tag=97):
+    """Request to remove these batches of an uncommitted job, or all its batches if none is named.
+
+    Reply: Count (of objects).
+    """
+
+    job_id: str
+    uris: Many[str]
+
+
+@operation("get a job", on_exchange("write", STAGED_JOBS, or_role="monitor"))
+class GetJob(Request[JobReport], tag=98):
+    """Request to get a job. Reply: JobReport."""
+
+    job_id: str
+
+
+@operation("list jobs", on_exchange("write", STAGED_JOBS, or_role="monitor"))
+class ListJobs(Request[Jobs], tag=99):
+    """Request to list at most ``limit`` jobs after this job id, in the order of their ids' UTF-8 bytes. Reply: Jobs."""
+
+    after: str = ""
+    limit: int = 1000

@@ -1,4 +1,4 @@
-"""Messages about queues, exchanges, bindings and filters."""
+"""Messages about queues, their arguments and pauses, exchanges, bindings and filters."""
 
 from __future__ import annotations
 
@@ -6,101 +6,9 @@ from typing import Any
 
 import msgspec
 
-from .message_base import Numbered, WireMessage
-
-
-# ------------------------------------------------------------------ client → broker
-class DeclareQueue(Numbered, tag=4):
-    """Request to declare a queue.
-
-    Reply: QueueDeclared. For an empty name the broker generates one (transient queues only).
-
-    ``strict`` refuses unknown ``x-`` arguments; otherwise they become warnings in the reply. ``again``, here and in
-    DeclareExchange and Bind, means that the session had declared this in the same run of the instance. If it does not
-    exist, it was deleted and is not created (``not_found``).
-    """
-
-    queue: str
-    durable: bool
-    exclusive: bool
-    auto_delete: bool
-    arguments: dict[str, Any]
-    passive: bool
-    strict: bool = False
-    again: bool = False
-
-
-class DeleteQueue(Numbered, tag=5):
-    """Request to delete a queue. Reply: Count (of messages removed)."""
-
-    queue: str
-    if_unused: bool
-    if_empty: bool
-
-
-class PurgeQueue(Numbered, tag=6):
-    """Request to purge the ready messages of a queue. Reply: Count (of messages removed)."""
-
-    queue: str
-
-
-class DeclareExchange(Numbered, tag=7):
-    """Request to declare an exchange. Reply: Ok."""
-
-    exchange: str
-    type: str
-    durable: bool
-    auto_delete: bool
-    arguments: dict[str, Any]
-    passive: bool
-    again: bool = False
-
-
-class DeleteExchange(Numbered, tag=8):
-    """Request to delete an exchange. Reply: Ok."""
-
-    exchange: str
-    if_unused: bool
-
-
-class Bind(Numbered, tag=9):
-    """Request to bind a queue to an exchange. Reply: Ok.
-
-    With ``checked``, the routing key for a topic exchange must follow the rules of :mod:`..topic_syntax`.
-    """
-
-    queue: str
-    exchange: str
-    routing_key: str
-    arguments: dict[str, Any]
-    checked: bool = False
-    again: bool = False
-
-
-class Unbind(Numbered, tag=10):
-    """Request to remove a binding. Reply: Ok, even if there was no such binding."""
-
-    queue: str
-    exchange: str
-    routing_key: str
-    arguments: dict[str, Any]
-
-
-class ListBindings(Numbered, tag=17):
-    """Request to list all bindings and exchanges. Reply: Bindings."""
-
-
-class Explain(Numbered, tag=90):
-    """Request to explain why a queue receives a message or not. Reply: Explained.
-
-    The message is the stored message with this id, or a message with these metadata headers; a ``message_id`` of -1
-    means the headers. Without a ``queue``, the ``filter`` is explained.
-    """
-
-    queue: str = ""
-    message_id: int = -1
-    headers: dict[str, str] = msgspec.field(default_factory=dict)
-    filter: str = ""
+from ..permissions import ALTER_QUEUE, BIND, DECLARE_EXCHANGE, DECLARE_QUEUE, EXPLAIN, entry, on_exchange, on_queue
+from .message_base import Numbered, Request, WireMessage, operation
+from .session_messages import Ok
 
 
 # ------------------------------------------------------------------ broker → client
@@ -145,3 +53,169 @@ class Explained(Numbered, tag=190):
     """Explanation: see kombu_opendata.client.calls.explain_routing."""
 
     report: dict[str, Any]
+
+
+class QueueAltered(Numbered, tag=223):
+    """Effect of a change, made or intended.
+
+    Attributes:
+        declared: the arguments of the declaration.
+        overrides: the changes of operators, including this one.
+        before, after: the arguments in effect before and after the change.
+        counts: the effect on messages, in numbers by name; see docs/queue-arguments.md.
+        notes: the same as sentences.
+    """
+
+    declared: dict[str, Any]
+    overrides: dict[str, Any]
+    before: dict[str, Any]
+    after: dict[str, Any]
+    counts: dict[str, int]
+    notes: list[str]
+
+
+class QueuePauseReply(Numbered, tag=224):
+    """State of a queue's pause, its start (0: not paused), and True if the call changed it."""
+
+    deliveries: bool
+    publishes: bool
+    since_ms: int
+    changed: bool
+
+
+# ------------------------------------------------------------------ client → broker
+@operation("declare a queue, also one that exists", DECLARE_QUEUE, definition=True)
+class DeclareQueue(Request[QueueDeclared], tag=4):
+    """Request to declare a queue.
+
+    Reply: QueueDeclared. For an empty name the broker generates one (transient queues only).
+
+    ``strict`` refuses unknown ``x-`` arguments; otherwise they become warnings in the reply. ``again``, here and in
+    DeclareExchange and Bind, means that the session had declared this in the same run of the instance. If it does not
+    exist, it was deleted and is not created (``not_found``).
+    """
+
+    queue: str
+    durable: bool
+    exclusive: bool
+    auto_delete: bool
+    arguments: dict[str, Any]
+    passive: bool
+    strict: bool = False
+    again: bool = False
+
+
+@operation("delete a queue", on_queue("configure"))
+class DeleteQueue(Request[Count], tag=5):
+    """Request to delete a queue. Reply: Count (of messages removed)."""
+
+    queue: str
+    if_unused: bool
+    if_empty: bool
+
+
+@operation("purge a queue", on_queue("read", or_role="operator"))
+class PurgeQueue(Request[Count], tag=6):
+    """Request to purge the ready messages of a queue. Reply: Count (of messages removed)."""
+
+    queue: str
+
+
+@operation("declare an exchange, also one that exists", DECLARE_EXCHANGE, definition=True)
+class DeclareExchange(Request[Ok], tag=7):
+    """Request to declare an exchange. Reply: Ok."""
+
+    exchange: str
+    type: str
+    durable: bool
+    auto_delete: bool
+    arguments: dict[str, Any]
+    passive: bool
+    again: bool = False
+
+
+@operation("delete an exchange", on_exchange("configure"), definition=True)
+class DeleteExchange(Request[Ok], tag=8):
+    """Request to delete an exchange. Reply: Ok."""
+
+    exchange: str
+    if_unused: bool
+
+
+@operation("bind a queue", BIND, definition=True)
+class Bind(Request[Ok], tag=9):
+    """Request to bind a queue to an exchange. Reply: Ok.
+
+    With ``checked``, the routing key for a topic exchange must follow the rules of :mod:`..topic_syntax`.
+    """
+
+    queue: str
+    exchange: str
+    routing_key: str
+    arguments: dict[str, Any]
+    checked: bool = False
+    again: bool = False
+
+
+@operation("unbind a queue", BIND, definition=True)
+class Unbind(Request[Ok], tag=10):
+    """Request to remove a binding. Reply: Ok, even if there was no such binding."""
+
+    queue: str
+    exchange: str
+    routing_key: str
+    arguments: dict[str, Any]
+
+
+@operation(
+    "list exchanges and bindings", entry("lists those that the user has any right on, with `monitor` all"), query=True
+)
+class ListBindings(Request[Bindings], tag=17):
+    """Request to list all bindings and exchanges. Reply: Bindings."""
+
+
+@operation("explain the routing of a message", EXPLAIN, query=True, filter="filter")
+class Explain(Request[Explained], tag=90):
+    """Request to explain why a queue receives a message or not. Reply: Explained.
+
+    The message is the stored message with this id, or a message with these metadata headers; a ``message_id`` of -1
+    means the headers. Without a ``queue``, the ``filter`` is explained.
+    """
+
+    queue: str = ""
+    message_id: int = -1
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+    filter: str = ""
+
+
+@operation("alter a queue", ALTER_QUEUE, query=True)
+class AlterQueue(Request[QueueAltered], tag=220):
+    """Request to override declared arguments of a queue. Reply: QueueAltered.
+
+    A value of None removes the argument. ``unset`` names arguments that return to their declared values, and ``reset``
+    returns all of them before the others are set. A change that deletes messages is refused without ``force``. With
+    ``dry_run`` nothing is changed.
+    """
+
+    queue: str
+    arguments: dict[str, Any]
+    unset: list[str]
+    reset: bool = False
+    force: bool = False
+    dry_run: bool = False
+
+
+@operation("pause a queue", on_queue("configure", or_role="operator"), once=True)
+class PauseQueue(Request[QueuePauseReply], tag=221):
+    """Request to pause the deliveries of a queue; with ``publishes``, refuse publishes too. Reply: QueuePauseReply."""
+
+    queue: str
+    publishes: bool = False
+
+
+@operation("resume a queue", on_queue("configure", or_role="operator"), once=True)
+class ResumeQueue(Request[QueuePauseReply], tag=222):
+    """Request to undo PauseQueue; with ``publishes_only``, deliveries stay paused. Reply: QueuePauseReply."""
+
+    queue: str
+    publishes_only: bool = False

@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from ...protocol.argument_names import ALL
 from ..clock import Clock
 from ..commit.commits import Commits
 from ..effects.effect import Effect
@@ -22,7 +23,6 @@ from ..read.queue_pages import row_of as page_row_of
 from ..read.settled_buckets import SettledBuckets
 from ..read.stored_messages import after_lease, matching, measure, place, priority_of, read_metadata, row_of
 from ..records.metadata import Metadata
-from ..routing.queue_filters import ALL
 from ..slatedb.store_writer import SlateStore
 from ..state.queue_buckets import QueueRow
 from ..state.settled_list import ListName

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+from ...protocol.argument_names import ALTERNATE_EXCHANGE
 from ...selectors.topic_match import topic_matches, words_of
 from . import header_match
 
@@ -101,9 +102,6 @@ def _with_repeats(nodes: Iterable[_Node]) -> set[_Node]:
             closure.add(following)
             following = following.children.get("#")
     return closure
-
-
-ALTERNATE_EXCHANGE = "alternate-exchange"
 
 
 @dataclass(slots=True, eq=False)

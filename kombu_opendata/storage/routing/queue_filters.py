@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ...errors import RequestError
+from ...protocol.argument_names import ALL, ANY, FILTER, FILTER_MODE
 from ...selectors import Selector, compile_selector
 from ...selectors.filter_index import FilterIndex
 from ...selectors.tree import Compare, Condition, Header, Text, Topic, all_of, any_of, quoted
@@ -18,10 +19,6 @@ from . import header_match
 
 log = logging.getLogger(__name__)
 
-FILTER = "x-filter"
-FILTER_MODE = "x-filter-mode"
-#: the queue receives messages that a binding or the filter matches, or only those that both match
-ANY, ALL = "any", "all"
 MODES = (ANY, ALL)
 
 #: returns a message's metadata headers, which only filters need

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ...errors import NotFound, PreconditionFailed, RequestError
+from ...protocol.argument_names import ALTERNATE_EXCHANGE
 from . import header_match
-from .exchange import ALTERNATE_EXCHANGE, Exchange
+from .exchange import Exchange
 from .queue_filters import QueueDefinition, QueueFilters, RouteBinding
 
 EXCHANGE_TYPES = ("direct", "topic", "fanout", "headers")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from ...protocol.argument_names import DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY
 from ..records import idempotency, keys, store_records
 from ..records.dead_letter import REVOKED, DeadLetter
 from ..records.definitions import NO_OVERRIDES, QueueOverrides
@@ -35,7 +36,6 @@ DEFAULT_FAILED_RETENTION_SECONDS = 14 * 86_400
 DEFAULT_LEASE_SECONDS = 60
 #: this value of ``max_attempts`` means unlimited attempts
 UNLIMITED_ATTEMPTS = 0xFFFF
-DEAD_LETTER_ARGUMENTS = ("x-dead-letter-exchange", "x-dead-letter-routing-key")
 #: the fields of :class:`QueueSettings` that are arguments as well
 _FIELDS = {
     "x-delivery-limit": "max_attempts", "x-done-retention": "done_retention_seconds",
@@ -113,7 +113,7 @@ class Queue:
 
 def dead_letters_to(arguments: dict[str, Any]) -> tuple[str, str | None] | None:
     """Return a queue's dead-letter exchange and routing key (None: the message's own); None without an exchange."""
-    exchange, routing_key = (arguments.get(name) for name in DEAD_LETTER_ARGUMENTS)
+    exchange, routing_key = map(arguments.get, (DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY))
     return (exchange, routing_key if isinstance(routing_key, str) else None) if isinstance(exchange, str) else None
 
 

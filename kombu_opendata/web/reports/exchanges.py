@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import NotFound, RequestError
+from ...protocol.argument_names import ALTERNATE_EXCHANGE
 from ...queue_client.queue_models import Binding, ExchangeInfo
 from ..brokers import UserBroker
 from .paging import Paged, paged
-
-ALTERNATE = "alternate-exchange"
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ async def exchange(broker: UserBroker, name: str, *, search: str = "", page: int
         if one.exchange == name and (needle in one.queue.lower() or needle in one.routing_key.lower())
     ]
     own_bindings.sort(key=lambda one: (one.routing_key, one.queue))
-    alternate = str(info.arguments.get(ALTERNATE, ""))
+    alternate = str(info.arguments.get(ALTERNATE_EXCHANGE, ""))
     return ExchangeRow(info, alternate, name.startswith("amq."), paged(own_bindings, page), search)
 
 

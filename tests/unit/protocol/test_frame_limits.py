@@ -12,9 +12,9 @@ import pytest
 from kombu_opendata.errors import InvalidMessage, OpenDataError, ProtocolError, RequestError
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.envelope import MAX_OPENED_BYTES, open_envelope
-from kombu_opendata.protocol.frame_limits import _LARGE, MAX_ITEMS, SMALL_FRAME_BYTES, Refused
-from kombu_opendata.protocol.framing import FrameReader, client_messages, frame
+from kombu_opendata.protocol.framing import LARGE, SMALL_FRAME_BYTES, FrameReader, Refused, client_messages, frame
 from kombu_opendata.protocol.messages import queue_messages as q
+from kombu_opendata.protocol.messages.message_base import MAX_ITEMS
 
 
 def read(message: Any) -> Any:
@@ -153,7 +153,7 @@ def test_every_list_of_a_message_that_may_be_large_has_a_limit(kind: type) -> No
         options = each.type.types if isinstance(each.type, msgspec.inspect.UnionType) else (each.type,)
         containers = (msgspec.inspect.ListType, msgspec.inspect.DictType, msgspec.inspect.CollectionType)
         limits += [getattr(option, "max_length", None) for option in options if isinstance(option, containers)]
-    if shape.tag in _LARGE:
+    if shape.tag in LARGE:
         assert None not in limits
     elif kind is not m.Explain:
-        assert MAX_ITEMS not in limits, "its list could not be that long: name it in _LARGE"
+        assert MAX_ITEMS not in limits, "its list could not be that long: name it in LARGE"

@@ -12,7 +12,7 @@ from typing import get_args
 from kombu_opendata.protocol import messages
 from kombu_opendata.protocol.messages import BrokerMessage, ClientMessage
 from kombu_opendata.protocol.messages.failure_messages import FailureQuery
-from kombu_opendata.protocol.messages.message_base import Numbered, WireMessage
+from kombu_opendata.protocol.messages.message_base import Numbered, Request, WireMessage
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "rfcs" / "0002-wire-protocol.md"
 
@@ -27,7 +27,9 @@ def defined() -> list[type[WireMessage]]:
         one
         for module in modules
         for one in vars(module).values()
-        if isinstance(one, type) and issubclass(one, WireMessage) and one not in (WireMessage, Numbered, FailureQuery)
+        if isinstance(one, type)
+        and issubclass(one, WireMessage)
+        and one not in (WireMessage, Numbered, Request, FailureQuery)
         if one.__module__ == module.__name__
     ]
 

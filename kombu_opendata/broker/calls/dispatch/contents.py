@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
 from ....protocol.envelope import encode_envelope, open_envelope
 from ....protocol.messages.failure_messages import FailureInfo
 from ....protocol.messages.history_messages import AttemptInfo, MessageInfo
-from ...access.rights import ALL_EXCHANGES, Rights
+from ....protocol.permissions import ALL_EXCHANGES, SHOWN_HEADERS
+from ...access.rights import Rights
 
-#: headers whose values are shown: those of Celery's protocol without arguments, and those of the broker
-SHOWN_HEADERS = frozenset(
-    (
-        "content_type", "eta", "exchange", "expires", "group", "group_index", "id", "lang", "origin", "parent_id",
-        "priority", "retries", "root_id", "routing_key", "task",
-    )
-)  # fmt: skip
 _SHOWN_PROPERTIES = ("priority", "correlation_id", "delivery_mode", "expiration")
-
-
-def is_shown(headers: Iterable[str]) -> bool:
-    """Return whether all of these headers are shown."""
-    return SHOWN_HEADERS.issuperset(headers)
 
 
 def shown_headers(headers: Mapping[str, str]) -> dict[str, str]:

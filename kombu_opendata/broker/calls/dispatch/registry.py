@@ -1,7 +1,7 @@
 """The registry of the messages' handlers.
 
-A handler is a method of a class of calls. :func:`handles` declares its message, and how such a call is run;
-:func:`bind_handlers` makes the table of an instance.
+A handler is a method of a class of calls. :func:`handles` declares its message, whose :class:`.Operation` has the
+permission and the rules for running it; :func:`bind_handlers` makes the table of an instance.
 """
 
 from __future__ import annotations
@@ -11,85 +11,63 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import wraps
 from inspect import iscoroutinefunction, isfunction
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from ....protocol.messages.message_base import WireMessage
+from ....protocol.permissions import AccessRights
 from ...model.sessions import SessionConnection
 from .context import Context
-from .overload import OVERTAKING, STORING
-from .required_rights import Needs
 
 Calls = TypeVar("Calls")
 Call = TypeVar("Call", bound=WireMessage)
 
 #: a handler; a coroutine runs in the background, and its result is the reply
 Method = Callable[[Calls, Context, Call], Coroutine[Any, Any, WireMessage | None] | None]
+Filter = Callable[[Any, Call], str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """The handler of a message, and the rules for running it.
+    """The handler of a message, and what the connection needs to know of its :class:`.Operation`.
 
     Attributes:
         run: handles the message.
-        needs: checks the client's permission, before anything else is done.
-        is_query: its reply may be far larger than the message, so the number of such calls in progress is limited.
+        check: checks the client's permission, before anything else is done.
         filter_of: returns the text of the message's filter, which is compiled first; None if it can't have one.
-        stores: it puts messages or results into memory, so it waits while that is full; see :mod:`.overload`.
-        overtakes: it runs while publishes of its connection wait.
         is_plain: it may run immediately: it is no query, has no filter and stores nothing.
     """
 
     run: Callable[[Context, Any], object]
-    needs: Needs
-    is_query: bool
+    check: Callable[[AccessRights, Any], None]
     filter_of: Callable[[Any], str | None] | None
+    is_query: bool
     stores: bool
     overtakes: bool
     is_plain: bool
 
 
-@dataclass(frozen=True)
-class _Mark:
-    """The arguments of a method's decorator."""
-
-    message: type[WireMessage]
-    needs: Needs
-    query: bool
-    filter_of: Callable[[Any, Any], str | None] | None
-
-
-_marks: dict[Callable[..., object], _Mark] = {}
+_marks: dict[Callable[..., object], tuple[type[WireMessage], Filter[Any] | None]] = {}
 
 
 def handles(
-    message: type[Call],
-    *,
-    needs: Needs,
-    query: bool = False,
-    definition: bool = False,
-    once: bool = False,
-    filter_of: Callable[[Any, Call], str | None] | None = None,
+    message: type[Call], *, filter_of: Filter[Call] | None = None
 ) -> Callable[[Method[Calls, Call]], Method[Calls, Call]]:
     """Make a method the handler of a message. A coroutine runs in the background; see :meth:`.Background.run`.
 
     Args:
-        needs: checks the permission that the call needs, first.
-        query: see :attr:`Handler.is_query`.
-        filter_of: see :attr:`Handler.filter_of`; called with the object and the message.
-        definition: the call waits while a queue is being deleted.
-        once: the call changes something, so a client that repeats it after a reconnect gets the same reply.
+        filter_of: replaces :attr:`.Operation.filter_field`; called with the object and the message.
     """
 
     def mark(method: Method[Calls, Call]) -> Method[Calls, Call]:
         run = method
         if iscoroutinefunction(method):
             run = _in_background(method)
-        elif definition:
+        elif message.operation.is_definition:
             run = _after_deletions(method)
-        elif once:
+        elif message.operation.runs_once:
             run = _once(method)
-        _marks[run] = _Mark(message, needs, query, filter_of)
+        _marks[run] = message, filter_of
         return run
 
     return mark
@@ -112,10 +90,10 @@ def _after_deletions(method: Callable[[Any, Context, Any], object]) -> Callable[
         else:
             method(calls, call, message)
 
-    async def define_later(calls: Any, call: Context, message: Any, asked_on: SessionConnection | None) -> None:
+    async def define_later(calls: Any, call: Context, message: Any, connection: SessionConnection | None) -> None:
         async with call.deletion:
             call.waiting -= 1
-            if call.session.connection is asked_on:  # after a reconnect the client repeats the call
+            if call.session.connection is connection:  # after a reconnect the client repeats the call
                 method(calls, call, message)
                 await asyncio.sleep(0)
 
@@ -140,14 +118,19 @@ def bind_handlers(*objects: object) -> dict[type[WireMessage], Handler]:
     handlers: dict[type[WireMessage], Handler] = {}
     for calls in objects:
         for method in filter(isfunction, vars(type(calls)).values()):
-            mark = _marks.get(method)
-            if mark is None:
+            if method not in _marks:
                 continue
-            if mark.message in handlers:
-                raise ValueError(f"{mark.message.__name__} has two handlers")
-            filter_of = mark.filter_of.__get__(calls) if mark.filter_of is not None else None
-            stores, overtakes = mark.message in STORING, mark.message in OVERTAKING
-            is_plain = not mark.query and filter_of is None and not stores
-            run = method.__get__(calls)
-            handlers[mark.message] = Handler(run, mark.needs, mark.query, filter_of, stores, overtakes, is_plain)
+            message, special_filter = _marks[method]
+            if message in handlers:
+                raise ValueError(f"{message.__name__} has two handlers")
+            operation, filter_of = message.operation, None
+            if special_filter is not None:
+                filter_of = special_filter.__get__(calls)
+            elif operation.filter_field:
+                filter_of = attrgetter(operation.filter_field)
+            is_plain = not operation.is_query and filter_of is None and not operation.stores
+            handlers[message] = Handler(
+                method.__get__(calls), operation.permission.check, filter_of, operation.is_query, operation.stores,
+                operation.overtakes, is_plain,
+            )  # fmt: skip
     return handlers

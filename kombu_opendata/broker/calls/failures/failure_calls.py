@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ....errors import RequestError
 from ....protocol import messages as m
@@ -15,7 +16,6 @@ from ....storage.history.failures.view import FailureView
 from ....storage.records.failures import HOW, NO_FAILURE, TaskFailure
 from ....storage.state.store_state import StoreState
 from ...access.rights import Rights
-from ..dispatch import required_rights as needs
 from ..dispatch.contents import shown_failure
 from ..dispatch.context import Context
 from ..dispatch.registry import handles
@@ -33,7 +33,7 @@ class FailureCalls:
     _bulks: Bulks
     _clock: Clock
 
-    @handles(m.ListFailures, needs=needs.failures, query=True, filter_of=lambda _self, msg: msg.selector)
+    @handles(m.ListFailures)
     async def list_failures(self, call: Context, msg: m.ListFailures) -> m.FailurePage:
         descending = failure.check_page(msg.order, msg.limit)
         filters, rights = _filters(call, msg), call.session.rights
@@ -47,7 +47,7 @@ class FailureCalls:
         next_cursor = None if page.next is None else failure.make_cursor(filters, page.next, descending=descending)
         return m.FailurePage(msg.rid, items, next_cursor)
 
-    @handles(m.GroupFailures, needs=needs.failures, query=True, filter_of=lambda _self, msg: msg.selector)
+    @handles(m.GroupFailures)
     async def group_failures(self, call: Context, msg: m.GroupFailures) -> m.FailureGroups:
         by, filters = failure.check_dimensions(msg.by), _filters(call, msg)
         failure.check_bucket(filters, msg.bucket_ms, self._clock.now_ms())
@@ -60,7 +60,7 @@ class FailureCalls:
         ]
         return m.FailureGroups(msg.rid, tuple(reply_groups), complete)
 
-    @handles(m.RetryFailures, needs=needs.retry, query=True, filter_of=lambda _self, msg: msg.selector)
+    @handles(m.RetryFailures)
     async def retry_failures(self, call: Context, msg: m.RetryFailures) -> m.FailuresRetried:
         if msg.target:
             stored_queue(call, msg.target)
@@ -78,7 +78,7 @@ class FailureCalls:
             outcome.full, _next(bulk, outcome), until_ms, outcome.damaged, outcome.damage,
         )  # fmt: skip
 
-    @handles(m.DismissFailures, needs=needs.dismiss, query=True, filter_of=lambda _self, msg: msg.selector)
+    @handles(m.DismissFailures)
     async def dismiss_failures(self, call: Context, msg: m.DismissFailures) -> m.FailuresDismissed:
         bulk, until_ms = self._bulk(call, msg)
         outcome = await self._bulks.dismiss(bulk)
@@ -128,7 +128,7 @@ def _shows(rights: Rights) -> Callable[[str], bool]:
     return rights.may_watch
 
 
-def _filters(call: Context, msg: FailureQuery) -> FailureFilterValues:
+def _filters(call: Context, msg: FailureQuery[Any]) -> FailureFilterValues:
     """Return the filters of a call.
 
     Raises:

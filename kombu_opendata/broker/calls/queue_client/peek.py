@@ -10,15 +10,15 @@ from msgspec.structs import replace
 from ....errors import CorruptRecord, RequestError
 from ....protocol.envelope import headers_in
 from ....protocol.messages import queue_messages as q
+from ....protocol.permissions import ALL_EXCHANGES
 from ....storage.commit.commits import Commits
 from ....storage.history.service import History
 from ....storage.messages.payloads import Payloads
 from ....storage.read.queue_pages import AVAILABLE, DELAYED, STATES, QueuePages, Row
 from ....storage.records.metadata import Metadata
-from ...access.rights import ALL_EXCHANGES, Rights
+from ...access.rights import Rights
 from ...delivery.queues import Queues
 from ...model.queue import BrokerQueue
-from ..dispatch import required_rights as needs
 from ..dispatch.contents import shown_envelope, shown_headers
 from ..dispatch.context import Context
 from ..dispatch.registry import handles
@@ -42,7 +42,7 @@ class PeekCalls:
     _commits: Commits
     _history: History
 
-    @handles(q.Peek, needs=needs.on_queue("read", or_role="monitor"), query=True)
+    @handles(q.Peek)
     async def peek(self, call: Context, msg: q.Peek) -> q.Peeked:
         check_quantity(msg.limit, MAX_PAGE)
         queue, is_readable = call.queue(msg.queue), call.session.rights.read[msg.queue]
@@ -64,7 +64,7 @@ class PeekCalls:
                 break
         return q.Peeked(msg.rid, peeked, size >= PAGE_BYTES or after >= 0, errors)
 
-    @handles(q.ListByState, needs=needs.on_queue("read", or_role="monitor"), query=True)
+    @handles(q.ListByState)
     async def list_by_state(self, call: Context, msg: q.ListByState) -> q.MessageStatePage:
         check_quantity(msg.limit, MAX_PAGE)
         if msg.state not in STATES:
@@ -72,7 +72,7 @@ class PeekCalls:
         rows, after = await call.queue(msg.queue).page((msg.state,), msg.after, msg.limit)
         return q.MessageStatePage(msg.rid, [self._holders.row(row) for row in rows], after)
 
-    @handles(q.GetMessage, needs=needs.get_message, query=True)
+    @handles(q.GetMessage)
     async def get_message(self, call: Context, msg: q.GetMessage) -> q.FoundMessage:
         if not 0 <= msg.id < 1 << 63:
             raise RequestError(f"message id {msg.id} is out of range", message_id=msg.id)

@@ -13,7 +13,6 @@ from ...figures.changes import InstanceChanges
 from ...figures.figure_memory import FigureMemory
 from ...figures.queue_depths import levels
 from ...model.queue import BrokerQueue
-from ..dispatch import required_rights as needs
 from ..dispatch.context import Context
 from ..dispatch.registry import handles
 
@@ -27,7 +26,7 @@ class MetricsCalls:
     _changes: InstanceChanges
     _clock: Clock
 
-    @handles(q.GetMetrics, needs=needs.on_queues("read", or_role="monitor"), query=True)
+    @handles(q.GetMetrics)
     async def get_metrics(self, call: Context, msg: q.GetMetrics) -> q.Metrics:
         may_watch = call.session.rights.may_watch
         mark, deleted, queues = 0, None, [call.queue(name) for name in msg.queues]

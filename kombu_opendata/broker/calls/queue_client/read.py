@@ -11,7 +11,6 @@ from ....storage.state.queue_buckets import QueueEntry
 from ...delivery.queues import Queues
 from ...model.queue import BrokerQueue
 from ...model.sessions import ConsumedQueue, Session
-from ..dispatch import required_rights as needs
 from ..dispatch.context import Context
 from ..dispatch.registry import handles
 from .call_limits import MAX_WAIT_MS, check_ms, check_quantity
@@ -81,7 +80,7 @@ class ReadCalls:
     _uses: Claiming
     _queues: Queues
 
-    @handles(q.Read, needs=needs.on_queue("read"), once=True, filter_of=lambda _self, msg: msg.selector)
+    @handles(q.Read)
     def read(self, call: Context, msg: q.Read) -> None:
         check_quantity(msg.quantity)
         check_ms(msg.vt_ms, 1, "the visibility timeout")
@@ -96,7 +95,7 @@ class ReadCalls:
             queue.getters.append(PendingRead(session, queue, msg, Claimed(self._uses, session, queue, msg)))
             self._queues.wake(queue)
 
-    @handles(q.StopReading, needs=needs.entry)
+    @handles(q.StopReading)
     def stop_reading(self, call: Context, msg: q.StopReading) -> None:
         self.stop(call.session, msg.read_rid)
 

@@ -19,7 +19,6 @@ from ...delivery.time_slices import TimeSlice
 from ...model.queue import BrokerQueue
 from ...model.sessions import Session
 from ...model.stored_queue import stored_in
-from ..dispatch import required_rights as needs
 from ..dispatch.context import Context
 from ..dispatch.registry import handles
 from ..publish import PublishCalls
@@ -60,7 +59,7 @@ class SendCalls:
     _upkeep: QueuePolicies
     _checking_bytes: Counter[bytes] = field(default_factory=Counter)  # by session
 
-    @handles(q.Send, needs=needs.send, once=True)
+    @handles(q.Send)
     def send(self, call: Context, msg: q.Send) -> None:
         if not 0 < len(msg.messages) <= MAX_MESSAGES:
             raise RequestError(

@@ -16,7 +16,6 @@ from ...delivery.lease_tokens import LeaseTable
 from ...delivery.outbox import Outbox
 from ...delivery.queues import Queues
 from ...model.queue import DELETED, BrokerQueue
-from ..dispatch import required_rights as needs
 from ..dispatch.context import Context
 from ..dispatch.registry import handles
 from .call_limits import check_ms, check_quantity
@@ -40,7 +39,7 @@ class SettleCalls:
     _outbox: Outbox
     _clock: Clock
 
-    @handles(q.SettleMessages, needs=needs.on_queue("read", or_role="operator"), once=True)
+    @handles(q.SettleMessages)
     def settle_messages(self, call: Context, msg: q.SettleMessages) -> None:
         if msg.ending not in Ending.__members__.values():
             raise RequestError(f"a message can't be settled by {msg.ending}")

@@ -3,42 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-from typing import get_args
 
 import pytest
 
 from kombu_opendata.broker.calls.dispatch.context import Context
 from kombu_opendata.broker.calls.dispatch.registry import bind_handlers, handles
-from kombu_opendata.broker.calls.dispatch.required_rights import entry
 from kombu_opendata.protocol import messages as m
-from kombu_opendata.protocol.messages import ClientMessage
 from tests.unit.broker.delivery.test_background import connect
 from tests.unit.broker.model.test_queue import World, run
 
 
 def test_every_message_of_a_client_has_one_handler() -> None:
     async def steps(world: World) -> None:
-        greeting = {m.Hello, m.Resume, m.StandbyHello, m.Prepared}
-        assert world.call.handlers.keys() == set(get_args(ClientMessage)) - greeting
+        assert world.call.handlers.keys() == set(m.OPERATIONS)
 
     run(True, steps)
 
 
 def test_a_message_with_two_handlers_is_noticed() -> None:
     class Twice:
-        @handles(m.Heartbeat, needs=entry)
+        @handles(m.Heartbeat)
         def one(self, call: Context, msg: m.Heartbeat) -> None: ...
 
-        @handles(m.Heartbeat, needs=entry)
+        @handles(m.Heartbeat)
         def two(self, call: Context, msg: m.Heartbeat) -> None: ...
 
     with pytest.raises(ValueError, match="Heartbeat has two handlers"):
         bind_handlers(Twice())
 
 
-def test_a_handler_that_declares_no_right_is_noticed() -> None:
-    with pytest.raises(TypeError, match="missing 1 required keyword-only argument: 'needs'"):
-        handles(m.Heartbeat)  # type: ignore[call-arg]
+def test_a_handler_of_a_message_without_a_declaration_is_noticed() -> None:
+    with pytest.raises(AttributeError, match="operation"):
+
+        @handles(m.Hello)
+        def hello(self: object, call: Context, msg: m.Hello) -> None: ...
 
 
 def test_a_definition_waits_for_a_deletion() -> None:

@@ -1,0 +1,402 @@
+"""Permissions that operations need: rights on names, and roles (docs/permissions.md).
+
+The check of a call gets the user's rights and the message, and raises :class:`.AccessRefused`. It runs before the
+handler does, so a client that may not use a name does not learn whether it exists. The texts and the required rights
+are data for the documentation, and for user interfaces, which show what the user may do on some object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from .argument_names import (
+    ALTERNATE_EXCHANGE,
+    ANY,
+    DEAD_LETTER_EXCHANGE,
+    DEAD_LETTER_ROUTING_KEY,
+    FILTER,
+    FILTER_MODE,
+)
+
+#: the default exchange in patterns; its name is empty
+DEFAULT_EXCHANGE = "amq.default"
+#: all exchanges together, in patterns: all messages of an instance
+ALL_EXCHANGES = "amq.all"
+#: the results of tasks, and chords, in patterns; who knows the name of a result may use it: task ids can't be guessed
+RESULTS = "amq.results"
+#: staged jobs, whose messages may go to any exchange, in patterns
+STAGED_JOBS = "amq.staged"
+#: headers that the role monitor shows: those of Celery's protocol without arguments, and those of the broker
+SHOWN_HEADERS = frozenset(
+    (
+        "content_type", "eta", "exchange", "expires", "group", "group_index", "id", "lang", "origin", "parent_id",
+        "priority", "retries", "root_id", "routing_key", "task",
+    )
+)  # fmt: skip
+
+
+class AccessRights(Protocol):
+    """Rights of a user in an instance: decisions by name, and roles."""
+
+    @property
+    def roles(self) -> Collection[str]: ...
+    @property
+    def read(self) -> Mapping[str, bool]: ...
+    @property
+    def write(self) -> Mapping[str, bool]: ...
+
+    def check(self, right: str, kind: str, name: str, *, or_role: str = "") -> None: ...
+    def check_publish(self, exchange: str, routing_key: str) -> None: ...
+    def check_role(self, role: str, what: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """Permission that an operation needs.
+
+    Attributes:
+        check: raises AccessRefused if the rights do not permit the message.
+        text: the permission, for docs/permissions.md.
+        rights: required rights, each with the role that replaces it; either may be empty.
+        details: special cases and what these need, for docs/permissions.md.
+    """
+
+    check: Callable[[AccessRights, Any], None]
+    text: str
+    rights: tuple[tuple[str, str], ...] = ()
+    details: tuple[tuple[str, str], ...] = ()
+
+
+def _or(role: str) -> str:
+    return f", or `{role}`" if role else ""
+
+
+# ---------------------------------------------------------------------- permissions for any operation
+def entry(text: str = "nothing") -> Permission:
+    """Require only the user's entry for the instance, which the login has checked."""
+    return Permission(lambda _rights, _message: None, text)
+
+
+def role(name: str) -> Permission:
+    """Require a role."""
+
+    def check(rights: AccessRights, message: Any) -> None:
+        rights.check_role(name, message.operation.title)
+
+    return Permission(check, f"`{name}`", (("", name),))
+
+
+def on_queue(right: str, *, or_role: str = "", details: tuple[tuple[str, str], ...] = ()) -> Permission:
+    """Require a right on the message's queue, or a role."""
+
+    def check(rights: AccessRights, message: Any) -> None:
+        rights.check(right, "queue", message.queue, or_role=or_role)
+
+    return Permission(check, f"`{right}` on the queue{_or(or_role)}", ((right, or_role),), details)
+
+
+def on_queues(right: str, *, or_role: str = "") -> Permission:
+    """Require a right on each queue that the message names, or a role. If it names none, the handler omits some."""
+
+    def check(rights: AccessRights, message: Any) -> None:
+        for queue in message.queues:
+            rights.check(right, "queue", queue, or_role=or_role)
+
+    text = f"`{right}` on each queue{_or(or_role)}; of all queues, the reply has those with this permission"
+    return Permission(check, text, ((right, or_role),))
+
+
+def on_exchange(right: str, name: str = "", *, or_role: str = "") -> Permission:
+    """Require a right on the message's exchange, or on this name in place of it; or a role."""
+
+    def check(rights: AccessRights, message: Any) -> None:
+        rights.check(right, "exchange", name or message.exchange, or_role=or_role)
+
+    return Permission(
+        check, f"`{right}` on {f'`{name}`' if name else 'the exchange'}{_or(or_role)}", ((right, or_role),)
+    )
+
+
+# ---------------------------------------------------------------------- publishing
+def _publish(rights: AccessRights, message: Any) -> None:
+    if not rights.write[message.exchange]:
+        rights.check_publish(message.exchange, message.routing_key)
+
+
+def _test_routing(rights: AccessRights, message: Any) -> None:
+    if "monitor" not in rights.roles:
+        rights.check_publish(message.exchange, message.routing_key)
+
+
+#: the handler also checks the properties of the message
+PUBLISH = Permission(
+    _publish,
+    "`write` on the exchange",
+    (("write", ""),),
+    (
+        ("with the property `user_id`", "that it is the user's own name, or `admin`"),
+        (
+            "a task with an expiry whose result is in this instance",
+            "also `write` on `amq.results`: the broker stores `REVOKED`",
+        ),
+    ),
+)
+TEST_ROUTING = Permission(
+    _test_routing,
+    "`write` on the exchange, or `monitor`; the reply names only queues that the user has any right on",
+    (("write", "monitor"),),
+)
+
+
+# ---------------------------------------------------------------------- definitions
+def check_declaration(rights: AccessRights, queue: str, arguments: Mapping[str, Any]) -> None:
+    """Require configure on the queue; for a dead-letter exchange, also read on the queue and write on the exchange.
+
+    A queue with a filter in mode "any" gets messages of all exchanges, so it needs read on :data:`ALL_EXCHANGES`.
+    """
+    rights.check("configure", "queue", queue)
+    exchange = arguments.get(DEAD_LETTER_EXCHANGE)
+    if isinstance(exchange, str):
+        rights.check("read", "queue", queue)
+        key = arguments.get(DEAD_LETTER_ROUTING_KEY)
+        rights.check_publish(exchange, key if isinstance(key, str) else "")
+    if _takes_all(arguments):
+        rights.check("read", "exchange", ALL_EXCHANGES)
+
+
+def check_alteration(rights: AccessRights, queue: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    """Require the rights for a declaration with the altered arguments, or the role operator.
+
+    Dead letters and a filter bring messages into queues that other users read, so the role is not sufficient to change
+    those: dead letters need read on the queue, a filter in mode "any" read on :data:`ALL_EXCHANGES`.
+    """
+    if "operator" not in rights.roles:
+        check_declaration(rights, queue, after)
+        return
+    if after.get(DEAD_LETTER_EXCHANGE) is not None and _differ(
+        before, after, DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY
+    ):
+        rights.check("read", "queue", queue)
+    if _takes_all(after) and _differ(before, after, FILTER, FILTER_MODE):
+        rights.check("read", "exchange", ALL_EXCHANGES)
+
+
+def _differ(before: Mapping[str, Any], after: Mapping[str, Any], *names: str) -> bool:
+    return any(before.get(name) != after.get(name) for name in names)
+
+
+def _takes_all(arguments: Mapping[str, Any]) -> bool:
+    """Return True for the arguments of a queue whose filter selects from all messages."""
+    return arguments.get(FILTER) is not None and arguments.get(FILTER_MODE, ANY) == ANY
+
+
+def _declare_queue(rights: AccessRights, message: Any) -> None:
+    if not message.passive and message.queue:  # the handler checks a generated name
+        check_declaration(rights, message.queue, message.arguments)
+
+
+def _declare_exchange(rights: AccessRights, message: Any) -> None:
+    if message.passive:
+        return
+    rights.check("configure", "exchange", message.exchange)
+    alternate = message.arguments.get(ALTERNATE_EXCHANGE)
+    if isinstance(alternate, str):
+        rights.check("read", "exchange", message.exchange)
+        rights.check_publish(alternate, "")
+
+
+def _bind(rights: AccessRights, message: Any) -> None:
+    rights.check("write", "queue", message.queue)
+    rights.check("read", "exchange", message.exchange)
+
+
+_PASSIVE = ("passively", "nothing, as in RabbitMQ")
+DECLARE_QUEUE = Permission(
+    _declare_queue,
+    "`configure` on the queue",
+    (("configure", ""),),
+    (
+        ("with a dead-letter exchange", "also `read` on the queue and `write` on that exchange"),
+        ("with an `x-filter` in mode `any`", "also `read` on `amq.all`"),
+        _PASSIVE,
+    ),
+)
+DECLARE_EXCHANGE = Permission(
+    _declare_exchange,
+    "`configure` on the exchange",
+    (("configure", ""),),
+    (("with an alternate exchange", "also `read` on the exchange and `write` on the alternate"), _PASSIVE),
+)
+#: the handler also calls :func:`check_alteration`
+ALTER_QUEUE = on_queue(
+    "configure",
+    or_role="operator",
+    details=(
+        ("without the role", "also what a declaration with these arguments does"),
+        (
+            "another dead-letter exchange; another filter in mode `any`",
+            "also with the role, `read` on the queue; on `amq.all`",
+        ),
+    ),
+)
+BIND = Permission(_bind, "`write` on the queue, `read` on the exchange", (("write", ""), ("read", "")))
+
+
+# ---------------------------------------------------------------------- messages that were published before
+def _replay(rights: AccessRights, message: Any) -> None:
+    rights.check("configure", "queue", message.queue, or_role="operator")
+    rights.check("read", "queue", message.queue, or_role="" if message.selector else "operator")
+
+
+def _redrive_from(rights: AccessRights, queue: str, target: str, selector: str) -> None:
+    """Require read on the queue, and write on the queue that gets the messages.
+
+    The role operator stands for both only if the messages stay in their queue, and are not selected by their headers.
+    Otherwise it stands for write: in another queue, other users could read them.
+    """
+    target = target or queue
+    rights.check("read", "queue", queue, or_role="" if selector or target != queue else "operator")
+    rights.check("write", "queue", target, or_role="operator")
+
+
+def _redrive(rights: AccessRights, message: Any) -> None:
+    _redrive_from(rights, message.queue, message.target, message.selector)
+
+
+def _archive(rights: AccessRights, message: Any) -> None:
+    rights.check("configure", "queue", message.queue, or_role="operator")
+    if message.selector:
+        rights.check("read", "queue", message.queue)
+
+
+def _retry(rights: AccessRights, message: Any) -> None:
+    if not message.queues:
+        rights.check_role("operator", "retry the failures of all queues")
+        if message.target or message.selector:
+            rights.check("read", "exchange", ALL_EXCHANGES)
+    for queue in message.queues:
+        _redrive_from(rights, queue, message.target, message.selector)
+
+
+def _delete_failures(rights: AccessRights, message: Any) -> None:
+    if not message.queues:
+        rights.check_role("operator", "delete the failures of all queues")
+    for queue in message.queues:
+        rights.check("configure", "queue", queue, or_role="operator")
+    if message.selector:
+        _check_read(rights, message.queues)
+
+
+_BY_HEADERS = ("by a filter on headers", "also `read` on the queue: the number of matches reveals the headers")
+_TO_ANOTHER = ("into another queue", "`read` on the queue; `write` on the one that gets the messages, or `operator`")
+#: the rights that also permit to declare the queue again with an ``x-start`` in the past
+REPLAY = Permission(
+    _replay,
+    "`configure` and `read` on the queue, or `operator`",
+    (("configure", "operator"), ("read", "operator")),
+    (_BY_HEADERS,),
+)
+REDRIVE = Permission(
+    _redrive,
+    "`read` and `write` on the queue, or `operator`",
+    (("read", "operator"), ("write", "operator")),
+    (_TO_ANOTHER, _BY_HEADERS),
+)
+MOVE = Permission(
+    _redrive,
+    "`read` on the queue; `write` on the one that gets the messages, or `operator`",
+    (("read", ""), ("write", "operator")),
+)
+ARCHIVE_FAILED = Permission(
+    _archive, "`configure` on the queue, or `operator`", (("configure", "operator"),), (_BY_HEADERS,)
+)
+RETRY_FAILURES = Permission(
+    _retry,
+    "`read` and `write` on each queue, or `operator`; of all queues: `operator`",
+    (("read", "operator"), ("write", "operator")),
+    (
+        (
+            "into another queue",
+            "`read` on each (of all queues: on `amq.all`); `write` on the one that gets the messages, or `operator`",
+        ),
+        _BY_HEADERS,
+    ),
+)
+DELETE_FAILURES = Permission(
+    _delete_failures,
+    "`configure` on each queue, or `operator`; of all queues: `operator`",
+    (("configure", "operator"),),
+    (_BY_HEADERS,),
+)
+
+
+# ---------------------------------------------------------------------- reading stored messages
+def _check_read(rights: AccessRights, queues: Iterable[str], or_role: str = "") -> None:
+    """Require read on these queues, or on :data:`ALL_EXCHANGES` if there is none."""
+    if rights.read[ALL_EXCHANGES]:
+        return
+    for queue in queues:
+        rights.check("read", "queue", queue, or_role=or_role)
+    if not queues:
+        rights.check("read", "exchange", ALL_EXCHANGES, or_role=or_role)
+
+
+def _history(rights: AccessRights, message: Any) -> None:
+    is_shown = not getattr(message, "bodies", False) and SHOWN_HEADERS.issuperset(message.headers)
+    _check_read(rights, message.queues, "monitor" if is_shown else "")
+
+
+def _failures(rights: AccessRights, message: Any) -> None:
+    is_shown = not message.selector and not getattr(message, "tracebacks", False)
+    _check_read(rights, message.queues, "monitor" if is_shown else "")
+
+
+def _get_message(rights: AccessRights, message: Any) -> None:
+    if message.queue:
+        _check_read(rights, [message.queue], "monitor")
+
+
+def _explain(rights: AccessRights, message: Any) -> None:
+    _check_read(rights, [message.queue] if message.queue else [], "monitor" if message.message_id < 0 else "")
+
+
+def check_stored_message(rights: AccessRights, headers: Mapping[str, str]) -> None:
+    """Require read on the exchange that a message was published to, or on the queue if that was the default exchange.
+
+    A user with this right could have bound a queue, or consumed the message. Otherwise read on :data:`ALL_EXCHANGES`
+    is required, so that a refusal does not reveal where the message was routed.
+    """
+    if not rights.read[headers.get("exchange") or headers.get("routing_key", "")]:
+        rights.check("read", "exchange", ALL_EXCHANGES)
+
+
+_OF_QUEUES = "`read` on each queue, or `monitor`; of all queues: `read` on `amq.all`, or `monitor`"
+_READ = (("read", "monitor"),)
+HISTORY = Permission(
+    _history,
+    f"{_OF_QUEUES}, which does not show the errors of tasks",
+    _READ,
+    (("with bodies, or by a header of the application", "`read` in any case"),),
+)
+FAILURES = Permission(
+    _failures,
+    f"{_OF_QUEUES}, which does not show exception messages",
+    _READ,
+    (("with tracebacks, or by a filter on headers", "`read` in any case"),),
+)
+GET_MESSAGE = Permission(_get_message, "nothing; the reply has what `read` on its queues, or `monitor`, shows")
+#: the handler also calls :func:`check_stored_message`
+EXPLAIN = Permission(
+    _explain,
+    "`read` on the queue, or `monitor`",
+    _READ,
+    (
+        ("a filter without a queue", "`read` on `amq.all`, or `monitor`"),
+        (
+            "with a stored message",
+            "`read` on the queue and on the exchange that the message was sent to, or on `amq.all`",
+        ),
+    ),
+)
