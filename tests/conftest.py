@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ import hypothesis
 import pytest
 
 from .support.ledger import Ledger
-from .support.processes import Children, children
+from .support.processes import Children, children, wait_until
 from .support.s3 import S3, S3Process, s3_named
 from .support.verified import assert_all_verified
 
@@ -114,12 +113,12 @@ def _stop_broker(pid_file: Path) -> None:
     if not _is_broker(pid, pid_file.parent):
         return
     os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + BROKER_STOP_SECONDS
-    while _is_broker(pid, pid_file.parent):
-        if time.monotonic() > deadline:
-            os.kill(pid, signal.SIGKILL)
-            pytest.fail(f"broker {pid} of {pid_file.parent} did not end {BROKER_STOP_SECONDS} s after SIGTERM")
-        time.sleep(0.02)
+    what = f"the end of broker {pid} of {pid_file.parent} after SIGTERM"
+    try:
+        wait_until(lambda: not _is_broker(pid, pid_file.parent), BROKER_STOP_SECONDS, what)
+    except AssertionError:
+        os.kill(pid, signal.SIGKILL)
+        raise
 
 
 def _is_broker(pid: int, folder: Path) -> bool:

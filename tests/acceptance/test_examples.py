@@ -9,14 +9,13 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from ..support.processes import INTERRUPTIBLE
+from ..support.processes import INTERRUPTIBLE, wait_until
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 DEMO = [sys.executable, str(EXAMPLES / "demo")]
@@ -45,11 +44,11 @@ def process(command: list[str], log: Path, *, cwd: Path, **env: str) -> Iterator
 
 
 def wait_for(condition: Callable[[], bool], started: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
+    def holds() -> bool:
         assert started.poll() is None, f"ended with {started.returncode}:\n{log.read_text()}"
-        assert time.monotonic() < deadline, f"not within {DEADLINE_SECONDS} s:\n{log.read_text()}"
-        time.sleep(0.05)
+        return condition()
+
+    wait_until(holds, DEADLINE_SECONDS, log.read_text)
 
 
 def test_the_demo_counts_every_task_once_across_a_kill(store_folder: Path, tmp_path: Path) -> None:

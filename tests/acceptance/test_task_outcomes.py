@@ -6,7 +6,6 @@ The tests of a pool share one worker, of two processes, threads or greenlets.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 
 from kombu_opendata import QueueClient
 from kombu_opendata.protocol.messages.history_messages import AttemptInfo
+from tests.support.waiting import pass_time
 
 from ..support.broker import EmbeddedBroker
 from ..support.farm import Farm
@@ -164,7 +164,7 @@ def test_a_task_that_expires_in_the_worker(farm: Reported, ledger: Ledger, tmp_p
     ledger.wait_for("first began")
     expires = farm.send("fine", expires=1)
     farm.broker.wait_queue("celery", 0, 1 if pool_of(farm) == "prefork" else 3)
-    time.sleep(1.1)
+    pass_time(1.1)
     gate.touch()
     attempt = farm.wait_of(expires)
     assert (attempt.state, attempt.error, attempt.outcome) == ("revoked", "it expired", "acked")

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import random_moment
+
 from ..support.broker import EmbeddedBroker
 from ..support.ledger import Ledger
 from ..support.processes import Child, Children, wait_until
@@ -37,7 +39,7 @@ def kill_rounds(
     for number, threshold in enumerate(thresholds):
         wait_until(partial(reached, progress, threshold), PROGRESS_SECONDS, lambda: f"{thresholds}, has {progress()}")
         pid = broker.wait_up(killed)
-        time.sleep(dice.random() * 0.3)  # the random moment, not a wait for anything
+        random_moment(dice, 0.3)
         started.check()
         killed = broker.kill()
         assert killed == pid, "a broker ended by itself"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,7 +38,7 @@ class Starts:
         while not self._over.is_set():
             pid = self._broker.pid()
             if pid is None or pid == seen:
-                time.sleep(0.001)
+                self._over.wait(0.001)
                 continue
             seen = pid
             os.kill(pid, signal.SIGSTOP)

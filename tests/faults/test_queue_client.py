@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata import QueueClient
+from tests.support.waiting import random_moment
 
 from ..support.broker import EmbeddedBroker, Watch
 from ..support.processes import Child, Children, wait_until
@@ -86,7 +86,7 @@ def test_batches_and_keys_under_kills(store_folder: Path, broker_url: str, tmp_p
         if all_ended(senders):  # nobody starts it again
             break
         pid = broker.wait_up(killed)
-        time.sleep(dice.random() * 0.2)  # the random moment, not a wait for anything
+        random_moment(dice, 0.2)
         killed = broker.kill()
         assert killed == pid
     assert killed is not None

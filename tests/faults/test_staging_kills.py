@@ -21,6 +21,7 @@ from kombu_opendata.client.connection_options import Options
 from kombu_opendata.errors import OpenDataError
 from kombu_opendata.protocol.messages import Consume
 from kombu_opendata.staging import JobInfo, JobQueueCounts
+from tests.support.waiting import pass_time, random_moment
 
 from ..support.batches import Sink, as_objects, stage
 from ..support.broker import EmbeddedBroker
@@ -128,7 +129,7 @@ def test_a_commit_whose_answer_is_lost_is_answered_again(
     answers: list[JobInfo] = []
     driver = threading.Thread(target=lambda: answers.append(client.commit_job("job", infos)))
     driver.start()
-    time.sleep(0.2)  # the request is in the socket, most likely; it may as well not be
+    pass_time(0.2)  # the request is in the socket, most likely; it may as well not be
     os.kill(pid, signal.SIGKILL)
     os.kill(pid, signal.SIGCONT)
     driver.join(60)
@@ -188,7 +189,7 @@ def test_batches_are_collected_over_kills(
         except OpenDataError:
             continue
         finally:
-            time.sleep(dice.random() * 0.3)
+            random_moment(dice, 0.3)
             broker.kill()
     # what was not removed before a kill is an orphan now
     for path in left():

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
 from kombu_opendata.offline import StoreStats, open_store, stats
+from tests.support.waiting import random_moment
 
 from ..support.broker import EmbeddedBroker
 from ..support.ledger import Ledger
@@ -59,7 +59,7 @@ def test_beside_a_broker_at_work_and_after_each_kill(
         figures = count(store_folder)
         seen.append(figures)
         print(f"pid {figures.broker_pid}: {figures.queues}")
-        time.sleep(dice.random() * 0.2)  # the random moment, not a wait for anything
+        random_moment(dice, 0.2)
         broker.kill()
         # The clients start the next one at once: it may be opening the store.
         assert_verified(store_folder)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kombu_opendata.broker.standby.active_role import EXIT_FENCED
+from tests.support.waiting import pass_time
 
 from ..support.network import Cut
 from ..support.processes import wait_until
@@ -50,7 +51,7 @@ def test_a_short_cut_is_survived_by_all_tasks(hosts: TwoHosts, seconds: float, s
     active = hosts.wait_ready()
     host = active if side == "active" else other(active)
     hosts.network.cut(host, how)
-    time.sleep(seconds)
+    pass_time(seconds)
     hosts.network.mend(host)
     check(hosts)
 
@@ -74,7 +75,7 @@ def test_the_active_broker_is_frozen_and_goes_on(hosts: TwoHosts) -> None:
     active = hosts.wait_ready()
     hosts.signal(active, signal.SIGSTOP)
     hosts.wait_active(other(active))
-    time.sleep(30)
+    pass_time(30)
     ended = len(hosts.exits)
     hosts.signal(active, signal.SIGCONT)
     wait_until(lambda: (active, EXIT_FENCED) in hosts.exits[ended:], 60, hosts.logs)
@@ -117,7 +118,7 @@ def test_after_a_long_cut_only_what_the_host_held_runs_again(hosts: TwoHosts, si
     hosts.tally.wait_begun(long)
     hosts.network.cut(host, how)
     cut_at = time.monotonic()
-    time.sleep(90)
+    pass_time(90)
     hosts.network.mend(host)
     check(hosts, held_at_cut(host, cut_at))
     repeated = hosts.tally.repeated().keys() & long

@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from celery import Celery
 
 import kombu_opendata
 from kombu_opendata import PublishFailed, RequestError, errors
+from tests.support.waiting import random_moment
 
 from ..support.broker import EmbeddedBroker, Watch
 from ..support.kombu_client import connected, declare, open_connection, send, take_bodies
@@ -122,7 +122,7 @@ def test_over_kills_of_the_broker_everything_is_stored_once(
     for threshold in sorted(dice.randrange(1, total // 2) for _ in range(rounds)):
         ledgers[0].wait_count(threshold)
         broker.wait_up(killed)
-        time.sleep(dice.random() * 0.05)  # the random moment, not a wait for anything
+        random_moment(dice, 0.05)
         killed = broker.kill()
     for child in publishers:
         assert child.wait(120) == 0, child.log.read_text()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -15,6 +14,7 @@ from kombu_opendata.errors import OpenDataError
 from tests.support.broker import EmbeddedBroker, Watch
 from tests.support.kombu_client import connected, declare, send, take_bodies
 from tests.support.processes import wait_until
+from tests.support.waiting import pass_time
 
 
 @pytest.fixture(scope="module")
@@ -256,4 +256,4 @@ def test_exactly_once_through_kill_9(store_folder: Path, wait_ms: Callable[[int]
 @pytest.fixture
 def wait_ms() -> Callable[[int], None]:
     """Passes time: here it is the moment of the kill that differs, not something that is waited for."""
-    return lambda ms: time.sleep(ms / 1000)
+    return lambda ms: pass_time(ms / 1000)

@@ -17,6 +17,7 @@ from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.slatedb.disk_cache import DiskCache
 from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
 from kombu_opendata.storage.slatedb.store_writer import SlateStore
+from tests.support.waiting import until
 
 from ..support.disks import small_disk
 from ..support.s3 import BUCKET, S3
@@ -83,11 +84,7 @@ def test_it_stays_below_its_size(s3: S3, tmp_path: Path) -> None:
         for _ in range(3):
             await fill(engine.store)
             await table_requests(s3, engine.store)
-        for _ in range(100):
-            if size_of(tmp_path) <= limit + (1 << 20):
-                break
-            await asyncio.sleep(0.1)
-        assert size_of(tmp_path) <= limit + (1 << 20)
+        await until(lambda: size_of(tmp_path) <= limit + (1 << 20))
         await engine.close()
 
     asyncio.run(main())

@@ -18,6 +18,8 @@ from amqp import exceptions as amqp
 from kombu.asynchronous import Hub as _Hub
 from kombu.connection import Connection as _Connection
 
+from tests.support.waiting import pass_time
+
 from ..support.broker import EmbeddedBroker
 from ..support.farm import Heard
 from ..support.kombu_client import connected, declare, drain_until, open_connection, send, take_bodies
@@ -228,7 +230,7 @@ def test_a_client_that_does_nothing_is_not_dead(serve: Callable[..., ServedBroke
         message = channel.basic_get("q")
         session = connection.connection.session.id
         wire = connection.connection.link.current
-        time.sleep(4.5)  # nobody looks at the socket: a broker unheard of for 3 s would be dead
+        pass_time(4.5)  # nobody looks at the socket: a broker unheard of for 3 s would be dead
         message.ack()
         assert channel._size("q") == 0
         assert (connection.connection.session.id, connection.connection.link.current) == (session, wire)
@@ -246,7 +248,7 @@ def test_a_solo_worker_in_a_long_task_keeps_its_connection(
         other = Worker(url, tmp_path, "other")
         started.add(other)
         other.wait_ready()
-        time.sleep(2.5)  # more than the grace after a loss, and many heartbeats
+        pass_time(2.5)  # more than the grace after a loss, and many heartbeats
         gate.touch()
         ledger.wait_for("long ended")
         app.send_task("farm.note", (str(ledger), "after"))
@@ -273,7 +275,7 @@ def test_a_worker_resumes_after_an_outage_that_publishers_do_not_wait_for(
         broker.kill()
         with pytest.raises(Exception, match=r"not resumed within 0\.5 s|cannot connect|Connection refused"):
             app.send_task("farm.note", (str(ledger), "lost"), retry=False)
-        time.sleep(2)  # the outage: four times as long as calls wait
+        pass_time(2)  # the outage: four times as long as calls wait
         gate.touch()
         ledger.wait_for("long ended")
         serve(port=port, heartbeat=PATIENT_HEARTBEAT)

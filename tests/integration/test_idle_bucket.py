@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from kombu_opendata import QueueClient
 from kombu_opendata.storage.engine_settings import EngineSettings
+from tests.support.waiting import pass_time
 
 from ..support.bucket_broker import bucket_broker
 from ..support.processes import wait_until
@@ -23,7 +22,7 @@ def test_an_idle_broker_hardly_asks_and_answers_at_once(s3: S3) -> None:
 
     def is_quiet() -> bool:
         before = len(s3.requests())
-        time.sleep(3)
+        pass_time(3)
         return len(s3.requests()) == before
 
     engine = EngineSettings(idle_seconds=IDLE_SECONDS, tidy_interval_seconds=0.5, retention_interval_seconds=1)
@@ -32,7 +31,7 @@ def test_an_idle_broker_hardly_asks_and_answers_at_once(s3: S3) -> None:
         client.send("q", b"first")
         wait_until(is_quiet, 90, lambda: "\n".join(s3.requests()[-50:]))
         before = len(s3.requests())
-        time.sleep(WATCHED_SECONDS)
+        pass_time(WATCHED_SECONDS)
         asked = s3.requests()[before:]
         assert len(asked) <= 600 / 3600 * WATCHED_SECONDS, asked
         for number in range(3):  # each needs one write, whatever SlateDB's intervals are

@@ -18,6 +18,7 @@ from kombu_opendata.errors import FailedPublish
 from tests.support.broker import EmbeddedBroker
 from tests.support.kombu_client import connected, declare, drain_quiet, drain_until, send, take_bodies
 from tests.support.processes import Child, Children, tail, wait_until
+from tests.support.waiting import pass_time
 from tests.support.workers import APPS
 
 KINDS = pytest.mark.parametrize("durable", [True, False], ids=["stored", "transient"])
@@ -343,4 +344,4 @@ def collecting(refused: list[FailedPublish]) -> Iterator[None]:
 @pytest.fixture
 def wait_ms() -> Callable[[int], None]:
     """Passes time: here it is the moment of the kill that differs, not something that is waited for."""
-    return lambda ms: time.sleep(ms / 1000)
+    return lambda ms: pass_time(ms / 1000)

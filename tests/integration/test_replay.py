@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from kombu_opendata.client.connection_options import Options
 from kombu_opendata.client.session.broker_connection import BrokerConnection
 from kombu_opendata.queue_client.queue_options import QueueOptions
 from kombu_opendata.url import parse
+from tests.support.waiting import pass_time
 
 from ..support import replay_calls as replay
 from ..support.broker import EmbeddedBroker
@@ -76,9 +76,9 @@ def test_a_queue_begins_with_the_first_stored_message(log: Any) -> None:
 
 def test_a_queue_begins_at_a_time_or_at_a_message(log: Any) -> None:
     send(log, "k", "a", "b", exchange="log")
-    time.sleep(0.01)  # another millisecond, by the broker's clock
+    pass_time(0.01)  # another millisecond, by the broker's clock
     at = datetime.now(UTC)
-    time.sleep(0.01)
+    pass_time(0.01)
     send(log, "k", "c", "d", exchange="log")
     begin(log, "by-time", at.isoformat())
     fill(log, "by-time")

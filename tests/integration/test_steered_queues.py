@@ -16,6 +16,7 @@ from kombu.exceptions import OperationalError
 
 from kombu_opendata import QueueClient, batch, errors
 from kombu_opendata.queue_client.queue_options import QueueOptions
+from tests.support.waiting import pass_time
 
 from ..support.backups import back_up, command
 from ..support.broker import EmbeddedBroker
@@ -145,7 +146,7 @@ def test_a_queue_that_is_deleted_meanwhile(client: QueueClient, name: str, place
             client.create(name, QueueOptions(durable=durable))
             client.send_batch(name, ["x"] * 4000)
             altering = pool.submit(other.alter, name, changes, force=True)
-            time.sleep(number * 0.01)  # at different moments
+            pass_time(number * 0.01)  # at different moments
             client.drop(name)
             error = altering.exception(30)
             assert error is None or isinstance(error, errors.NotFound), error
@@ -158,7 +159,7 @@ def test_a_paused_queue_is_not_unused(client: QueueClient, name: str) -> None:
     client.create(name)
     client.pause(name)
     client.alter(name, {"x-expires": 1})
-    time.sleep(1.1)  # two ticks of the broker, which delete what is unused
+    pass_time(1.1)  # two ticks of the broker, which delete what is unused
     client.resume(name)
     wait_until(lambda: name not in {info.name for info in client.list_queues()}, 60, "the deletion of an unused queue")
 

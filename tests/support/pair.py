@@ -12,7 +12,7 @@ from kombu_opendata.client.socket.handshake import shake_hands
 from kombu_opendata.errors import ConnectionLost, NotActive, OpenDataError
 from kombu_opendata.protocol.messages import Hello
 
-from .processes import POLL_SECONDS, Children, tail, wait_until
+from .processes import Children, tail, wait_until
 from .served import ServedBroker
 
 CONNECTED = "a standby is connected"
@@ -46,14 +46,13 @@ class Pair:
 
     def wait_active(self, broker: ServedBroker, seconds: float = 60) -> float:
         """Wait until a broker serves; returns when that was seen, by the monotonic clock."""
-        deadline = time.monotonic() + seconds
-        while True:
-            refused = greet(broker.port)
-            if refused is None:
-                return time.monotonic()
-            assert time.monotonic() < deadline, f"{refused!r}\n" + "\n".join(tail(each.log) for each in self.brokers)
+
+        def serves() -> bool:
             broker.check()
-            time.sleep(POLL_SECONDS)
+            return greet(broker.port) is None
+
+        wait_until(serves, seconds, lambda: "\n".join(tail(each.log) for each in self.brokers))
+        return time.monotonic()
 
     def wait_connected(self, active: ServedBroker, seconds: float = 60) -> None:
         """Wait until a standby is connected to the active broker."""

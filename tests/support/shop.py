@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 from celery import Celery, group
 
 from kombu_opendata import QueueClient
+from tests.support.waiting import pass_time
 
 from .processes import Child, Children, children, tail, wait_until
 from .workers import APPS, Worker, sender
@@ -96,7 +96,7 @@ class Shop:
         """Send orders for so long, ten a second."""
         for order in range(round(10 * seconds)):
             self.signature("charge", "billing", order, card_token="tok_4242").delay()
-            time.sleep(0.1)
+            pass_time(0.1)
 
     def _runs(self, client: QueueClient) -> bool:
         return any(one.running for one in client.workers())

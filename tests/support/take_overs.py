@@ -11,6 +11,8 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
+from tests.support.waiting import random_moment
+
 from .ledger import Ledger
 from .pair import Pair, greet
 from .processes import Child, Children, tail, wait_until
@@ -63,7 +65,7 @@ class TakeOvers:
         old, new = self._active, self._standby
         self._wait_for_work()
         self._pair.wait_connected(old, _SECONDS)
-        time.sleep(self._dice.random() * 0.3)  # the random moment, not a wait for anything
+        random_moment(self._dice, 0.3)
         began = time.monotonic()
         self._strike(old, cause)
         while cause == HAND_OVER and greet(old.port) is None:  # it serves until the standby may go on

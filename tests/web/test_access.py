@@ -17,6 +17,7 @@ from kombu_opendata.cli.root import main
 from kombu_opendata.client.connection_options import Options
 from kombu_opendata.web import create_app
 from kombu_opendata.web.settings import WebSettings
+from tests.support.waiting import until
 
 from ..support.certificates import Authority
 from ..support.page import PageServer
@@ -280,12 +281,11 @@ def test_a_folder_without_a_broker_is_said_and_goes_on_when_there_is_one(store_f
             assert "opendata-queue broker start" in away.text
             with QueueClient(url) as client:
                 client.create("q")
-                for _ in range(600):
-                    found = await site.get("/api/v1/queues")
-                    if found.status_code == 200:
-                        break
-                    await asyncio.sleep(0.1)
-                assert found.status_code == 200
+
+                async def is_there() -> bool:
+                    return (await site.get("/api/v1/queues")).status_code == 200
+
+                await until(is_there)
         await app.state.site.brokers.close()
 
     asyncio.run(visit())

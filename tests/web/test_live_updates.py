@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kombu_opendata import QueueClient
+from tests.support.waiting import pass_time
 
 from ..support.page import PageServer, opened
 from ..support.processes import Children
@@ -76,7 +76,7 @@ def test_a_script_that_comes_late_does_no_harm(
     store_folder: Path, broker_url: str, started: Children, browser: Browser
 ) -> None:
     def late(route: Route) -> None:
-        time.sleep(0.5)  # longer than htmx waits for others, once it is there itself
+        pass_time(0.5)  # longer than htmx waits for others, once it is there itself
         route.continue_()
 
     with QueueClient(broker_url) as client:

@@ -168,13 +168,14 @@ def fill(channel: Any, queue: str, stored: list[int]) -> None:
 
 
 def send_when_possible(channel: Any, queue: str, body: bytes, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while True:
+    def is_sent() -> bool:
         try:
-            return send(channel, queue, body)
+            send(channel, queue, body)
         except errors.RetryLater:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+            return False
+        return True
+
+    wait_until(is_sent, seconds, "a publish that is not refused")
 
 
 def end(broker: EmbeddedBroker) -> None:

@@ -7,7 +7,6 @@ import resource
 import socket
 import ssl
 import struct
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -22,6 +21,7 @@ from kombu_opendata.errors import RetryLater, TooManyConnections
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.framing import PREAMBLE, PREAMBLE_BYTES, FrameReader, broker_messages, frame
 from kombu_opendata.url import parse
+from tests.support.waiting import pass_time
 
 from ...support.broker import EmbeddedBroker
 from ...support.certificates import Authority
@@ -241,7 +241,7 @@ def test_when_the_system_gives_no_more_descriptors(serve_tcp: Callable[..., Serv
 def first_free_descriptor(pid: int) -> int:
     """The number that the next file of a process would have."""
     open_ones = set(map(int, os.listdir(f"/proc/{pid}/fd")))
-    time.sleep(0.01)
+    pass_time(0.01)
     return next(number for number in range(len(open_ones) + 1) if number not in open_ones)
 
 

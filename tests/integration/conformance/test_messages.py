@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 from kombu_opendata import errors
 from kombu_opendata.errors import InvalidMessage
+from tests.support.waiting import pass_time
 
 from ...support.kombu_client import Inbox, declare, drain_until, send, take, take_bodies
 
@@ -160,7 +160,7 @@ def test_an_expired_message_is_not_delivered(channel: Any, name: str, durable: b
     send(channel, name, "short", expiration="50")
     send(channel, name, "long", expiration="60000")
     send(channel, name, "for ever")
-    time.sleep(0.06)  # it is the time itself that is tested
+    pass_time(0.06)  # it is the time itself that is tested
     assert take_bodies(channel, name) == ["long", "for ever"]
 
 

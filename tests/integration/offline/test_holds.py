@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
 from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import World
 from tests.support.unprivileged import needs_root, unprivileged
+from tests.support.waiting import until
 
 SETTINGS = EngineSettings(
     sync=False, tidy_interval_seconds=0.2, journal_segment_bytes=64 << 10,
@@ -62,18 +63,31 @@ async def fill(world: World) -> None:
 
 async def replace(engine: Engine, names: set[str]) -> None:
     """Wait until compactions have replaced all these tables."""
-    async with asyncio.timeout(_SECONDS):
-        while True:
-            world_manifest = await engine.store.admin.manifest()
-            assert world_manifest is not None
-            if not names & world_manifest.tables.keys():
-                return
+
+    async def are_replaced() -> bool:
+        manifest = await engine.store.admin.manifest()
+        assert manifest is not None
+        if names & manifest.tables.keys():
             await engine.tidy()
-            await asyncio.sleep(0.1)
+            return False
+        return True
+
+    await until(are_replaced, _SECONDS)
 
 
 def tables(root: Path) -> set[str]:
     return {file.stem for file in (root / "default" / "compacted").iterdir()}
+
+
+def deleted(engine: Engine, root: Path, names: set[str]) -> Callable[[], Awaitable[bool]]:
+    """A condition: the broker's upkeep has deleted these tables."""
+
+    async def are_deleted() -> bool:
+        if names & tables(root):
+            await engine.tidy()
+        return not names & tables(root)
+
+    return are_deleted
 
 
 def files(root: Path) -> list[Path]:
@@ -117,10 +131,7 @@ def test_what_is_read_stays_until_the_reader_is_closed(tmp_path: Path) -> None:
                 rows += len(pairs)
             assert rows > 1600  # a payload and metadata each
             await reader.close()
-            async with asyncio.timeout(_SECONDS):
-                while held & tables(tmp_path):
-                    await world.engine.tidy()
-                    await asyncio.sleep(0.1)
+            await until(deleted(world.engine, tmp_path, held), _SECONDS)
 
     asyncio.run(main())
 
@@ -145,10 +156,7 @@ def test_a_broker_that_begins_while_a_store_is_read_damages_nothing(tmp_path: Pa
         async with broker(tmp_path) as world:
             await forget(world.engine)
             await fill(world)
-            async with asyncio.timeout(_SECONDS):
-                while read_from & tables(tmp_path):
-                    await world.engine.tidy()
-                    await asyncio.sleep(0.1)
+            await until(deleted(world.engine, tmp_path, read_from), _SECONDS)
             await read(reader)
         await read(other)
         await reader.close()
@@ -168,14 +176,19 @@ def test_what_a_dead_reader_held_goes_in_time(tmp_path: Path, monkeypatch: pytes
         async with broker(tmp_path) as world:
             reader = await open_store(tmp_path, who="test")
             began = asyncio.get_running_loop().time()
-            while asyncio.get_running_loop().time() < began + 3:  # it is renewed
+
+            async def is_renewed() -> bool:
                 assert len(await names(world)) == 1
-                await asyncio.sleep(0.5)
+                return asyncio.get_running_loop().time() > began + 3
+
+            await until(is_renewed)
             assert reader.hold is not None
             reader.hold._released.set()  # as if its process had ended
-            async with asyncio.timeout(_SECONDS):
-                while await names(world):  # noqa: ASYNC110 - it goes by its time
-                    await asyncio.sleep(0.1)
+
+            async def is_gone() -> bool:
+                return not await names(world)
+
+            await until(is_gone, _SECONDS)
             await reader.close()
 
     asyncio.run(main())

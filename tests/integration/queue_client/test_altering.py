@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -12,6 +11,8 @@ import pytest
 from kombu_opendata import QueueClient, errors
 from kombu_opendata.broker.model.argument_table import KNOWN
 from kombu_opendata.queue_client.queue_options import QueueOptions
+from tests.support.processes import wait_until
+from tests.support.waiting import pass_time
 
 from ..conftest import Reach
 from .conftest import options_of
@@ -157,7 +158,7 @@ def test_a_lower_maximum_of_a_queue_that_refuses(client: Any, name: str, durable
     assert (did.counts["dropped"], did.counts["excess"]) == (0, 7)
     with pytest.raises(errors.QueueFull):
         client.send(name, 1)
-    time.sleep(0.6)  # longer than a tick of the broker, which drops what exceeds a maximum
+    pass_time(0.6)  # longer than a tick of the broker, which drops what exceeds a maximum
     with pytest.raises(errors.PreconditionFailed, match="7 messages exceed"):
         client.alter(name, {"x-overflow": "drop-head"})
     assert [message.body for message in client.read(name, 30, 20)] == list(range(10))
@@ -185,9 +186,7 @@ def test_a_ttl_counts_for_new_messages(client: Any, name: str, durable: bool) ->
     did = client.alter(name, {"x-message-ttl": 1})
     assert did.notes == ["1 message that wait keep their deadlines: x-message-ttl counts for new messages"]
     client.send(name, "new")
-    deadline = time.monotonic() + 10
-    while client.metrics(name).counts["expired"] < 1 and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until(lambda: client.metrics(name).counts["expired"] == 1, 10, "the end of the new message")
     assert [message.body for message in client.read(name, 30, 5)] == ["old"]
 
 
@@ -211,7 +210,7 @@ def test_a_shorter_retention_deletes_only_by_force(client: Any, name: str) -> No
     client.send_batch(name, [1, 2, 3])
     client.reject_many(name, client.read(name, 30, 2))
     client.archive_many(name, client.read(name, 30, 1))
-    time.sleep(1.1)  # the shortest retention is a second
+    pass_time(1.1)  # the shortest retention is a second
     with pytest.raises(errors.PreconditionFailed, match="2 failed messages are past the new retention") as caught:
         client.alter(name, {"x-failed-retention": 1, "x-done-retention": 1})
     assert (caught.value.values["done"], caught.value.values["failed"]) == (1, 2)
@@ -291,7 +290,7 @@ def test_a_read_that_waits_gets_its_message_after_the_resume(
     with QueueClient(reach.url, **options_of(reach)) as other, ThreadPoolExecutor() as pool:
         read: Any = other.read_grouped if "header" in how else other.read_with_poll
         reading = pool.submit(read, name, 30, max_poll_seconds=60, **how)
-        time.sleep(0.2)  # it has searched once
+        pass_time(0.2)  # it has searched once
         assert not reading.done()
         client.resume(name)
         assert [message.body for message in reading.result(30)] == [1]
@@ -303,10 +302,7 @@ def test_dead_letters_come_into_a_paused_queue_and_redrives_do_not(client: Any, 
     client.pause(f"{name}-dead", publishes=True)
     client.send(name, 1)
     client.reject_many(name, client.read(name, 30))
-    deadline = time.monotonic() + 10
-    while not client.metrics(f"{name}-dead").visible and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert client.metrics(f"{name}-dead").visible == 1
+    wait_until(lambda: client.metrics(f"{name}-dead").visible == 1, 10, "the dead letter")
     client.pause(name, publishes=True)
     with pytest.raises(errors.QueuePaused):
         client.redrive(name)
@@ -320,12 +316,7 @@ def test_a_replay_waits_for_the_resume(client: Any, name: str) -> None:
     client.create(f"{name}-copy", QueueOptions(filter=f"routing_key = '{name}'"))
     client.pause(f"{name}-copy", publishes=True)
     client.replay(f"{name}-copy", "first")
-    deadline = time.monotonic() + 20
-    while not client.replay_progress([f"{name}-copy"])[0]["waiting"] and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until(lambda: client.replay_progress([f"{name}-copy"])[0]["waiting"], 20, "the replay, which waits")
     assert client.metrics(f"{name}-copy").length == 0
     client.resume(f"{name}-copy")
-    deadline = time.monotonic() + 20
-    while client.metrics(f"{name}-copy").visible < 5 and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert client.metrics(f"{name}-copy").visible == 5
+    wait_until(lambda: client.metrics(f"{name}-copy").visible == 5, 20, "the five messages")

@@ -10,6 +10,7 @@ import pytest
 
 from kombu_opendata import AsyncQueueClient, QueueClient
 from kombu_opendata.queue_client.async_client import MAX_WAITING
+from tests.support.waiting import turns, until
 
 from ...support.processes import wait_until
 from ..conftest import Reach
@@ -92,13 +93,12 @@ def test_a_cancelled_iterator_loses_nothing(reach: Reach, options: dict[str, Any
                 async for message in client.consume(name, prefetch=3):
                     seen.append(message.body)
                     await client.ack(message)
-                    await asyncio.sleep(0)
+                    await turns()
 
             while len(set(seen)) < 10:  # one that was seen and whose ack was cancelled comes again
                 task = asyncio.create_task(consume())
-                before = len(seen)
-                while len(seen) < before + 2 and len(set(seen)) < 10:  # noqa: ASYNC110 - nobody tells
-                    await asyncio.sleep(0)
+                enough = len(seen) + 2
+                await until(lambda enough=enough: len(seen) >= enough or len(set(seen)) >= 10)
                 task.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await task
@@ -159,8 +159,7 @@ def test_a_client_that_vanishes_leaves_no_waiting_read(reach: Reach, options: di
         async def work() -> None:
             gone = AsyncQueueClient(reach.url, name=f"{name}-gone", **options)
             poll = asyncio.create_task(gone.read_with_poll(name, max_poll_seconds=600))
-            while not await asyncio.to_thread(is_there, stays, f"{name}-gone"):  # noqa: ASYNC110 - nobody tells
-                await asyncio.sleep(0)
+            await until(lambda: asyncio.to_thread(is_there, stays, f"{name}-gone"))
             await gone.close()
             assert await poll == []
 

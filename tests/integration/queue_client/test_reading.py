@@ -13,6 +13,7 @@ import pytest
 
 from kombu_opendata import QueueClient, errors
 from kombu_opendata.queue_client.queue_options import QueueOptions
+from tests.support.waiting import pass_time
 
 from ..conftest import Reach
 from .conftest import options_of
@@ -213,7 +214,7 @@ def polling(reach: Reach, queue: str, how: str) -> Iterator[list[Any]]:
 
         thread = threading.Thread(target=poll)
         thread.start()
-        time.sleep(0.5)  # most likely it waits then; if not, less is seen
+        pass_time(0.5)  # most likely it waits then; if not, less is seen
         yield found
         thread.join(60)
         assert not thread.is_alive()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from kombu_opendata import QueueClient
 from kombu_opendata.errors import OpenDataError
+from tests.support.waiting import pass_time
 
 from ...support.pair import Pair, url
 from ...support.processes import children, tail, wait_until
@@ -65,7 +65,7 @@ def test_a_broker_ends_in_time_while_the_bucket_does_not_answer(pair: Pair, s3: 
         client.create("letters")
         s3.proxy.stop_answering()
         sending = pool.submit(client.send, "letters", b"never confirmed")
-        time.sleep(0.2)  # so that a commit is under way; a later one would end in time, too
+        pass_time(0.2)  # so that a commit is under way; a later one would end in time, too
         assert broker.terminate(END_SECONDS) == FAILED, tail(broker.log)
         with pytest.raises(OpenDataError):
             sending.result(60)

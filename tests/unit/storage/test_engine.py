@@ -18,6 +18,7 @@ from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.clock import ManualClock
 from tests.support.engine import OTHER, SESSION, World, nothing, run
 from tests.support.plain_store import PlainStore
+from tests.support.waiting import turns
 
 
 def test_a_new_queue_has_its_config_and_three_empty_records(tmp_path: Path) -> None:
@@ -129,7 +130,7 @@ def test_a_checkpoint_that_began_is_not_cut_off_with_its_caller(tmp_path: Path) 
         id = world.publish("q")
         caller = asyncio.create_task(world.engine.commits.checkpoint())
         for _ in range(3):
-            await asyncio.sleep(0)
+            await turns()
         assert world.engine.commits.waiting_seconds > 0
         caller.cancel()
         await asyncio.gather(caller, return_exceptions=True)

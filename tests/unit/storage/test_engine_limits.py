@@ -18,6 +18,7 @@ from kombu_opendata.storage.records import keys, store_records
 from kombu_opendata.storage.records.keys import RecordKind
 from tests.support.engine import World, nothing, run, small_buckets
 from tests.support.plain_store import PlainStore
+from tests.support.waiting import until
 
 
 def test_a_newer_store_is_refused(tmp_path: Path) -> None:
@@ -167,8 +168,7 @@ def test_a_large_batch_does_not_wait(tmp_path: Path, tidying: bool) -> None:
             world.publish("q", envelope=bytes(1 << 20))
         engine.commits.commit_journal()
         async with asyncio.timeout(60):
-            while engine.payloads.pending or engine.payloads.flushing:  # noqa: ASYNC110 - nothing says so
-                await asyncio.sleep(0.01)
+            await until(lambda: not (engine.payloads.pending or engine.payloads.flushing))
         synced.set()
         maintenance.cancel()
         await asyncio.wait([maintenance])

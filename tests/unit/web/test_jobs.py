@@ -9,6 +9,7 @@ import pytest
 from kombu_opendata.errors import LimitExceeded, RetryLater
 from kombu_opendata.web.actions.action import ActionOutcome, ActionProgress, Report
 from kombu_opendata.web.jobs import MAX_ENDED, MAX_RUNNING, BackgroundJob, BackgroundJobs
+from tests.support.waiting import turns
 
 
 async def quick(report: Report) -> ActionOutcome:
@@ -40,7 +41,7 @@ def test_how_jobs_end() -> None:
         failed = await ended(jobs.start("u", "Purge", "purge", {"queue": "q"}, refused))
         assert (failed.state, failed.error, failed.progress) == ("failed", "3 of 9 were done", ActionProgress(3, 9))
         cancelled = jobs.start("u", "Purge", "purge", {}, endless)
-        await asyncio.sleep(0)
+        await turns()
         jobs.cancel(cancelled)
         assert (await ended(cancelled)).state == "cancelled"
         assert [job.id for job in jobs.of("u")] == [cancelled.id, failed.id, done.id]

@@ -8,6 +8,7 @@ import pytest
 
 from kombu_opendata.errors import ConnectionLost
 from kombu_opendata.web.live_updates import AT_ONCE, UpdatePace, away, updates
+from tests.support.waiting import turns
 
 
 def test_few_of_many_pages_are_rendered_at_a_time() -> None:
@@ -18,7 +19,7 @@ def test_few_of_many_pages_are_rendered_at_a_time() -> None:
         rendering += 1
         most = max(most, rendering)
         for _ in range(5):
-            await asyncio.sleep(0)
+            await turns()
         rendering -= 1
         return "shown", 1.5
 

@@ -8,6 +8,7 @@ import pytest
 
 from kombu_opendata.broker.delivery.active_lease import ActiveLease, seconds_since_boot
 from kombu_opendata.errors import StoreFenced
+from tests.support.waiting import turns
 
 
 def test_where_nobody_can_take_over_it_never_ends() -> None:
@@ -26,7 +27,7 @@ def test_what_waits_goes_on_when_it_is_extended() -> None:
         assert active_lease.is_over
         waiting = asyncio.ensure_future(active_lease.renewed())
         active_lease.extend(seconds_since_boot() - 0.5)  # a read that took too long
-        await asyncio.sleep(0)
+        await turns()
         assert not waiting.done()
         active_lease.extend(seconds_since_boot() + 60)
         await waiting
@@ -39,7 +40,7 @@ def test_what_waits_fails_when_it_is_lost_and_it_stays_lost() -> None:
         active_lease = ActiveLease()
         active_lease.extend(seconds_since_boot() - 1)
         waiting = asyncio.ensure_future(active_lease.renewed())
-        await asyncio.sleep(0)
+        await turns()
         active_lease.lose(StoreFenced("first"))
         active_lease.lose(StoreFenced("second"))
         active_lease.extend(seconds_since_boot() + 60)

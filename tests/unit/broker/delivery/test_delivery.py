@@ -17,6 +17,7 @@ from kombu_opendata.protocol.messages import DeclareQueue, Publish, PublishConfi
 from kombu_opendata.storage.engine import Engine
 from tests.support.caller import Caller
 from tests.support.clock import ManualClock
+from tests.support.waiting import turns, until
 
 
 class Peer:
@@ -73,19 +74,14 @@ async def _another_ones_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     await gate.arrived()  # the first publish is on its way to the store
     other = asyncio.create_task(engine.commits.checkpoint())  # as that of a queue's deletion
     call(Publish(12, 2, "", "q", b"envelope", {}, 0, 1))
-    await asyncio.sleep(0)
+    await turns()
     gate.let_through()
     await gate.arrived()  # the second publish, with the other's checkpoint
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await turns(10)
     assert peer.confirmed == [11]
     gate.let_through()
     await other
-    for _ in range(1000):
-        if peer.confirmed == [11, 12]:
-            break
-        gate.let_through()
-        await asyncio.sleep(0.005)
+    await until(lambda: gate.let_through() or peer.confirmed != [11])
     assert peer.confirmed == [11, 12]
     gate.let_through()
     gate.let_through()
@@ -108,14 +104,11 @@ async def _over() -> None:
     await engine.commits.commit()
     active_lease.extend(seconds_since_boot() - 1)
     call(Publish(11, 1, "", "q", b"envelope", {}, 0, 1))  # to a transient queue
-    for _ in range(20):
-        await asyncio.sleep(0.005)
+    await engine.commits.commit()
+    await turns(20)
     assert peer.confirmed == []
     active_lease.extend(seconds_since_boot() + 60)
-    for _ in range(1000):
-        if peer.confirmed:
-            break
-        await asyncio.sleep(0.005)
+    await until(lambda: peer.confirmed)
     assert peer.confirmed == [11]
     await engine.close()
 
@@ -131,7 +124,7 @@ def test_a_commit_waits_for_the_clients_that_were_answered_but_not_for_long() ->
             nonlocal now
             now += seconds
             for _ in range(10):
-                await asyncio.sleep(0)
+                await turns()
             return not waiting.done()
 
         def answered(clients: int, seconds: float, back: int) -> asyncio.Task[None]:

@@ -16,6 +16,7 @@ from kombu_opendata.broker.process.server import Server
 from kombu_opendata.broker.wire.broker_settings import BrokerSettings
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.messages import queue_messages as q
+from tests.support.waiting import turns
 
 from ....support.caller import Caller
 
@@ -33,12 +34,12 @@ async def turns_until_answered(call: Caller, message: Any) -> tuple[Any, int]:
     """The answer, and how many turns the loop made before it."""
     call.session.replies.clear()
     call(message)
-    turns = 0
+    count = 0
     while not call.session.replies:
-        turns += 1
-        assert turns < 100 * QUEUES
-        await asyncio.sleep(0)
-    return call.session.replies[0], turns
+        count += 1
+        assert count < 100 * QUEUES
+        await turns()
+    return call.session.replies[0], count
 
 
 def rows_of(answer: Any) -> list[Any]:
@@ -64,9 +65,9 @@ def test_a_call_about_all_queues_lets_others_have_their_turn(message: Any) -> No
         for number in range(QUEUES):
             call(m.DeclareQueue(1, f"q{number}", number % 2 == 0, False, False, {}, False))
             call(m.Bind(1, f"q{number}", "amq.direct", "k", {}))
-        answer, turns = await turns_until_answered(call, message)
+        answer, count = await turns_until_answered(call, message)
         assert answer.rid == 1
-        assert turns >= QUEUES // 2  # a status is about the stored queues, which are half of them
+        assert count >= QUEUES // 2  # a status is about the stored queues, which are half of them
         for row in rows_of(answer):
             assert isinstance(row, msgspec.Raw), "objects for each queue would set the garbage collector going"
         if isinstance(answer, m.Status):
@@ -94,7 +95,7 @@ def test_queues_that_come_and_go_during_such_a_call(kind: Any) -> None:
             instance.queues[f"q{number}"].drop()
             call(m.DeclareQueue(0, f"new{number}", False, False, False, {}, False))
             call.session.replies.clear()
-            await asyncio.sleep(0)
+            await turns()
         answer, _turns = await asking
         assert not isinstance(answer, m.Failed)
         await server.close()

@@ -20,6 +20,7 @@ from kombu_opendata.broker.process.server import Server
 from kombu_opendata.broker.wire.broker_settings import BrokerSettings
 from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.envelope import encode_envelope
+from tests.support.waiting import turns
 
 from ....support.caller import Caller
 from ....support.clock import ManualClock
@@ -248,11 +249,11 @@ def test_ten_thousand_busy_queues_take_less_than_ten_megabytes() -> None:
 def test_a_sample_lets_others_have_their_turn() -> None:
     async def test(memory: Memory) -> None:
         memory.declare(*(f"q{number}" for number in range(3000)))
-        turns = 0
+        count = 0
         sampling: asyncio.Task[Any] = asyncio.ensure_future(memory.figures.sample(memory.clock.now_ms() + SAMPLE_MS))
         while not sampling.done():
-            turns += 1
-            await asyncio.sleep(0)
-        assert turns > 3
+            count += 1
+            await turns()
+        assert count > 3
 
     run(test)

@@ -17,6 +17,7 @@ from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.engine_settings import EngineSettings
 from kombu_opendata.storage.maintain.retention import Collector
 from tests.support.clock import ManualClock
+from tests.support.waiting import turns, until
 
 from ....support.caller import Caller
 
@@ -50,16 +51,10 @@ class World:
     async def claim(self) -> None:
         before = len(self.instance.queues["q"].messages.in_flight)
         self.call(Get(3, 1, "q", False))
-        await eventually(lambda: len(self.instance.queues["q"].messages.in_flight) == before + 1)
+        await until(lambda: len(self.instance.queues["q"].messages.in_flight) == before + 1)
 
     async def settle(self) -> None:
         await self.engine.commits.commit()
-
-
-async def eventually(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not condition():  # noqa: ASYNC110 - conditions of many kinds
-            await asyncio.sleep(0.005)
 
 
 def run(steps: Callable[[World], Awaitable[None]], *, interval_seconds: float = HOUR) -> None:
@@ -154,10 +149,10 @@ def test_a_second_request_waits_for_the_duty_that_is_under_way(monkeypatch: pyte
         monkeypatch.setattr(Collector, "sweep", lambda _collector: slow_sweep())
         loop = asyncio.get_running_loop()
         first = loop.create_task(world.maintenance.run([COLLECT], "first"))
-        await eventually(lambda: sweeps == 1)
+        await until(lambda: sweeps == 1)
         second = loop.create_task(world.maintenance.run([COLLECT], "second"))
         abandoned = loop.create_task(world.maintenance.run([COLLECT], "third"))
-        await asyncio.sleep(0)
+        await turns()
         abandoned.cancel()
         gate.set()
         reports = [await first, await second]
@@ -175,8 +170,8 @@ def test_the_broker_does_it_by_itself_when_nobody_asks() -> None:
         world.clock.advance(1000)
         await asyncio.sleep(world.interval)
         world.maintenance.tick()
-        await eventually(lambda: not len(world.instance.queues["q"].messages))
-        await eventually(lambda: world.maintenance.report()["collect"]["by"] == "broker")
+        await until(lambda: not len(world.instance.queues["q"].messages))
+        await until(lambda: world.maintenance.report()["collect"]["by"] == "broker")
         assert world.maintenance.report()["collect"]["asked_by"] == ""
 
     run(steps, interval_seconds=0.01)
@@ -191,7 +186,7 @@ def test_who_comes_again_puts_the_brokers_own_pass_off() -> None:
         await world.maintenance.run([COLLECT], "beat")  # does not say when it comes again
         await asyncio.sleep(2 * world.interval)
         world.maintenance.tick()
-        await eventually(lambda: world.maintenance.report()["collect"]["by"] == "broker")
+        await until(lambda: world.maintenance.report()["collect"]["by"] == "broker")
 
     run(steps, interval_seconds=0.01)
 
@@ -225,7 +220,7 @@ def test_a_report_tells_what_the_broker_did_by_itself_since_the_last_one() -> No
             await world.instance.replays.advance()  # as in the background
         world.clock.advance(86_400_000)
         world.maintenance.tick()
-        await eventually(lambda: world.maintenance.report()["collect"]["by"] == "broker")
+        await until(lambda: world.maintenance.report()["collect"]["by"] == "broker")
         counts = ("routed", "leases_expired", "settled_collected", "expired_removed")
         report = await world.maintenance.run([], "me")
         assert [report[name] for name in counts] == [3, 1, 1, 2]
@@ -243,7 +238,7 @@ def test_a_duty_that_fails_for_good_ends_the_instance(monkeypatch: pytest.Monkey
         monkeypatch.setattr(Collector, "sweep", lambda _collector: broken())
         with pytest.raises(ZeroDivisionError):
             await world.maintenance.run([COLLECT], "me")
-        await eventually(world.instance.failure.future.done)
+        await until(world.instance.failure.future.done)
         assert isinstance(world.instance.failure.future.exception(), ZeroDivisionError)
 
     run(steps)

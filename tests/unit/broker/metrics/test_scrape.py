@@ -25,6 +25,7 @@ from kombu_opendata.broker.process.server import Server
 from kombu_opendata.broker.wire.broker_settings import BrokerSettings
 from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.scrape import Scrape, fetch
+from tests.support.waiting import turns
 from tests.unit.broker.model.test_queue import World
 
 
@@ -56,20 +57,20 @@ def test_others_have_their_turn_between_the_queues() -> None:
     async def steps(world: World) -> None:
         for number in range(50):
             world.declare(f"q{number}")
-        turns = 0
+        count = 0
         done = False
 
         async def others() -> None:
-            nonlocal turns
+            nonlocal count
             while not done:
-                turns += 1
-                await asyncio.sleep(0)
+                count += 1
+                await turns()
 
         task = asyncio.create_task(others())
         await InstanceView(world.instance, 10).collect(MetricsSnapshot(), TimeSlice())
         done = True
         await task
-        assert turns >= 50
+        assert count >= 50
 
     run(steps)
 
@@ -147,7 +148,7 @@ def test_a_queue_that_goes_meanwhile_is_counted_once() -> None:
         world.instance.queues["t"] = transient
 
         async def others() -> None:
-            await asyncio.sleep(0)
+            await turns()
             transient.drop()
             for number in range(20, 40):
                 await world.instance.queues.delete(world.instance.queues[f"q{number}"])

@@ -18,6 +18,7 @@ from kombu_opendata.storage.state.queue_buckets import QueueEntry
 from kombu_opendata.storage.state.queue_counters import QueueCounts
 from tests.support.caller import Caller
 from tests.support.clock import ManualClock
+from tests.support.waiting import until
 
 PATIENCE_SECONDS = 60
 GRACE_MS = 2000
@@ -57,8 +58,7 @@ class World:
         delivered = self.queue.counts.delivered
         self.call(Get(3, 1, "q", no_ack))
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while self.queue.counts.delivered == delivered:  # noqa: ASYNC110 - nobody tells
-                await asyncio.sleep(0.005)
+            await until(lambda: self.queue.counts.delivered != delivered)
         new = set(self.queue.messages.in_flight) - before
         return self.queue.messages.in_flight[new.pop()] if new else None
 

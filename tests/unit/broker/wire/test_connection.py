@@ -16,6 +16,7 @@ from kombu_opendata.broker.wire.broker_settings import BrokerSettings
 from kombu_opendata.broker.wire.connection import ConnectionProtocol
 from kombu_opendata.broker.wire.connection_limits import ConnectionLimits
 from kombu_opendata.protocol.framing import PREAMBLE
+from tests.support.waiting import until
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
@@ -26,8 +27,7 @@ def test_a_tcp_client_that_vanishes_is_noticed_by_the_system(run: Any) -> None:
             port = await server.listening.tcp("127.0.0.1", 0)
             _reader, writer = await asyncio.open_connection("127.0.0.1", port)
             async with asyncio.timeout(60):
-                while not server.connections.open:  # noqa: ASYNC110 - there is no event for it
-                    await asyncio.sleep(0.005)
+                await until(lambda: server.connections.open)
             (connection,) = server.connections.open
             assert isinstance(connection, ConnectionProtocol)
             assert connection._transport is not None
@@ -60,8 +60,7 @@ def test_those_that_come_at_once_are_all_told_why_they_are_closed(run: Any) -> N
             async with asyncio.timeout(60):
                 for sock in socks[:-2]:
                     assert b"too_many_connections" in await _read_all(sock)
-                while len(server.connections.admission.slots) > 2:  # noqa: ASYNC110 - there is no event for it
-                    await asyncio.sleep(0.005)
+                await until(lambda: len(server.connections.admission.slots) <= 2)
             assert {connection.slot for connection in server.connections.open} == server.connections.admission.slots
         finally:
             for sock in socks:

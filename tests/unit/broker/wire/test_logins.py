@@ -13,6 +13,7 @@ from kombu_opendata.broker.wire import logins as module
 from kombu_opendata.broker.wire.logins import FAILURES_PER_ADDRESS, FAILURES_PER_USER, Logins
 from kombu_opendata.errors import AccessRefused, BrokerStopping, TooManyLogins
 from tests.support.users import user_table, write_users
+from tests.support.waiting import turns
 
 
 class Time:
@@ -130,7 +131,7 @@ def test_guesses_from_many_addresses_lock_nobody_out(tmp_path: Path) -> None:
 def test_guesses_at_once_leave_room_for_others(tmp_path: Path) -> None:
     async def test(logins: Logins, _time: Time) -> None:
         flood = [asyncio.ensure_future(logins.check("alice", f"guess-{n}", "guesser")) for n in range(50)]
-        await asyncio.sleep(0)
+        await turns()
         await logins.check("alice", "right", "her own host")
         refusals = await asyncio.gather(*flood, return_exceptions=True)
         assert sum(isinstance(refusal, AccessRefused) for refusal in refusals) == module.MAX_WAITING_PER_ADDRESS
@@ -164,7 +165,7 @@ def test_a_changed_hash_is_what_counts(tmp_path: Path) -> None:
 def test_a_file_that_changes_while_a_login_is_checked(tmp_path: Path) -> None:
     async def test(logins: Logins, _time: Time) -> None:
         checking = asyncio.ensure_future(logins.check("alice", "right", "a"))
-        await asyncio.sleep(0)
+        await turns()
         users_file(tmp_path, bob="b")
         assert logins.users.reload()
         with pytest.raises(AccessRefused):

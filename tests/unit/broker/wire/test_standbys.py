@@ -8,6 +8,7 @@ import pytest
 
 from kombu_opendata.broker.wire.standbys import Gate
 from kombu_opendata.errors import NotActive
+from tests.support.waiting import turns
 
 
 def test_clients_that_wait_pass_when_it_opens_and_leave_when_another_broker_is_active() -> None:
@@ -15,13 +16,13 @@ def test_clients_that_wait_pass_when_it_opens_and_leave_when_another_broker_is_a
         gate = Gate()
         gate.hold()
         first = asyncio.ensure_future(gate.check())
-        await asyncio.sleep(0)
+        await turns()
         assert not first.done()
         gate.open()
         await first
         gate.hold()
         second = asyncio.ensure_future(gate.check())
-        await asyncio.sleep(0)
+        await turns()
         gate.active = ("a:5677", "b:5677")
         gate.send_away()
         with pytest.raises(NotActive, match="connect to a:5677, b:5677") as caught:

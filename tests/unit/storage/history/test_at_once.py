@@ -10,6 +10,7 @@ import pytest
 from kombu_opendata.storage.history.index import indexer
 from tests.support.engine import SESSION, World, run
 from tests.support.history import attempts, index_all, message_ids, tiny_history
+from tests.support.waiting import turns
 
 ROUNDS = 40
 
@@ -29,7 +30,7 @@ async def work(world: World, done: list[int]) -> None:
             engine.operations.ack(queue, (entry,))
             done.append(id)
         world.clock.advance(1)
-        await asyncio.sleep(0)
+        await turns()
         if round % 3 == 0:
             await engine.commits.checkpoint()
 
@@ -49,7 +50,7 @@ async def look(world: World, done: list[int], working: asyncio.Task[None]) -> No
             middle = len(before) // 2
             (row,) = await attempts(world.engine, headers={"id": [str(middle + 1)]})
             assert row[:2] == (middle, before[middle])
-        await asyncio.sleep(0)
+        await turns()
 
 
 def test_lists_are_right_while_everything_goes_on(tmp_path: Path) -> None:

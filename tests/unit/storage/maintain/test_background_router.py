@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from kombu_opendata.storage.state.staged_state import StagedBatch
 from kombu_opendata.storage.state.store_state import Queue, QueueSettings
 from tests.support.engine import World, run, small_blocks, small_buckets
 from tests.support.plain_store import PlainStore
+from tests.support.waiting import until
 
 
 def declare(world: World, name: str, *, until: int | None = None, **fields: Any) -> Queue:
@@ -52,15 +52,6 @@ async def fill(world: World, name: str, *, seconds: float = 1.0, **options: Any)
         if step.is_over or step.is_full:
             return added
     raise AssertionError("the cursor does not come to its end")
-
-
-async def turns(done: Callable[[], bool]) -> None:
-    """Let the event loop go on until this is so."""
-    for _ in range(100_000):
-        if done():
-            return
-        await asyncio.sleep(0)
-    raise AssertionError("it does not become so")
 
 
 async def available(world: World, name: str) -> list[int]:
@@ -218,7 +209,7 @@ def test_what_is_collected_while_its_block_is_ahead_is_not_routed(tmp_path: Path
         with small_blocks(4):
             first = await world.engine.router.step("late", 1.0)
             assert first.ids == ids[:4]
-            await turns(lambda: len(world.engine.commits.watches) == 2)  # a block, and the one ahead
+            await until(lambda: len(world.engine.commits.watches) == 2, poll_seconds=0)  # a block, and the one ahead
             gone = [ids[5], ids[10]]  # of the block ahead, and of one that is not read yet
             world.engine.operations.remove(world.queue("q"), [world.queue("q").messages.available[id] for id in gone])
             await world.engine.commits.checkpoint()
@@ -235,17 +226,17 @@ def test_nothing_is_left_of_a_cursor_that_is_forgotten_while_it_reads(tmp_path: 
         await world.engine.commits.checkpoint()
         with small_blocks(4):
             stepping = asyncio.create_task(world.engine.router.step("late", 1.0))
-            await turns(lambda: bool(world.engine.commits.watches))
+            await until(lambda: bool(world.engine.commits.watches), poll_seconds=0)
             assert world.engine.router.stop(queue)
             assert (await stepping).ids == []
             assert world.engine.commits.watches == []
             declare(world, "later")
             stepping = asyncio.create_task(world.engine.router.step("later", 1.0))
-            await turns(lambda: bool(world.engine.commits.watches))
+            await until(lambda: bool(world.engine.commits.watches), poll_seconds=0)
             stepping.cancel()
             await asyncio.gather(stepping, return_exceptions=True)
             assert await fill(world, "later") == ids
-        await turns(lambda: not world.engine.commits.watches)
+        await until(lambda: not world.engine.commits.watches, poll_seconds=0)
 
     run(tmp_path / "store", steps)
 

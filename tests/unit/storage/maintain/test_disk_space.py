@@ -15,6 +15,7 @@ from kombu_opendata.storage.slatedb.replaced_tables import SlateAdmin
 from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
 from kombu_opendata.storage.slatedb.store_writer import SlateStore
 from tests.support.engine import World, run
+from tests.support.waiting import until
 
 #: compacts at every tenth of a second what is a thousandth of the usual size
 SMALL = SlateSettings(
@@ -43,12 +44,6 @@ async def overwrite(store: SlateStore, rows: int, seed: int = 1) -> None:
             batch.put(b"\1%06d" % chance.randrange(KEYS), chance.randbytes(100))
         await store.write(batch)
         await store.flush_wal()
-
-
-async def until(true: Callable[[], Awaitable[object]]) -> None:
-    async with asyncio.timeout(_SECONDS):
-        while not await true():  # noqa: ASYNC110 - SlateDB tells nobody
-            await asyncio.sleep(0.1)
 
 
 def at_rest(store: SlateStore) -> Callable[[], Awaitable[bool]]:
@@ -81,12 +76,12 @@ def test_reads_after_a_collection_find_their_tables(tmp_path: Path) -> None:
         for seed in range(3):
             await overwrite(store, 20_000, seed)
             await store.flush_memtable()
-            await until(at_rest(store))
+            await until(at_rest(store), _SECONDS)
             await asyncio.sleep(BLIND.replaced_seconds / 2)
             before = bytes_in(tmp_path / "db" / "compacted")
             assert not await store.collect_garbage()  # the flush was a while ago
             assert bytes_in(tmp_path / "db" / "compacted") == before
-            await until(collected(store, tmp_path / "db", 2 * KEYS * 110))
+            await until(collected(store, tmp_path / "db", 2 * KEYS * 110), _SECONDS)
             assert len(await store.scan(b"", None)) > KEYS * 0.9
             for number in range(0, KEYS, 50):
                 await store.get(b"\1%06d" % number)
@@ -105,7 +100,7 @@ def test_tables_wait_for_a_scan_that_reads_them(tmp_path: Path) -> None:
         seen = [key for key, _ in await anext(scan)]
         await overwrite(store, 20_000, seed=2)
         await store.flush_memtable()
-        await until(at_rest(store))
+        await until(at_rest(store), _SECONDS)
         await store.flush_memtable()
         assert not await store.collect_garbage()
         async for pairs in scan:
@@ -139,7 +134,7 @@ def test_a_named_checkpoint_keeps_tables_until_it_is_gone(tmp_path: Path) -> Non
             assert space.use is not None
             return [one.name for one in space.use.checkpoints] == ["somebody"] and bool(space.use.held)
 
-        await until(compacted)
+        await until(compacted, _SECONDS)
         report = space.report()
         assert report["waiting_bytes"] > 100_000
         assert report["live_bytes"] > KEYS * 100
@@ -153,7 +148,7 @@ def test_a_named_checkpoint_keeps_tables_until_it_is_gone(tmp_path: Path) -> Non
         await store.admin.delete_checkpoint(held.id)
         await space.read()
         assert space.freed_bytes > 100_000
-        await until(collected(store, tmp_path / "db", 2 * KEYS * 110))
+        await until(collected(store, tmp_path / "db", 2 * KEYS * 110), _SECONDS)
         space.collected()
         await store.close()
 
@@ -213,7 +208,7 @@ def test_under_load_the_disk_stays_bounded_and_at_rest_it_holds_what_lives(tmp_p
         async def at_rest() -> bool:
             return await times_live() < 1.5
 
-        await until(at_rest)  # though nothing is written any more
+        await until(at_rest, _SECONDS)  # though nothing is written any more
         maintenance.cancel()
         await asyncio.wait([maintenance])
 
@@ -232,7 +227,7 @@ def test_nothing_is_left_after_a_clean_end(tmp_path: Path) -> None:
 
         await settle_some(world, 100)
         await engine.tidy()
-        await until(has_garbage)
+        await until(has_garbage, _SECONDS)
 
     run(tmp_path / "s", steps, small(slate=SlateSettings(
         l0_sst_size_bytes=100_000, sorted_sst_size_bytes=200_000, compactor_poll_ms=100, commit_compaction_ms=100,

@@ -22,6 +22,7 @@ from kombu_opendata.storage.state.store_state import Queue, QueueSettings
 from tests.support.engine import SESSION, SETTINGS, World, nothing, run, small_buckets
 from tests.support.plain_store import PlainStore
 from tests.support.verified import assert_verified
+from tests.support.waiting import turns
 
 
 def test_settled_messages_are_collected_when_their_retention_is_over(tmp_path: Path) -> None:
@@ -98,7 +99,7 @@ def test_what_is_published_into_a_queue_that_is_being_deleted_goes_with_it(tmp_p
             if "q" in world.engine.state.queues:
                 world.publish("q")
                 world.engine.commits.commit_journal()
-            await asyncio.sleep(0)
+            await turns()
 
     with small_buckets(4, 3):
         store = PlainStore(run(tmp_path / "s", steps).root)

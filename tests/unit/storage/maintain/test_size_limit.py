@@ -20,6 +20,7 @@ from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
 from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import World, run
 from tests.support.plain_store import PlainStore
+from tests.support.waiting import until
 
 LIMIT = 1_000_000
 _STEPS = 200
@@ -252,9 +253,12 @@ def test_a_broker_that_starts_on_a_full_disk_deletes_garbage_first(
     async def steps(world: World) -> None:
         for _ in range(4):
             await settled(world, 100)
-        async with asyncio.timeout(60):
-            while (manifest := await world.engine.store.admin.manifest()) is None or not manifest.runs:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+
+        async def has_runs() -> bool:
+            manifest = await world.engine.store.admin.manifest()
+            return manifest is not None and bool(manifest.runs)
+
+        await until(has_runs)
         folder = world.root / "default" / "compacted"
         (folder / f"{'0' * 26}.sst").write_bytes(b"garbage")
         monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(total=4 * LIMIT, free=free))

@@ -9,6 +9,7 @@ import pytest
 
 from kombu_opendata.storage.records.idempotency import DIGEST_BYTES, Sending, name_of
 from tests.support.engine import World, run, small_buckets
+from tests.support.waiting import turns
 
 NAME = name_of("", "q", "key")
 
@@ -42,7 +43,7 @@ def test_keys_go_in_the_commit_that_drops_their_queue(tmp_path: Path, checkpoint
             assert await is_known(world) is exists
             seen.add(exists)
             await (world.engine.commits.checkpoint() if checkpoint else world.engine.commits.commit())
-            await asyncio.sleep(0)
+            await turns()
         await deleting
         assert True in seen
         assert not await is_known(world)

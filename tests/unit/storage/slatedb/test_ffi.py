@@ -12,6 +12,7 @@ import pytest
 
 from kombu_opendata.storage.slatedb import ffi, ffi_choice, ffi_encoding, ffi_native
 from kombu_opendata.storage.slatedb.rows import Pair, Rows
+from tests.support.waiting import turns
 
 VALUES = [b"", b"\0", b"x" * 50, bytes(range(256)) * 106, os.urandom(70_000)]
 
@@ -156,8 +157,7 @@ def test_nothing_leaks_of_reads_that_are_cancelled() -> None:
         async def cancelled() -> None:
             iterator = await fast.scan(db, b"", None, ffi.ScanSettings())
             reading = asyncio.create_task(fast.next_batch(iterator, 20, in_thread=True))
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)  # it is in the thread now
+            await turns(2)  # it is in the thread now
             reading.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await reading
@@ -173,8 +173,8 @@ def test_nothing_leaks_of_reads_that_are_cancelled() -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize(("many", "turns"), [("get_many", 1), ("get_many", 4), ("scan_many", 2), ("scan_many", 7)])
-def test_nothing_leaks_of_many_reads_that_are_cancelled(many: str, turns: int) -> None:
+@pytest.mark.parametrize(("many", "count"), [("get_many", 1), ("get_many", 4), ("scan_many", 2), ("scan_many", 7)])
+def test_nothing_leaks_of_many_reads_that_are_cancelled(many: str, count: int) -> None:
     async def main() -> None:
         db, fast = await open_memory(), ffi_native.FastBinding()
         for number in range(20):
@@ -187,8 +187,7 @@ def test_nothing_leaks_of_many_reads_that_are_cancelled(many: str, turns: int) -
             else:
                 ranges: list[ffi.Range] = [(key, None) for key in keys]
                 reading = asyncio.create_task(fast.scan_many(db, ranges, 1, ffi.ScanSettings()))
-            for _ in range(turns):
-                await asyncio.sleep(0)
+            await turns(count)
             reading.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await reading

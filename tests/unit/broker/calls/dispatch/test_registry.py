@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from kombu_opendata.broker.calls.dispatch.context import Context
 from kombu_opendata.broker.calls.dispatch.registry import bind_handlers, handles
 from kombu_opendata.protocol import messages as m
+from tests.support.waiting import turns
 from tests.unit.broker.delivery.test_background import connect
 from tests.unit.broker.model.test_queue import World, run
 
@@ -45,7 +44,7 @@ def test_a_definition_waits_for_a_deletion() -> None:
         async with world.instance.queues.lock:
             world.call(m.DeclareQueue(1, "another", True, False, False, {}, False))
             world.call(m.Qos(2, 1, 10))
-            await asyncio.sleep(0)
+            await turns()
             assert [type(answer) for answer in world.session.replies] == [m.Ok]
         await world.call.done()
         assert [type(answer) for answer in world.session.replies] == [m.Ok, m.QueueDeclared]
@@ -60,7 +59,7 @@ def test_a_definition_does_not_overtake_one_that_waits() -> None:
         world.session.replies.clear()
         async with world.instance.queues.lock:
             world.call(m.DeclareQueue(1, "another", True, False, False, {}, False))
-            await asyncio.sleep(0)
+            await turns()
         world.call(m.Consume(2, 1, "tag", "another", False, False, {}))  # the lock is free, the queue is not there yet
         await world.call.done()
         assert [type(answer) for answer in world.session.replies] == [m.QueueDeclared, m.Ok]

@@ -22,6 +22,7 @@ from kombu_opendata.storage.state.staged_state import StagedBatch
 from kombu_opendata.storage.state.store_state import QueueSettings
 from tests.support.engine import SESSION, SETTINGS, World, run
 from tests.support.history import attempts, index_all, tiny_history
+from tests.support.waiting import turns
 
 TASKS = ("add", "mul")
 
@@ -339,7 +340,7 @@ def test_looking_while_the_checkpoint_collects(tmp_path: Path, monkeypatch: pyte
         collecting = asyncio.create_task(purge(world))
         while not collecting.done():
             await world.engine.history.indexer.work(0.0)
-            await asyncio.sleep(0)
+            await turns()
         await collecting
         assert await found(world.engine, ids)
 
