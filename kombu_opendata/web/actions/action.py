@@ -8,6 +8,7 @@ from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Json
 
+from ...protocol.messages import WireMessage
 from ...queue_client.bodies import json_elements
 from ..brokers import UserBroker
 
@@ -94,6 +95,7 @@ class Action(Generic[P]):
     Attributes:
         name: its name in addresses.
         title: the title of its dialog and the label of its button.
+        message: the message of the call that it makes; who may send it sees the button.
         parameters: the class of its parameters.
         preview: returns its effect without changing anything.
         perform: executes it and reports progress to the given function.
@@ -105,6 +107,7 @@ class Action(Generic[P]):
 
     name: str
     title: str
+    message: type[WireMessage]
     parameters: type[P]
     preview: Callable[[UserBroker, P], Awaitable[Preview]]
     perform: Callable[[UserBroker, P, Report], Awaitable[ActionOutcome]]

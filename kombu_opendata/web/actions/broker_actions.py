@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
+from ...protocol import messages as m
 from ..brokers import UserBroker
 from .action import Action, ActionOutcome, Parameters, Preview, Report, words
 
@@ -53,7 +54,7 @@ async def hand_over(broker: UserBroker, _given: NoParameters, _report: Report) -
 
 
 ACTIONS: tuple[Action[Any], ...] = (
-    Action("maintain", "Maintain", MaintainParameters, preview_maintain, maintain, is_long=True),
-    Action("reload", "Read files again", NoParameters, preview_reload, reload),
-    Action("hand-over", "Hand over", NoParameters, preview_hand_over, hand_over, is_dangerous=True),
+    Action("maintain", "Maintain", m.Maintain, MaintainParameters, preview_maintain, maintain, is_long=True),
+    Action("reload", "Read files again", m.Reload, NoParameters, preview_reload, reload),
+    Action("hand-over", "Hand over", m.HandOver, NoParameters, preview_hand_over, hand_over, is_dangerous=True),
 )

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
+from ...protocol import messages as m
 from ..brokers import UserBroker
 from .action import Action, ActionOutcome, JsonObject, Parameters, Preview, Report, counted
 
@@ -84,11 +85,15 @@ async def unbind(broker: UserBroker, given: BindingParameters, _report: Report) 
 _EXCHANGE = frozenset(("exchange",))
 _BINDING = frozenset(("exchange", "queue", "routing_key", "arguments"))
 ACTIONS: tuple[Action[Any], ...] = (
-    Action("declare-exchange", "Create an exchange", DeclareExchangeParameters, preview_declare, declare),
     Action(
-        "delete-exchange", "Delete the exchange", ExchangeParameters, preview_delete, delete, _EXCHANGE, "exchange",
+        "declare-exchange", "Create an exchange", m.DeclareExchange, DeclareExchangeParameters, preview_declare,
+        declare,
+    ),
+    Action(
+        "delete-exchange", "Delete the exchange", m.DeleteExchange, ExchangeParameters, preview_delete, delete,
+        _EXCHANGE, "exchange",
         is_dangerous=True,
     ),
-    Action("bind", "Bind a queue", BindingParameters, preview_bind, bind, _EXCHANGE),
-    Action("unbind", "Unbind", BindingParameters, preview_unbind, unbind, _BINDING, is_dangerous=True),
+    Action("bind", "Bind a queue", m.Bind, BindingParameters, preview_bind, bind, _EXCHANGE),
+    Action("unbind", "Unbind", m.Unbind, BindingParameters, preview_unbind, unbind, _BINDING, is_dangerous=True),
 )  # fmt: skip

@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from ...client.calls.failure_queries import Dismissed, FailureFilters, Retried
 from ...errors import MessageNotFound, PreconditionFailed
+from ...protocol import messages as m
 from ..brokers import UserBroker
 from ..no_value import without_none
 from .action import Action, ActionOutcome, ActionProgress, Parameters, Preview, Report, counted, words
@@ -205,14 +206,18 @@ _ALL = frozenset(FailureParameters.model_fields)
 _IDS = frozenset(("queue", "ids"))
 _QUEUE = frozenset(("queue",))
 ACTIONS: tuple[Action[Any], ...] = (
-    Action("retry", "Run again", RetryParameters, preview_retry, retry, _ALL, is_long=True),
+    Action("retry", "Run again", m.RetryFailures, RetryParameters, preview_retry, retry, _ALL, is_long=True),
     Action(
-        "dismiss", "Delete failures", FailureParameters, preview_dismiss, dismiss, _ALL,
+        "dismiss", "Delete failures", m.DismissFailures, FailureParameters, preview_dismiss, dismiss, _ALL,
         is_dangerous=True, is_long=True,
     ),
-    Action("archive-failed", "Set aside", ArchiveFailedParameters, preview_archive, archive_failed, _IDS, is_long=True),
     Action(
-        "delete-settled", "Delete settled messages", DeleteSettledParameters, preview_settled, delete_settled,
+        "archive-failed", "Set aside", m.ArchiveFailed, ArchiveFailedParameters, preview_archive,
+        archive_failed, _IDS, is_long=True,
+    ),
+    Action(
+        "delete-settled", "Delete settled messages", m.DeleteSettled, DeleteSettledParameters, preview_settled,
+        delete_settled,
         _QUEUE, "queue", is_dangerous=True, is_long=True,
     ),
 )  # fmt: skip

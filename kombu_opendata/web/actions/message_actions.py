@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from ...errors import PreconditionFailed, QueueFull
+from ...protocol import messages as m
 from ...queue_client.message_models import Settled
 from ..brokers import UserBroker
 from .action import Action, ActionOutcome, JsonObject, Parameters, Preview, Report, counted, words
@@ -180,21 +181,30 @@ async def copy(broker: UserBroker, given: MoveParameters, _report: Report) -> Ac
 _QUEUE = frozenset(("queue",))
 _IDS = frozenset(("queue", "ids"))
 ACTIONS: tuple[Action[Any], ...] = (
-    Action("send", "Send a message", SendParameters, preview_send, send, _QUEUE),
-    Action("publish", "Publish a message", PublishParameters, preview_publish, publish, frozenset(("exchange",))),
+    Action("send", "Send a message", m.Send, SendParameters, preview_send, send, _QUEUE),
     Action(
-        "release", "Return", ReleaseParameters, _preview_of("will be available again; it costs no attempt."),
+        "publish", "Publish a message", m.Send, PublishParameters, preview_publish, publish,
+        frozenset(("exchange",)),
+    ),
+    Action(
+        "release", "Return", m.SettleMessages, ReleaseParameters,
+        _preview_of("will be available again; it costs no attempt."),
         release, _IDS,
     ),
     Action(
-        "reject", "Reject", QueueMessagesParameters, _preview_of("will fail; dead letters are published."),
+        "reject", "Reject", m.SettleMessages, QueueMessagesParameters,
+        _preview_of("will fail; dead letters are published."),
         reject, _IDS, is_dangerous=True,
     ),
     Action(
-        "delete-messages", "Delete", QueueMessagesParameters, _preview_of("will be deleted for good."), delete, _IDS,
+        "delete-messages", "Delete", m.SettleMessages, QueueMessagesParameters,
+        _preview_of("will be deleted for good."), delete, _IDS,
         is_dangerous=True,
     ),
-    Action("archive", "Mark as done", QueueMessagesParameters, _preview_of("will count as done."), archive, _IDS),
-    Action("move", "Move", MoveParameters, preview_move, move, _IDS, is_long=True),
-    Action("copy", "Copy", MoveParameters, preview_move, copy, _IDS, is_long=True),
+    Action(
+        "archive", "Mark as done", m.SettleMessages, QueueMessagesParameters,
+        _preview_of("will count as done."), archive, _IDS,
+    ),
+    Action("move", "Move", m.MoveMessages, MoveParameters, preview_move, move, _IDS, is_long=True),
+    Action("copy", "Copy", m.MoveMessages, MoveParameters, preview_move, copy, _IDS, is_long=True),
 )  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
+from ...protocol import messages as m
 from ...queue_client import QueueOptions
 from ..brokers import UserBroker
 from .action import Action, ActionOutcome, JsonObject, Parameters, Preview, Report, counted, words
@@ -152,10 +153,16 @@ async def alter(broker: UserBroker, given: AlterQueueParameters, _report: Report
 
 _QUEUE = frozenset(("queue",))
 ACTIONS: tuple[Action[Any], ...] = (
-    Action("create-queue", "Create a queue", CreateQueueParameters, preview_create, create),
-    Action("purge", "Purge", QueueParameters, preview_purge, purge, _QUEUE, "queue", is_dangerous=True, is_long=True),
-    Action("drop-queue", "Delete the queue", QueueParameters, preview_drop, drop, _QUEUE, "queue", is_dangerous=True),
-    Action("pause", "Pause", PauseParameters, preview_pause, pause, _QUEUE),
-    Action("resume", "Resume", ResumeParameters, preview_resume, resume, _QUEUE),
-    Action("alter", "Change arguments", AlterQueueParameters, preview_alter, alter, _QUEUE),
-)
+    Action("create-queue", "Create a queue", m.DeclareQueue, CreateQueueParameters, preview_create, create),
+    Action(
+        "purge", "Purge", m.PurgeQueue, QueueParameters, preview_purge, purge, _QUEUE, "queue",
+        is_dangerous=True, is_long=True,
+    ),
+    Action(
+        "drop-queue", "Delete the queue", m.DeleteQueue, QueueParameters, preview_drop, drop, _QUEUE, "queue",
+        is_dangerous=True,
+    ),
+    Action("pause", "Pause", m.PauseQueue, PauseParameters, preview_pause, pause, _QUEUE),
+    Action("resume", "Resume", m.ResumeQueue, ResumeParameters, preview_resume, resume, _QUEUE),
+    Action("alter", "Change arguments", m.AlterQueue, AlterQueueParameters, preview_alter, alter, _QUEUE),
+)  # fmt: skip

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
+from ...protocol import messages as m
 from ..brokers import UserBroker
 from .action import Action, ActionOutcome, Preview, Report, counted
 from .queue_actions import QueueParameters
@@ -47,6 +48,6 @@ async def stop(broker: UserBroker, given: QueueParameters, _report: Report) -> A
 
 _QUEUE = frozenset(("queue",))
 ACTIONS: tuple[Action[Any], ...] = (
-    Action("replay", "Replay", ReplayParameters, preview_replay, replay, _QUEUE),
-    Action("stop-replay", "Stop the replay", QueueParameters, preview_stop, stop, _QUEUE, is_dangerous=True),
+    Action("replay", "Replay", m.Replay, ReplayParameters, preview_replay, replay, _QUEUE),
+    Action("stop-replay", "Stop the replay", m.Replay, QueueParameters, preview_stop, stop, _QUEUE, is_dangerous=True),
 )

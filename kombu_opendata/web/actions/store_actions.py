@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from ...errors import AccessRefused
+from ...protocol import messages as m
 from .. import verification
 from ..brokers import UserBroker
 from .action import Action, ActionOutcome, Parameters, Preview, Report, counted
@@ -60,6 +61,7 @@ ACTIONS: tuple[Action[Any], ...] = (
     Action(
         "verify-store",
         "Verify the store",
+        m.Maintain,  # the web UI reads the store, for users who may run its maintenance
         StoreParameters,
         preview_verify,
         verify,

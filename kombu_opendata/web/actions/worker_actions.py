@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
+from ...protocol import messages as m
 from ...queue_client import AsyncQueueClient
 from ...queue_client.queue_models import Worker
 from ..brokers import UserBroker
@@ -34,7 +35,8 @@ def _action(
         count = await control(broker.client, given.worker)
         return ActionOutcome(after.format(name=worker.name, count=counted(count, word)), {"count": count}, "workers")
 
-    return Action(name, title, WorkerParameters, preview, perform, frozenset(("worker",)), is_dangerous=danger)
+    given = frozenset(("worker",))
+    return Action(name, title, m.ControlWorker, WorkerParameters, preview, perform, given, is_dangerous=danger)
 
 
 # ---------------------------------------------------------------------- shutting down
@@ -80,7 +82,8 @@ ACTIONS: tuple[Action[Any], ...] = (
         "{count} of {name} returned.", "message", AsyncQueueClient.release_worker_messages, True,
     ),
     Action(
-        "shutdown-worker", "Shut down", WorkerParameters, preview_shutdown, shut_down, frozenset(("worker",)),
+        "shutdown-worker", "Shut down", m.ControlWorker, WorkerParameters, preview_shutdown, shut_down,
+        frozenset(("worker",)),
         is_dangerous=True,
     ),
 )  # fmt: skip

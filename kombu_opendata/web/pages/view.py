@@ -14,8 +14,8 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, StreamingResponse
 
 from ...errors import OpenDataError
-from ..access.offers import is_offered
 from ..access.visitors import Visitor
+from ..actions.all_actions import is_offered
 from ..brokers import note_ages
 from ..error_reports import Answered, answered
 from ..live_updates import away, event, updates
