@@ -74,7 +74,7 @@ def _or(role: str) -> str:
 
 
 # ---------------------------------------------------------------------- permissions for any operation
-def entry(text: str = "nothing") -> Permission:
+def entry(text: str = "nothing: it concerns the client itself") -> Permission:
     """Require only the user's entry for the instance, which the login has checked."""
     return Permission(lambda _rights, _message: None, text)
 
