@@ -147,9 +147,9 @@ def _message_read(queue: str, row: q.ReadRow, received_at: datetime | None) -> M
 
 def message_delivered(delivery: m.Delivery, source: Any) -> Message:
     """Return a message that was delivered to a consumer."""
-    _channel, _tag, queue, id, token, attempts, envelope, redelivered = delivery
+    attempts, redelivered, token = delivery.attempts, delivery.redelivered, delivery.token
     fields: dict[str, Any] = {"attempts": attempts, "redelivered": redelivered, "token": token, "source": source}
-    return message_of(id, queue, envelope, **fields)
+    return message_of(delivery.id, delivery.queue, delivery.envelope, **fields)
 
 
 @dataclass(frozen=True)

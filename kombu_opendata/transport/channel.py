@@ -328,10 +328,10 @@ class Channel(VirtualChannel):
         if type(event) is Cancelled:
             return self._consumer_ended(event)
         self._granted = False
-        callback = self._callbacks.get(event[1])
+        callback = self._callbacks.get(event.tag)
         if callback is None:
             return self._return_unwanted(event)
-        message = self._receive(event, held=event[1] not in self.no_ack_consumers)
+        message = self._receive(event, held=event.tag not in self.no_ack_consumers)
         if message is not None:
             callback(message)
         if self.can_consume is not None:
@@ -342,9 +342,9 @@ class Channel(VirtualChannel):
         try:
             message = messages.DeliveredMessage(self, tag, delivery)
         except msgspec.MsgspecError as exc:
-            log.error("message %d of queue %s can't be decoded and is rejected: %s", delivery[3], delivery[2], exc)
+            log.error("message %d of queue %s can't be decoded and is rejected: %s", delivery.id, delivery.queue, exc)
             if held:
-                self._connection().settle(self.channel_id, Outcome.REJECT, [delivery[2:5]])
+                self._connection().settle(self.channel_id, Outcome.REJECT, [delivery.lease])
             return None
         if held:
             self.delivered[tag] = message
@@ -363,13 +363,13 @@ class Channel(VirtualChannel):
         """Release a message without a callback, and end its consumer: the broker would deliver the message again."""
         if self.connection is None:
             return
-        tag, connection = delivery[1], self.connection
+        tag, connection = delivery.tag, self.connection
         if tag in self._consumers:
-            log.warning("consumer %s of queue %s has no callback and is cancelled", tag, delivery[2])
+            log.warning("consumer %s of queue %s has no callback and is cancelled", tag, delivery.queue)
         with translated:
             connection.end_consumer(self.channel_id, tag)
             if tag not in self.no_ack_consumers:
-                connection.settle(self.channel_id, Outcome.RELEASE, [delivery[2:5]])
+                connection.settle(self.channel_id, Outcome.RELEASE, [delivery.lease])
         self._forget_consumer(tag)
         self._grant_again()
 

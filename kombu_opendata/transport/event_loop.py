@@ -151,7 +151,7 @@ class LoopReader:
                 if not connection.events or connection.closed:
                     return
                 event = connection.events.popleft()
-                channel = channels.get(event[0] if isinstance(event, tuple) else channel_of(event))
+                channel = channels.get(channel_of(event))
                 if channel is not None:
                     channel.deliver(event)
         finally:

@@ -75,11 +75,11 @@ class DeliveredMessage(Message):
     __slots__ = ("lease", "run")
 
     def __init__(self, channel: Any, delivery_tag: int, delivery: Delivery) -> None:
-        self.lease = delivery[2:5]
+        self.lease = delivery.lease
         self.run: TaskReport | TaskRun | None = None
-        body, content_type, content_encoding, headers, properties, exchange, routing_key = decode(delivery[6])
-        if delivery[5] > 1:
-            headers[DELIVERY_COUNT] = delivery[5] - 1
+        body, content_type, content_encoding, headers, properties, exchange, routing_key = decode(delivery.envelope)
+        if delivery.attempts > 1:
+            headers[DELIVERY_COUNT] = delivery.attempts - 1
         else:
             headers.pop(DELIVERY_COUNT, None)  # set by the publisher, or copied from an earlier delivery
         KombuMessage.__init__(  # type: ignore[no-untyped-call]
@@ -89,9 +89,9 @@ class DeliveredMessage(Message):
             content_type,
             content_encoding,
             {
-                "consumer_tag": delivery[1],
+                "consumer_tag": delivery.tag,
                 "delivery_tag": delivery_tag,
-                "redelivered": delivery[7],
+                "redelivered": delivery.redelivered,
                 "exchange": exchange,
                 "routing_key": routing_key,
             },

@@ -151,7 +151,7 @@ class Transport(virtual.Transport):
             raise TimeoutError("no event in time") from None
         if connection.link.reconnect_thread is None and connection.session.held:
             connection.link.start_reconnect_thread()  # to resume while the callback runs
-        channel = connection.channels.get(event[0] if isinstance(event, tuple) else channel_of(event))
+        channel = connection.channels.get(channel_of(event))
         if channel is not None:
             channel.deliver(event)
 

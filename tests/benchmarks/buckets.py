@@ -170,6 +170,6 @@ def settle_arrived(connection: BrokerConnection, seconds: float) -> int:
     count = 0
     while connection.events:
         delivery: Any = connection.events.popleft()
-        connection.settle(1, Outcome.ACK, [delivery[2:5]])
+        connection.settle(1, Outcome.ACK, [delivery.lease])
         count += 1
     return count

@@ -125,7 +125,7 @@ class Client:
         for message in self.receive():
             if isinstance(message, Deliver):
                 self._settled += len(message.deliveries)
-                leases = [(one[2], one[3], one[4]) for one in message.deliveries]
+                leases = [one.lease for one in message.deliveries]
                 self.sock.sendall(frame(Settle(self._settled, Outcome.ACK, 1, leases)))
 
     def publish(self, seq: int, queue: str) -> float:

@@ -169,7 +169,7 @@ def _be_served_again(connection: BrokerConnection, queue: str) -> float:
     while not connection.events:
         connection.drain(_SECONDS)
     delivery: Any = connection.events.popleft()
-    connection.settle(1, Outcome.ACK, [delivery[2:5]])
+    connection.settle(1, Outcome.ACK, [delivery.lease])
     return time.monotonic()
 
 

@@ -32,7 +32,7 @@ def claim(connection: BrokerConnection) -> Lease:
     connection.io.publish(Publish(0, 0, "", "q", b"body", {"task": "task"}, 0, 1))
     delivery = connection.get(1, "q", no_ack=False)
     assert delivery is not None
-    return delivery[2:5]
+    return delivery.lease
 
 
 def test_reports_survive_kills_of_the_broker(store_folder: Path) -> None:

@@ -68,7 +68,7 @@ class Worker:
         """Claim a message, and end it so."""
         delivery = self.connection.get(1, queue, no_ack=False)
         assert delivery is not None
-        self.connection.settle_task(1, outcome, delivery[2:5], report)
+        self.connection.settle_task(1, outcome, delivery.lease, report)
         self.connection.call(Ping(0))
 
 
@@ -381,7 +381,7 @@ def fill(folder: Path, client: QueueClient, count: int) -> None:
         worker.send("q", f"t{number}")
         delivery = worker.connection.get(1, "q", no_ack=False)
         assert delivery is not None
-        worker.connection.settle_task(1, Outcome.REJECT if number % 3 == 0 else Outcome.ACK, delivery[2:5], RAISED)
+        worker.connection.settle_task(1, Outcome.REJECT if number % 3 == 0 else Outcome.ACK, delivery.lease, RAISED)
     worker.connection.close()
     wait_until(lambda: counted(client) == count, 60, lambda: f"{count} failures, not {counted(client)}")
 

@@ -65,7 +65,7 @@ class Client:
         for outcome in outcomes:
             delivery = self.connection.get(1, queue, no_ack=False)
             assert delivery is not None
-            self.connection.settle(1, outcome, [delivery[2:5]])
+            self.connection.settle(1, outcome, [delivery.lease])
 
     def messages(self, **filters: Any) -> Page[MessageInfo]:
         return history_queries.list_messages(self.connection, **filters)

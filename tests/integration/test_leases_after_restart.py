@@ -34,13 +34,15 @@ def test_a_lease_that_ended_meanwhile_is_resumed_or_returns(
 
     started.add(ServedBroker(tmp_path, *options, lease_seconds=LEASE_SECONDS))
     with RawClient(path) as again:
-        assert again.hello(raw.session, resume=True, held=[(1, *held[2:5])]).adopted == 1
+        assert again.hello(raw.session, resume=True, held=[(1, *held.lease)]).adopted == 1
     with RawClient(path) as other:
         other.sock.settimeout(60)  # the grace of this broker's clients is long, so that the first is in time for sure
         other.hello()
         other.consume("q")
         # The one that was not held at once; the other one when its session has not come back in time.
         redelivered = other.wait_deliveries(2)
-        assert [delivery[5] for delivery in redelivered] == [1, 2], "only the lease that was given up cost an attempt"
-        other.send(m.Settle(2, m.Outcome.ACK, 1, [delivery[2:5] for delivery in redelivered]))
+        assert [delivery.attempts for delivery in redelivered] == [1, 2], (
+            "only the lease that was given up cost an attempt"
+        )
+        other.send(m.Settle(2, m.Outcome.ACK, 1, [delivery.lease for delivery in redelivered]))
         assert other.call(m.Goodbye(0))

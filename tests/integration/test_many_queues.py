@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kombu_opendata.broker import memory
-from kombu_opendata.broker.delivery.delivery import Delivery
+from kombu_opendata.broker.delivery.delivery import MessageDelivery
 from kombu_opendata.broker.model.sessions import ConsumedQueue
 
 from ..support.kombu_client import connected, declare, drain_until, send
@@ -30,9 +30,9 @@ def test_what_a_free_place_costs_does_not_depend_on_the_number_of_queues(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: Counter[str] = Counter()
-    deliver = Delivery.deliver
+    deliver = MessageDelivery.deliver
 
-    def counted(self: Delivery, queue: Any) -> None:
+    def counted(self: MessageDelivery, queue: Any) -> None:
         looked[queue.name] += 1
         deliver(self, queue)
 
@@ -51,7 +51,7 @@ def test_what_a_free_place_costs_does_not_depend_on_the_number_of_queues(
         for name in names:
             channel.basic_consume(name, callback=taken.append, no_ack=False)
         drain_until(connection, lambda: len(taken) == PREFETCH)
-        monkeypatch.setattr(Delivery, "deliver", counted)
+        monkeypatch.setattr(MessageDelivery, "deliver", counted)
         for number in range(QUEUES * EACH):
             drain_until(connection, partial(has, number))
             taken[number].ack()

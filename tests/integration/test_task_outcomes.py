@@ -50,7 +50,7 @@ class Worker:
         self.connection.io.publish(Publish(0, 0, "", queue, envelope, {}, 0, 1))
         delivery = self.connection.get(1, queue, no_ack=False)
         assert delivery is not None
-        return delivery[2:5]
+        return delivery.lease
 
     def start(self, queue: str) -> Lease:
         lease = self.claim(queue)
@@ -245,8 +245,8 @@ def test_tasks_of_transient_queues_are_only_counted(worker: Worker, state: str) 
     delivery = worker.connection.get(1, queue, no_ack=False)
     assert delivery is not None
     if state == "early":
-        worker.connection.settle(1, Outcome.START, [delivery[2:5]])
-    worker.end(delivery[2:5], Outcome.ACK if state == "late" else Outcome.REPORT, RAISED)
+        worker.connection.settle(1, Outcome.START, [delivery.lease])
+    worker.end(delivery.lease, Outcome.ACK if state == "late" else Outcome.REPORT, RAISED)
     assert worker.attempts(queue) == []
     with QueueClient(worker.connection.address.as_uri()) as client:
         assert (client.metrics(queue).in_flight, client.metrics(queue).counts["acked"]) == (0, 1)

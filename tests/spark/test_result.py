@@ -75,7 +75,7 @@ def test_a_job_goes_on_when_there_is_room(result: SubmitResult, sink: Sink) -> N
     while sink.got.total() < 25:
         delivery = sink.connection.get(1, "small", no_ack=True)
         if delivery is not None:
-            sink.got[delivery[6]] += 1
+            sink.got[delivery.envelope] += 1
 
     job = result.wait(timeout=20)
     assert (job.state, job.done, job.blocked) == ("settled", 25, None)
@@ -94,7 +94,7 @@ def test_waiting_ends_when_tasks_that_were_acknowledged_early_have_ended(sink: S
     job.wait_routed(timeout=60)
     worker = BrokerConnection(parse(broker_url), Options(name="worker"))
     worker.connect()
-    leases = [delivery[2:5] for _ in range(2) if (delivery := worker.get(1, "early", no_ack=False)) is not None]
+    leases = [delivery.lease for _ in range(2) if (delivery := worker.get(1, "early", no_ack=False)) is not None]
     worker.settle(1, Outcome.START, leases)
     wait_until(lambda: job.status().is_settled, 60, lambda: repr(job.status()))
 

@@ -85,9 +85,9 @@ class Sink:
         leases = []
         while self.connection.events:
             event: Any = self.connection.events.popleft()
-            self.got[decode(event[6])[0]] += 1
-            self.ids.append(event[3])
-            leases.append((event[2], event[3], event[4]))
+            self.got[decode(event.envelope)[0]] += 1
+            self.ids.append(event.id)
+            leases.append(event.lease)
         if leases:
             self.connection.settle(1, Outcome.ACK, leases)
 

@@ -118,6 +118,6 @@ def taken(url: str, queue: str = "celery", limit: int = 100_000) -> list[Sent]:
             delivery = connection.get(1, queue, no_ack=False)
             if delivery is None:
                 return found
-            found.append(Sent(delivery[6]))
-            connection.settle(1, Outcome.ACK, [delivery[2:5]])
+            found.append(Sent(delivery.envelope))
+            connection.settle(1, Outcome.ACK, [delivery.lease])
     return found

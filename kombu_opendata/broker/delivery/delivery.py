@@ -80,7 +80,7 @@ class CommitDelay:
                     await self._all_back.wait()
 
 
-class Delivery:
+class MessageDelivery:
     """Delivery of messages from queues to consumers and getters with credit."""
 
     __slots__ = ("_clock", "_loop", "_outbox", "_over_limit", "_queues", "_traffic")
@@ -141,7 +141,7 @@ class Delivery:
                 delivery = queue.lease(entry, session, consumer.channel, consumer.tag, consumer.no_ack)
                 session.deliveries.append(delivery)
                 self._outbox.sessions_to_answer.add(session)
-                session.turn_bytes += len(delivery[6])
+                session.turn_bytes += len(delivery.envelope)
                 if session.turn_bytes >= TURN_BYTES:
                     self._over_limit.add(session)
                     self._outbox.schedule()
@@ -190,7 +190,7 @@ class Turn:
     def __init__(
         self,
         outbox: Outbox,
-        delivery: Delivery,
+        delivery: MessageDelivery,
         policies: QueuePolicies,
         commits: Commits,
         failure: InstanceFailure,

@@ -15,7 +15,7 @@ from ..access.audit import Audit
 from ..delivery.active_lease import ActiveLease
 from ..delivery.background import Background
 from ..delivery.core import Core, InstanceFailure, Traffic
-from ..delivery.delivery import Delivery, Turn
+from ..delivery.delivery import MessageDelivery, Turn
 from ..delivery.flow import LEAST_TURN_SECONDS, MOST_TURN_SECONDS, Flow, Reason, StoreGate
 from ..delivery.lease_expiry import LeaseExpiry, TimedLeases
 from ..delivery.lease_tokens import LeaseTable
@@ -124,7 +124,7 @@ class Instance:
     # ------------------------------------------------------------------ composition
     def _turn(self, core: Core, active_lease: ActiveLease, grace_ms: int) -> QueuePolicies:
         """Compose the delivery turn, which the outbox runs; returns its queue policies."""
-        delivery = Delivery(self.queues, self.outbox, core.clock, self.traffic)
+        delivery = MessageDelivery(self.queues, self.outbox, core.clock, self.traffic)
         policies = QueuePolicies(core, delivery.deliver, grace_ms)
         has_journal = self.engine.journal is not None
         turn = Turn(

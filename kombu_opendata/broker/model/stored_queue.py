@@ -92,7 +92,9 @@ class StoredQueue(BrokerQueue):
             channel.held += 1
             session.lease_channels[(self.name, entry.id)] = channel
         redelivered = entry.returned or entry.attempts > 1
-        return channel.number, tag, self.name, entry.id, entry.claimed_at, entry.attempts, envelope, redelivered
+        return Delivery(
+            channel.number, tag, self.name, entry.id, entry.claimed_at, entry.attempts, envelope, redelivered
+        )
 
     # ------------------------------------------------------------------ leases
     def claim(self, entry: QueueEntry, holder: Session, lease_ms: int) -> bytes | None:

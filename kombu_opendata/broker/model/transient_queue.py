@@ -99,7 +99,9 @@ class TransientQueue(BrokerQueue):
             channel.held += 1
             session.lease_channels[key] = channel
         redelivered, envelope = entry.returned or entry.attempts > 1, entry.envelope or b""
-        return channel.number, tag, self.name, entry.id, entry.claimed_at, entry.attempts, envelope, redelivered
+        return Delivery(
+            channel.number, tag, self.name, entry.id, entry.claimed_at, entry.attempts, envelope, redelivered
+        )
 
     # ------------------------------------------------------------------ leases
     def claim(self, entry: QueueEntry, holder: Session, lease_ms: int) -> bytes | None:

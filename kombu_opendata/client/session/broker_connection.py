@@ -296,7 +296,7 @@ class BrokerConnection:
             self.session.cancelled(channel, tag)
             unread = self.session.take_deliveries(channel, tag)
             if unread and not (consumer is not None and consumer.no_ack):
-                self._settle(channel, Outcome.RELEASE, [delivery[2:5] for delivery in unread])
+                self._settle(channel, Outcome.RELEASE, [delivery.lease for delivery in unread])
 
     def get(self, channel: int, queue: str, *, no_ack: bool) -> Delivery | None:
         """Lease one message of the queue; return None if there is none."""
@@ -304,7 +304,7 @@ class BrokerConnection:
         with self.link.reentrance, self.link.lock:
             answer: Got = self._call(Get(0, channel, queue, no_ack))
             if answer.delivery is not None and no_ack:
-                self.session.held.pop(answer.delivery[2:5], None)
+                self.session.held.pop(answer.delivery.lease, None)
             return answer.delivery
 
     def set_prefetch(self, channel: int, count: int) -> None:

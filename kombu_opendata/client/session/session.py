@@ -163,7 +163,7 @@ class ClientSession:
             self._redeclared(self.redeclaring.pop(rid), message)
         elif type(message) is Got and message.delivery is not None:  # its caller stopped waiting: release the lease
             delivery = message.delivery
-            self.to_send.append(frame(self.settle(Outcome.RELEASE, delivery[0], [delivery[2:5]])))
+            self.to_send.append(frame(self.settle(Outcome.RELEASE, delivery.channel, [delivery.lease])))
 
     def _failed(self, message: Failed, data: bytes) -> None:
         if message.code == StoreStalled.code and message.values.get("uncertain"):
@@ -185,12 +185,13 @@ class ClientSession:
     def hold(self, deliveries: Iterable[Delivery]) -> None:
         """Record the leases of received deliveries as held by the client."""
         held, consumers = self.held, self.consumers
-        for channel, tag, queue, message_id, token, _attempts, _envelope, _redelivered in deliveries:
+        for delivery in deliveries:
+            channel, tag = delivery.channel, delivery.tag
             consumer = consumers.get((channel, tag))
             if tag and channel in self.credit:
                 self.credit[channel] -= 1
             if consumer is None or not consumer.no_ack:
-                held[queue, message_id, token] = channel
+                held[delivery.queue, delivery.id, delivery.token] = channel
 
     # ------------------------------------------------------------ actions of the client
     def start_request(self, message: Any) -> bytes:
@@ -249,7 +250,7 @@ class ClientSession:
         """Remove a consumer's deliveries from the events and return them."""
         deliveries, remaining = [], []
         for event in self.events:
-            if isinstance(event, tuple) and event[:2] == (channel, tag):
+            if type(event) is Delivery and (event.channel, event.tag) == (channel, tag):
                 deliveries.append(event)
             else:
                 remaining.append(event)
@@ -322,6 +323,4 @@ class ClientSession:
 
 def channel_of(event: Event) -> int:
     """Return the number of the event's channel; 0 for changed results."""
-    if isinstance(event, tuple):
-        return event[0]
-    return event.channel if isinstance(event, Cancelled) else 0
+    return 0 if isinstance(event, ResultsChanged) else event.channel

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any
 
+import msgspec
+
 from ..permissions import PUBLISH, entry, on_queue
 from ..task_reports import TaskReport
 from .message_base import Many, Numbered, Request, Texts, WireMessage, operation
@@ -17,8 +19,6 @@ Lease = tuple[str, int, int]
 Reported = tuple[int, str, int, int, TaskReport | None]
 #: running task whose message is not acknowledged: its lease, and its age in ms
 RunningLate = tuple[str, int, int, int]
-#: channel, consumer tag, queue, message id, lease token, attempts (this one included), envelope, redelivered
-Delivery = tuple[int, str, str, int, int, int, bytes, bool]
 
 
 class Outcome(IntEnum):
@@ -44,6 +44,24 @@ class PublishConfirm(Numbered, tag=104):
     queues: int
 
 
+class Delivery(msgspec.Struct, array_like=True, gc=False):
+    """Message with its lease, for a consumer or a Get; the tag of a Get is empty. ``attempts`` includes this one."""
+
+    channel: int
+    tag: str
+    queue: str
+    id: int
+    token: int
+    attempts: int
+    envelope: bytes
+    redelivered: bool
+
+    @property
+    def lease(self) -> Lease:
+        """The lease by which the message is settled."""
+        return self.queue, self.id, self.token
+
+
 class Got(Numbered, tag=107):
     """Leased message, or None; and the number of ready messages after it."""
 
@@ -62,10 +80,10 @@ class Deliver(WireMessage, tag=108):
         parts: list[list[Delivery]] = [[]]
         size = 0
         for delivery in self.deliveries:
-            size += len(delivery[6])
+            size += len(delivery.envelope)
             if size > max_bytes and parts[-1]:
                 parts.append([])
-                size = len(delivery[6])
+                size = len(delivery.envelope)
             parts[-1].append(delivery)
         return [Deliver(self.settled, part) for part in parts]
 

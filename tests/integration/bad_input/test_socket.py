@@ -172,13 +172,13 @@ def test_stale_and_invented_leases_are_ignored(raw: RawClient) -> None:
     raw.declare("q")
     raw.publish("q", 1)
     raw.consume("q")
-    lease = raw.wait_deliveries(1)[0][2:5]
+    lease = raw.wait_deliveries(1)[0].lease
     invented = [("q", lease[1], lease[2] + 1), ("q", 1 << 60, 1), ("q", -5, -5), ("nowhere", 1, 1)]
     raw.send(m.Settle(4, m.Outcome.ACK, 1, invented))
     raw.send(m.Settle(6, m.Outcome.REQUEUE, 1, [lease, lease]))
     again = raw.wait_deliveries(2)[1]
-    assert (again[3], again[5]) == (lease[1], 2)
-    raw.send(m.Settle(7, m.Outcome.ACK, 99, [again[2:5]]))
+    assert (again.id, again.attempts) == (lease[1], 2)
+    raw.send(m.Settle(7, m.Outcome.ACK, 99, [again.lease]))
     assert raw.declare("q").ready == 0
 
 

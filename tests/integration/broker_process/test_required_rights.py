@@ -347,7 +347,7 @@ def prepare(port: int, case: Case) -> None:
         admin.publish(q, 1, PLAIN)
         admin.publish(q, 2, PLAIN)
         got = admin.call(m.Get(0, 1, q, False)).delivery
-        admin.send(m.Settle(1, m.Outcome.REJECT, 1, [(q, got[3], got[4])]))
+        admin.send(m.Settle(1, m.Outcome.REJECT, 1, [(q, got.id, got.token)]))
         assert isinstance(admin.call(m.Goodbye(0)), m.Ok)
 
 

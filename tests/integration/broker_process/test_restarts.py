@@ -74,15 +74,15 @@ def test_what_was_never_received_is_released_at_no_cost(
     broker.kill()
     declare(channel, "q")  # any call brings the broker back
     with RawClient(path) as again:
-        settles = [(m.Outcome.ACK, *acked[2:5])]
-        welcome = again.hello(raw.session, resume=True, held=[(1, *held[2:5])], settles=settles)
+        settles = [(m.Outcome.ACK, *acked.lease)]
+        welcome = again.hello(raw.session, resume=True, held=[(1, *held.lease)], settles=settles)
         assert (welcome.adopted, welcome.last_seq) == (1, 3)
         again.consume("q")
         released = again.wait_deliveries(1)[0]
-        assert released[3] == raw.deliveries[2][3]
-        assert released[5] == 1, "its first attempt, as before"
-        assert released[4] > raw.deliveries[2][4], "a lease of its own"
-        again.send(m.Settle(2, m.Outcome.ACK, 1, [held[2:5], released[2:5]]))
+        assert released.id == raw.deliveries[2].id
+        assert released.attempts == 1, "its first attempt, as before"
+        assert released.token > raw.deliveries[2].token, "a lease of its own"
+        again.send(m.Settle(2, m.Outcome.ACK, 1, [held.lease, released.lease]))
         assert again.call(m.Goodbye(0))
     broker.terminate()
     store = PlainStore(store_folder)
@@ -147,7 +147,7 @@ def test_settlements_during_the_deletion_of_their_queue(
     with RawClient(f"{store_folder}/broker.sock") as raw:
         raw.hello()
         raw.consume("q")
-        leases = [delivery[2:5] for delivery in raw.wait_deliveries(1000)]
+        leases = [delivery.lease for delivery in raw.wait_deliveries(1000)]
         deleted = raw.send(m.DeleteQueue(0, "q", False, False))
         for number, lease in enumerate(leases, 1):
             raw.send(m.Settle(number, m.Outcome.ACK, 1, [lease]))

@@ -162,14 +162,14 @@ def test_a_second_connection_of_a_session_replaces_the_first(
             first.publish("q", seq, encode(f"body {seq}", None, None, {}, {}, "", "q"))
         first.consume("q")
         held, unread = first.wait_deliveries(2)
-        welcome = second.hello(first.session, resume=True, held=[(1, *held[2:5])])
+        welcome = second.hello(first.session, resume=True, held=[(1, *held.lease)])
         assert (welcome.adopted, welcome.last_seq) == (1, 2)
         assert first.receive() is None
         got = channel.basic_get("q")
         assert (got.body, got.delivery_info["redelivered"]) == ("body 2", True)
-        assert unread[3] > held[3]
+        assert unread.id > held.id
         got.ack()
-        second.send(m.Settle(1, m.Outcome.ACK, 1, [held[2:5]]))
+        second.send(m.Settle(1, m.Outcome.ACK, 1, [held.lease]))
         assert second.publish("q", 3).queues == 1
     assert channel._size("q") == 1
 
@@ -186,7 +186,7 @@ def test_a_resume_with_an_unknown_settlement_releases_the_message(
         first.publish("q", 1, encode("body", None, None, {}, {}, "", "q"))
         first.consume("q")
         (held,) = first.wait_deliveries(1)
-        second.hello(first.session, resume=True, settles=[(outcome, *held[2:5])])
+        second.hello(first.session, resume=True, settles=[(outcome, *held.lease)])
         assert channel.basic_get("q").body == "body"
 
 
@@ -205,10 +205,10 @@ def test_a_client_that_only_returns_messages_is_slowed_down(
         while time.monotonic() - began < 1.5:
             delivery = client.wait_deliveries(settled + 1)[-1]
             settled += 1
-            client.send(m.Settle(settled, outcome, 1, [delivery[2:5]]))
+            client.send(m.Settle(settled, outcome, 1, [delivery.lease]))
         assert FREE_RETURNS < settled < FREE_RETURNS + 12
         delivery = client.wait_deliveries(settled + 1)[-1]
-        client.send(m.Settle(settled + 1, m.Outcome.ACK, 1, [delivery[2:5]]))
+        client.send(m.Settle(settled + 1, m.Outcome.ACK, 1, [delivery.lease]))
         client.publish("q", 2)
         client.wait_deliveries(settled + 2)
 
@@ -227,5 +227,5 @@ def test_a_message_that_is_rejected_into_its_own_queue_is_slowed_down(
         while time.monotonic() - began < 1.5:
             delivery = client.wait_deliveries(settled + 1)[-1]
             settled += 1
-            client.send(m.Settle(settled, m.Outcome.REJECT, 1, [delivery[2:5]]))
+            client.send(m.Settle(settled, m.Outcome.REJECT, 1, [delivery.lease]))
         assert settled < FREE_REJECTIONS + 12

@@ -167,10 +167,10 @@ def test_tasks_are_reported_by_their_sessions_and_by_who_may_read_their_queues(w
         for number, name in enumerate(("runs", "runs", "runs.transient"), 1):
             worker.publish(name, number)
             worker.consume(name, str(number))
-            lease = worker.wait_deliveries(number)[-1][2:5]
+            lease = worker.wait_deliveries(number)[-1].lease
             worker.send(m.Settle(number, m.Outcome.START, 1, [lease]))
         worker.call(m.Ping(0))
-        leases = [delivery[2:5] for delivery in worker.deliveries]
+        leases = [delivery.lease for delivery in worker.deliveries]
         for user in ("mine", "watcher"):
             report(user, leases)
         assert root.list_attempts(queues=["runs"]).items == ()

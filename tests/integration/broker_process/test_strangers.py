@@ -281,7 +281,7 @@ def test_a_client_that_says_in_its_hello_what_it_holds(broker_url: str, store_fo
             first.declare("q")
             first.publish("q", 1)
             first.consume("q")
-            _channel, _tag, queue, id, token, *_rest = first.wait_deliveries(1)[0]
+            queue, id, token = first.wait_deliveries(1)[0].lease
         with RawClient(f"{store_folder}/broker.sock") as second:
             welcome = second.hello(first.session, resume=True, held=[(1, queue, id, token)])
             assert (welcome.adopted, welcome.last_seq) == (1, 1)

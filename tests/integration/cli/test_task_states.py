@@ -31,7 +31,7 @@ def running(url: str, client: QueueClient) -> Iterator[Lease]:
         client.send(QUEUE, number, {"task": "app.mail"})
         delivery = connection.get(1, QUEUE, no_ack=False)
         assert delivery is not None
-        leases.append(delivery[2:5])
+        leases.append(delivery.lease)
         connection.settle(1, Outcome.START, leases[-1:])
     raised = TaskReport.cut(TaskState.RAISED, 1500, 7, "app.mail", "app.Bounced", "no such box", "Traceback: …")
     connection.settle_task(1, Outcome.REPORT, leases[0], raised)

@@ -127,7 +127,7 @@ def test_publishers_wait_at_the_limit_and_others_go_on(
     while is_full(observer):
         deliveries = worker.wait_deliveries(1)
         settled += len(deliveries)
-        leases, done = [d[2:5] for d in deliveries], TaskReport(TaskState.SUCCEEDED)
+        leases, done = [d.lease for d in deliveries], TaskReport(TaskState.SUCCEEDED)
         reports = m.ReportTasks(settled, [(m.Outcome.ACK, *lease, done) for lease in leases])
         worker.send(reports if settled > 1 else m.Settle(settled, m.Outcome.ACK, 1, leases))
         worker.deliveries.clear()

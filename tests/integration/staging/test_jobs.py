@@ -197,7 +197,7 @@ def test_what_is_purged_failed_or_gone_with_its_queue_is_counted(
     held = [sink.connection.get(1, "other", no_ack=False) for _ in range(3)]
     first = held[0]
     assert first is not None
-    sink.connection.settle(1, 2, [(first[2], first[3], first[4])])
+    sink.connection.settle(1, 2, [first.lease])
     job = when(client, "job", lambda job: job.failed == 1)
     assert (job.state, job.queues["other"]) == ("routed", JobQueueCounts(100, 0, 1, 0))
     call(DeleteQueue(0, "other", False, False))

@@ -62,8 +62,8 @@ def fail_all(sink: Sink, client: QueueClient) -> None:
     for _ in range(2 * ROWS):
         delivery = sink.connection.get(1, "q", no_ack=False)
         assert delivery is not None
-        sink.connection.settle(1, Outcome.START, [delivery[2:5]])
-        sink.connection.settle_task(1, Outcome.REPORT, delivery[2:5], RAISED)
+        sink.connection.settle(1, Outcome.START, [delivery.lease])
+        sink.connection.settle_task(1, Outcome.REPORT, delivery.lease, RAISED)
     wait_until(lambda: len(client.list_failures().items) == 2 * ROWS, 60, lambda: repr(client.list_failures()))
 
 
@@ -115,7 +115,7 @@ def test_a_damaged_batch_harms_only_its_messages(
     for number in range(ROWS):
         delivery = sink.connection.get(1, "q", no_ack=True)
         assert delivery is not None
-        assert delivery[3] == job.first_id + ROWS + number
+        assert delivery.id == job.first_id + ROWS + number
     assert sink.connection.get(1, "q", no_ack=True) is None
     assert queue_client.metrics("q").failed == ROWS
 

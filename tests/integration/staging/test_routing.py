@@ -222,7 +222,7 @@ def test_redriven_messages_wait_again(
     client.commit_job("job", stage(target, "job", [bodies(10)]))
     when(client, "job", lambda job: job.state == "routed")
     held = [sink.connection.get(1, "q", no_ack=False) for _ in range(4)]
-    sink.connection.settle(1, Outcome.REJECT, [(d[2], d[3], d[4]) for d in held if d is not None])
+    sink.connection.settle(1, Outcome.REJECT, [d.lease for d in held if d is not None])
     when(client, "job", lambda job: job.failed == 4)
     assert redrive(sink.connection, "q", limit=1).moved == 1
     assert client.job_status("job").queues["q"] == JobQueueCounts(10, 0, 3, 0)

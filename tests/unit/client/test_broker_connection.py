@@ -30,7 +30,7 @@ def consume(tag: str = "t", no_ack: bool = False) -> m.Consume:
 
 
 def delivery(number: int, tag: str = "t", token: int = 7) -> m.Delivery:
-    return (1, tag, "q", number, token, 1, b"e", False)
+    return m.Delivery(1, tag, "q", number, token, 1, b"e", False)
 
 
 def start_consumer(met: Any, tag: str = "t", no_ack: bool = False) -> None:
@@ -59,7 +59,7 @@ def test_deliveries_that_come_while_a_call_waits_are_kept(met: Any) -> None:
     broker.send(m.Deliver(0, [delivery(1), delivery(2)]), m.PublishConfirm(request.rid, 99, 1))
     assert calling.result(10).message_id == 99
     client.connection.drain(0)
-    assert [event[3] for event in client.connection.events] == [1, 2]
+    assert [event.id for event in client.connection.events] == [1, 2]
     assert set(client.connection.session.held) == {("q", 1, 7), ("q", 2, 7)}
 
 
@@ -159,7 +159,7 @@ def test_cancel_gives_back_what_nobody_has_read(met: Any) -> None:
     broker.send(m.Deliver(0, [delivery(1), delivery(2, tag="other"), delivery(3)]), m.Ok(request.rid))
     cancelling.result(10)
     assert broker.receive(m.Settle) == m.Settle(2, m.Outcome.RELEASE, 1, [("q", 1, 7), ("q", 3, 7)])
-    assert [event[3] for event in client.connection.events] == [2]
+    assert [event.id for event in client.connection.events] == [2]
 
 
 def test_a_cancelled_consumer_is_an_event_and_is_forgotten(met: Any) -> None:
@@ -199,7 +199,7 @@ def test_a_big_publish_and_big_deliveries_do_not_wait_for_each_other(peer: Any, 
     connecting.result(10)
     start_consumer((client, broker))
     calling = client.start(client.connection.io.publish, publish(b"x" * (8 << 20)))
-    big = (1, "t", "q", 1, 7, 1, b"y" * (8 << 20), False)
+    big = m.Delivery(1, "t", "q", 1, 7, 1, b"y" * (8 << 20), False)
     broker.send(m.Deliver(0, [big]))  # reads nothing before this is out
     request = broker.receive(m.Publish)
     broker.send(m.PublishConfirm(request.rid, 1, 1))

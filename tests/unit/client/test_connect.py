@@ -100,7 +100,7 @@ def serve_tls(listener: socket.socket, certificate: tuple[str, str], data: bytes
 
 
 def test_a_tls_wire_reads_and_writes_without_blocking(listener: socket.socket, certificate: tuple[str, str]) -> None:
-    big = m.Deliver(0, [(1, "t", "q", 1, 7, 1, b"y" * 100_000, False)])
+    big = m.Deliver(0, [m.Delivery(1, "t", "q", 1, 7, 1, b"y" * 100_000, False)])
     data = PREAMBLE + frame(m.Welcome(1, "0", 1 << 20, 1 << 20, 0, 0, 0)) + frame(big)
     server = serve_tls(listener, certificate, data)
     options = Options(tls={"ssl_ca_certs": certificate[0]})

@@ -24,7 +24,7 @@ def publish(envelope: bytes = b"e") -> m.Publish:
 
 
 def delivery(number: int, tag: str = "t") -> m.Delivery:
-    return (1, tag, "q", number, 7, 1, b"e", False)
+    return m.Delivery(1, tag, "q", number, 7, 1, b"e", False)
 
 
 def call(met: Any, message: Any, answer: Any) -> None:
@@ -84,7 +84,7 @@ def test_the_hello_carries_leases_in_hand_and_unconfirmed_settlements(met: Any, 
 
     connection.settle(1, m.Outcome.ACK, [("q", 1, 7)])
     assert second.receive(m.Settle).seq == 1, "a new connection counts from 0"
-    assert [event[3] for event in connection.events] == [2, 3, 4, 5]
+    assert [event.id for event in connection.events] == [2, 3, 4, 5]
 
 
 def test_the_resume_carries_unconfirmed_reports(peer: Any, new_client: Any) -> None:

@@ -83,7 +83,7 @@ def channel(connection: Connection) -> Channel:
 def delivery(number: int, tag: str = "t", attempts: int = 1, data: bytes | None = None) -> m.Delivery:
     if data is None:
         data = kombu_message.encode(b"b%d" % number, "text/plain", "utf-8", {"h": 1}, {"priority": 4}, "x", "k")
-    return (1, tag, "q", number, 7, attempts, data, attempts > 1)
+    return m.Delivery(1, tag, "q", number, 7, attempts, data, attempts > 1)
 
 
 def consume(channel: Channel, **kwargs: Any) -> list[Any]:

@@ -16,6 +16,7 @@ from kombu import connection as kombu_connection
 from kombu.pools import producers
 
 from kombu_opendata import errors
+from kombu_opendata.protocol import messages as m
 from kombu_opendata.protocol.messages import Hello
 from kombu_opendata.transport import TLSTransport, Transport
 from kombu_opendata.transport.connection_fields import address_of
@@ -224,10 +225,14 @@ class Connection:
         return next(self.attempts)
 
     def deliver(self, event: Any) -> None:
-        self.delivered.append(event[1])
+        self.delivered.append(event.id)
 
     def flush_reports(self) -> None:
         self.reports.clear()
+
+
+def delivery(number: int) -> m.Delivery:
+    return m.Delivery(1, "t", "q", number, 7, 1, b"", False)
 
 
 @pytest.fixture
@@ -243,7 +248,7 @@ def on_loop() -> Any:
 
 def test_the_loop_hands_out_what_came(on_loop: Any) -> None:
     connection, hub, _ = on_loop
-    connection.incoming = [(1, n) for n in range(BATCH + 2)]
+    connection.incoming = [delivery(n) for n in range(BATCH + 2)]
     connection.far.send(b"x")
     hub.run_once()
     assert connection.delivered == list(range(BATCH)), "the rest waits for the loop's other work"
@@ -254,7 +259,7 @@ def test_the_loop_hands_out_what_came(on_loop: Any) -> None:
 
 def test_a_report_gets_a_timer_only_when_no_delivery_is_at_hand(on_loop: Any) -> None:
     connection, hub, _ = on_loop
-    connection.events.extend((1, n) for n in range(BATCH + 1))
+    connection.events.extend(delivery(n) for n in range(BATCH + 1))
     connection.observer.events_buffered()
     connection.reports.append("of a success")
     assert connection.observer.will_flush()
@@ -269,7 +274,7 @@ def test_a_report_gets_a_timer_only_when_no_delivery_is_at_hand(on_loop: Any) ->
 
 def test_the_loop_is_told_of_what_no_poller_sees(on_loop: Any) -> None:
     connection, hub, _ = on_loop
-    connection.events.append((1, 7))
+    connection.events.append(delivery(7))
     other = threading.Thread(target=connection.observer.events_buffered)
     other.start()
     other.join()
@@ -279,7 +284,7 @@ def test_the_loop_is_told_of_what_no_poller_sees(on_loop: Any) -> None:
 
 def test_a_callback_that_fails_loses_nothing(on_loop: Any) -> None:
     connection, hub, _ = on_loop
-    connection.events.extend([(1, 1), (1, 2)])
+    connection.events.extend([delivery(1), delivery(2)])
 
     def fail_once(event: Any) -> None:
         del connection.deliver
