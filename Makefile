@@ -42,7 +42,7 @@ format: $(VENV)/.dev ## let ruff mend and lay out what it can
 types: $(VENV)/.dev ## mypy, strict
 	$(BIN)/mypy $(ARGS)
 
-bench: $(VENV)/.bench ## measure against RabbitMQ and Redis, write docs/benchmarks.md and capacity.md; some of it: ONLY=latency,cpu PEERS=ours,rabbitmq ROUNDS=3
+bench: $(VENV)/.test ## measure against RabbitMQ and Redis, write docs/benchmarks.md and capacity.md; some of it: ONLY=latency,cpu PEERS=ours,rabbitmq ROUNDS=3
 	$(BIN)/python -m tests.benchmarks $(BENCH) $(ARGS); status=$$?; \
 	  $(BIN)/python -m tests.benchmarks.capacity --out docs/capacity.md && exit $$status
 
@@ -79,11 +79,6 @@ $(VENV)/.test: pyproject.toml | $(BIN)/python
 	@echo "installing into $(VENV), with what the tests need: 1.6 GB, most of it Spark …"
 	@$(PIP) install --quiet --editable '.[test]'
 	@touch $@ $(VENV)/.demo
-
-$(VENV)/.bench: pyproject.toml | $(BIN)/python
-	@echo "installing into $(VENV), with the peers' clients …"
-	@$(PIP) install --quiet --editable '.[test,bench]'
-	@touch $@ $(VENV)/.test $(VENV)/.demo
 
 $(VENV)/.docs: pyproject.toml | $(BIN)/python
 	@echo "installing into $(VENV), with what makes the site …"

@@ -1,4 +1,4 @@
-"""The benchmark: this broker, RabbitMQ, Redis and PostgreSQL in one run, as ratios.
+"""The benchmark: this broker, RabbitMQ and Redis in one run, as ratios.
 
 Run it with ``make bench`` or ``python -m tests.benchmarks --out docs/benchmarks.md``. `__main__` has the command line
 and the list of workloads; `rows.toml` the rows and their targets; `reasons.toml` the bounds of missed targets. Brokers

@@ -20,64 +20,43 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from . import (
     backlog,
-    backups,
     broker_cpu,
     buckets,
     celery_rows,
     connections,
     curves,
-    delayed,
-    disk,
-    floor,
     history,
-    in_process,
     latency,
     machine,
-    page,
     plots,
-    reconnect,
-    replay,
     report,
     shapes,
     spark_rows,
-    staging,
 )  # fmt: skip
 from .peers import Peer, embedded, running
 from .record import Record, measured
 from .results import Results
-from .targets import ALWAYS, OURS, POSTGRES, QUORUM, RABBITMQ, REDIS, VOLATILE, WORKLOADS
-from .workloads import COMPARED, MAIN, PARTICIPANTS, QUICK, Sizes, sizes_for
+from .targets import ALWAYS, OURS, QUORUM, RABBITMQ, REDIS, WORKLOADS
+from .workloads import COMPARED, MAIN, PARTICIPANTS, QUICK, Sizes
 
-PEERS = (OURS, RABBITMQ, QUORUM, REDIS, ALWAYS, VOLATILE, POSTGRES)
+PEERS = (OURS, RABBITMQ, QUORUM, REDIS, ALWAYS)
 #: rounds in which the brokers take turns
 COMPARISONS = COMPARED | shapes.COMPARED | {"latency": latency.measure_round, "cpu": broker_cpu.measure_round}
-FLOORS = {"publish": floor.measure_publish, "consume": floor.measure_consume, "celery": floor.measure_celery}
 #: workloads of our broker, or with brokers of their own, in the order of their measurement
 ALONE: dict[str, Callable[..., None]] = {
     "backlog": backlog.measure,
-    "staging": staging.measure,
-    "filters": in_process.measure_filters,
-    "permissions": in_process.measure_permissions,
-    "replay": replay.measure,
     "history": history.measure,
-    "disk": disk.measure,
-    "backup": backups.measure,
-    "reconnect": reconnect.measure,
     "connections": connections.measure,
-    "page": page.measure,
     "peers_backlog": backlog.measure_peers,
     "curves": curves.measure,
     "buckets": buckets.measure,
-    "delayed": delayed.measure,
     "sync": buckets.measure_sync,
     "s3": buckets.measure_s3,
     "spark": spark_rows.measure,
-    "import": in_process.measure_imports,
-    "connect": in_process.measure_connects,
-    **celery_rows.MEASURES,
+    "gap": celery_rows.gap,
 }
 #: those that take the names of the chosen brokers
-_OF_PEERS = ("backlog", "peers_backlog", "import")
+_OF_PEERS = ("backlog", "peers_backlog")
 Step = Callable[[str], None]
 SETTLE_SECONDS = 0.5
 """A pause between measurements, so that the afterwork of a broker does not fall into another one's turn."""
@@ -174,14 +153,9 @@ def _measure(
             for name in compared:
                 chosen = [peer for peer in brokers if peer.name in PARTICIPANTS.get(name, MAIN)]
                 with recorded(name) as results:
-                    if name == "latency":
-                        capacities = partial(latency.measure_capacities, chosen, sizes, results)
-                        _guarded("latency, capacity", results, capacities)
                     _compare(name, chosen, sizes, results, folder, step)
-                    if name in FLOORS:
-                        _guarded(f"{name} without a broker", results, partial(FLOORS[name], sizes, results, folder))
         for name, measure in ALONE.items():
-            if name in only and (OURS in peers or name == "import"):
+            if name in only and OURS in peers:
                 with recorded(name) as results:
                     arguments = (*([peers] if name in _OF_PEERS else []), sizes, results, folder, step)
                     _guarded(name, results, partial(measure, *arguments))
@@ -205,7 +179,7 @@ def _compare(name: str, brokers: list[Peer], sizes: Sizes, results: Results, fol
             step(f"{name}, {peer.title}, round {number}")
             task = f"{name}, {peer.title}"
             if task not in results.failures:
-                _guarded(task, results, partial(COMPARISONS[name], peer, sizes_for(peer, sizes), results, folder))
+                _guarded(task, results, partial(COMPARISONS[name], peer, sizes, results, folder))
             time.sleep(SETTLE_SECONDS)
 
 

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from kombu_opendata import QueueClient
 
 from . import clients
-from .disk import bytes_in
+from .machine import bytes_in
 from .peers import Peer, our_broker, server_pid, started
 from .processes import BenchError, end, memory_mb, run_alone, tree_memory_mb, wait_at_rest, wait_until
 from .results import Results

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from . import clients
 from .clients import Timing
-from .disk import written_bytes
+from .machine import written_bytes
 from .peers import Peer, server_pid
 from .processes import BenchError, Waiter, run_together, tree_cpu_seconds, wait_until
 from .results import Results

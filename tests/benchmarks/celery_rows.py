@@ -1,4 +1,4 @@
-"""The cost of a waiting Celery worker, and of a killed broker to one (ours only)."""
+"""The gap that a killed broker makes in the work of a Celery worker (ours only)."""
 
 from __future__ import annotations
 
@@ -14,19 +14,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from celery import Celery
-
 from kombu_opendata import QueueClient
 
 from . import celery_app
-from .celery_app import LEDGER, QUIET, Run
+from .celery_app import LEDGER, Run
 from .peers import our_broker, server_pid
-from .processes import BenchError, memory_mb, run_alone, run_together, wait_until
+from .processes import BenchError, run_alone, wait_until
 from .results import Results
 from .targets import OURS
-from .workloads import PUBLISHERS, Sizes
+from .workloads import Sizes
 
-WARM_UP, HOUR_SECONDS, IDLE_SECONDS = 200, 3600, 30.0
+WARM_UP = 200
 Step = Callable[[str], None]
 
 
@@ -58,24 +56,6 @@ def _bench(name: str, folder: Path, *arguments: str) -> Iterator[tuple[Run, Any]
             yield run, worker
 
 
-def eta(sizes: Sizes, results: Results, folder: Path, step: Step) -> None:
-    """Measure the growth of a worker's memory while tasks that are due in an hour are sent to its queue."""
-    each = sizes.eta // PUBLISHERS
-    with _bench("eta", folder, "--pool=solo", *QUIET) as (run, worker):
-        before = memory_mb(worker.pid)
-        many = replace(run, tasks=each)
-        run_together(celery_app.send, [(many, n * each, HOUR_SECONDS) for n in range(PUBLISHERS)])
-        with QueueClient(run.peer.url) as client:
-            waiting = _depth(client, run)
-        if waiting != (each * PUBLISHERS, 0):
-            raise BenchError(f"{waiting} where {each * PUBLISHERS} tasks should wait in the store")
-        run_alone(celery_app.send, run, sizes.eta)  # the worker continues while they wait
-        celery_app.wait_lines(run, worker, 2 * WARM_UP)
-        results.add("eta.memory", OURS, memory_mb(worker.pid) - before)
-    results.remarks.append(f"Tasks due in an hour: {each * PUBLISHERS:,}, sent to the queue of an idle solo worker.")
-    step("tasks due in an hour")
-
-
 def gap(sizes: Sizes, results: Results, folder: Path, step: Step) -> None:
     """Measure the longest time without a task around a kill -9 of the broker, which its clients start again."""
     for number in range(1, sizes.rounds + 1):
@@ -105,38 +85,3 @@ def _gap_round(name: str, count: int, results: Results, folder: Path) -> None:
     results.add("gap.time", OURS, max(b - a for a, b in pairwise(times)))
     results.add("gap.lost", OURS, count - len(ran))
     results.add("gap.twice", OURS, sum(times > 1 for times in ran.values()))
-
-
-@contextmanager
-def _heartbeats(run: Run) -> Iterator[list[float]]:
-    """Give the times of a worker's heartbeats, as a receiver of events gets them."""
-    app = Celery("bench", broker=run.peer.url, set_as_current=False)
-    beats: list[float] = []
-    with app.connection_for_read() as connection, ThreadPoolExecutor(1) as pool:
-        handlers = {"worker-heartbeat": lambda event: beats.append(time.monotonic())}
-        receiver = app.events.Receiver(connection, handlers=handlers)
-        running = pool.submit(receiver.capture, None, None, False)
-        try:
-            yield beats
-        finally:
-            receiver.should_stop = True
-            running.result()
-
-
-def idle(sizes: Sizes, results: Results, folder: Path, step: Step) -> None:
-    """Measure the commits of a store whose worker sends heartbeats and nothing else."""
-    events = ("--pool=prefork", "--concurrency=2", "--task-events", "--heartbeat-interval=2")
-    with _bench("idle", folder, *events) as (run, _), QueueClient(run.peer.url) as client, _heartbeats(run) as beats:
-        _wait_empty(client, run)
-        wait_until(lambda: len(beats) >= 3, "three heartbeats", seconds=60.0)
-        first, began, received = _report(client)["commits"], time.monotonic(), len(beats)
-        time.sleep(IDLE_SECONDS)
-        last, ended, received = _report(client)["commits"], time.monotonic(), len(beats) - received
-    if received < IDLE_SECONDS / 4:
-        raise BenchError(f"only {received} heartbeats in {IDLE_SECONDS:g} s")
-    results.add("idle.commits", OURS, (last - first) * 60 / (ended - began))
-    results.remarks.append(f"The idle worker sent {received} heartbeats in {ended - began:.0f} s.")
-    step("an idle worker")
-
-
-MEASURES = {"eta": eta, "gap": gap, "idle": idle}

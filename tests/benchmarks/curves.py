@@ -20,7 +20,7 @@ from kombu_opendata.errors import OpenDataError
 
 from . import clients
 from .curve_rows import CURVES, Curve
-from .disk import bytes_in
+from .machine import bytes_in
 from .peers import Peer, our_broker, server_pid
 from .processes import BenchError, beside, cpu_seconds, end, memory_mb, run_alone, run_together, wait_at_rest
 from .results import Results

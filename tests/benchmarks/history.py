@@ -1,9 +1,8 @@
-"""History: the first pages of lists over many messages, and the cost of the log to consumers.
+"""History: the first pages of lists over many messages.
 
 The store is made through the engine, as fast as that goes: the messages look like Celery's, nine tenths are settled.
 Pages are asked for in the engine as well, so that what is measured is the query and not the machine's sockets, and
-after the compaction of what was just written. What the log costs is measured with two brokers, one of which keeps no
-history, in turns.
+after the compaction of what was just written.
 """
 
 from __future__ import annotations
@@ -12,25 +11,21 @@ import asyncio
 import statistics
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.engine_settings import EngineSettings
-from kombu_opendata.storage.history.failures import failure as failure_query
 from kombu_opendata.storage.history.lists import query
 from kombu_opendata.storage.state.store_state import Queue, QueueSettings
 from tests.support.clock import ManualClock
 
-from . import clients, machine
-from .peers import broker_with
-from .processes import run_alone
+from . import machine
 from .results import Results
-from .targets import OURS, WITHOUT
-from .workloads import PUBLISHERS, Sizes, publish_together, rate
+from .targets import OURS
+from .workloads import Sizes
 
 SESSION = b"b" * 16
 QUEUES = 4
@@ -44,8 +39,6 @@ FAILED_REPORTS = [
     for number in range(5)
 ]
 _REST_SECONDS = 1800.0
-#: a difference of a twentieth needs longer samples than `consume` alone
-_CONSUMES = 4
 
 
 SETTINGS = EngineSettings(sync=False)
@@ -182,58 +175,10 @@ async def ask_all(engine: Engine, clock: ManualClock, began_ms: int, messages: i
     return found
 
 
-class Failures(NamedTuple):
-    """The number of failures, and times in ms: warm, cold, and the longest block of the event loop."""
-
-    counted: int
-    page: float
-    groups: float
-    first_page: float
-    first_groups: float
-    blocked: float
-
-
-async def ask_failures(engine: Engine) -> Failures:
-    """Measure the first page of failures and their groups, after a first request of each."""
-    filters = failure_query.check_filters()
-    view = engine.failures
-    page, groups, counted = [], [], 0
-    async with blocks() as longest:
-        for _ in range(1 + _REPEATS):
-            began = time.perf_counter()
-            await view.page(filters, lambda _queue: True, _LIMIT, None, descending=True)
-            page.append(1000 * (time.perf_counter() - began))
-            began = time.perf_counter()
-            found = await view.groups(filters, lambda _queue: True, ("task", "exception", "queue", "reason"))
-            groups.append(1000 * (time.perf_counter() - began))
-            counted = sum(group.count for group in found.groups)
-    warm = statistics.median(page[1:]), statistics.median(groups[1:])
-    return Failures(counted, *warm, page[0], groups[0], 1000 * longest[0])
-
-
-@asynccontextmanager
-async def blocks() -> AsyncIterator[list[float]]:
-    """The longest time for which the event loop was blocked, in seconds."""
-    longest = [0.0]
-
-    async def watch() -> None:
-        before = time.perf_counter()
-        while True:
-            await asyncio.sleep(0)
-            now = time.perf_counter()
-            longest[0], before = max(longest[0], now - before), now
-
-    watching = asyncio.create_task(watch())
-    try:
-        yield longest
-    finally:
-        watching.cancel()
-
-
 async def _measure_pages(
     folder: Path, messages: int, remarks: list[str], step: Callable[[str], None]
-) -> tuple[list[list[Page]], Failures]:
-    """The first pages from a tenth of the messages and from all, in two stores, and failures of the smaller one."""
+) -> list[list[Page]]:
+    """The first pages from a tenth of the messages and from all, in two stores."""
     sizes = (messages // 10, messages)
     clocks = [ManualClock() for _ in sizes]
     began_ms = clocks[0].now_ms()
@@ -245,28 +190,21 @@ async def _measure_pages(
             step(f"history of {size:,}")
         busy = await asyncio.to_thread(machine.wait_until_idle, _REST_SECONDS)
         remarks.append(f"History: before the pages were asked for, the machine was {100 * busy:.0f} % busy.")
-        found = [
+        return [
             await ask_all(engine, clock, began_ms, size)
             for size, clock, engine in zip(sizes, clocks, engines, strict=True)
         ]
-        return found, await ask_failures(engines[0])
     finally:
         for engine in engines:
             await engine.close()
 
 
 def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], None]) -> None:
-    """Measure pages of large stores, and consumers with history and without."""
-    (small, large), failed = asyncio.run(_measure_pages(folder, sizes.history, results.remarks, step))
-    results.add("history.failures", OURS, failed.page)
-    results.add("history.groups", OURS, failed.groups)
+    """Measure pages of large stores."""
+    small, large = asyncio.run(_measure_pages(folder, sizes.history, results.remarks, step))
     slowest, of_tenth = (max(page.milliseconds for page in pages if page.single) for pages in (large, small))
     results.add("history.page", OURS, slowest)
     results.add("history.growth", OURS, slowest / of_tenth)
-    results.remarks.append(
-        f"Failures: {failed.counted:,}; the first time, a page took {failed.first_page:.0f} ms and groups "
-        f"{failed.first_groups:.0f} ms. The event loop was blocked for at most {failed.blocked:.1f} ms."
-    )
     results.remarks.append(
         f"History: the time for the first page from {sizes.history:,} messages and then from a tenth of them, with the "
         "CPU time in parentheses."
@@ -276,13 +214,3 @@ def measure(sizes: Sizes, results: Results, folder: Path, step: Callable[[str], 
             f"History, {page.name}, {page.order}, page of {page.items}: {page.milliseconds:.1f} ms "
             f"({page.cpu_milliseconds:.1f} ms), {before.milliseconds:.1f} ms ({before.cpu_milliseconds:.1f} ms)."
         )
-    with broker_with(folder / "with") as ours, broker_with(folder / "without", "--history-days", "0") as without:
-        turns, count = [(without, WITHOUT), (ours, OURS)], _CONSUMES * sizes.consume
-        for peer, _series in turns:
-            run_alone(clients.declare, peer, "bench-history")
-        for _ in range(sizes.rounds):
-            for peer, series in turns:
-                publish_together(peer, "bench-history", count // PUBLISHERS)
-                results.add("history.consume", series, rate(run_alone(clients.consume, peer, "bench-history", count)))
-                step("consume + ack, history on and off")
-            turns.reverse()

@@ -1,4 +1,4 @@
-"""Facts about the machine and the versions, for the report."""
+"""Facts about the machine and the versions, for the report; bytes on its disk and written to it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from statistics import median
 #: all processors are idle if they were busy for at most this share of each of the last seconds
 _IDLE_SHARE, _IDLE_SECONDS = 0.05, 5
 _QUIET_LOAD = 0.3
+#: of /proc/diskstats, whatever the sectors of the device are
+_SECTOR_BYTES = 512
 PACKAGES = ("kombu-opendata", "kombu", "celery", "slatedb", "msgspec", "uvloop", "amqp", "redis")
 
 
@@ -118,3 +120,38 @@ def _lines(path: str) -> list[str]:
         return Path(path).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return []
+
+
+def written_bytes(folder: Path) -> int | None:
+    """Return the bytes written to the folder's device by the whole machine, once all file systems are synced.
+
+    None where the system does not count them for one device: a folder in memory, or a file system of several devices.
+    """
+    os.sync()
+    number = os.stat(folder).st_dev
+    try:
+        text = Path("/proc/diskstats").read_text(encoding="ascii")
+    except FileNotFoundError:  # not Linux
+        return None
+    return bytes_of_device(text, os.major(number), os.minor(number))
+
+
+def bytes_in(folder: Path) -> int:
+    """Return the sizes of all files."""
+    total = 0
+    for place, _folders, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.stat(os.path.join(place, name)).st_size
+            except FileNotFoundError:  # deleted since it was listed
+                continue
+    return total
+
+
+def bytes_of_device(diskstats: str, major: int, minor: int) -> int | None:
+    """Return the bytes written to a device by the text of ``/proc/diskstats``; None if it is not there."""
+    for line in diskstats.splitlines():
+        fields = line.split()
+        if fields[:2] == [str(major), str(minor)]:
+            return int(fields[9]) * _SECTOR_BYTES
+    return None

@@ -15,7 +15,7 @@ from typing import Any
 from . import servers
 from .processes import BenchError, end, is_running, server, wait_until
 from .results import Results
-from .targets import ALWAYS, OURS, POSTGRES, QUORUM, RABBITMQ, REDIS, TITLES, VOLATILE
+from .targets import ALWAYS, OURS, QUORUM, RABBITMQ, REDIS, TITLES
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,6 @@ _SERVERS = {
     RABBITMQ: _Kind("rabbitmq-server", servers.find_rabbitmq, servers.rabbitmq, options={"confirm_publish": True}),
     REDIS: _Kind("redis-server", servers.find_redis, partial(servers.redis, sync="everysec"), ("redis",)),
     ALWAYS: _Kind("redis-server", servers.find_redis, partial(servers.redis, sync="always"), ("redis",)),
-    VOLATILE: _Kind("redis-server", servers.find_redis, partial(servers.redis, sync="no"), ("redis",)),
-    POSTGRES: _Kind("postgresql", servers.find_postgres, servers.postgres, ("sqlalchemy", "psycopg2")),
 }
 
 

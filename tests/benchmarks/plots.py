@@ -24,7 +24,7 @@ from . import shapes
 from .curve_rows import CURVES, QUANTITIES, Curve
 from .report import Picture
 from .results import Results
-from .targets import MEMORY, OURS, ROWS, TITLES, Row
+from .targets import OURS, ROWS, TITLES, Row
 from .workloads import COMPARED
 
 COLUMNS = 3
@@ -121,7 +121,7 @@ def _panels(count: int, height: float, heights: Sequence[float] | None = None) -
 # ------------------------------------------------------------ bars
 def _bars(results: Results, rows: Sequence[Row], theme: Theme) -> Figure:
     """A panel for each row, with a bar for each broker."""
-    measured = {row.key: [name for name in TITLES if name != MEMORY and results.of(row.key, name)] for row in rows}
+    measured = {row.key: [name for name in TITLES if results.of(row.key, name)] for row in rows}
     groups = [rows[start : start + COLUMNS] for start in range(0, len(rows), COLUMNS)]
     heights = [0.9 + _BAR_HEIGHT * max(len(measured[row.key]) for row in group) for group in groups]
     figure, axes = _panels(len(rows), sum(heights), heights)

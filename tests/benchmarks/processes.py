@@ -218,14 +218,11 @@ def end(pid: int, *, with_signal: int = signal.SIGTERM, grace_seconds: float = 3
 
 
 @contextmanager
-def server(
-    command: Sequence[str], *, log: str, env: dict[str, str] | None = None, user: str | None = None
-) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a server in a new process group, perhaps as another user; end the whole group on the way out."""
-    other: dict[str, Any] = {} if user is None else {"cwd": "/", "user": user, "group": user, "extra_groups": []}
+def server(command: Sequence[str], *, log: str, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a server in a new process group; end the whole group on the way out."""
     with open(log, "ab") as output:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, start_new_session=True, **other
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, start_new_session=True
         )
     try:
         yield process

@@ -15,14 +15,12 @@ from rich.table import Table
 from .curve_rows import CURVES, QUANTITIES, Curve
 from .record import Measured, Record
 from .results import Results
-from .targets import ALWAYS, MEMORY, OURS, POSTGRES, QUORUM, RABBITMQ, REDIS, ROWS, TITLES, VOLATILE, WORKLOADS, Row
+from .targets import ALWAYS, OURS, QUORUM, RABBITMQ, REDIS, ROWS, TITLES, WORKLOADS, Row
 from .workloads import Sizes
 
 HERE = Path(__file__).parent
 #: the series with a column
 SERIES = (OURS, RABBITMQ, QUORUM, REDIS, ALWAYS)
-#: the series with a table of their own, which few rows have
-BESIDE = (VOLATILE, POSTGRES, MEMORY)
 #: the rows of the page, in its order
 MAIN_ROWS = (
     "publish.rate", "publish8.rate", "pipeline.rate", "consume.rate", "peers_backlog.consume", "celery.rate",
@@ -163,7 +161,6 @@ def data_page(run: Run) -> str:
         versions={name: run.versions.get(name, "(not measured)") for name in TITLES},
         rows=table(headings(), (cells(row, results) for row in rows)),
         unmeasured=f"Not measured: {', '.join(missing)}." if missing else "",
-        beside=table(*_beside(results)),
         reasons=items([*_misses(ROWS, results), *failures, *skipped]),
         curves="\n\n".join(
             f"### {curve.title}\n\n{curve.text}\n\n{table(*curve_table(curve, results))}" for curve in CURVES
@@ -192,18 +189,6 @@ def _misses(rows: Iterable[Row], results: Results) -> Iterable[str]:
         is_slower = ratio is not None and ratio.value < 1
         if is_slower or any(results.verdict(row, target) is False for target in row.targets):
             yield f"**{row.work}**: {reasons.get(row.key, 'The reason is not known.')}"
-
-
-def _beside(results: Results) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-    """The headings and lines of the rows that the series without a column have."""
-    lines = []
-    for row in ROWS:
-        if any(results.of(row.key, name) for name in BESIDE):
-            values = [number(results.median(row.key, name), row.unit) for name in (OURS, *BESIDE)]
-            ratios = [results.ratio(row.key, name) if row.unit.endswith("/s") else None for name in BESIDE]
-            lines.append((row.work, *values, *("–" if ratio is None else f"{ratio.value:.2f} ×" for ratio in ratios)))
-    heads = ("work", *(TITLES[name] for name in (OURS, *BESIDE)), *(f"over {TITLES[name]}" for name in BESIDE))
-    return heads, lines
 
 
 def curve_table(curve: Curve, results: Results) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
@@ -253,7 +238,6 @@ def show(run: Run, console: Console) -> None:
     """Print the rows, the curves, and the brokers and workloads that failed."""
     lines = [cells(row, run.results) for row in ROWS if _is_measured(row, run.results)]
     _print(console, "kombu-opendata against RabbitMQ and Redis", headings(), lines)
-    _print(console, "without durability, and without a broker", *_beside(run.results))
     for curve in CURVES:
         _print(console, curve.title, *curve_table(curve, run.results))
     for title, reason in run.results.skipped.items():

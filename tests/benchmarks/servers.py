@@ -1,11 +1,10 @@
-"""RabbitMQ, Redis and PostgreSQL from the distribution's packages, each on its own ports and folder."""
+"""RabbitMQ and Redis from the distribution's packages, each on its own ports and folder."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import socket
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,12 +34,6 @@ def find_rabbitmq() -> str | None:
 
 def find_redis() -> str | None:
     return shutil.which("redis-server")
-
-
-def find_postgres() -> str | None:
-    """Return the newest PostgreSQL server of Debian's, or that on ``PATH``."""
-    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: float(path.parts[-3]))
-    return str(programs[-1]) if programs else shutil.which("postgres")
 
 
 @contextmanager
@@ -79,45 +72,14 @@ def rabbitmq(program: str, folder: Path, port: int = 0) -> Iterator[Started]:
 
 @contextmanager
 def redis(program: str, folder: Path, port: int = 0, *, sync: str) -> Iterator[Started]:
-    """Run a Redis server with an append-only file, synced by ``appendfsync``, or with ``no`` without a file."""
+    """Run a Redis server with an append-only file, synced by ``appendfsync``."""
     port = port or free_ports(1)[0]
     command = [
         *(program, "--bind", "127.0.0.1", "--port", str(port), "--dir", str(folder), "--daemonize", "no"),
-        *("--save", "", "--appendonly", "no" if sync == "no" else "yes", "--appendfsync", sync),
+        *("--save", "", "--appendonly", "yes", "--appendfsync", sync),
     ]
     with _answering(command, folder, f"redis://127.0.0.1:{port}/0", _redis_version) as started:
         yield started
-
-
-@contextmanager
-def postgres(program: str, folder: Path, port: int = 0) -> Iterator[Started]:
-    """Run a PostgreSQL server with a new database and default settings, so with ``fsync``."""
-    port = port or free_ports(1)[0]
-    programs, data, log = Path(program).parent, folder / "data", folder / "server.log"
-    user = _make_readable(folder) if os.geteuid() == 0 else None
-    if not data.exists():
-        command = [str(programs / "initdb"), "-D", str(data), "-U", "bench", "--auth", "trust", "--encoding", "UTF8"]
-        with server(command, log=str(log), user=user) as process:
-            wait_until(lambda: process.poll() is not None, "initdb", seconds=90.0)
-        if process.returncode:
-            raise BenchError(f"initdb failed:\n{_tail(log)}")
-    command = [program, "-D", str(data), "-p", str(port), "-c", "listen_addresses=127.0.0.1", "-k", ""]
-    check = [str(programs / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(port)]
-    with server(command, log=str(log), user=user) as process:
-        _wait_for_answer(process, log, lambda: subprocess.run(check, check=False).returncode == 0)
-        version = subprocess.check_output([program, "--version"], text=True).split()[2]
-        yield Started(f"sqla+postgresql+psycopg2://bench@127.0.0.1:{port}/postgres", version, process.pid)
-
-
-def _make_readable(folder: Path) -> str:
-    """Let the user work in this folder that the server runs as, because it refuses root."""
-    user = "postgres"
-    try:
-        shutil.chown(folder, user)
-    except LookupError as error:
-        raise BenchError(f"PostgreSQL does not run as root, and there is no user {user!r}") from error
-    folder.parent.chmod(folder.parent.stat().st_mode | 0o011)
-    return user
 
 
 def _amqp_version(connection: Any) -> object:

@@ -1,13 +1,10 @@
 """A frame of a million rows as tasks, and the store read back as a frame, on two cores (ours only).
 
 What it is compared with, ``apply_async`` by two processes, is measured on a slice of the rows.
-As a program, ``python -m tests.benchmarks.spark_rows URL LEDGER`` is a worker that writes down when it ran a task.
 """
 
 from __future__ import annotations
 
-import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -18,7 +15,7 @@ from celery import Celery
 
 from .clients import Timing
 from .peers import Peer, our_broker, server_pid
-from .processes import BenchError, Waiter, memory_mb, run_alone, run_together, server, wait_at_rest, wait_until
+from .processes import BenchError, Waiter, run_alone, run_together, wait_at_rest
 from .results import Results
 from .targets import OURS, TWO
 from .workloads import Sizes, rate
@@ -94,7 +91,7 @@ def frame(session: Any, rows: int) -> Any:
 
 
 def spark(barrier: Waiter, peer: Peer, home: Path, rows: int) -> dict[str, float]:
-    """One round: rows written a second, MB that broker and driver grow, seconds to the first task, µs a row read."""
+    """One round: rows written a second, and µs a row read."""
     from kombu_opendata.spark import read_table, submit_tasks
 
     from ..support.spark import new_session
@@ -104,60 +101,16 @@ def spark(barrier: Waiter, peer: Peer, home: Path, rows: int) -> dict[str, float
         session = new_session(Path(scratch), "local[2]")
         try:
             submit_tasks(frame(session, WARM_UP), TASK, broker_url=url, queue="warm-up").wait_routed(60)
-            before = _resident(peer)
             start = time.monotonic()
             job = submit_tasks(frame(session, rows), TASK, broker_url=url, queue="rows")
             found = {"write": rows / (time.monotonic() - start)}
             if job.wait_routed(600).queues["rows"].routed != rows:
                 raise BenchError(f"not all of the {rows} rows came into the queue")
-            after = _resident(peer)
-            found |= {"broker": after[0] - before[0], "driver": after[1] - before[1]}
-            found["first"], last = _first_task(session, url, home, rows)
-            last.wait_routed(600)
             wait_at_rest(server_pid(peer))
             start = time.monotonic()
             frames = read_table(session, str(home / "store"), "messages")
             frames.write.format("noop").mode("overwrite").save()
-            found["read"] = (time.monotonic() - start) / (2 * rows + WARM_UP) * 1e6
+            found["read"] = (time.monotonic() - start) / (rows + WARM_UP) * 1e6
             return found
         finally:
             session.stop()
-
-
-def _resident(peer: Peer) -> tuple[float, float]:
-    """The highest memory so far of the broker and of this process, MB (10⁶ bytes)."""
-    return memory_mb(server_pid(peer), "VmHWM"), memory_mb(os.getpid(), "VmHWM")
-
-
-def _first_task(session: Any, url: str, home: Path, rows: int) -> tuple[float, Any]:
-    """Seconds from the commit of a job to its first task, in a worker that waits for it; and the job."""
-    from kombu_opendata.spark import submit_tasks
-
-    ledger, log = home / "first.txt", str(home / "worker.log")
-    with server([sys.executable, "-m", __name__, url, str(ledger)], log=log):
-        submit_tasks(frame(session, 1), TASK, broker_url=url, queue="first")
-        wait_until(ledger.exists, "the worker's first task", seconds=120)
-        ledger.unlink()
-        job = submit_tasks(frame(session, rows), TASK, broker_url=url, queue="first")
-        wait_until(ledger.exists, "the first task", seconds=120)
-        return float(ledger.read_text().split()[0]) - job.status().committed_at_ms / 1000, job
-
-
-def main(url: str, ledger: str) -> None:
-    app = Celery("bench", broker=url, set_as_current=False)
-    app.conf.update(task_ignore_result=True, broker_connection_retry_on_startup=True)
-
-    @app.task(name=TASK)
-    def run(**_row: Any) -> None:
-        if not os.path.exists(ledger):
-            at = time.time()
-            part = f"{ledger}.part"
-            Path(part).write_text(f"{at:.6f}\n")
-            os.replace(part, ledger)
-
-    quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat")
-    app.worker_main(["worker", "--loglevel=WARNING", "--pool=solo", "--queues=first", *quiet])
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -11,15 +11,9 @@ QUORUM = "quorum"
 """RabbitMQ with quorum queues: the node of `RABBITMQ`."""
 ALWAYS = "always"
 """A Redis that syncs its file before it answers."""
-VOLATILE = "volatile"
-"""A Redis that writes no file: its data is lost with its process."""
-POSTGRES = "postgres"
-"""Kombu's SQLAlchemy transport on PostgreSQL."""
-MEMORY = "memory"
-"""Kombu's in-memory transport, which has no broker: the least that the same clients can cost."""
 
 # Series of our own broker that rows are compared with.
-EMPTY, WITHOUT, TWO, ONE = "empty", "without", "two", "one"
+EMPTY, TWO, ONE = "empty", "two", "one"
 
 TITLES = {
     OURS: "ours",
@@ -27,11 +21,7 @@ TITLES = {
     REDIS: "Redis",
     QUORUM: "RabbitMQ quorum",
     ALWAYS: "Redis `always`",
-    VOLATILE: "Redis in memory",
-    POSTGRES: "PostgreSQL",
-    MEMORY: "in memory, no broker",
     EMPTY: "an empty queue",
-    WITHOUT: "ours without it",
     TWO: "two processes",
     ONE: "one producer",
 }

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from . import broker_cpu, disk, latency, report
+from . import broker_cpu, machine, report
 from .broker_cpu import Spent
-from .clients import Timing
-from .processes import BenchError
 from .record import Record
 from .results import Results, percentile
 from .targets import OURS, RABBITMQ, ROWS, Row, Target, targets_of
@@ -85,35 +83,14 @@ def test_there_is_no_percentile_of_nothing() -> None:
         percentile([], 50)
 
 
-def test_half_of_the_capacity_is_one_rate_for_all_and_the_other_shares_are_of_the_own_one() -> None:
-    results = Results()
-    for name, rate in ((OURS, 3000.0), (RABBITMQ, 2000.0)):
-        results.add("latency.capacity", name, rate)
-    assert [latency.stage_rate(stage, OURS, results) for stage in ("200", "10", "50", "90")] == [200, 300, 1000, 2700]
-    assert [latency.stage_rate(stage, RABBITMQ, results) for stage in ("10", "50", "90")] == [200, 1000, 1800]
-
-
-def test_a_share_of_a_capacity_that_is_not_known_is_refused() -> None:
-    with pytest.raises(BenchError, match="RabbitMQ"):
-        latency.stage_rate("10", RABBITMQ, Results())
-
-
 def test_broker_cpu_is_that_between_the_first_start_and_the_last_end() -> None:
     assert broker_cpu.microseconds([Spent(1000, 1.0, 1.25), Spent(1000, 1.125, 1.5)]) == 250.0
 
 
 def test_the_device_is_found_by_its_numbers() -> None:
     text = "   7 0 loop0 0 0 0 0 0 0 9 0 0 0 0\n 254 0 vda 5 1 2 1 3 1 11582424 48 0 1 6 1 8 40 14 63 3\n"
-    assert disk.bytes_of_device(text, 254, 0) == 11582424 * 512
-    assert disk.bytes_of_device(text, 0, 29) is None
-
-
-def test_the_largest_disk_is_compared_with_the_records_of_its_moment() -> None:
-    load = Timing(100, 1000.0, 1200.0, 0.0)
-    sizes = {1050.0: 99_000, 1100.0: 3_000, 1200.0: 4_000, 1201.0: 99_000}
-    samples = [disk.Sample(at, size, 0) for at, size in sizes.items()]
-    assert disk.worst_times(samples, load, 2_000) == 3.0
-    assert disk.worst_times(samples[:1], load, 2_000) is None
+    assert machine.bytes_of_device(text, 254, 0) == 11582424 * 512
+    assert machine.bytes_of_device(text, 0, 29) is None
 
 
 def test_the_pages_name_missed_targets_and_their_reasons() -> None:
@@ -141,7 +118,7 @@ def test_the_rows_of_the_page_exist() -> None:
 def test_earlier_samples_belong_to_rows() -> None:
     record = Record(Path(__file__).parents[2] / "docs" / "benchmarks" / "samples.json")
     unknown = {key for key, _series in record.results({}).samples} - {row.key for row in ROWS}
-    assert unknown <= {"import.kombu"}
+    assert not unknown
 
 
 def test_a_reason_for_an_unknown_row_is_refused(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from .clients import Timing
 from .peers import Peer
 from .processes import BenchError, run_alone, run_together, wait_until
 from .results import Results
-from .targets import ALWAYS, OURS, POSTGRES, QUORUM, RABBITMQ, REDIS, VOLATILE
+from .targets import ALWAYS, OURS, QUORUM, RABBITMQ, REDIS
 
 PUBLISHERS = 8
 #: of Linux; Python has the name there only
@@ -43,18 +43,10 @@ class Sizes:
     backlog: int = _size(10_000_000, 50_000)
     backlog_sample_each: int = _size(1_000, 250)
     peers_backlog: int = _size(1_000_000, 20_000)
-    staged: int = _size(1_000_000, 20_000)
-    staged_rounds: int = _size(3, 1)
-    replay: int = _size(200_000, 20_000)
-    replay_live_each: int = _size(1_000, 100)
     history: int = _size(10_000_000, 20_000)
-    page: int = _size(1_000_000, 20_000)
     spark: int = _size(1_000_000, 50_000)
     spark_slice: int = _size(4_000, 500)
-    disk_seconds: int = _size(240, 75)
     latency: int = _size(6_000, 600)
-    latency_seconds: float = _size(10.0, 2.0)
-    backup: int = _size(100_000, 5_000)
     rounds: int = _size(5, 2)
     restarts: int = _size(3, 1)
     connections: int = _size(5_000, 200)
@@ -66,22 +58,11 @@ class Sizes:
     curve_connections: tuple[int, ...] = _size((1, 100, 1_000), (1, 50))
     curve_sample_each: int = _size(1_000, 200)
     curve_latency: int = _size(500, 100)
-    eta: int = _size(100_000, 5_000)
-    delayed: int = _size(1_000_000, 20_000)
     queues: int = _size(10_000, 1_000)
     s3_seconds: float = _size(8.0, 2.0)
 
 
 QUICK = Sizes(**{size.name: size.metadata["quick"] for size in fields(Sizes)})
-
-
-def sizes_for(peer: Peer, sizes: Sizes) -> Sizes:
-    """Return a tenth of the messages for PostgreSQL, which would take as long as all others together."""
-    if peer.name != POSTGRES:
-        return sizes
-    return replace(
-        sizes, **{name: getattr(sizes, name) // 10 for name in ("publish", "publish_each", "consume", "tasks")}
-    )
 
 
 # ---------------------------------------------------------------------- what rounds share
@@ -254,12 +235,9 @@ COMPARED: dict[str, Comparison] = {
     "canvas": partial(results_of, {"canvas.group": "group", "canvas.chain": "chain"}),
 }
 MAIN = (OURS, RABBITMQ, REDIS)
-_DURABLE, _BESIDE = (OURS, RABBITMQ, QUORUM, REDIS, ALWAYS), (VOLATILE, POSTGRES)
 #: the brokers of each comparison, if not the main ones
 PARTICIPANTS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("publish", "publish8"), (*_DURABLE, *_BESIDE)),
-    "publish64": _DURABLE,
-    "consume": (OURS, RABBITMQ, QUORUM, REDIS, *_BESIDE),
-    "celery": (*MAIN, *_BESIDE),
+    **dict.fromkeys(("publish", "publish8", "publish64"), (*MAIN, QUORUM, ALWAYS)),
+    "consume": (*MAIN, QUORUM),
     "latency": (OURS, RABBITMQ),
 }
