@@ -50,7 +50,7 @@ def test_an_environment_of_the_demo_gets_what_another_target_needs(target: str, 
     assert installed(target, venv) != []
 
 
-@pytest.mark.parametrize("stamp", [".test", ".bench", ".docs", ".dev"])
+@pytest.mark.parametrize("stamp", [".test", ".docs", ".dev"])
 def test_a_stamp_of_more_is_also_one_of_the_demo(stamp: str) -> None:
     (rule,) = re.findall(rf"(?m)^\$\(VENV\)/\{stamp}:.*\n(?:\t.*\n)+", (ROOT / "Makefile").read_text())
     assert re.search(r"touch \$@ .*\$\(VENV\)/\.demo\b", rule)
