@@ -9,8 +9,7 @@ from zlib import crc32
 from ..errors import DamagedBatch, RequestError
 from . import batch_format as fmt
 from .batch_block import IndexBlock, decode_block
-from .batch_format import SegmentEntry, Tail
-from .batch_uri import job_folder, parse_batch_uri
+from .batch_format import SegmentEntry, Tail, job_folder, parse_batch_uri
 from .folder import Folder
 from .job import BatchInfo
 

@@ -12,8 +12,7 @@ from zlib import crc32
 from ..errors import InvalidMessage, MessageTooLarge, RequestError
 from . import batch_format as fmt
 from .batch_block import BLOCK_BYTES, BLOCK_ROWS, PendingRows, encode_block
-from .batch_format import SegmentEntry
-from .batch_uri import batch_path, batch_uri
+from .batch_format import SegmentEntry, batch_path, batch_uri
 from .folder import Folder, Output
 from .folder_url import open_folder
 from .job import MAX_PART, BatchInfo, StagingTarget, check_job_id
@@ -261,11 +260,5 @@ class BatchWriter:
 
 def write_object(folder: Folder, info: BatchInfo) -> BatchInfo:
     """Write an inline batch as an object; return its description without the bytes."""
-    output = folder.create(info.uri.removeprefix("batch:"))
-    try:
-        output.write(info.data)
-        output.commit()
-    except BaseException:
-        output.abort()
-        raise
+    folder.write(info.uri.removeprefix("batch:"), [info.data])
     return replace(info, data=b"")

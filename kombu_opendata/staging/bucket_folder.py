@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from ..bucket_credentials import read_credential_files, refuse_query
 from ..errors import DamagedBatch, InvalidURL, StoreError
-from .batch_uri import FILE_NAME
+from ..masking import masked
 from .folder import Folder, FolderEntry, Output, missing
 
 _SCHEMES = {"s3", "s3a", "gs", "az", "azure", "abfs", "abfss"}
@@ -42,7 +42,7 @@ class BucketFolder(Folder):
         if parts.scheme not in _SCHEMES or not parts.netloc:
             raise InvalidURL(f"{url!r} is not an object-store URL: use file:///folder or s3://bucket/prefix", url=url)
         refuse_query(url)
-        self.url = url
+        self.url, self.name = url, masked(url)
         self._obs = _obstore()
         self._missing = (FileNotFoundError, self._obs.exceptions.NotFoundError)
         read_credential_files()
@@ -80,13 +80,7 @@ class BucketFolder(Folder):
                 return [b"" for _ in ranges]  # the object became shorter; the caller handles this
             raise
 
-    def files(self, job: str = "") -> Iterator[list[FolderEntry]]:
-        for page in self.objects(job):
-            yield [entry for entry in page if FILE_NAME.fullmatch(entry.path)]
-
-    # ------------------------------------------------------------------ objects of any kind
-    def objects(self, folder: str = "") -> Iterator[list[FolderEntry]]:
-        """Yield pages of all objects below a folder."""
+    def entries(self, folder: str = "") -> Iterator[list[FolderEntry]]:
         with self.errors():
             for page in self._obs.list(self._store, f"{folder}/" if folder else None, chunk_size=_PAGE):
                 yield [
@@ -95,12 +89,10 @@ class BucketFolder(Folder):
                 ]
 
     def folders(self) -> list[str]:
-        """Return the names of the top-level folders."""
         with self.errors():
             return sorted(self._obs.list_with_delimiter(self._store)["common_prefixes"])
 
     def stream(self, path: str) -> Iterator[bytes]:
-        """Yield the bytes of an object, in pieces; raise FileNotFoundError if there is none."""
         try:
             with self.errors(path):
                 yield from map(bytes, self._obs.get(self._store, path).stream(min_chunk_size=_PART_BYTES))

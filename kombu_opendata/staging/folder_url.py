@@ -3,7 +3,7 @@
 ==================  =====================================================================================
 URL                 folder
 ==================  =====================================================================================
-``file:///folder``  :mod:`.local_folder`
+``file:///folder``  :class:`.LocalFolder`
 ``s3://bucket/p``   and ``gs:``, ``az:``, …: :mod:`.bucket_folder`, which needs the extra ``objectstore``
 ==================  =====================================================================================
 """
@@ -16,8 +16,7 @@ from urllib.parse import unquote
 
 from ..errors import InvalidURL
 from .bucket_folder import BucketFolder
-from .folder import Folder
-from .local_folder import LocalFolder
+from .folder import Folder, LocalFolder
 
 
 def open_folder(url: str, options: Mapping[str, str] | None = None) -> Folder:

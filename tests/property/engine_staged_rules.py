@@ -11,8 +11,8 @@ from hypothesis.stateful import invariant, rule
 from kombu_opendata.staging import BatchWriter, StagingTarget
 from kombu_opendata.staging import batch_format as fmt
 from kombu_opendata.staging.batch_block import cut, decode_block, encode_block
+from kombu_opendata.staging.batch_format import parse_batch_uri
 from kombu_opendata.staging.batch_reader import read_inline, read_tail
-from kombu_opendata.staging.batch_uri import parse_batch_uri
 from kombu_opendata.staging.job import BatchInfo
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.state.staged_rows import StagedChunk

@@ -9,7 +9,7 @@ from typing import Any
 
 from slatedb import uniffi
 
-from kombu_opendata.staging.batch_uri import parse_payload_uri
+from kombu_opendata.staging.batch_format import parse_payload_uri
 from kombu_opendata.storage import records
 from kombu_opendata.storage.records import payload
 from kombu_opendata.storage.records.keys import RecordKind, parse

@@ -26,8 +26,8 @@ from ...errors import (
     RetryLater,
 )
 from ...staging.batch_block import encode_block
+from ...staging.batch_format import job_folder, with_token
 from ...staging.batch_reader import InlineBlock, check_batch, path_of, read_inline
-from ...staging.batch_uri import job_folder, with_token
 from ...staging.batch_writer import write_object
 from ...staging.job import INLINE_BYTES, INLINE_ROWS, BatchInfo
 from ...storage.operations.staged_jobs import Staging
@@ -222,4 +222,4 @@ def _staged(path: str, batch: BatchInfo) -> StagedBatch:
 def _remove(folder: Any, paths: list[str], job: str) -> int:
     if paths:
         return int(folder.delete(paths))
-    return sum(folder.delete([file.path for file in page]) for page in folder.files(job))
+    return sum(folder.delete([file.path for file in page]) for page in folder.batches(job))

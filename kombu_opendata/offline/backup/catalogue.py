@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from ...errors import CorruptRecord, NewerFormat, StoreError
-from .file_locations import FileLocation
+from ...staging.folder import Folder
 
 #: newest form of ``backups/<id>.json`` that this version reads
 FORMAT = 1
@@ -101,7 +101,7 @@ def file_path(sha256: str) -> str:
 class Catalogue:
     """Backups of a target."""
 
-    def __init__(self, target: FileLocation) -> None:
+    def __init__(self, target: Folder) -> None:
         self.target = target
 
     def ids(self) -> list[str]:
@@ -154,11 +154,11 @@ class Catalogue:
         removed, retained = ids[:-keep], ids[-keep:]
         needed = {sha256 for id in retained for sha256 in self.read(id).files}
         for id in removed:
-            self.target.delete(f"{_BACKUPS}/{id}.json")
+            self.target.delete([f"{_BACKUPS}/{id}.json"])
         freed = 0
         for file in list(self.target.files(_FILES)):
             if file.path.removeprefix(f"{_FILES}/") not in needed:
-                self.target.delete(file.path)
+                self.target.delete([file.path])
                 freed += file.bytes
         return removed, freed
 

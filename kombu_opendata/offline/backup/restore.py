@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from ...errors import CorruptRecord, NewerFormat, PreconditionFailed, RetryLater
 from ...private_folder import PrivateFolder
+from ...staging.folder import PART_SUFFIX, Folder
 from ...storage.records.store_records import FORMAT_VERSION
 from ...storage.slatedb.object_store import locate
 from ...storage.slatedb.replaced_tables import SlateAdmin
@@ -19,10 +20,10 @@ from ...url import LOCK_NAME, RESTORE_NAME
 from ..files.location import StoreLocation, store_url
 from ..findings import OnProgress, Progress
 from .catalogue import Backup, Catalogue, SavedFile, file_path
-from .file_locations import PART, FileLocation, FolderLocation, open_place
+from .file_locations import BackupFolder, open_place
 
 _THREADS = 4
-_IGNORED = {LOCK_NAME, RESTORE_NAME + PART, "lost+found"}
+_IGNORED = {LOCK_NAME, RESTORE_NAME + PART_SUFFIX, "lost+found"}
 
 
 async def restore(target: str, destination: str, id: str = "", *, progress: OnProgress = lambda _: None) -> Backup:
@@ -52,14 +53,14 @@ async def restore(target: str, destination: str, id: str = "", *, progress: OnPr
         await asyncio.to_thread(_copy, source, place, backup, progress)
         for name in backup.instances:
             await _forget_checkpoints(StoreLocation(store_url(place.root) if place.root else destination, name))
-        place.delete(RESTORE_NAME)
+        place.delete([RESTORE_NAME])
     return backup
 
 
 @contextlib.contextmanager
-def _alone(place: FileLocation) -> Iterator[None]:
+def _alone(place: Folder) -> Iterator[None]:
     """Hold the lock of a folder's broker, so that no broker starts on an incomplete store."""
-    if not isinstance(place, FolderLocation):
+    if not isinstance(place, BackupFolder):
         yield
         return
     folder = PrivateFolder(str(place.root))
@@ -74,7 +75,7 @@ def _alone(place: FileLocation) -> Iterator[None]:
         folder.close()
 
 
-def _check_empty(place: FileLocation, backup: Backup) -> None:
+def _check_empty(place: Folder, backup: Backup) -> None:
     """Raise PreconditionFailed unless the destination is empty, or the same restore was interrupted there."""
     try:
         begun = place.read_all(RESTORE_NAME).decode()
@@ -91,7 +92,7 @@ def _check_empty(place: FileLocation, backup: Backup) -> None:
         place.write(RESTORE_NAME, [backup.id.encode()])
 
 
-def _copy(source: FileLocation, place: FileLocation, backup: Backup, progress: OnProgress) -> None:
+def _copy(source: Folder, place: Folder, backup: Backup, progress: OnProgress) -> None:
     """Copy all files, the manifests last: without them there is no database."""
     existing = {existing_file.path: existing_file.bytes for existing_file in place.files()}
     files = [file for saved in backup.instances.values() for file in saved.files]
@@ -110,7 +111,7 @@ def _copy(source: FileLocation, place: FileLocation, backup: Backup, progress: O
         copy(file)
 
 
-def _checked(source: FileLocation, file: SavedFile) -> Iterator[bytes]:
+def _checked(source: Folder, file: SavedFile) -> Iterator[bytes]:
     """Iterate over the bytes of a file of a backup.
 
     Raises:
@@ -119,7 +120,7 @@ def _checked(source: FileLocation, file: SavedFile) -> Iterator[bytes]:
     path = file_path(file.sha256)
     digest, size = hashlib.sha256(), 0
     try:
-        for piece in source.read(path):
+        for piece in source.stream(path):
             digest.update(piece)
             size += len(piece)
             yield piece
@@ -131,14 +132,14 @@ def _checked(source: FileLocation, file: SavedFile) -> Iterator[bytes]:
         raise _damaged(source, file, "does not match its checksum")
 
 
-def _damaged(source: FileLocation, file: SavedFile, what: str) -> CorruptRecord:
+def _damaged(source: Folder, file: SavedFile, what: str) -> CorruptRecord:
     text = f"{source.name}/{file_path(file.sha256)}, which is {file.path}, {what}: restore another backup"
     return CorruptRecord(text, key=b"", offset=0)
 
 
-def _checksum(place: FileLocation, path: str) -> str:
+def _checksum(place: Folder, path: str) -> str:
     digest = hashlib.sha256()
-    for piece in place.read(path):
+    for piece in place.stream(path):
         digest.update(piece)
     return digest.hexdigest()
 

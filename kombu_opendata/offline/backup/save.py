@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ...errors import CorruptRecord, InvalidURL, NewerFormat, StoreChanged, StoreError, StoreFull
+from ...staging.folder import Folder, FolderEntry
 from ...storage.records import active, keys
 from ...storage.records.keys import RecordKind
 from ...version import __version__
@@ -20,9 +21,8 @@ from ..findings import OnProgress, Progress
 from ..records.offline_store import OfflineStore
 from ..records.open_store import open_store
 from .catalogue import Backup, Catalogue, SavedFile, SavedInstance, file_path
-from .file_locations import FileLocation, FoundFile, open_place
+from .file_locations import locked, open_place
 from .snapshot import take
-from .target_lock import locked
 
 _THREADS = 4
 #: larger files are read twice: for their checksums, and for the copy
@@ -89,14 +89,14 @@ async def backup(
     return Saved(made, writer.copied_files, writer.copied_bytes, removed, freed)
 
 
-def _instances(source: FileLocation) -> list[str]:
+def _instances(source: Folder) -> list[str]:
     names = [name for name in source.folders() if any(True for _ in source.files(f"{name}/manifest"))]
     if not names:
         raise StoreError(f"there is no store at {source.name}", path=source.name)
     return names
 
 
-def _check_apart(source: FileLocation, target: FileLocation) -> None:
+def _check_apart(source: Folder, target: Folder) -> None:
     """Raise InvalidURL if one of the locations is in the other."""
     if source.root is not None and target.root is not None:
         a, b = source.root.resolve(), target.root.resolve()
@@ -108,7 +108,7 @@ def _check_apart(source: FileLocation, target: FileLocation) -> None:
         raise InvalidURL(f"the store {source.name} and the backups {target.name} must not be in one another")
 
 
-async def _save(location: str, instance: str, source: FileLocation, writer: _FileCopier) -> SavedInstance:
+async def _save(location: str, instance: str, source: Folder, writer: _FileCopier) -> SavedInstance:
     async with await open_store(location, instance, who="backup") as store:
         if store.unheld is not None:
             raise StoreError(
@@ -144,7 +144,7 @@ def _newest_files(catalogue: Catalogue) -> list[SavedFile]:
 class _FileCopier:
     """Copier of files that the target lacks."""
 
-    def __init__(self, catalogue: Catalogue, source: FileLocation, progress: OnProgress) -> None:
+    def __init__(self, catalogue: Catalogue, source: Folder, progress: OnProgress) -> None:
         self._target, self._source, self._progress = catalogue.target, source, progress
         self._stored = catalogue.stored()
         self._known = {(file.path, file.bytes): file for file in _newest_files(catalogue)}
@@ -159,7 +159,7 @@ class _FileCopier:
             self._put(file, [data])
         return file
 
-    def copy(self, stable: list[FoundFile], others: list[FoundFile]) -> list[SavedFile]:
+    def copy(self, stable: list[FolderEntry], others: list[FolderEntry]) -> list[SavedFile]:
         """Copy these files. Stable files that a backup has are not read."""
         saved, pending = [], list(others)
         for file_entry in stable:
@@ -178,14 +178,14 @@ class _FileCopier:
                 self._progress(Progress("files", self._done, self._total))
         return sorted(saved, key=lambda file: file.path)
 
-    def _check_space(self, wanted: list[FoundFile]) -> None:
+    def _check_space(self, wanted: list[FolderEntry]) -> None:
         free = self._target.free_bytes()
         need = sum(file.bytes for file in wanted) + _MARGIN_BYTES
         if free is not None and free < need:
             text = f"{self._target.name} has {free:,} bytes of space, and the backup may need {need:,}: free space"
             raise StoreFull(text, path=self._target.name)
 
-    def _copy(self, found: FoundFile) -> SavedFile | None:
+    def _copy(self, found: FolderEntry) -> SavedFile | None:
         """Copy a file; return None for a batch that was deleted, because no message of this backup needs it."""
         try:
             if found.bytes <= _IN_MEMORY_BYTES:
@@ -193,20 +193,20 @@ class _FileCopier:
                 self._check_size(found, len(data))
                 return self.keep(found.path, data)
             digest, size = hashlib.sha256(), 0
-            for piece in self._source.read(found.path):
+            for piece in self._source.stream(found.path):
                 digest.update(piece)
                 size += len(piece)
             self._check_size(found, size)
             file = SavedFile(found.path, size, digest.hexdigest())
             if self._stored.get(file.sha256) != size:
-                self._put(file, self._source.read(found.path))
+                self._put(file, self._source.stream(found.path))
             return file
         except FileNotFoundError as exc:
             if found.path.endswith(".batch"):
                 return None
             raise StoreChanged(f"{found.path} was deleted while the store was copied; try again") from exc
 
-    def _check_size(self, found: FoundFile, size: int) -> None:
+    def _check_size(self, found: FolderEntry, size: int) -> None:
         if size != found.bytes:
             raise StoreChanged(f"{found.path} has {size} bytes, and had {found.bytes} a moment ago; try again")
 

@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...errors import CorruptRecord, StoreChanged, StoreError
-from ...staging.batch_uri import FILE_NAME
+from ...staging.batch_format import FILE_NAME
+from ...staging.folder import Folder, FolderEntry
 from ...storage.commit import journal_format
 from ...storage.slatedb.object_store import locate
 from ...storage.slatedb.replaced_tables import SlateAdmin
 from ..records.offline_store import OfflineStore
 from .catalogue import SavedFile
-from .file_locations import FileLocation, FoundFile
 
 _TRIES = 5
 _WAL = re.compile(r"(\d{20})\.sst")
@@ -45,14 +45,14 @@ class StoreSnapshot:
     """
 
     manifest: int
-    stable: list[FoundFile] = field(default_factory=list)
-    others: list[FoundFile] = field(default_factory=list)
+    stable: list[FolderEntry] = field(default_factory=list)
+    others: list[FolderEntry] = field(default_factory=list)
     journal: list[SavedFile] = field(default_factory=list)
     last_wal: int = 0
     last_commit: int = 0
 
 
-async def take(store: OfflineStore, source: FileLocation, keep: Keep) -> StoreSnapshot:
+async def take(store: OfflineStore, source: Folder, keep: Keep) -> StoreSnapshot:
     """Return the files of an open store.
 
     Raises:
@@ -90,7 +90,7 @@ async def take(store: OfflineStore, source: FileLocation, keep: Keep) -> StoreSn
     return result
 
 
-def _wal(source: FileLocation, name: str, after: int) -> list[FoundFile]:
+def _wal(source: Folder, name: str, after: int) -> list[FolderEntry]:
     """Return the WAL files that SlateDB replays."""
     numbered = {
         int(match[1]): file

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ...staging.batch_uri import parse_payload_uri
+from ...staging.batch_format import parse_payload_uri
 from ...storage.records import keys, payload
 from ...storage.records.payload import CHUNK_BYTES
 from ..findings import Finding, finding

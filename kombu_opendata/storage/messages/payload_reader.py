@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from zlib import crc32
 
 from ...errors import CorruptRecord, DamagedBatch
-from ...staging.batch_uri import EnvelopePlace, parse_payload_uri
+from ...staging.batch_format import EnvelopePlace, parse_payload_uri
 from ...staging.folder import Folder
 from ...staging.folder_url import StagedFolder
 from ..records import keys, payload

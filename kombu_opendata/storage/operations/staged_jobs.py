@@ -174,7 +174,7 @@ class Staging:
             if await self._is_held():  # since the last startup only a reader may need an object
                 return
             folder = self.folder.open()
-            pages = folder.files()
+            pages = folder.batches()
             while (page := await asyncio.to_thread(next, pages, None)) is not None:
                 old = [file.path for file in page if file.changed_at_ms < now - self.orphan_age_ms]
                 for job, paths in groupby(old, lambda path: path.partition("/")[0]):

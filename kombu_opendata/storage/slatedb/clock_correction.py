@@ -31,7 +31,6 @@ from typing import Any, NamedTuple
 from ...errors import StoreError
 from ...staging.folder import Folder
 from ...staging.folder_url import open_folder
-from ...staging.local_folder import PART_SUFFIX
 from ..records import keys
 from . import ffi
 from .databases import answered
@@ -120,8 +119,8 @@ async def _write_manifest(folder: Folder, location: Location, manifest: Any, now
     runs = (view for run in manifest.compacted for view in run.sst_views)
     for table in {view.sst.id.value for view in (*manifest.l0, *runs)} & changed.keys():
         content = await _read(folder, f"{location.name}/compacted/{table}.sst")
-        await asyncio.to_thread(_create, folder, f"{location.name}/compacted/{changed[table]}.sst", content)
-    await asyncio.to_thread(_create, folder, f"{location.name}/manifest/{manifest.id + 1:020d}.manifest", data)
+        await asyncio.to_thread(folder.write, f"{location.name}/compacted/{changed[table]}.sst", [content])
+    await asyncio.to_thread(folder.write, f"{location.name}/manifest/{manifest.id + 1:020d}.manifest", [data])
 
 
 def _newest_table_ms(manifest: Any) -> int:
@@ -165,14 +164,3 @@ async def _read(folder: Folder, path: str) -> bytes:
     size = await asyncio.to_thread(folder.size, path)
     (data,) = await asyncio.to_thread(folder.read, path, [(0, size)])
     return data
-
-
-def _create(folder: Folder, path: str, data: bytes) -> None:
-    folder.delete([f"{path}{PART_SUFFIX}"])  # of a correction that was interrupted; no other process writes here
-    output = folder.create(path)
-    try:
-        output.write(data)
-        output.commit()
-    except BaseException:
-        output.abort()
-        raise

@@ -18,7 +18,7 @@ from kombu_opendata.protocol.messages import (
     PurgeQueue,
 )
 from kombu_opendata.staging import BatchWriter, StagingTarget
-from kombu_opendata.staging.batch_uri import job_folder, parse_batch_uri
+from kombu_opendata.staging.batch_format import job_folder, parse_batch_uri
 
 from ...support.batches import Sink, stage
 from ...support.broker import EmbeddedBroker

@@ -15,7 +15,7 @@ from kombu_opendata.errors import DamagedBatch
 from kombu_opendata.protocol.messages import Outcome
 from kombu_opendata.protocol.task_reports import TaskReport, TaskState
 from kombu_opendata.staging import BatchWriter, JobInfo, StagingTarget
-from kombu_opendata.staging.batch_uri import parse_batch_uri
+from kombu_opendata.staging.batch_format import parse_batch_uri
 
 from ...support.batches import Sink, envelope, headers
 from ...support.processes import wait_until

@@ -29,7 +29,7 @@ from kombu_opendata.protocol.messages import (
     ResumeQueue,
 )
 from kombu_opendata.staging import JobQueueCounts, StagingTarget
-from kombu_opendata.staging.batch_uri import parse_batch_uri
+from kombu_opendata.staging.batch_format import parse_batch_uri
 
 from ...support.batches import Sink, envelope, stage
 from ...support.broker import EmbeddedBroker

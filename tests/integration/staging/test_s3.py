@@ -15,8 +15,8 @@ from kombu_opendata.client.calls.staged_jobs import StagingClient
 from kombu_opendata.errors import CorruptRecord, NotFound, StoreError
 from kombu_opendata.protocol.messages import Consume
 from kombu_opendata.staging import BatchWriter, JobQueueCounts, StagingTarget
+from kombu_opendata.staging.batch_format import parse_batch_uri
 from kombu_opendata.staging.batch_reader import check_batch
-from kombu_opendata.staging.batch_uri import parse_batch_uri
 from kombu_opendata.staging.bucket_folder import BucketFolder
 from kombu_opendata.staging.folder_url import open_folder
 
@@ -103,14 +103,14 @@ def test_batches_in_a_bucket_are_checked_listed_and_removed(s3: S3) -> None:
     folder = open_folder(url)
     for info in infos:
         check_batch(folder, info, "default", "job")
-    found = [each.path for page in folder.files() for each in page]
+    found = [each.path for page in folder.batches() for each in page]
     assert sorted(found) == sorted(parse_batch_uri(info.uri) or "" for info in infos)
     path = found[0]
     assert [len(part) for part in folder.read(path, [(0, 8), (2, 3)])] == [8, 3]
     assert folder.delete(found) == 2
     with pytest.raises(CorruptRecord, match="is missing"):
         folder.read(path, [(0, 8)])
-    assert not list(folder.files())
+    assert not list(folder.batches())
 
 
 def test_a_verification_reads_batches_in_a_bucket(broker: ServedBroker, s3: S3, tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_an_aborted_upload_is_not_visible(s3: S3) -> None:
     for _ in range(20):
         writer.add(envelope(os.urandom(1 << 20)), headers())
     writer.abort()
-    assert not list(open_folder(url).files())
+    assert not list(open_folder(url).batches())
 
 
 def test_an_abort_by_the_driver_removes_objects(broker: ServedBroker) -> None:

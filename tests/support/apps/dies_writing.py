@@ -9,11 +9,11 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from kombu_opendata.cli import main
-from kombu_opendata.offline.backup.file_locations import FolderLocation
+from kombu_opendata.offline.backup.file_locations import BackupFolder
 
 _LAST = int(sys.argv.pop(1))
 _numbers = itertools.count(1)
-_write = FolderLocation.write
+_write = BackupFolder.write
 
 
 def _half(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -23,9 +23,9 @@ def _half(pieces: Iterable[bytes]) -> Iterator[bytes]:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def write(place: FolderLocation, path: str, pieces: Iterable[bytes]) -> None:
+def write(place: BackupFolder, path: str, pieces: Iterable[bytes]) -> None:
     _write(place, path, _half(pieces) if next(_numbers) == _LAST else pieces)
 
 
-FolderLocation.write = write  # type: ignore[assignment,method-assign]
+BackupFolder.write = write  # type: ignore[assignment,method-assign]
 main()

@@ -1,4 +1,4 @@
-"""Batches that are damaged, cut off or made by somebody hostile: each is a CorruptRecord, never anything else."""
+"""Binary format of a batch object, and its names."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pytest
 from kombu_opendata.errors import CorruptRecord, NewerFormat, RequestError
 from kombu_opendata.staging import BatchInfo, BatchWriter, StagingTarget
 from kombu_opendata.staging import batch_format as fmt
-from kombu_opendata.staging.batch_format import SegmentEntry
+from kombu_opendata.staging.batch_format import SegmentEntry, batch_uri, job_folder, parse_batch_uri, parse_payload_uri
 from kombu_opendata.staging.batch_reader import path_of, read_inline
-from kombu_opendata.staging.batch_uri import batch_uri, job_folder, parse_payload_uri
 
+# ---- batch format
 TARGET = StagingTarget("file:///nowhere/default.staged")
 
 
@@ -143,3 +143,13 @@ def forged(entries: list[SegmentEntry], body: bytes = b"", **footer: Any) -> byt
 def test_directories_that_lie(data: bytes) -> None:
     with pytest.raises(CorruptRecord):
         read(BatchInfo(batch().uri, 1, len(data), 0, data=data))
+
+
+# ---- batch uri
+def test_uris_of_payloads() -> None:
+    path = f"{job_folder('job')}/1-2-{'a' * 16}.batch"
+    assert parse_payload_uri(f"batch:{path}:8:300:0000002a") == (path, 8, 300, 42)
+    assert parse_batch_uri(f"batch:{path}") == path
+    assert parse_payload_uri(f"batch:{path}") is None
+    assert parse_payload_uri(f"batch:{path}:-8:300:0000002a") is None
+    assert parse_payload_uri(f"batch:{path}:{10**19}:300:0000002a") is None

@@ -9,9 +9,9 @@ import pytest
 
 from kombu_opendata.errors import DamagedBatch, NewerFormat
 from kombu_opendata.staging import BatchInfo, StagingTarget
+from kombu_opendata.staging.batch_format import parse_batch_uri
 from kombu_opendata.staging.batch_reader import DamagedRows, verify_object
-from kombu_opendata.staging.batch_uri import parse_batch_uri
-from kombu_opendata.staging.local_folder import LocalFolder
+from kombu_opendata.staging.folder import LocalFolder
 
 from ...support.batches import stage
 

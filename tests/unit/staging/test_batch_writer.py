@@ -14,8 +14,8 @@ from kombu_opendata.errors import InvalidMessage, MessageTooLarge, RequestError,
 from kombu_opendata.staging import BatchInfo, BatchWriter, StagingTarget
 from kombu_opendata.staging import batch_format as fmt
 from kombu_opendata.staging.batch_block import IndexBlock, decode_block
+from kombu_opendata.staging.batch_format import parse_batch_uri
 from kombu_opendata.staging.batch_reader import check_batch, read_index, read_tail
-from kombu_opendata.staging.batch_uri import parse_batch_uri
 from kombu_opendata.staging.batch_writer import write_object
 from kombu_opendata.staging.folder_url import open_folder
 

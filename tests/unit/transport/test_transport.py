@@ -34,7 +34,7 @@ def test_importing_it_loads_no_storage_and_no_writer_of_batches() -> None:
     probe = (
         "import sys, kombu_opendata.transport; "
         "bad = [m for m in sys.modules if m.startswith(('slatedb', 'kombu_opendata.storage', "
-        "'kombu_opendata.broker', 'kombu_opendata.staging.batch_writer', 'kombu_opendata.staging.local_folder'))]; "
+        "'kombu_opendata.broker', 'kombu_opendata.staging.batch_writer', 'kombu_opendata.staging.folder'))]; "
         "sys.exit(', '.join(bad) or 0)"
     )
     subprocess.run([sys.executable, "-c", probe], check=True, timeout=60)

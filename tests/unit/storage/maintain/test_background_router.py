@@ -11,8 +11,8 @@ import pytest
 from kombu_opendata.errors import PreconditionFailed
 from kombu_opendata.staging import BatchWriter, StagingTarget
 from kombu_opendata.staging.batch_block import cut, decode_block, encode_block
+from kombu_opendata.staging.batch_format import parse_batch_uri
 from kombu_opendata.staging.batch_reader import read_index, read_tail
-from kombu_opendata.staging.batch_uri import parse_batch_uri
 from kombu_opendata.storage.records import active, keys
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.records.routing_cursor import Cursor

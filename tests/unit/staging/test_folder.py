@@ -8,10 +8,10 @@ import pytest
 
 from kombu_opendata.errors import CorruptRecord, InvalidURL
 from kombu_opendata.staging import BatchInfo, BatchWriter, StagingTarget
+from kombu_opendata.staging.batch_format import job_folder, parse_batch_uri
 from kombu_opendata.staging.batch_reader import check_batch
-from kombu_opendata.staging.batch_uri import job_folder, parse_batch_uri
+from kombu_opendata.staging.folder import LocalFolder
 from kombu_opendata.staging.folder_url import open_folder
-from kombu_opendata.staging.local_folder import LocalFolder
 
 
 def batch() -> BatchInfo:
@@ -46,8 +46,8 @@ def test_other_files_in_the_folder_are_left_alone(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("")
     folder = LocalFolder(tmp_path)
-    assert [[found.path for found in page] for page in folder.files()] == [
+    assert [[found.path for found in page] for page in folder.batches()] == [
         [f"{job_folder('job')}/0-0-{'0' * 16}.batch"]
     ]
-    assert folder.delete([found.path for page in folder.files() for found in page]) == 1
+    assert folder.delete([found.path for page in folder.batches() for found in page]) == 1
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["notes.txt", "x.batch"]
