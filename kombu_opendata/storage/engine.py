@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from ..errors import StoreError, StoreFull, StoreSilent
+from ..errors import StoreSilent
 from ..staging.folder_url import StagedFolder
 from .clock import Clock
 from .commit import recovery
@@ -23,14 +24,14 @@ from .engine_settings import EngineSettings
 from .history.failures.view import FailureView
 from .history.service import History
 from .maintain.background_router import Router
-from .maintain.disk_space import BUCKET_READ_SECONDS, READ_SECONDS, DiskSpace
-from .maintain.idle_store import IdleStore
+from .maintain.disk_space import DiskSpace
 from .maintain.retention import Collector, LogSweep
 from .maintain.size_limit import SizeLimit
+from .maintain.upkeep import Upkeep
 from .messages.payload_reader import PayloadReader
 from .messages.payloads import Payloads
 from .operations.archive_and_delete import SettledMoves
-from .operations.definitions import Definitions, Removals
+from .operations.definitions import Definitions
 from .operations.message_operations import Operations
 from .operations.moves import Moves
 from .operations.queue_loader import QueueLoader
@@ -40,62 +41,84 @@ from .operations.task_results import ResultStore
 from .operations.task_runs import TaskRuns
 from .read.queue_pages import QueuePages
 from .read.settled_buckets import SettledBuckets
-from .records import keys
 from .slatedb.block_cache import BlockCache
 from .slatedb.disk_cache import DiskCache
-from .slatedb.slate_settings import SlateSettings
 from .slatedb.store_writer import MayOpen, SlateStore
 from .state.store_state import StoreState
 
 log = logging.getLogger(__name__)
-
-#: WAL files of a bucket after which a tidy deletes them: a broker that opens the store reads each of them
-_WAL_FILES = 64
-#: intervals between two tidies while the journal has no full segment
-_RARE_TIDIES = 6
 
 
 class Engine:
     """One instance of a store. Use :meth:`open`."""
 
     def __init__(
-        self, store: SlateStore, journal: Journal | None, clock: Clock, settings: EngineSettings, files: StoreFiles
+        self,
+        store: SlateStore,
+        journal: Journal | None,
+        clock: Clock,
+        settings: EngineSettings,
+        files: StoreFiles,
+        on_full: Callable[[bool], None] = lambda _is_full: None,
+        may_reopen: MayOpen | None = None,
     ) -> None:
         self.store, self.journal, self.clock, self.settings = store, journal, clock, settings
         self._files = files
-        self.before_reopening: MayOpen | None = None
-        self._tidied = False
+        self._staged_folder = StagedFolder(store.location.url, store.location.name)
         state = self.state = StoreState()
-        folder = self._staged_folder = StagedFolder(store.location.url, store.location.name)
-        payloads = self.payloads = Payloads(store, PayloadReader(store, folder), settings.payload_cache_bytes)
+        self.payloads = Payloads(store, PayloadReader(store, self._staged_folder), settings.payload_cache_bytes)
         self.figures = EngineFigures(settings.slow_commit_seconds)
-        commits = self.commits = Commits(store, journal, clock, state, payloads, self.figures, sync=settings.sync)
-        self.definitions = Definitions(state, clock, commits)
-        operations = self.operations = Operations(state, payloads, clock, commits)
-        self.task_runs = TaskRuns(state, payloads, clock, commits, operations, enabled=settings.task_outcomes)
-        self.loader = QueueLoader(store, state, payloads, clock, operations)
+        self.history = History(
+            store,
+            state,
+            self.payloads,
+            lambda: self.commits.checkpoint(),
+            int(1000 * settings.history_retention_seconds),
+        )
+        self.commits = Commits(
+            store, journal, clock, state, self.payloads, self.figures, self.history,
+            sync=settings.sync, on_full=lambda is_full: on_full(is_full and not self.stalled_seconds),
+        )  # fmt: skip
+        self._compose_queues()
+        self._compose_tasks()
+        self._compose_maintenance(may_reopen)
+
+    def _compose_queues(self) -> None:
+        """Create the services of queues, messages and lists of settled messages."""
+        store, state, clock, commits, payloads = self.store, self.state, self.clock, self.commits, self.payloads
+        self.operations = Operations(state, payloads, clock, commits)
+        self.loader = QueueLoader(store, state, payloads, clock, self.operations)
         self.idempotency = Idempotency(store, state, clock, commits)
-        repeats = self.repeats = RepeatedCalls(state, clock, commits)
-        self.removals = Removals(commits, operations, self.definitions, self.loader, self.idempotency, repeats)
-        self.results = ResultStore(store, state, clock, commits)
+        self.repeats = RepeatedCalls(state, clock, commits)
+        self.definitions = Definitions(
+            state, clock, commits, self.operations, self.loader, self.idempotency, self.repeats
+        )
         buckets = self.buckets = SettledBuckets(store, state, commits)
         self.pages = QueuePages(store, clock, commits, payloads, buckets)
         self.settled_moves = SettledMoves(store, state, clock, commits, payloads, buckets)
-        self.moves = Moves(store, state, clock, commits, payloads, buckets, self.pages, self.loader, repeats)
+        self.moves = Moves(store, state, clock, commits, payloads, buckets, self.pages, self.loader, self.repeats)
         self.router = Router(store, state, clock, commits, buckets)
-        self.staging = Staging(store, state, clock, commits, operations, folder)
-        self.history = History(
-            store, state, payloads, commits.checkpoint, int(1000 * settings.history_retention_seconds)
-        )  # fmt: skip
-        commits.participants.append(self.history)
         self.failures = FailureView(state, self.history, buckets)
+
+    def _compose_tasks(self) -> None:
+        """Create the services of tasks, their results, and staged jobs."""
+        store, state, clock, commits, operations = self.store, self.state, self.clock, self.commits, self.operations
+        enabled = self.settings.task_outcomes
+        self.task_runs = TaskRuns(state, self.payloads, clock, commits, operations, enabled=enabled)
+        self.results = ResultStore(store, state, clock, commits)
+        self.staging = Staging(store, state, clock, commits, operations, self._staged_folder)
+
+    def _compose_maintenance(self, may_reopen: MayOpen | None) -> None:
+        """Create the services that delete unneeded data, and limit and tidy the store."""
+        store, state, clock, commits, settings = self.store, self.state, self.clock, self.commits, self.settings
         self.log_sweep = LogSweep(store, state, commits)
         sweepers = self.log_sweep, self.results, self.idempotency, self.history
-        self.collector = Collector(state, clock, commits, operations, self.loader, buckets, sweepers)
-        self.disk_space = DiskSpace(store.admin, store.clock)
+        self.collector = Collector(state, clock, commits, self.operations, self.loader, self.buckets, sweepers)
+        disk_space = self.disk_space = DiskSpace(store.admin, store.clock)
+        self.upkeep = Upkeep(store, self.journal, commits, self._files, self.staging, disk_space, settings, may_reopen)
         self.size_limit = SizeLimit(
-            store, state, clock, commits, buckets, self.log_sweep, self.history, self.disk_space,
-            tidy=self.tidy, settings=settings.slate, limit_bytes=settings.retention_bytes,
+            store, state, clock, commits, self.buckets, self.log_sweep, self.history, disk_space,
+            tidy=self.upkeep.tidy, settings=settings.slate, limit_bytes=settings.retention_bytes,
         )  # fmt: skip
 
     @classmethod
@@ -106,6 +129,9 @@ class Engine:
         clock: Clock,
         settings: EngineSettings | None = None,
         cache: BlockCache | None = None,
+        *,
+        on_full: Callable[[bool], None] = lambda _is_full: None,
+        may_reopen: MayOpen | None = None,
     ) -> Engine:
         """Open or create an instance of a store.
 
@@ -113,6 +139,8 @@ class Engine:
             url: an object store: ``file:///folder``, ``s3://bucket/prefix``, ``memory://name``, …
             instance: the name of the instance, one path element.
             cache: blocks that were read before, see :func:`.commit.cache_warm_up.warmed_cache`.
+            on_full: called with True when publishes should wait for the store, and with False when it has caught up.
+            may_reopen: called before an idle store is reopened; raises an error if another broker may be active.
 
         Raises:
             StoreUnwritable, StoreInUse, UnsupportedFormat, CorruptRecord, StoreError: it can't be opened; the text
@@ -145,7 +173,8 @@ class Engine:
                     max_bytes=settings.journal_max_bytes,
                     sync=settings.sync,
                 )
-            engine = cls(store, journal, clock, settings, StoreFiles(folder, sync=settings.sync))
+            files = StoreFiles(folder, sync=settings.sync)
+            engine = cls(store, journal, clock, settings, files, on_full, may_reopen)
             await engine._recover(power_lost=power_lost)
         except BaseException:
             await store.close()
@@ -167,117 +196,12 @@ class Engine:
         if self.journal is not None:  # without one the store needs no changes, and requests cost time
             self.journal.start()
             await self.commits.checkpoint()
-            await self.tidy()
-
-    # ------------------------------------------------------------------ maintenance
-    async def shorten_recovery(self) -> None:
-        """Flush the memtable, so that the next process that opens the store has few WAL files to read.
-
-        Tidying ends here: its writes and those of the next opening would conflict.
-        """
-        await self.commits.tidying.acquire()
-        self._tidied = True
-        await self.store.flush_memtable(keys.STORE_HEADER_KEY)
-
-    async def tidy(self) -> bool:
-        """Sync the store's files, release the journal, delete SlateDB's garbage; called periodically.
-
-        This takes seconds on a busy disk, and some 30 sequential requests to a bucket. Checkpoints continue during it.
-
-        Returns:
-            False if the disk is full: then try again later.
-        """
-        async with self.commits.tidying:
-            upto = self.commits.released_upto
-            await self.store.flush_memtable(keys.STORE_HEADER_KEY)
-            if not await self._files.sync():
-                return False
-            if self.journal is not None and upto is not None:
-                self.journal.release(upto)
-            if await self.store.collect_garbage():
-                self.disk_space.collected()
-            await self._files.sync()
-        await self.staging.remove_unneeded()
-        return True
-
-    async def run_maintenance(self) -> None:
-        """Checkpoint and tidy until cancelled. The broker starts retention: see :class:`Collector`.
-
-        Raises:
-            StoreError: the store failed permanently.
-        """
-        await asyncio.gather(self._checkpoint_for_ever(), self._tidy_for_ever())
-
-    async def _checkpoint_for_ever(self) -> None:
-        """Write the journal's content to the store; without a journal, each commit is a checkpoint."""
-        commits, journal = self.commits, self.journal
-        while journal is not None:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self.settings.checkpoint_interval_ms / 1000):
-                    await commits.is_large.wait()
-            if commits.is_dirty:
-                try:
-                    await commits.checkpoint()
-                except StoreFull:
-                    log.warning("the journal is full; waiting for the store")
-                    await asyncio.sleep(self.settings.checkpoint_interval_ms / 1000)
-            if not journal.has_spare:
-                await asyncio.to_thread(journal.prepare_spare)
-
-    async def _tidy_for_ever(self) -> None:
-        loop = asyncio.get_running_loop()
-        read_seconds = READ_SECONDS if self.journal is not None else BUCKET_READ_SECONDS
-        next_tidy = loop.time() + self.settings.tidy_interval_seconds
-        next_look = tidied = loop.time()
-        tidied_at = last_position = self.commits.stored
-        idle = None
-        if self.journal is None and self.settings.idle_seconds:
-            idle = IdleStore(self.store, self.settings.slate, self.settings.idle_seconds)
-        while True:
-            await asyncio.sleep(self.settings.checkpoint_interval_ms / 1000)
-            if loop.time() >= next_look:
-                if idle is None or not idle.is_idle or self.disk_space.is_held:
-                    await self.disk_space.read()
-                next_look = loop.time() + read_seconds
-            if loop.time() >= next_tidy:
-                if self._is_untidy(tidied_at, loop.time() - tidied) or self.disk_space.is_worth_collecting:
-                    position = self.commits.stored
-                    if await self.tidy():
-                        tidied_at, tidied = position, loop.time()
-                before, last_position = last_position, self.commits.stored
-                if idle is not None and (settings := idle.change((last_position or 0) - (before or 0))) is not None:
-                    # a cancellation must not interrupt this: close() needs an open store
-                    await asyncio.shield(loop.create_task(self._reopen(idle, settings)))
-                next_tidy = loop.time() + self.settings.tidy_interval_seconds
-
-    def _is_untidy(self, tidied_at: int | None, seconds: float) -> bool:
-        """Return True if a tidy is due, ``seconds`` after the last one.
-
-        Each tidy syncs files, which commits wait for, and writes a table, however small. So with a journal a tidy is
-        due for each segment that can be released, and otherwise after several intervals.
-        """
-        position = self.commits.stored
-        if position == tidied_at:
-            return False
-        if (journal := self.journal) is not None:
-            has_full = journal.waiting_bytes > journal.segment_bytes
-            return has_full or seconds >= _RARE_TIDIES * self.settings.tidy_interval_seconds
-        files = (position or 0) - (tidied_at or 0)
-        return files >= _WAL_FILES or seconds >= self.settings.bucket_tidy_seconds
-
-    async def _reopen(self, idle: IdleStore, settings: SlateSettings) -> None:
-        async with self.commits.tidying, self.commits.checkpointing:
-            try:
-                await idle.reopen(settings, self.before_reopening)
-            except StoreError as exc:
-                self.commits.failure = exc
-                raise
+            await self.upkeep.tidy()
 
     # ------------------------------------------------------------------ shutdown
     async def close(self) -> None:
         """Write all changes to the store and close it cleanly."""
-        if self._tidied:
-            self.commits.tidying.release()
+        self.upkeep.close()
         self.router.close()
         self.loader.close()
         commits = self.commits
@@ -287,13 +211,11 @@ class Engine:
                 async with asyncio.timeout_at(deadline):
                     await commits.checkpoint()
                     if self.journal is not None:
-                        await self.tidy()
-                if (
-                    self.journal is None
-                ):  # all is stored; the next broker deletes the remaining garbage, which may be large
+                        await self.upkeep.tidy()
+                if self.journal is None:  # all is stored; the next broker deletes the remaining garbage
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout_at(deadline):
-                            await self.tidy()
+                            await self.upkeep.tidy()
         except TimeoutError:
             if self.journal is None:
                 seconds = self.settings.close_seconds

@@ -105,11 +105,11 @@ class Filler:
             if start % (100 * _BATCH) == 0:
                 while await engine.history.sweeper.merge_some():
                     pass
-                await engine.tidy()
+                await engine.upkeep.tidy()
         self._filled = upto
         while await engine.history.sweeper.merge_some():
             pass
-        await engine.tidy()
+        await engine.upkeep.tidy()
 
 
 def pages(messages: int, clock: ManualClock, began_ms: int) -> dict[str, tuple[str, dict[str, Any]]]:

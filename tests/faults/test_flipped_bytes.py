@@ -59,7 +59,7 @@ def build(root: Path) -> None:
             if number in (2, 5):
                 await world.engine.commits.checkpoint()
             if number == 2:
-                await world.engine.tidy()
+                await world.engine.upkeep.tidy()
         copy_store(world.root, root)
         await world.engine.close()
 

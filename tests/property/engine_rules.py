@@ -134,8 +134,8 @@ class EngineRules(CrashableEngine):
         if name in self.model.queues:
             waiting = self.model.queues[name].available
             call = Call(PRODUCER, next(self.number))
-            assert self.run(self.engine.removals.purge(self.engine.state.queues[name], call)) == len(waiting)
-            assert self.run(self.engine.removals.purge(self.engine.state.queues[name], call)) == len(waiting)
+            assert self.run(self.engine.definitions.purge(self.engine.state.queues[name], call)) == len(waiting)
+            assert self.run(self.engine.definitions.purge(self.engine.state.queues[name], call)) == len(waiting)
             waiting.clear()
             self.note_commit()
 
@@ -160,12 +160,12 @@ class EngineRules(CrashableEngine):
         self.model.bindings = {binding for binding in self.model.bindings if binding[0] != name}
         self.model.orphans.update({(name, id): reason for id, reason in gone.letters.items()})
         if again:  # declared again before the checkpoint
-            self.run(self.engine.removals._remove_available(self.engine.state.queues[name]))
+            self.run(self.engine.definitions._remove_available(self.engine.state.queues[name]))
             self.engine.definitions.drop_queue(name)
             self.forget_swept(name)
             self.declare(name, 2, 2, 1, commit)
         else:
-            assert self.run(self.engine.removals.delete_queue(self.engine.state.queues[name])) == len(gone.available)
+            assert self.run(self.engine.definitions.delete_queue(self.engine.state.queues[name])) == len(gone.available)
             self.forget_swept(name)
             self.note_commit(checkpoint=True)
 
@@ -410,7 +410,7 @@ class EngineRules(CrashableEngine):
     @rule(tidy=st.sampled_from([True, False, False]))
     def tidy(self, tidy: bool) -> None:
         if tidy:
-            self.run(self.engine.tidy())
+            self.run(self.engine.upkeep.tidy())
 
     @rule(commit=st.booleans())
     def sweep(self, commit: bool) -> None:

@@ -190,7 +190,7 @@ class Story(World):
         for known in self.model.messages.values():
             if known.statuses.get(name) == "available":
                 self.model.left(known.id, name, "removed")
-        await self.engine.removals.purge(self.queue(name))
+        await self.engine.definitions.purge(self.queue(name))
         await self.engine.commits.checkpoint()  # until then what is in no queue is still stored
 
     async def pause(self) -> None:

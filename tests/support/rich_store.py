@@ -62,7 +62,7 @@ def build(root: Path, *, tail: bool) -> Ids:
         await _define(world)
         await _settle(world, ids)
         await world.engine.commits.checkpoint()
-        await world.engine.tidy()
+        await world.engine.upkeep.tidy()
         await _wait(world, ids)
         await world.engine.commits.checkpoint()
         await _hold(world, ids)

@@ -153,9 +153,8 @@ class DeadLetters:
         self._outbox = core.outbox
         self._warn = WarnOnce(log).warn
         self._transient: deque[tuple[str, DeadLetter, bytes]] = deque()
-        self._wanted = asyncio.Event()
+        self._wanted = operations.dead_letters_added
         self.published = self.unroutable = self.cycles = self.lost = 0
-        operations.on_dead_letters = self._wanted.set
         if self._stored:
             self._wanted.set()
 

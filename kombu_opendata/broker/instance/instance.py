@@ -66,6 +66,7 @@ class Instance:
         name: str,
         engine: Engine,
         active_lease: ActiveLease | None = None,
+        flow: Flow | None = None,
         *,
         grace_ms: int,
         restart_grace_ms: int | None = None,
@@ -83,8 +84,7 @@ class Instance:
         self.warnings = WarnOnce(log)
         self.audit = Audit(loop.time, name)
         self.outbox = Outbox(loop)
-        self.flow = Flow(loop)
-        engine.commits.on_full = self._store_is_behind
+        self.flow = flow or Flow(loop)
         self.background = Background(loop, self.outbox, self.sessions, self.audit)
         self.queues = Queues(
             state.topology, engine.definitions, engine.idempotency, self.sessions, self.outbox, clock, self.notices
@@ -139,22 +139,21 @@ class Instance:
         """Create the queues that are in the store; returns the factory for new ones."""
         engine, topology, clock = self.engine, self.engine.state.topology, self.engine.clock
         storage = Storage(
-            engine.operations, engine.definitions, engine.loader, engine.payloads, engine.pages, engine.removals,
-            engine.collector, engine.task_runs, engine.state, clock,
+            engine.operations, engine.definitions, engine.loader, engine.payloads, engine.pages,
+            engine.collector, engine.task_runs, engine.state, clock, self.queues.wake_by_name,
         )  # fmt: skip
         around = Surroundings(
             clock, topology, self.timed.transient_readers, self.dead_letters.add_transient, self.queues.drop_transient
         )  # fmt: skip
         maker = QueueMaker(storage, around, self.replays.start)
         self.queues.update((queue.name, maker.recover(queue)) for queue in engine.state.queues.values())
-        engine.loader.on_loaded = lambda queue: self.queues.wake_by_name(queue.name)
         self.timed.load()
         return maker
 
     # ------------------------------------------------------------------ life cycle
     def start(self, store: Store) -> None:
         """Start the background tasks. ``store`` puts dead letters into queues."""
-        self._work(self.engine.run_maintenance())
+        self._work(self.engine.upkeep.run())
         self._work(self.engine.history.run())
         self._work(self.dead_letters.run(store))
         self._work(self.replays.run())
@@ -182,10 +181,6 @@ class Instance:
         if self.loop.time() - self._renewed_at > _RENEW_SECONDS:
             self._renewed_at = self.loop.time()
             self.lease_expiry.renew()
-
-    def _store_is_behind(self, is_full: bool) -> None:
-        """Delay publishes until the store catches up; if it takes no writes, they fail when the journal is full."""
-        self.flow.change(Reason.STORE, is_full and not self.engine.stalled_seconds)
 
     def _set_pace(self) -> None:
         """Limit a turn to the time of its commit, which blocks the loop if there is a journal."""

@@ -235,7 +235,7 @@ class Maintenance:
         if engine.commits.is_dirty:
             await engine.commits.checkpoint()
         if settled or early or engine.operations.expired > expired_before:
-            await engine.tidy()
+            await engine.upkeep.tidy()
 
     async def _keep_size(self) -> int:
         """Remove settled messages before their retention is over if the store is too large; returns their number."""

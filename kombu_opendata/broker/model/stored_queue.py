@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ...protocol.envelope import headers_in
@@ -11,7 +11,7 @@ from ...protocol.task_reports import TaskReport
 from ...storage.clock import Clock
 from ...storage.maintain.retention import Collector
 from ...storage.messages.payloads import Payloads
-from ...storage.operations.definitions import Definitions, Removals
+from ...storage.operations.definitions import Definitions
 from ...storage.operations.message_operations import Operations
 from ...storage.operations.queue_loader import QueueLoader
 from ...storage.operations.repeated_requests import Call
@@ -40,11 +40,11 @@ class Storage(NamedTuple):
     loader: QueueLoader
     payloads: Payloads
     pages: QueuePages
-    removals: Removals
     collector: Collector
     task_runs: TaskRuns
     state: StoreState
     clock: Clock
+    wake: Callable[[str], None]
 
 
 class StoredQueue(BrokerQueue):
@@ -79,7 +79,7 @@ class StoredQueue(BrokerQueue):
         if entry is None or entry.deadline or (
             entry.id not in payloads.pending and payloads.find(entry.id) is None
         ):  # fmt: skip
-            return self._loader.next_entry(self.stored, now)
+            return self._loader.next_entry(self.stored, now, self._storage.wake)
         self.stored.at_hand -= 1
         return entry, False
 
@@ -151,13 +151,13 @@ class StoredQueue(BrokerQueue):
         self._operations.delay(self.stored, (entry,), delay_ms)
 
     async def purge(self, call: Call) -> int:
-        return await self._storage.removals.purge(self.stored, call)
+        return await self._storage.definitions.purge(self.stored, call)
 
     def drop(self) -> None:
         """Return None: the queue is stored."""
 
     async def delete(self, call: Call | None) -> int:
-        return await self._storage.removals.delete_queue(self.stored, call)
+        return await self._storage.definitions.delete_queue(self.stored, call)
 
     # ------------------------------------------------------------------ cold buckets
     async def load_bucket(self, number: int) -> None:

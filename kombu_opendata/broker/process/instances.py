@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 
 from ...errors import InstanceNotFound, LimitExceeded, OpenDataError, RequestError
 from ...protocol import messages as m
@@ -27,7 +28,7 @@ from ..access.user import User
 from ..calls.admin_calls import Directory
 from ..calls.all_calls import InstanceCalls
 from ..delivery.active_lease import ActiveLease
-from ..delivery.flow import Reason
+from ..delivery.flow import Flow, Reason
 from ..delivery.lease_expiry import is_timed
 from ..instance.instance import Instance
 from ..metrics.snapshot import MetricsSnapshot
@@ -136,15 +137,19 @@ class Instances:
             if instance is None:
                 await self._before_opening(name)
                 cache = self._caches.pop(name, None)
-                engine = await Engine.open(self._settings.store, name, self._clock, self._settings.engine, cache)
+                flow = Flow(asyncio.get_running_loop())
+                engine = await Engine.open(
+                    self._settings.store, name, self._clock, self._settings.engine, cache,
+                    on_full=partial(flow.change, Reason.STORE), may_reopen=self._tenure.renewed,
+                )  # fmt: skip
                 largest = self._settings.max_message_bytes
                 grace_ms = int(1000 * self._settings.session_grace_seconds)
                 restart_grace_ms = max(grace_ms, int(1000 * self._settings.restart_grace_seconds))
-                engine.before_reopening = self._tenure.renewed
                 instance = Instance(
                     name,
                     engine,
                     self._tenure,
+                    flow,
                     grace_ms=grace_ms,
                     restart_grace_ms=restart_grace_ms,
                     max_message_bytes=largest,
@@ -255,7 +260,7 @@ class Instances:
         """Shorten the recovery of a successor; gives up after some seconds."""
         with suppress(TimeoutError, OpenDataError):
             async with asyncio.timeout(_SHORTEN_SECONDS):
-                await asyncio.gather(*(instance.engine.shorten_recovery() for instance in self.open.values()))
+                await asyncio.gather(*(instance.engine.upkeep.shorten_recovery() for instance in self.open.values()))
 
     async def end_calls(self) -> list[BaseException]:
         """Stop long calls and commit their changes so far; returns the errors."""

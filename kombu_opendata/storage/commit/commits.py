@@ -71,7 +71,6 @@ class Commits:
         count: the number of appends to the journal, or of batches if there is no journal.
         is_large: set while the next checkpoint's batch is large; only with a journal.
         released_upto: the number of the last journal record that the store contains.
-        on_full: called with True when the next checkpoint's batch becomes full, and with False when it has room again.
         watches: sets to which checkpoints add the messages that they delete.
         failure: the error after which no commit is possible.
     """
@@ -84,16 +83,25 @@ class Commits:
         state: StoreState,
         payloads: Payloads,
         figures: EngineFigures,
+        history: Participant,
         *,
         sync: bool,
+        on_full: Callable[[bool], None],
     ) -> None:
+        """Create the commits.
+
+        Args:
+            on_full: called with True when the next checkpoint's batch becomes full, and with False when it has room
+                again.
+        """
         self._store = store
         self._journal = journal
         self._clock = clock
         self._state = state
         self._payloads = payloads
         self._figures = figures
-        self._sync = sync
+        self._history = history
+        self._sync, self._on_full = sync, on_full
         self.effects: list[Effect] = []
         self.needs_sync = False
         self.sync_soon = False
@@ -107,9 +115,7 @@ class Commits:
         self.count = 0
         self.is_large = asyncio.Event()
         self.released_upto: int | None = None
-        self.on_full: Callable[[bool], None] = lambda _is_full: None
         self.watches: list[set[int]] = []
-        self.participants: list[Participant] = []
         self.failure: OpenDataError | None = None
 
     # ------------------------------------------------------------------ the next commit
@@ -143,7 +149,7 @@ class Commits:
         self._payloads.pending[id] = envelope
         self._payloads.pending_metadata[id] = metadata
         if self.batch.nbytes >= FULL_BATCH_BYTES:
-            self.on_full(True)
+            self._on_full(True)
 
     def stage_all(self, records: Iterable[NewMessage]) -> None:
         """Add the records of new messages to the batch of the next checkpoint."""
@@ -277,7 +283,7 @@ class Commits:
                 self._figures.committed(seconds, count, batch.nbytes)
             self._end_flush(touched, now)
             if self.batch.nbytes < FULL_BATCH_BYTES:
-                self.on_full(False)
+                self._on_full(False)
             if self._journal is not None and position is not None and not self._sync:
                 self._journal.release(position)
             self.released_upto = position
@@ -285,13 +291,11 @@ class Commits:
     async def _write(self, batch: WriteBatch, position: int | None, now: int) -> list[Queue]:
         """Write all changes; return the queues that changed."""
         dirty = checkpoint.snapshot(self._state, batch, position, now)
-        for participant in self.participants:
-            participant.snapshot(batch)
+        self._history.snapshot(batch)
         deleted_ids = await checkpoint.resolve(dirty, batch, self._store, self._payloads.flushing, self._state)
         for watch in self.watches:
             watch.update(deleted_ids)
-        for participant in self.participants:
-            await participant.before_deletion(deleted_ids, batch)
+        await self._history.before_deletion(deleted_ids, batch)
         await self._store.write(batch)
         await self._store.flush_wal()
         return dirty.touched
@@ -305,8 +309,7 @@ class Commits:
         self._state.results.end_flush()
         self._state.idempotency.end_flush()
         self._state.staged.end_flush()
-        for participant in self.participants:
-            participant.end_flush()
+        self._history.end_flush()
 
     @property
     def is_dirty(self) -> bool:
@@ -316,9 +319,7 @@ class Commits:
             return True
         if state.idempotency.is_dirty or state.running.dirty or state.handled.is_dirty:
             return True
-        if any(participant.is_dirty for participant in self.participants):
-            return True
-        return journal is not None and journal.sequence != (self.released_upto or 0)
+        return self._history.is_dirty or (journal is not None and journal.sequence != (self.released_upto or 0))
 
     @property
     def stored(self) -> int | None:

@@ -36,6 +36,10 @@ class Definitions:
     _state: StoreState
     _clock: Clock
     _commits: Commits
+    _operations: Operations
+    _loader: QueueLoader
+    _idempotency: Idempotency
+    _repeats: RepeatedCalls
 
     def _define(self, effect: Effect) -> None:
         self._commits.apply(effect)
@@ -67,6 +71,7 @@ class Definitions:
         self._define(AlterQueueEffect(name, overrides.paused, overrides.paused_at_ms, dict(overrides.arguments)))
 
     def drop_queue(self, name: str) -> None:
+        """Delete a queue without messages."""
         self._define(DeleteQueueEffect(name))
 
     def declare_exchange(self, name: str, type: str, auto_delete: bool, arguments: dict[str, Any]) -> None:
@@ -94,18 +99,7 @@ class Definitions:
     def unbind(self, queue: str, exchange: str, routing_key: str, arguments: dict[str, Any]) -> None:
         self._define(UnbindEffect(queue, exchange, routing_key, arguments))
 
-
-@dataclass(frozen=True, slots=True)
-class Removals:
-    """Purge and deletion of one instance's queues."""
-
-    _commits: Commits
-    _operations: Operations
-    _definitions: Definitions
-    _loader: QueueLoader
-    _idempotency: Idempotency
-    _repeats: RepeatedCalls
-
+    # ------------------------------------------------------------------ purge and deletion of queues
     async def purge(self, queue: Queue, call: Call | None = None) -> int:
         """Remove every available message; return their number.
 
@@ -139,6 +133,6 @@ class Removals:
         removed_count = await self._remove_available(queue, call)
         self._repeats.note(call, removed_count, is_over=True)
         self._idempotency.drop_queue(queue.name)
-        self._definitions.drop_queue(queue.name)  # no await in between, so the queue is still empty
+        self.drop_queue(queue.name)  # no await in between, so the queue is still empty
         await self._commits.checkpoint()
         return removed_count

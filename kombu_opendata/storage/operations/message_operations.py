@@ -5,7 +5,8 @@ No client may see a change before :class:`~kombu_opendata.storage.commit.commits
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+import asyncio
+from collections.abc import Collection, Iterable, Sequence
 
 from ...errors import InvalidMessage
 from ..clock import Clock
@@ -48,7 +49,7 @@ class Operations:
 
     Attributes:
         expired: the number of messages removed past their deadline, since startup.
-        on_dead_letters: called after dead letters were added.
+        dead_letters_added: set when dead letters were added; their publisher clears it.
     """
 
     def __init__(self, state: StoreState, payloads: Payloads, clock: Clock, commits: Commits) -> None:
@@ -58,7 +59,7 @@ class Operations:
         self._commits = commits
         self._effects = commits.effects
         self.expired = 0
-        self.on_dead_letters: Callable[[], None] = lambda: None
+        self.dead_letters_added = asyncio.Event()
 
     # ------------------------------------------------------------------ publishing
     def allocate_id(self) -> int:
@@ -190,7 +191,7 @@ class Operations:
         else:
             self._commits.apply(FailEffect(queue.name, at, pairs, consumer, reason))
         if reason:
-            self.on_dead_letters()
+            self.dead_letters_added.set()
 
     def put_back(
         self,
@@ -245,7 +246,7 @@ class Operations:
         if pairs:
             self._commits.apply(RemoveEffect.of(queue.name, pairs, reason, at, why))
             if reason:
-                self.on_dead_letters()
+                self.dead_letters_added.set()
         if why == "expired":
             self.expired += count
         return count

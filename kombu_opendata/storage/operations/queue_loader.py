@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
 from ...errors import CorruptRecord, StoreError
 from ..clock import Clock
@@ -30,37 +29,37 @@ _READ_AHEAD_BYTES = 256 << 10
 #: the session that fails messages whose payloads are lost
 _BROKER_SESSION = bytes(16)
 
+#: called with the name of a queue that has messages to deliver
+Wake = Callable[[str], None]
 
-@dataclass(eq=False)
+
 class QueueLoader:
-    """The loader of cold buckets and payloads of one instance's queues.
+    """The loader of cold buckets and payloads of one instance's queues."""
 
-    Attributes:
-        on_loaded: called after a load that :meth:`next_entry` began.
-    """
+    def __init__(
+        self, store: SlateStore, state: StoreState, payloads: Payloads, clock: Clock, operations: Operations
+    ) -> None:
+        self._store, self._state, self._payloads = store, state, payloads
+        self._clock, self._operations = clock, operations
+        self._loading: dict[str, asyncio.Task[None]] = {}
 
-    _store: SlateStore
-    _state: StoreState
-    _payloads: Payloads
-    _clock: Clock
-    _operations: Operations
-    on_loaded: Callable[[Queue], None] = lambda _queue: None
-    _loading: dict[str, asyncio.Task[None]] = field(default_factory=dict)
-
-    def next_entry(self, queue: Queue, now: int) -> tuple[QueueEntry | None, bool]:
+    def next_entry(self, queue: Queue, now: int, wake: Wake = lambda _queue: None) -> tuple[QueueEntry | None, bool]:
         """Return the next message to deliver, whose payload is in memory, or (None, True if one is being loaded).
 
-        Removes expired messages that would be next. After a load the ``on_loaded`` callback runs.
+        Removes expired messages that would be next.
+
+        Args:
+            wake: called with the queue's name after a load that this call begins.
         """
         messages = queue.messages
         queue.at_hand -= 1
         if queue.at_hand < _AHEAD_MIN and queue.name not in self._loading and messages.cold.next() is not None:
-            self._load(queue)  # ahead of need
+            self._load(queue, wake)  # ahead of need
         while True:
             entry = messages.peek(now)
             cold_bucket = messages.cold.wanted(now, entry)
             if cold_bucket is not None or (entry is not None and self._payloads.find(entry.id) is None):
-                self._load(queue)
+                self._load(queue, wake)
                 return None, True
             if entry is None or not entry.deadline or entry.deadline > now or entry.id in messages.fresh:
                 return entry, False
@@ -108,28 +107,28 @@ class QueueLoader:
             task.cancel()
 
     # ------------------------------------------------------------------ loading ahead
-    def _load(self, queue: Queue) -> None:
+    def _load(self, queue: Queue, wake: Wake) -> None:
         if queue.name not in self._loading:
-            task = asyncio.get_running_loop().create_task(self._load_next(queue))
+            task = asyncio.get_running_loop().create_task(self._load_next(queue, wake))
             self._loading[queue.name] = task
-            task.add_done_callback(lambda done: self._load_done(queue, done))
+            task.add_done_callback(lambda done: self._load_done(queue, done, wake))
 
-    def _load_done(self, queue: Queue, task: asyncio.Task[None]) -> None:
+    def _load_done(self, queue: Queue, task: asyncio.Task[None], wake: Wake) -> None:
         self._loading.pop(queue.name, None)
         if not task.cancelled():
             exc = task.exception()
             if exc is not None:
                 log.error("queue %r can't be read: %s", queue.name, exc)
                 if isinstance(exc, StoreError) and not isinstance(exc, CorruptRecord):
-                    asyncio.get_running_loop().call_later(_RETRY_SECONDS, self.on_loaded, queue)
+                    asyncio.get_running_loop().call_later(_RETRY_SECONDS, wake, queue.name)
                 return
-            self.on_loaded(queue)
+            wake(queue.name)
 
-    async def _load_next(self, queue: Queue) -> None:
+    async def _load_next(self, queue: Queue, wake: Wake) -> None:
         if queue.at_hand <= 0:  # a delivery waits
             if await self._load_some(queue, _AT_ONCE) < _AT_ONCE:
                 return
-            self.on_loaded(queue)
+            wake(queue.name)
         await self._load_some(queue, _AHEAD)
 
     async def _load_some(self, queue: Queue, count: int) -> int:

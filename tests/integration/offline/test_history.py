@@ -18,7 +18,7 @@ async def purge_what_was_claimed(world: World) -> None:
         world.publish("q", headers={"task": "add", "n": str(number)})
     for entry in [await world.claim("q") for _ in range(3)]:
         world.engine.operations.put_back(world.queue("q"), (entry,), "w", costs_attempt=False)
-    await world.engine.removals.purge(world.queue("q"))
+    await world.engine.definitions.purge(world.queue("q"))
 
 
 def test_kept_headers_are_verified_counted_and_shown(tmp_path: Path) -> None:

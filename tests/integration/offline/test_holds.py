@@ -42,7 +42,7 @@ async def broker(root: Path) -> AsyncIterator[World]:
     world = World(root, SETTINGS)
     await world.open()
     world.engine.definitions.declare_queue("q", QueueSettings())
-    maintenance = asyncio.create_task(world.engine.run_maintenance())
+    maintenance = asyncio.create_task(world.engine.upkeep.run())
     try:
         await fill(world)
         yield world
@@ -68,7 +68,7 @@ async def replace(engine: Engine, names: set[str]) -> None:
         manifest = await engine.store.admin.manifest()
         assert manifest is not None
         if names & manifest.tables.keys():
-            await engine.tidy()
+            await engine.upkeep.tidy()
             return False
         return True
 
@@ -84,7 +84,7 @@ def deleted(engine: Engine, root: Path, names: set[str]) -> Callable[[], Awaitab
 
     async def are_deleted() -> bool:
         if names & tables(root):
-            await engine.tidy()
+            await engine.upkeep.tidy()
         return not names & tables(root)
 
     return are_deleted
@@ -96,7 +96,7 @@ def files(root: Path) -> list[Path]:
 
 async def forget(engine: Engine) -> None:
     """Remove all messages, and write others, so that what was there is compacted."""
-    await engine.removals.purge(engine.state.queues["q"])
+    await engine.definitions.purge(engine.state.queues["q"])
     await engine.commits.checkpoint()
 
 
@@ -111,7 +111,7 @@ async def kept(engine: Engine) -> set[str]:
 def test_what_is_read_stays_until_the_reader_is_closed(tmp_path: Path) -> None:
     async def main() -> None:
         async with broker(tmp_path) as world:
-            await world.engine.tidy()
+            await world.engine.upkeep.tidy()
             reader = await open_store(tmp_path, who="test")
             assert reader.unheld is None
             held = await kept(world.engine)
@@ -121,7 +121,7 @@ def test_what_is_read_stays_until_the_reader_is_closed(tmp_path: Path) -> None:
             await fill(world)
             await replace(world.engine, held)
             await asyncio.sleep(2 * SETTINGS.slate.replaced_seconds)  # the compactions' own checkpoints expire
-            await world.engine.tidy()
+            await world.engine.upkeep.tidy()
             assert held <= tables(tmp_path)
             await world.engine.disk_space.read()
             report = world.engine.disk_space.report()

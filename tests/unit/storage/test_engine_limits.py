@@ -160,7 +160,7 @@ def test_a_large_batch_does_not_wait(tmp_path: Path, tidying: bool) -> None:
 
         if tidying:
             engine._files.sync = slow_sync  # type: ignore[method-assign]
-        maintenance = asyncio.create_task(engine.run_maintenance())
+        maintenance = asyncio.create_task(engine.upkeep.run())
         if tidying:
             world.publish("q")
             await asyncio.wait_for(begun.wait(), 20)

@@ -119,7 +119,7 @@ def test_a_checkpoint_of_many_blocks_goes_through_them_in_portions(
         await world.engine.commits.checkpoint()
         for _ in range(300):
             world.publish("q", "r")  # some are in a block that is stored already
-        await world.engine.removals.delete_queue(world.queue("q"))
+        await world.engine.definitions.delete_queue(world.queue("q"))
 
     world = run(tmp_path / "s", steps)
     assert_verified(world.root)

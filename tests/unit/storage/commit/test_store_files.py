@@ -97,10 +97,10 @@ def test_what_can_not_be_synced_stays_in_the_journal(tmp_path: Path, monkeypatch
         with monkeypatch.context() as patch:
             patch.setattr(os, "write", lambda _file, _data: 0)  # as on a full disk
             before = journal.waiting_bytes
-            assert not await world.engine.tidy()
+            assert not await world.engine.upkeep.tidy()
             await publish()
             assert journal.waiting_bytes > before
-        assert await world.engine.tidy()
+        assert await world.engine.upkeep.tidy()
         assert journal.waiting_bytes <= before
 
     run(tmp_path / "s", steps, EngineSettings(journal_segment_bytes=64 << 10))

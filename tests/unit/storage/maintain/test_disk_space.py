@@ -191,7 +191,7 @@ def test_under_load_the_disk_stays_bounded_and_at_rest_it_holds_what_lives(tmp_p
 
     async def steps(world: World) -> None:
         engine, folder = world.engine, tmp_path / "s" / "default" / "compacted"
-        maintenance = asyncio.create_task(engine.run_maintenance())
+        maintenance = asyncio.create_task(engine.upkeep.run())
 
         async def times_live() -> float:
             await engine.disk_space.read()
@@ -226,7 +226,7 @@ def test_nothing_is_left_after_a_clean_end(tmp_path: Path) -> None:
             return bytes_in(tmp_path / "s" / "default" / "compacted") > 3.5 * engine.disk_space.use.live_bytes
 
         await settle_some(world, 100)
-        await engine.tidy()
+        await engine.upkeep.tidy()
         await until(has_garbage, _SECONDS)
 
     run(tmp_path / "s", steps, small(slate=SlateSettings(

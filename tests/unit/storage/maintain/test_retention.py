@@ -72,7 +72,7 @@ def test_a_queue_that_is_deleted_and_declared_again_at_once(tmp_path: Path) -> N
             world.publish("q", envelope=b"old")
         world.engine.operations.ack(world.queue("q"), (await world.claim("q"),))
         await world.engine.commits.checkpoint()
-        await world.engine.removals.purge(world.queue("q"))
+        await world.engine.definitions.purge(world.queue("q"))
         world.engine.definitions.drop_queue("q")
         world.engine.definitions.declare_queue("q", QueueSettings(max_attempts=9))
         world.publish("q", envelope=b"new")
@@ -94,7 +94,7 @@ def test_what_is_published_into_a_queue_that_is_being_deleted_goes_with_it(tmp_p
             world.publish("q")
         await world.engine.commits.checkpoint()
         assert world.queue("q").messages.cold
-        deleting = asyncio.create_task(world.engine.removals.delete_queue(world.queue("q")))
+        deleting = asyncio.create_task(world.engine.definitions.delete_queue(world.queue("q")))
         while not deleting.done():
             if "q" in world.engine.state.queues:
                 world.publish("q")
@@ -133,7 +133,7 @@ def test_a_removal_that_a_crash_cut_returns_the_whole_count(tmp_path: Path, what
 
     async def steps(world: World) -> None:
         def call(number: int) -> Callable[[Engine, Queue], Coroutine[Any, Any, int]]:
-            return lambda engine, queue: getattr(engine.removals, what)(queue, Call(SESSION, number))
+            return lambda engine, queue: getattr(engine.definitions, what)(queue, Call(SESSION, number))
 
         for _ in range(100):
             world.publish("q")

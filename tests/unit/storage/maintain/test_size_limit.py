@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from kombu_opendata.storage.engine import Engine
 from kombu_opendata.storage.engine_settings import EngineSettings
+from kombu_opendata.storage.maintain.upkeep import Upkeep
 from kombu_opendata.storage.records.keys import RecordKind
 from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
 from kombu_opendata.storage.state.store_state import QueueSettings
@@ -52,7 +52,7 @@ async def settled(world: World, count: int, queue: str = "q", *, fail: bool = Fa
             await world.engine.commits.commit()
             await world.engine.commits.checkpoint()
     await world.engine.commits.checkpoint()
-    await world.engine.tidy()
+    await world.engine.upkeep.tidy()
     return ids
 
 
@@ -120,7 +120,7 @@ def test_what_only_the_log_keeps_goes_before_anything_else(tmp_path: Path) -> No
         world.clock.advance(86_400_000)
         await world.engine.collector.sweep()
         await world.engine.commits.checkpoint()
-        await world.engine.tidy()
+        await world.engine.upkeep.tidy()
         ids["done"] = await settled(world, 50)
         assert world.engine.state.log.kept == 1500
         removed = await at_rest(world)
@@ -167,10 +167,10 @@ def test_garbage_removes_nothing(tmp_path: Path) -> None:
             for number in range(400):
                 world.publish("q", envelope=random.Random(number).randbytes(1000))
             await world.engine.commits.checkpoint()
-            await world.engine.tidy()
-            await world.engine.removals.purge(world.queue("q"))
+            await world.engine.upkeep.tidy()
+            await world.engine.definitions.purge(world.queue("q"))
         await world.engine.commits.checkpoint()
-        await world.engine.tidy()
+        await world.engine.upkeep.tidy()
         await world.engine.disk_space.read()
         highest = world.engine.size_limit.size_bytes
         assert await at_rest(world) == 0
@@ -187,7 +187,7 @@ def test_what_waits_never_goes(tmp_path: Path) -> None:
             if number % 100 == 99:
                 await world.engine.commits.checkpoint()
         await settled(world, 20)
-        await world.engine.tidy()
+        await world.engine.upkeep.tidy()
 
         async def is_stuck() -> bool:
             return world.engine.size_limit.is_stuck
@@ -262,13 +262,13 @@ def test_a_broker_that_starts_on_a_full_disk_deletes_garbage_first(
         folder = world.root / "default" / "compacted"
         (folder / f"{'0' * 26}.sst").write_bytes(b"garbage")
         monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(total=4 * LIMIT, free=free))
-        monkeypatch.setattr(Engine, "tidy", nothing_at_all)
+        monkeypatch.setattr(Upkeep, "tidy", nothing_at_all)
         await world.crash()
         copied = world.root / "default" / "compacted"
         assert (copied / f"{'0' * 26}.sst").exists() == (free > 0)
         monkeypatch.undo()
 
-    async def nothing_at_all(_engine: Engine) -> bool:
+    async def nothing_at_all(_upkeep: Upkeep) -> bool:
         return True
 
     run(tmp_path / "s", steps, settings())

@@ -87,7 +87,7 @@ def test_one_message_in_two_queues_is_stored_once(tmp_path: Path) -> None:
     assert set(store.of[RecordKind.ROUTES_BLOCK].values()) == {1}
 
     async def purge(world: World) -> None:
-        assert await world.engine.removals.delete_queue(world.queue("r")) == 1
+        assert await world.engine.definitions.delete_queue(world.queue("r")) == 1
 
     store = PlainStore(run(world.root, purge).root)
     assert not any(store.message_ids().values())
@@ -96,6 +96,6 @@ def test_one_message_in_two_queues_is_stored_once(tmp_path: Path) -> None:
 def test_a_large_message_that_is_purged_before_it_was_stored_leaves_nothing(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
         world.publish("q", envelope=bytes(3 << 20))
-        assert await world.engine.removals.purge(world.queue("q")) == 1
+        assert await world.engine.definitions.purge(world.queue("q")) == 1
 
     assert not any(PlainStore(run(tmp_path / "s", steps).root).message_ids().values())

@@ -339,7 +339,7 @@ def test_a_queue_goes_with_its_archive_and_has_none_before(tmp_path: Path) -> No
         assert await world.engine.store.get(keys.archived_failed_key("q")) is None
         assert await archive(world) == 3
         await world.engine.commits.checkpoint()
-        await world.engine.removals.delete_queue(world.queue("q"))
+        await world.engine.definitions.delete_queue(world.queue("q"))
 
     world = run(tmp_path / "store", steps)
     store = PlainStore(world.root)

@@ -89,7 +89,7 @@ def test_a_crash_between_any_two_steps_leaves_each_message_in_its_place(
         assert world.queue("q").counts.moved == (0 if copies else 30)
         assert world.queue("other").counts.published == 30
         for name in ("q", "other"):
-            await world.engine.removals.purge(world.queue(name))
+            await world.engine.definitions.purge(world.queue(name))
         await world.engine.commits.checkpoint()
 
     world = run(tmp_path / "store", steps)

@@ -36,7 +36,7 @@ def test_keys_go_in_the_commit_that_drops_their_queue(tmp_path: Path, checkpoint
         await world.engine.commits.checkpoint()
         await world.crash()
         assert world.queue("q").messages.cold
-        deleting = asyncio.create_task(world.engine.removals.delete_queue(world.queue("q")))
+        deleting = asyncio.create_task(world.engine.definitions.delete_queue(world.queue("q")))
         seen = set()
         while not deleting.done():
             exists = "q" in world.engine.state.queues
@@ -60,7 +60,7 @@ def test_a_queue_of_the_same_name_has_keys_of_its_own(tmp_path: Path) -> None:
         for _ in range(2):
             send(world)
             assert await is_known(world)
-            await world.engine.removals.delete_queue(world.queue("q"))
+            await world.engine.definitions.delete_queue(world.queue("q"))
             await world.crash()
             assert not await is_known(world)
             world.engine.definitions.declare_queue("q", options)
@@ -70,7 +70,7 @@ def test_a_queue_of_the_same_name_has_keys_of_its_own(tmp_path: Path) -> None:
 
 def test_queues_leave_nothing_where_no_key_was_used(tmp_path: Path) -> None:
     async def steps(world: World) -> None:
-        await world.engine.removals.delete_queue(world.queue("q"))
+        await world.engine.definitions.delete_queue(world.queue("q"))
         assert not world.engine.state.idempotency.is_dirty
         assert world.engine.idempotency.find(name_of("", "q", ""))[1] is None
 

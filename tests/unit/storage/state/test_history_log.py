@@ -142,7 +142,7 @@ def test_why_a_message_left(tmp_path: Path) -> None:
         world.clock.advance(10)
         await engine.collector.expire(world.queue("q"), world.clock.now_ms())
         engine.operations.remove(world.queue("q"), list(world.queue("q").messages.available.values()), "maxlen")
-        await engine.removals.purge(world.queue("r"))
+        await engine.definitions.purge(world.queue("r"))
         await engine.commits.commit()
         await world.crash()
         for id, status in ((first, "expired"), (second, "dropped")):

@@ -121,7 +121,7 @@ def test_the_index_goes_with_the_messages(tmp_path: Path) -> None:
         assert {segment for space, segment in segments if space == MESSAGES} <= {kept[0] // SEGMENT_SIZE, 0}
         assert await message_ids(engine) == kept == await message_ids(engine, headers={"task": ["add"]})
         world.clock.advance(3 * HOUR_MS)
-        await engine.removals.purge(world.queue("q"))
+        await engine.definitions.purge(world.queue("q"))
         engine.state.next_id = engine.state.block_end
         publish(world, "q", 1)
         await index_all(engine)

@@ -51,7 +51,7 @@ def return_each(world: World, ids: list[int]) -> None:
 
 
 async def purge(world: World) -> None:
-    await world.engine.removals.purge(world.queue("q"))
+    await world.engine.definitions.purge(world.queue("q"))
     await world.engine.commits.checkpoint()
 
 
@@ -318,7 +318,7 @@ def test_a_deleted_queue_takes_no_headers_along(tmp_path: Path) -> None:
         for _ in range(3):
             world.engine.operations.ack(world.queue("q"), (await world.claim("q"),))
         await world.claim("q")
-        await world.engine.removals.delete_queue(world.queue("q"))
+        await world.engine.definitions.delete_queue(world.queue("q"))
         await world.crash()
         rows = await attempts(world.engine, headers={"task": ["add"]})
         assert [id for _number, id, _outcome in rows] == [*ids[::2], ids[0], ids[2]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 
-from kombu_opendata.storage.maintain.idle_store import IdleStore
+from kombu_opendata.storage.maintain.upkeep import IdleStore
 from kombu_opendata.storage.slatedb.slate_settings import SlateSettings
 from kombu_opendata.storage.slatedb.store_writer import SlateStore
 
